@@ -45,5 +45,5 @@ target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'im
 cp "$target/release/vrampool" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
 strip "$folder/vrampool"
 strip --strip-debug "$folder/libvrampool_c.so"
-rm -f "$folder"/*.whl
+rm -f "$folder"/vrampool-*.whl
 VRAMPOOL_BUILT_LIBRARY="$folder/libvrampool_c.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python

@@ -1,5 +1,5 @@
-// vrampool beside the allocators that its users have today, in one process: PyTorch's, RMM's pool, arena and binning, cudaMallocAsync, and
-// cudaMalloc itself.
+// vrampool beside the allocators that its users have today, in one process: PyTorch's, RMM's pool, arena and binning, cuArena (where CUARENA
+// is defined), cudaMallocAsync, and cudaMalloc itself.
 //
 //     peers TRACE.csv...
 //
@@ -9,6 +9,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#ifdef CUARENA
+#include <cuarena/allocator.cuh>
+#endif
 #include <cuda_runtime.h>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
@@ -111,6 +114,29 @@ struct Rmm : Peer {
     std::unique_ptr<Resource> resource;
     size_t capacity;
 };
+
+#ifdef CUARENA
+// One range of `capacity` bytes, taken and filled with zeros before the clock starts. It knows no streams: what was freed is given out
+// again at once, whichever stream asks, and nothing orders the work of the two; a program with several streams has to do that itself. Its
+// one lock is around every allocation and every free, so threads may call it.
+struct CuArena : Peer {
+    explicit CuArena(size_t capacity) : Peer("cuArena") {
+        // It takes less than it is asked for where the device has less, and says so only to people.
+        if (!arena.create_gpu_pool(capacity) || arena.gpu_capacity() < capacity) throw std::runtime_error("no memory for cuArena's range");
+        CHECK(cudaDeviceSynchronize());
+    }
+    // Its range is of the driver's pool, which keeps memory once `Async` told it to.
+    ~CuArena() override {
+        arena.destroy_gpu_pool();
+        cudaMemPool_t pool;
+        CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+        CHECK(cudaMemPoolTrimTo(pool, 0));
+    }
+    void *allocate(size_t bytes, int) override { return arena.allocate<unsigned char>(bytes); }
+    void free(void *block, size_t, int) override { arena.deallocate(static_cast<unsigned char *>(block)); }
+    cuArena::DeviceArena arena;
+};
+#endif
 
 // The driver's pool, told to keep what it has.
 struct Async : Peer {
@@ -363,6 +389,9 @@ int main(int argc, char **argv) {
                 return std::make_unique<Rmm<binning_memory_resource>>("rmm binning", std::move(bins), capacity);
             });
         },
+#ifdef CUARENA
+        [&] { compare(traces, 1, [](size_t capacity) { return std::make_unique<CuArena>(capacity); }); },
+#endif
         [&] { compare(traces, 4, [](size_t) { return std::make_unique<Async>(); }); },
         [&] { compare({}, 200, [](size_t) { return std::make_unique<Plain>(); }); },
     };

@@ -34,23 +34,34 @@ summary=()
 note() {
     printf '{"part":"%s","name":"%s","outcome":"%s","seconds":%s,"why":"%s","gpu":"%s","driver":"%s","python":"%s","commit":"%s","date":"%s"}\n' \
         "$1" "$2" "$3" "$4" "${5:-}" "$gpu" "${driver# }" "$versions" "$commit" "$(date -u +%F)" >>"$results/results.jsonl"
-    summary+=("$(printf '%-10s %-40s %-8s %4s s  %s' "$1" "$2" "$3" "$4" "${5:-}")")
+    summary+=("$(printf '%-13s %-40s %-8s %4s s  %s' "$1" "$2" "$3" "$4" "${5:-}")")
     [ "$3" != failed ] || failed=1
 }
-# Runs a command within a limit, and notes how it ended: PART NAME SECONDS COMMAND...
-try() {
-    local part=$1 name=$2 limit=$3 begin=$SECONDS status=0
+# Runs a command within a limit: PART NAME SECONDS COMMAND... Sets `status` to its exit code, and `seconds`.
+within() {
+    local part=$1 name=$2 limit=$3 begin=$SECONDS
     shift 3
+    status=0
     # A processor that plays the device's part as well takes longer.
     [ -z "${VRAMPOOL_SIMULATOR:-}" ] || limit=$((limit * 10))
     mkdir -p "$results/$part"
     timeout --kill-after=5 "$limit" "$@" >"$results/$part/$name.txt" 2>&1 || status=$?
-    if [ $status = 0 ]; then
-        note "$part" "$name" passed $((SECONDS - begin))
+    seconds=$((SECONDS - begin))
+}
+# Notes how a command ended: PART NAME EXIT_CODE SECONDS.
+ended() {
+    if [ "$3" = 0 ]; then
+        note "$1" "$2" passed "$4"
     else
-        note "$part" "$name" failed $((SECONDS - begin)) "exit code $status"
-        tail -n 25 "$results/$part/$name.txt"
+        note "$1" "$2" failed "$4" "exit code $3"
+        tail -n 25 "$results/$1/$2.txt"
     fi
+}
+# Both: PART NAME SECONDS COMMAND...
+try() {
+    local status seconds
+    within "$@"
+    ended "$1" "$2" "$status" "$seconds"
 }
 # Begins a part, if it is asked for.
 part() {
@@ -141,14 +152,39 @@ if part replay; then
     done >"$results/replay.jsonl"
 fi
 
-# 4. PyTorch and CuPy over both routes, and vLLM's allocator.
-if part pytorch; then
-    wheel=$(ls "$binaries"/vrampool-*.whl 2>/dev/null | head -n 1)
+# 4. PyTorch and CuPy over both routes, and vLLM's allocator: first what has the device for itself, because it takes times and looks at what
+# memory is free.
+wheel=$(ls "$binaries"/vrampool-*.whl 2>/dev/null | head -n 1)
+has_pytorch() { # PART
     if [ -z "$wheel" ] || ! "$python" -c 'import torch' 2>/dev/null; then
-        lacks pytorch all "PyTorch and vrampool's wheel are needed"
-    else
-        try pytorch workloads 575 env SECONDS_IN_ALL="${PYTORCH_SECONDS:-560}" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch"
+        lacks "$1" all "PyTorch and vrampool's wheel are needed"
+        return 1
     fi
+}
+if part pytorch && has_pytorch pytorch; then
+    limit=${PYTORCH_SECONDS:-450}
+    try pytorch workloads $((limit + 10)) env SECONDS_IN_ALL="$limit" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch" \
+        oom sleep snapshot cupy_job train_resnet50 train_gpt2 generate input_pipeline empty_pairs tests_alone
+fi
+# The rest, side by side: 48 GiB at most for the batches, and less than 4 GiB for the tests.
+if part pytorch_tests && has_pytorch pytorch_tests; then
+    names=(largest_batch tests)
+    running=()
+    ends=$(mktemp -d)
+    for name in "${names[@]}"; do
+        {
+            within pytorch_tests "$name" 330 env SECONDS_IN_ALL=320 LARGEST_BATCH_JOBS=2 \
+                bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch_tests/$name" "$name"
+            echo "$status $seconds" >"$ends/$name"
+        } &
+        running+=($!)
+    done
+    wait "${running[@]}"
+    for name in "${names[@]}"; do
+        read -r status seconds <"$ends/$name"
+        ended pytorch_tests "$name" "$status" "$seconds"
+    done
+    rm -r "$ends"
 fi
 
 # 6. vLLM's own tests of its memory allocator, those that need no model: VLLM_TESTS is vLLM's tests/basic_correctness/test_cumem.py.

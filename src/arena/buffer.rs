@@ -12,23 +12,23 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, fork};
 
-/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees it; it may outlive the arena's
-/// handles.
+/// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees the block.
 ///
-/// The way to its bytes goes through a stream, as with [`Buffer`](crate::Buffer). It follows its data: a
-/// compaction moves it when no region of it exists, and the next region is where the data is.
+/// It may outlive the arena's handles. Its bytes are accessed through a stream, as with
+/// [`Buffer`](crate::Buffer). A compaction may move the block while no region of it exists; the next region
+/// is at the new place.
 pub struct ArenaBuffer<B: Backend> {
     pub(super) arena: Arc<ArenaCore<B>>,
-    /// `None` only while dropping, or emptied.
+    /// `None` only while dropping, or when emptied.
     pub(super) range: Option<Arc<B::Memory>>,
-    /// It has no block.
+    /// Whether the buffer has no block.
     pub(super) is_emptied: bool,
     pub(super) block: BlockId,
-    /// Where it starts in its memory, if that is a stitched range.
+    /// The block's offset in its stitched range, if it is in one.
     pub(super) stitched_at: Option<u64>,
-    /// Regions of it that exist; its slot counts with it. Made for the first one.
+    /// Count of existing regions, shared with the block's slot. Created with the first region.
     pub(super) holds: OnceLock<Arc<AtomicU32>>,
-    /// Emptied, the stream of the last block, for one more of the same.
+    /// The stream of the last block of an emptied buffer, kept for its next block.
     pub(super) stream: Option<B::Stream>,
     pub(super) len: u64,
     pub(super) size: u64,
@@ -60,37 +60,38 @@ impl<B: Backend> ArenaBuffer<B> {
         Need { requested: self.len, class: self.size }
     }
 
-    /// Bytes that were asked for.
+    /// Requested bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it has no bytes. Blocks have at least one.
+    /// Whether the length is 0. Blocks have at least one byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of the block: what was asked for, rounded up to the arena's alignment.
+    /// The block's bytes: the requested bytes, rounded up to the arena's alignment.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream
-    /// waits for that on the device. The block does not move while the region exists.
+    /// Returns the bytes for reading on `stream`.
+    ///
+    /// The region is ordered after the work of the stream that wrote the bytes last; another stream waits for
+    /// that work on the device. The block does not move while the region exists.
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`],
-    /// [`Error::Backend`] when the device refuses the event or the wait, [`Error::Capture`] when that would
-    /// be between a stream that is captured and one that is not.
+    /// [`Error::Arena`] after a reset or resize of the arena; [`Error::Asleep`]; [`Error::WrongDevice`];
+    /// [`Error::Backend`] if the device refuses the event or the wait; [`Error::Capture`] if that would be
+    /// between a captured and an uncaptured stream.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.region(self.len, stream)
     }
 
-    /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
-    /// [`on`](Self::on).
+    /// As [`on`](Self::on) for reading and writing, ordered after all streams that used the bytes.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -98,15 +99,15 @@ impl<B: Backend> ArenaBuffer<B> {
         self.region_mut(self.len, stream)
     }
 
-    /// Where it is in its [memory](Self::memory) at this moment, bytes. Without a region it can move at any
-    /// time.
+    /// Returns the current offset in the block's [memory](Self::memory), bytes. Without a region it may
+    /// change.
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized.
+    /// [`Error::Arena`] after a reset or resize of the arena.
     pub fn offset(&self) -> Result<u64, Error> {
         fork::check()?;
         let state = self.arena.settled(self.block);
-        // After a resize the block is another engine's, after a reset the engine's of before: stale both.
+        // After a resize the name is of another engine, after a reset of an earlier state: both are stale.
         if state.slots.get(self.block).is_none() {
             return Err(ArenaError::StaleBlock.into());
         }
@@ -120,7 +121,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// Where it is at this moment, where the device has addresses, and whether it stays there.
+    /// Returns the current address, if the device has addresses, and whether it is permanent.
     pub(crate) fn address(&self) -> Option<(u64, bool)> {
         let start = self.range().address()?;
         if fork::is_child() {
@@ -132,8 +133,9 @@ impl<B: Backend> ArenaBuffer<B> {
         Some((start + offset, state.backing.is_some()))
     }
 
-    /// Where in the arena's range its bytes are at this moment, offsets, in the order of its own: one part,
-    /// or of a stitched block as many as it is stitched of. None after the arena was reset or resized.
+    /// Returns the offsets of the block's bytes in the arena's range, in the block's order.
+    ///
+    /// A stitched block has several parts, any other block one, and a block after a reset or resize none.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         if fork::is_child() {
@@ -146,20 +148,21 @@ impl<B: Backend> ArenaBuffer<B> {
         extents.map(|(offset, bytes)| offset..offset + bytes).collect()
     }
 
-    /// The memory that it is a part of: the arena's range, or a stitched one of a growing arena's. The block
-    /// stays where it is while the result exists, and no region made of the memory outlives that.
+    /// Returns the memory that contains the block: the arena's range, or a stitched range of a growing arena.
+    ///
+    /// The block does not move while the result exists. No region made of the memory outlives the result.
     #[must_use]
     pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
         if fork::is_child() {
             return HeldMemory::new(self.range(), None);
         }
         let mut state = self.arena.settled(self.block);
-        // A stale block has no place to be kept at.
+        // A stale block has no slot, and so nothing to hold in place.
         let hold = state.slots.get_mut(self.block).map(|slot| self.hold_of(slot));
         HeldMemory::new(self.range(), hold)
     }
 
-    /// A hold of its slot, which is under the lock.
+    /// Returns a hold of the block's slot, which is under the lock.
     fn hold_of(&self, slot: &mut LiveBlock<B::Stream>) -> Hold<'_> {
         Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())))
     }
@@ -171,18 +174,17 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// Copies `bytes` from the host to its start, in order on `stream`. `bytes` may be reused at once.
+    /// Copies `bytes` to the block's start, in order on `stream`. `bytes` may be reused at once.
     ///
     /// # Errors
-    /// [`Error::Backend`] when there are more bytes than it has or the device fails; else as
-    /// [`on`](Self::on).
+    /// [`Error::Backend`] if `bytes` is longer than the buffer or the device fails; else as [`on`](Self::on).
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
         let device = self.arena.device.clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
     }
 
-    /// Copies its start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    /// Copies the block's start to `bytes` on the host, in order on `stream`, and blocks until then.
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
@@ -191,14 +193,14 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(self.arena.device.download(stream, region, bytes)?)
     }
 
-    /// Its first `len` bytes for reading; `len` is at most its size.
+    /// Returns the first `len` bytes for reading; `len` is at most the block's size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         let (hold, offset, _) =
             self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
-    /// Its first `len` bytes for writing; `len` is at most its size.
+    /// Returns the first `len` bytes for writing; `len` is at most the block's size.
     pub(crate) fn region_mut(
         &mut self,
         len: u64,
@@ -210,9 +212,10 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
 
-    /// Says that work on `stream` reads it, for work that got its address in another way; else as
-    /// [`on`](Self::on). Call it before the work is submitted: what was enqueued on `stream` so far is
-    /// [submitted](Backend::flush) then.
+    /// Records that work on `stream` reads the block, for work that obtained the address in another way.
+    ///
+    /// Else as [`on`](Self::on). Call it before submitting that work: it [submits](Backend::flush) all work
+    /// enqueued on `stream` so far.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -221,20 +224,20 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(self.arena.device.flush(stream)?)
     }
 
-    /// As [`used_on`](Self::used_on), for work that goes through the device. Returns the capture in which
-    /// alone it is so.
+    /// As [`used_on`](Self::used_on), through the device. Returns the capture to which the order is limited.
     pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
         self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)
             .map(|(.., capture)| capture)
     }
 
-    /// Says that work on `stream` uses it, and has that wait for nothing: the program's own order does. Who
-    /// gets its bytes next, or writes it through a region, waits for that stream too. On a stream that is
-    /// captured it is [`used_on`](Self::used_on).
+    /// Records that work on `stream` uses the block, without a wait: the program itself orders the work.
+    ///
+    /// The next owner of the bytes, and a writer through a region, wait for `stream` too. On a captured
+    /// stream this is [`used_on`](Self::used_on).
     ///
     /// # Errors
-    /// [`Error::Arena`] after the arena was reset or resized, [`Error::Asleep`], [`Error::WrongDevice`]; on a
-    /// stream that is captured as [`on`](Self::on).
+    /// [`Error::Arena`] after a reset or resize of the arena, [`Error::Asleep`], [`Error::WrongDevice`]; for
+    /// a captured stream as [`on`](Self::on).
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         self.arena.check_device(stream)?;
         match self.arena.device.is_capturing(stream)? {
@@ -246,7 +249,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// As [`record_stream`](Self::record_stream) of a stream of the device that is not captured.
+    /// As [`record_stream`](Self::record_stream), for an uncaptured stream of the device.
     pub(crate) fn note_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let mut state = self.arena.awake(self.block, self.len)?;
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
@@ -254,14 +257,14 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(())
     }
 
-    /// Makes `stream` wait for every stream that used it, and its order the block's own. Returns the capture
-    /// in which alone it is so.
+    /// Makes `stream` wait for every stream that used the block, and makes it the block's writer. Returns the
+    /// capture to which the order is limited, if any.
     pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<Option<CaptureId>, Error> {
         self.hold(stream, after, LiveBlock::before_write, LiveBlock::written_by).map(|(.., capture)| capture)
     }
 
-    /// Keeps it where it is, and puts what `stream` does from now on behind the work of those who are
-    /// `before` it. Returns the capture in which alone that is so, too.
+    /// Holds the block in place, and orders later work on `stream` after the streams that `before` returns.
+    /// Returns the hold, the offset, and the capture to which the order is limited, if any.
     fn hold(
         &self,
         stream: &B::Stream,
@@ -273,7 +276,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let mut state = self.arena.awake(self.block, self.len)?;
         let offset = self.offset_in(&state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
-        // Nothing moves it, and so becomes a user, from here on.
+        // From here on the block cannot move, so a compaction's stream cannot become a user.
         let hold = self.hold_of(slot);
         let users = before(slot, stream);
         if users.is_empty() {
@@ -292,18 +295,18 @@ impl<B: Backend> ArenaBuffer<B> {
 impl<B: Backend> Drop for ArenaBuffer<B> {
     fn drop(&mut self) {
         if fork::is_child() {
-            // None of them is ever dropped then.
+            // Neither is ever dropped in a forked child.
             std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
             return;
         }
         if self.is_emptied {
-            // Before the arena.
+            // The range is dropped before the arena.
             self.range = None;
             return;
         }
         let mut state = self.arena.settled(self.block);
         let backup = if state.is_awake() { Vec::new() } else { state.forget_backup(self.block) };
-        // A stale block, after a reset, has no slot and nothing to free.
+        // A block that a reset made stale has no slot and is not freed.
         let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);

@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork};
 
-/// What a limit of 0 leaves free on a device, bytes (cuArena's).
+/// Free device memory that a limit of 0 leaves unused, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
 
-/// What a limit of 0 leaves free of host memory, bytes (cuArena's).
+/// Free host memory that a limit of 0 leaves unused, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
 
-/// The most bytes that a growing arena reserves addresses for.
+/// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
 
-/// Addresses of a growing arena's own range, in multiples of its capacity: one for small requests, and for
-/// the others as many as leave room where gaps are too small.
+/// Addresses of a growing arena's own range, in multiples of its capacity. One is for small requests. The
+/// others are for large requests, with spare addresses beyond gaps that are too small.
 const ADDRESSES: u64 = 3;
 
-/// How a [`DeviceArena`] is to be.
+/// Configuration of a [`DeviceArena`].
 ///
 /// ```
 /// # use vrampool::{DeviceArena, Placement, arena::Zone, host::HostDevice};
@@ -69,21 +69,25 @@ impl<B: Backend> ArenaBuilder<B> {
         }
     }
 
-    /// Reserves addresses only, and maps physical memory as it is needed, at most [`limit`](Self::limit) of
-    /// it (0: no limit but the device's). Nothing is guessed, nothing moves, and
-    /// [`release`](DeviceArena::release) gives back what is free. The device must have
-    /// [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY), and there is no stable zone: all
-    /// of it is.
+    /// Reserves only addresses, and maps physical memory as needed.
     ///
-    /// What it takes of the process is bounded for any traffic, in proportion to its capacity (the limit, or
-    /// the device's memory if that is less): addresses of at most eight times the capacity, three of them
-    /// reserved at once, and at most four mappings for each page of it, and 1,024. Stitched ranges that no
-    /// block uses are retired, the least recently used first, once their work is complete. In a process that
-    /// uses other devices that can access the memory, they are unmapped by a release, which waits for those
-    /// devices; a request does so, without a lock, only when it would fail otherwise. Where addresses or the
-    /// device's table of mappings run out, the arena is out of memory until something is freed. A limit that is raised above
-    /// twice its first value takes another range of addresses; the range so far stays until its last block is
-    /// freed.
+    /// At most [`limit`](Self::limit) bytes are mapped (0: the device's memory is the only limit). Blocks
+    /// never move, and [`release`](DeviceArena::release) returns free memory to the device. The device must
+    /// have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY). A stable zone cannot be
+    /// configured, because the whole arena is stable.
+    ///
+    /// The use of process resources is bounded for any traffic, in proportion to the capacity (the smaller of
+    /// the limit and the device's memory):
+    ///
+    /// * Addresses are at most eight times the capacity; three times the capacity is reserved at the start.
+    /// * Mappings are at most four for each page of the capacity, and 1,024 more.
+    /// * Unused stitched ranges are retired, least recently used first, once their work is complete. If other
+    ///   devices of the process can access the memory, a release unmaps these ranges and waits for those
+    ///   devices. A request does so, without a lock, only if it would fail otherwise.
+    ///
+    /// If addresses or the device's table of mappings are exhausted, the arena is out of memory until blocks
+    /// are freed. A limit that is raised above twice its first value takes another range of addresses. The
+    /// previous range remains until its last block is freed.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -105,19 +109,21 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// A cap on what a growing arena maps as one piece, bytes, rounded down to the device's granularity:
-    /// small pieces are given back and stitched more readily, and take more calls. Pieces are in any case at
-    /// most a 128th of what is mapped, or two granules, or a 1024th of what is mapped at once, whichever is
-    /// most. Default: no cap.
+    /// Sets the largest piece that a growing arena maps, bytes, rounded down to the device's granularity.
+    ///
+    /// Small pieces are released and stitched more readily, and need more calls. Pieces never exceed the
+    /// largest of a 128th of the mapped bytes, two granules, and a 1024th of the bytes mapped at once.
+    /// Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self
     }
 
-    /// The addresses that a growing arena reserves, bytes, rounded up to the device's granularity: for one
-    /// that holds little and stays as it is, such as one large block. Its blocks then share one zone, and a
-    /// limit that is raised takes no other range. Default: three times the capacity (the limit, or the
-    /// device's memory if that is less), so that holes may be passed over.
+    /// Sets the addresses that a growing arena reserves, bytes, rounded up to the device's granularity.
+    ///
+    /// This is for a small arena that does not grow further, such as one for a single large block. Its blocks
+    /// share one zone, and raising the limit takes no other range. Default: three times the capacity (the
+    /// smaller of the limit and the device's memory), so that holes can be skipped.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
@@ -136,35 +142,36 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Physical memory of a growing arena is a part of that, as well as within its own
-    /// [`limit`](Self::limit).
+    /// Counts physical memory against `allowance`, as well as against the [`limit`](Self::limit).
     pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
         self.allowance = Some(Arc::clone(allowance));
         self
     }
 
-    /// The range's size, bytes. 0, the default, is what is free on the device less a margin of 256 MiB (512
-    /// MiB for host memory), or all of it where that is less. Of a [growing](Self::growing) arena the most
-    /// bytes of physical memory, rounded down to the device's granularity, and 0 is no limit.
+    /// Sets the range's size, bytes.
+    ///
+    /// 0, the default, is the free memory of the device less a margin of 256 MiB (512 MiB for host memory).
+    /// If less than the margin is free, it is all free memory. For a [growing](Self::growing) arena this
+    /// limits physical memory, is rounded down to the device's granularity, and 0 is no limit.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// A limit above what is free becomes what is free, rather than an error; of a growing arena, above the
-    /// device's memory that.
+    /// Reduces a limit above the free memory to the free memory, instead of failing. In a growing arena, a
+    /// limit above the device's memory is reduced to that memory.
     pub fn clamp(mut self) -> Self {
         self.clamp = true;
         self
     }
 
-    /// Bytes at the front that are the stable zone, in which nothing moves. Default: 0, none.
+    /// Sets the size of the stable zone at the front, bytes. Blocks in it never move. Default: 0.
     pub fn stable_bytes(mut self, bytes: u64) -> Self {
         self.stable_bytes = bytes;
         self
     }
 
-    /// The kind of memory. Default: what the device prefers.
+    /// Sets the kind of memory. Default: the device's preferred placement.
     pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
         self.kind = kind.into();
         self
@@ -173,11 +180,10 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Reserves the range.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for what a [growing](Self::growing) arena cannot have: a stable zone, or a
-    /// limit below the device's granularity; [`Error::Backend`] with `Unsupported` for one on a device
-    /// without virtual memory. [`Error::Arena`] for a layout that cannot be, [`Error::Backend`] when the
-    /// device has not enough memory, which a limit above what is free means unless it is
-    /// [clamped](Self::clamp).
+    /// [`Error::Configuration`] if a [growing](Self::growing) arena has a stable zone, or a limit below the
+    /// device's granularity; [`Error::Backend`] with `Unsupported` if its device has no virtual memory.
+    /// [`Error::Arena`] if the layout is invalid. [`Error::Backend`] if the device has too little memory:
+    /// also for a limit above the free memory, unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
         fork::opening()?;
         let id = self.device.id();
@@ -273,7 +279,7 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 }
 
-/// The range of a growing arena of that capacity, where its second part starts, and its bytes.
+/// Reserves a growing arena's range. Returns the range, the start of its second part, and its bytes.
 pub(super) fn reserve_for<M>(
     device: &dyn VirtualMemory<Memory = M>,
     capacity: u64,
@@ -285,7 +291,7 @@ pub(super) fn reserve_for<M>(
     let range = loop {
         match device.reserve(addresses) {
             Ok(range) => break range,
-            // Where addresses are short, as many as there are.
+            // If addresses are short, reserve as many as possible.
             Err(_) if addresses / 2 >= capacity => addresses = round(addresses / 2),
             Err(error) => return Err(error),
         }

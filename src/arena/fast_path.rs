@@ -1,12 +1,11 @@
 //! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
 //!
-//! A pool calls these functions under its own lock. They make no device call, never block, and never drop
-//! the last handle of a stream or a range. Where that is impossible they do nothing, and the caller takes
-//! the general path.
+//! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
+//! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 //!
 //! Most programs next request the size that they freed last. The engine's free is therefore deferred until
-//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that request gets
-//! the same block.
+//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the
+//! block.
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;
@@ -15,19 +14,19 @@ use crate::arena::engine::{BlockId, Zone};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
 
-/// What an [emptied](ArenaBuffer::empty) buffer got.
+/// The place of a refilled [empty](ArenaBuffer::empty) buffer.
 #[derive(Debug)]
 pub(crate) struct Refill<S> {
-    /// Where it ends in a range of fixed size, bytes; 0 in a growing arena.
+    /// End of the block in a range of fixed size, bytes; 0 in a growing arena.
     pub(crate) end: u64,
-    /// Where it is from now on, where the device has addresses and nothing moves it; 0 else.
+    /// Permanent address, if the device has addresses and the block never moves; else 0.
     pub(crate) address: u64,
-    /// To be dropped without any lock.
+    /// Must be dropped without any lock.
     pub(crate) gone: Option<S>,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Gets an emptied buffer a block for `stream`, of the arena's device, unless that takes a wait.
+    /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
     #[inline(always)]
     pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
         if !self.is_emptied {
@@ -47,7 +46,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let stays = state.backing.is_some();
         let range = match &mut self.range {
             Some(range) if Arc::ptr_eq(range, &state.range) => range,
-            // Not the last handle of a range that was replaced: the state has one.
+            // Not the last handle of a replaced range: the state has one.
             slot => slot.insert(state.handle()),
         };
         let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
@@ -57,14 +56,13 @@ impl<B: Backend> ArenaBuffer<B> {
         Some(Refill { end, address, gone })
     }
 
-    /// Frees its block at once, if it can be; it is good for [`refill`](Self::refill) then, and for nothing
-    /// else.
+    /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
     #[inline]
     pub(crate) fn empty(&mut self) -> bool {
         if self.stitched_at.is_some() {
             return false;
         }
-        // The backup of a block that is asleep goes another way.
+        // A sleeping block has a backup, which the general path frees.
         let Some(mut state) = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake()) else {
             return false;
         };
@@ -77,16 +75,15 @@ impl<B: Backend> ArenaBuffer<B> {
         let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
         state.put_off(freed);
-        // Not the last one, as long as the lock is held: the state has one, of this range, because the block
-        // was live in it.
+        // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
         self.becomes_empty();
         true
     }
 
-    /// As [`empty`](Self::empty) of a block that several streams used. Answers what is to be done without any
-    /// lock: to record how far those are, and to drop handles.
+    /// As [`empty`](Self::empty), for a block that several streams used. Returns work to do without any lock:
+    /// recording points of those streams, and dropping handles.
     #[cold]
     pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
         if self.stitched_at.is_some() {
@@ -111,7 +108,6 @@ impl<B: Backend> ArenaBuffer<B> {
         })
     }
 
-    /// It has no block any more.
     #[inline]
     fn becomes_empty(&mut self) {
         if self.holds.get().is_some() {
@@ -122,15 +118,14 @@ impl<B: Backend> ArenaBuffer<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// A resize is to give the range back, of which emptied buffers then keep no handle. Answers one to be
-    /// dropped.
+    /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the
+    /// range. Returns a handle to drop, if any.
     #[inline]
     fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
     }
 
-    /// The block that was freed last, if a request of so many bytes gets it again: it is live again then,
-    /// without a slot.
+    /// Returns the block that was freed last, live but without a slot, if a request of `size` gets it again.
     #[inline(always)]
     fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let last = self.put_off.as_ref()?;
@@ -138,8 +133,7 @@ impl<B: Backend> State<B> {
             return None;
         }
         let block = last.block;
-        // From the engine as it was it would get the same place, and of a hole of its own size there is none
-        // better.
+        // The engine's earlier state would yield the same place, and no hole fits better than an exact one.
         if self.placed_last != block.index() && !self.engine.is_between_live(block) {
             return None;
         }
@@ -147,7 +141,7 @@ impl<B: Backend> State<B> {
         Some(block)
     }
 
-    /// A new block, from the engine, unless its bytes are to be waited for.
+    /// Allocates a new block from the engine, unless its bytes need a wait.
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
         self.tell_engine();
@@ -155,7 +149,7 @@ impl<B: Backend> State<B> {
         let block = if avoids_waits { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
         let (offset, size) = self.engine.extent(block);
         if !avoids_waits && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
-            // Whoever takes the usual way gets the same block, or one that it waits less for.
+            // The general path gets the same block, or one with a shorter wait.
             self.free_freed(block);
             return None;
         }

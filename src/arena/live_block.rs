@@ -1,4 +1,4 @@
-//! What an arena knows of a live block besides its place: who uses it, and whether it may move.
+//! Users of a live block, and whether it may move.
 
 use super::hazards::ranges::{Streams, add};
 use crate::arena::engine::BlockId;
@@ -11,23 +11,23 @@ use vrampool_backend::{CaptureId, Stream};
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct LiveBlock<S> {
-    /// Further streams, where there are any: a block is hardly ever used by more than one.
+    /// Further streams, if any: more than one user is rare.
     others: Option<Box<Others<S>>>,
-    /// Regions of it that exist, from the first one on.
+    /// Count of existing regions, created with the first region.
     holds: Option<Arc<AtomicU32>>,
-    /// The stream that wrote the block last, behind all that used it before: got it, wrote it or moved it.
+    /// The stream that last allocated, wrote or moved the block, ordered after all earlier users.
     pub(super) writer: S,
-    /// Its bytes are on their way: nobody gets its address.
+    /// Whether the block is being moved. Its address is unavailable meanwhile.
     pub(super) moving: bool,
 }
 
 #[derive(Debug)]
 struct Others<S> {
-    /// Streams that read it since.
+    /// Streams that read the block since.
     readers: Readers<S>,
-    /// Streams that used its bytes before it got them, and that the writer is being put behind.
+    /// Earlier users of the bytes, while the writer is being ordered after them.
     awaited: Streams<S>,
-    /// The other blocks of the engine that are its, if it is stitched.
+    /// The other engine blocks of a stitched block.
     more: Vec<BlockId>,
 }
 
@@ -38,25 +38,25 @@ impl<S> Default for Others<S> {
 }
 
 impl<S: Stream> LiveBlock<S> {
-    /// Whether other streams than the writer use it.
+    /// Whether streams other than the writer use the block.
     #[inline]
     pub(super) fn is_shared(&self) -> bool {
         self.others.as_ref().is_some_and(|others| !others.readers.is_empty())
     }
 
-    /// Whom `stream` must wait for before it reads.
+    /// Returns the streams that `stream` must wait for before it reads.
     pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
         let knows = self.writer.id() == stream.id()
             || self.others.as_ref().is_some_and(|others| others.readers.is_behind(stream.id()));
         if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
     }
 
-    /// `stream` has waited for those, and reads; in `capture` alone, if there is one.
+    /// Records a read by `stream`, ordered after those streams; only within `capture`, if set.
     pub(super) fn read_by(&mut self, stream: &S, capture: Option<CaptureId>) {
         self.add_reader(stream, true, capture);
     }
 
-    /// `stream` uses it, and has waited for nobody.
+    /// Records a use by `stream` without any wait.
     pub(super) fn recorded_on(&mut self, stream: &S) {
         self.add_reader(stream, false, None);
     }
@@ -67,15 +67,15 @@ impl<S: Stream> LiveBlock<S> {
         }
     }
 
-    /// Whom `stream` must wait for before it writes.
+    /// Returns the streams that `stream` must wait for before it writes.
     pub(super) fn before_write(&self, stream: &S) -> Streams<S> {
         let mut users = self.users();
         users.retain(|user| user.id() != stream.id());
         users
     }
 
-    /// `stream` has waited for those: what waits for it waits for all of them. But not if that was in a
-    /// capture: then they are still to be waited for by everybody else.
+    /// Makes `stream` the writer, ordered after all users: a wait for it includes them. In a capture the
+    /// order holds only there, so the earlier users remain.
     pub(super) fn written_by(&mut self, stream: &S, capture: Option<CaptureId>) {
         if capture.is_some() {
             if self.writer.id() != stream.id() {
@@ -98,19 +98,18 @@ impl<S: Stream> LiveBlock<S> {
         }
     }
 
-    /// It has those blocks of the engine as well.
+    /// Sets the other engine blocks of a stitched block.
     pub(super) fn has_more(&mut self, blocks: Vec<BlockId>) {
         if !blocks.is_empty() {
             self.others.get_or_insert_default().more = blocks;
         }
     }
 
-    /// The other blocks of the engine that are its.
     pub(super) fn more(&self) -> &[BlockId] {
         self.others.as_ref().map_or(&[], |others| &others.more)
     }
 
-    /// The writer is being put behind those.
+    /// Records earlier users of the bytes, while the writer is being ordered after them.
     pub(super) fn awaits<'a>(&mut self, streams: impl IntoIterator<Item = &'a S>)
     where
         S: 'a,
@@ -121,14 +120,14 @@ impl<S: Stream> LiveBlock<S> {
         }
     }
 
-    /// The writer is behind all, or behind none of them and has nothing of theirs.
+    /// Clears those users: the writer is ordered after all of them, or uses none of their bytes.
     pub(super) fn awaits_nobody(&mut self) {
         if let Some(others) = &mut self.others {
             others.awaited.clear();
         }
     }
 
-    /// All streams that may use the block, or its bytes.
+    /// Returns all streams that may use the block or its bytes.
     pub(super) fn users(&self) -> Streams<S> {
         let mut users = Streams::new();
         if let Some(others) = &self.others {
@@ -138,26 +137,25 @@ impl<S: Stream> LiveBlock<S> {
         users
     }
 
-    /// The only stream that may use it, if there is one only.
+    /// Returns the only stream that may use the block; `None` if there are several.
     #[inline]
     pub(super) fn only_user(&self) -> Option<&S> {
         let is_alone = |others: &Others<S>| others.readers.is_empty() && others.awaited.is_empty();
         self.others.as_deref().is_none_or(is_alone).then_some(&self.writer)
     }
 
-    /// What counts its zones.
+    /// Returns the count of regions.
     pub(super) fn holds(&mut self) -> &Arc<AtomicU32> {
         self.holds.get_or_insert_default()
     }
 
     pub(super) fn is_held(&self) -> bool {
-        // Acquire: pairs with the release of a dropped hold, so work enqueued under it is before whatever
-        // moves the block.
+        // Acquire: pairs with the release of a dropped hold. Work enqueued under it thus precedes any move.
         self.holds.as_ref().is_some_and(|holds| holds.load(Ordering::Acquire) > 0)
     }
 }
 
-/// The slots of all live blocks and of no others, each where the block's record is among the engine's.
+/// The slots of all live blocks, at the indices of the engine's records.
 #[derive(Debug)]
 pub(super) struct LiveBlocks<S>(Vec<Option<(BlockId, LiveBlock<S>)>>);
 
@@ -166,8 +164,7 @@ impl<S> LiveBlocks<S> {
         Self(Vec::new())
     }
 
-    /// The slot of a block, unless it was freed, or forgotten by a reset or a resize: names are never given
-    /// again.
+    /// Returns a block's slot, unless the block was freed, reset or resized away. Names are never reused.
     #[inline]
     pub(super) fn get(&self, block: BlockId) -> Option<&LiveBlock<S>> {
         match self.0.get(block.index() as usize) {
@@ -176,7 +173,6 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// As [`get`](Self::get).
     #[inline]
     pub(super) fn get_mut(&mut self, block: BlockId) -> Option<&mut LiveBlock<S>> {
         match self.0.get_mut(block.index() as usize) {
@@ -185,9 +181,9 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// A slot for a block that `writer` got, from nobody. Made where it is to be: a slot that was made
-    /// elsewhere would be stored in parts and moved in larger ones, for which a processor waits until they
-    /// have reached the cache.
+    /// Creates a slot for a block that `writer` allocated, in place. A slot that is created elsewhere would
+    /// be stored in parts and moved in larger ones; a processor waits until such stores have reached the
+    /// cache.
     #[inline(always)]
     pub(super) fn insert(&mut self, block: BlockId, writer: S) -> &mut LiveBlock<S> {
         let place = block.index() as usize;
@@ -195,13 +191,13 @@ impl<S> LiveBlocks<S> {
             self.0.resize_with(place + 1, || None);
         }
         let place = &mut self.0[place];
-        // A slot goes with its block: there is nothing to be dropped.
+        // A slot is removed with its block, so no value is leaked.
         mem::forget(place.take());
         let (_, slot) = place.insert((block, LiveBlock { others: None, holds: None, writer, moving: false }));
         slot
     }
 
-    /// Who alone uses a block that nothing moves, if that is so.
+    /// Returns the only user of a block that is not moving.
     #[inline]
     pub(super) fn sole_user(&self, block: BlockId) -> Option<&S> {
         match self.0.get(block.index() as usize) {
@@ -212,11 +208,11 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// Removes the slot of a block that [one stream alone](Self::sole_user) uses; answers that.
+    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream.
     #[inline]
     pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
         let (_, LiveBlock { others, holds, writer, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
-        // There are none to be dropped.
+        // `sole_user` implies `None`, so nothing is leaked.
         mem::forget(others);
         if holds.is_some() {
             drop(holds);
@@ -238,7 +234,6 @@ impl<S> LiveBlocks<S> {
         self.0.iter().flatten().map(|(block, slot)| (*block, slot))
     }
 
-    /// Takes all out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (BlockId, LiveBlock<S>)> {
         self.0.drain(..).flatten()
     }

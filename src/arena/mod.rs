@@ -1,16 +1,18 @@
-//! Arenas: one range, sub-allocated in blocks. [`DeviceArena`] is one of a device's memory, with streams and
-//! data; [`Arena`] is the numbers alone ([`engine`]).
+//! Arenas: a reserved range of memory, sub-allocated in blocks.
 //!
-//! * `builder`, `buffer`, `stats`: how an arena is to be, a block on loan (`resize`: of another size), what
-//!   it tells of itself; `reserved`: the bytes that it took from the device, and their peaks;
-//! * `state`: what the lock holds; `live_block`: who uses a block, of which parts a stitched one is made, and
-//!   whether it may move; `fast_path`: one buffer for one block after the other;
-//! * `hazards`: who may touch which bytes when; `mapping`: physical memory behind a growing arena's range;
-//! * `compaction`: blocks moved, with their data; `resets`: who is told that all blocks are gone;
-//! * `sleep`: all physical memory given back, and taken again at the same addresses; `panics`: a device's
-//!   panic, kept until the books are right.
+//! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
-//! One lock holds all of that. No call of the device is made under it.
+//! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
+//!   `reserved`: bytes reserved on the device, and their peaks;
+//! * `state`: the data under the lock; `live_block`: users and parts of a live block; `fast_path`: one buffer
+//!   object for successive blocks;
+//! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
+//!   arena;
+//! * `compaction`: moves blocks with their data; `resets`: resets an arena and notifies its pools;
+//! * `sleep`: releases all physical memory and restores it at the same addresses; `panics`: defers a panic of
+//!   the device until the accounts are consistent.
+//!
+//! One lock protects all of that. No device call is made under it.
 
 mod buffer;
 mod builder;
@@ -54,23 +56,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
 
-/// A device's memory, handed out in blocks: one range reserved once, or, [growing](ArenaBuilder::growing),
-/// addresses with memory mapped as it is needed, which can [sleep](Self::sleep). A clone is another handle to
-/// it.
+/// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
-/// As cuArena's pool, with its zones, bins and compaction, and in constant time; on any backend; and safe: a
-/// block waits on the device for the work that used its bytes before (and, mostly, for no later work of
-/// streams that shared them), follows its data when it is moved, and is an error, not another's memory, after
-/// [`reset`](Self::reset).
+/// The range has a fixed size and is reserved once. A [growing](ArenaBuilder::growing) arena reserves
+/// addresses and maps memory as needed, and can [sleep](Self::sleep).
 ///
-/// A block in a range of fixed size is placed in memory that takes no wait, if the search of some 64 free
-/// places finds some. Where none is free, work on `stream` waits on the device for all work that the last
-/// users of the bytes had enqueued when they were freed; with OpenCL that may include a wait for an event
-/// that the program itself completes, so do not block a thread on `stream` that has yet to complete it. In a
-/// program that shares blocks, a block that would have to wait is placed where the wait is shorter; of a
-/// growing arena also in new memory, up to three eighths more than the most that was live (not within an
-/// [`Allowance`] that has a limit). An arena of pageable host memory is one on
-/// [`HostDevice`](crate::host::HostDevice).
+/// The arena has cuArena's zones, bins and compaction, in constant time, on any backend. A block waits on the
+/// device for earlier work on its bytes, and mostly not for later work of streams that shared them. It
+/// follows its data when it is moved. After [`reset`](Self::reset) its use is an error, never access to
+/// another block.
+///
+/// A range of fixed size prefers memory that needs no wait, within a search of about 64 free places. If no
+/// such memory is free, work on `stream` waits on the device for all work that the last users of the bytes
+/// had enqueued when they freed them. With OpenCL that may include an event that the program itself
+/// completes: do not block a thread on `stream` if that thread has yet to complete the event.
+///
+/// In a program that shares blocks between streams, a request prefers the shortest wait. A growing arena may
+/// also map new memory, up to three eighths above the peak of live bytes, unless an [`Allowance`] limits it.
+/// For an arena of pageable host memory, use [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
 /// use vrampool::{Backend, DeviceArena, arena::Zone, host::HostDevice};
@@ -103,82 +106,82 @@ impl<B: Backend> Clone for DeviceArena<B> {
 impl<B: Backend> Drop for DeviceArena<B> {
     fn drop(&mut self) {
         if fork::is_child() {
-            // It is never dropped then.
+            // The core is never dropped in a forked child.
             mem::forget(Arc::clone(&self.core));
         }
     }
 }
 
-/// What an arena's handles and its buffers share.
+/// The data shared by an arena's handles and its buffers.
 #[derive(Debug)]
 struct ArenaCore<B: Backend> {
     device: B,
     id: DeviceId,
     kind: MemoryKind,
     state: LockedState<B>,
-    /// Signalled when a move has ended.
+    /// Signalled at the end of a move.
     settled: Condvar,
-    /// One compaction, growth, release, sleep or wake at a time.
+    /// Serializes compaction, growth, release, sleep and wake.
     changing: LongMutex<()>,
     giving_back: GivingBack,
     resets: Resets,
-    /// Behind the state, and so given back once its memory is.
+    /// Declared after the state: the quota is returned after the memory is released.
     share: QuotaUse,
-    /// Calls of the device for virtual memory, and their time.
+    /// Device calls for virtual memory, and their duration.
     mapping_calls: AtomicU64,
     mapping_nanoseconds: AtomicU64,
-    /// Waits put between streams.
+    /// Waits inserted between streams.
     waits: AtomicU64,
     /// Whether the timeline has points: a hint.
     has_points: AtomicBool,
-    /// Last of all, once its memory is dropped.
+    /// Declared last: runs after the arena's memory is dropped.
     _reclaim: Reclaim<B>,
 }
 
-/// Has the device give back, when it is dropped, the memory that it keeps for work.
+/// On drop, reclaims memory that the device keeps for pending work.
 #[derive(Debug)]
 struct Reclaim<B: Backend>(B);
 
 impl<B: Backend> Drop for Reclaim<B> {
     fn drop(&mut self) {
-        // What is not given back now is given back with memory that is dropped later.
+        // Memory that cannot be reclaimed now is reclaimed with memory that is dropped later.
         let _ = self.0.reclaim();
     }
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// How to make an arena on `device`.
+    /// Returns a builder for an arena on `device`.
     pub fn builder(device: &B) -> ArenaBuilder<B> {
         ArenaBuilder::new(device)
     }
 
-    /// A block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
+    /// Allocates a block of `bytes` bytes (at least 1) in the dynamic zone, for work on `stream`.
     ///
-    /// Of a [growing](ArenaBuilder::growing) arena, a request for which there is no memory, or neither
-    /// addresses nor mappings, may wait on the host before it fails: for the work that used what is given
-    /// back, and for that of other devices of the process. It holds no lock meanwhile. No other request waits
-    /// for the device.
+    /// In a [growing](ArenaBuilder::growing) arena, a request for which memory, addresses or mappings are
+    /// exhausted may block on the host before it fails: for pending work on memory to release, and for other
+    /// devices of the process. It holds no lock meanwhile. Other requests never wait for the device.
     ///
     /// # Errors
-    /// [`Error::Arena`] when no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the
-    /// request makes no sense, [`Error::WrongDevice`], [`Error::Backend`] when the device refuses an event or
-    /// a wait, [`Error::Capture`] when that would be between a stream that is captured and one that is not.
+    /// [`Error::Arena`] if no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the
+    /// request is invalid; [`Error::WrongDevice`]; [`Error::Backend`] if the device refuses an event or a
+    /// wait; [`Error::Capture`] if that would be between a captured and an uncaptured stream.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         self.allocate_in(Zone::Dynamic, bytes, stream)
     }
 
-    /// As [`allocate`](Self::allocate), in a zone of your choice: what is in the stable one never moves.
+    /// Allocates a block in the given zone. Blocks in the stable zone never move.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); asking for a stable zone that is not there is one too.
+    /// As [`allocate`](Self::allocate); also if the arena has no stable zone and it is requested.
     pub fn allocate_in(&self, zone: Zone, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        // Whatever the arena's alignment is, it is that.
+        // An alignment of 1 means the arena's own.
         self.allocate_aligned(zone, bytes, 1, stream)
     }
 
-    /// As [`allocate_in`](Self::allocate_in), at a multiple of `alignment` (a power of two) bytes from the
-    /// range's start, which the device aligns to its own
-    /// [`alignment`](vrampool_backend::Properties::alignment).
+    /// Allocates a block at a multiple of `alignment` (a power of two) bytes from the range's start.
+    ///
+    /// The start has the device's own [`alignment`](vrampool_backend::Properties::alignment). Else as
+    /// [`allocate_in`](Self::allocate_in).
     ///
     /// # Errors
     /// As [`allocate_in`](Self::allocate_in).
@@ -193,7 +196,7 @@ impl<B: Backend> DeviceArena<B> {
         let is_captured = self.core.is_captured(stream);
         let mut state = self.core.lock_for_request();
         if state.backing.is_some() {
-            // All of it is stable.
+            // A growing arena has no dynamic zone in which blocks move.
             drop(state);
             return self.core.allocate_growing((bytes, alignment), stream, || false);
         }
@@ -203,8 +206,8 @@ impl<B: Backend> DeviceArena<B> {
         self.core.or_elsewhere(served, zone, request, stream)
     }
 
-    /// As [`allocate`](Self::allocate); before more is mapped for it `reclaim` may give back what is to serve
-    /// instead.
+    /// As [`allocate`](Self::allocate). Before a growing arena maps more, it calls `reclaim`, which may free
+    /// memory that serves the request instead.
     pub(crate) fn allocate_reclaiming(
         &self,
         bytes: u64,
@@ -218,10 +221,10 @@ impl<B: Backend> DeviceArena<B> {
         self.core.allocate_growing((bytes, 1), stream, reclaim)
     }
 
-    /// A block for `count` elements of `T`, aligned for them too.
+    /// Allocates a block for `count` elements of `T`, with at least their alignment.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); a size that overflows is one too.
+    /// As [`allocate`](Self::allocate); also if the size overflows.
     pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         let size = size_of::<T>() as u64;
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
@@ -234,13 +237,13 @@ impl<B: Backend> ArenaCore<B> {
     fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let given = stream.device();
-        // Numbers first, and names mostly by their address.
+        // Compares keys first, and names by address before contents.
         let is_own = given.key == self.id.key
             && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
         if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
     }
 
-    /// A buffer of a block that was just allocated, behind the work of those who used its bytes.
+    /// Returns a buffer of a new block, ordered after the work of earlier users of its bytes.
     #[inline(always)]
     fn hand_out(
         self: &Arc<Self>,
@@ -282,7 +285,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Frees a new block that nobody was given, so that all is as before: `stream` used nothing of it.
+    /// Frees a new block that was not handed out. `stream` used none of its bytes.
     #[cold]
     fn take_back(&self, buffer: &ArenaBuffer<B>) {
         let mut state = self.state.lock_with_deferred();
@@ -294,7 +297,7 @@ impl<B: Backend> ArenaCore<B> {
         drop(slot);
     }
 
-    /// Puts what `stream` does from now on behind the work of those who used a new block's bytes.
+    /// Orders later work on `stream` after the work of a new block's earlier users.
     #[cold]
     fn put_behind(
         &self,
@@ -340,7 +343,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(())
     }
 
-    /// The state, once nothing moves the block.
+    /// Locks the state once no move of the block is in progress.
     fn settled(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock_with_deferred();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {

@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 use vrampool_backend::BackendError;
 
-/// A panic that is to go on, if there was one.
+/// A caught panic, if any, to be resumed.
 #[must_use = "a panic goes on once the books are right"]
 pub(super) struct Caught(Option<Box<dyn Any + Send>>);
 
-/// Makes calls of the device. A panic counts as a failure until it [goes on](Caught::go_on).
+/// Makes device calls. A panic counts as a failure until it is [resumed](Caught::go_on).
 pub(super) fn caught<T>(
     calls: impl FnOnce() -> Result<T, BackendError>,
 ) -> (Result<T, BackendError>, Caught) {
@@ -22,7 +22,7 @@ pub(super) fn caught<T>(
 }
 
 impl Caught {
-    /// Lets the panic go on, unless this thread unwinds already: a second one would end the process.
+    /// Resumes the panic, unless this thread already unwinds: a second panic would abort the process.
     pub(super) fn go_on(self) {
         if let Some(panic) = self.0
             && !thread::panicking()

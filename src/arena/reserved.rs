@@ -1,5 +1,4 @@
-//! Bytes that an arena took from the device, and the most that these were since each pool over the arena last
-//! asked.
+//! Bytes that an arena reserved on the device, and their peaks, one for each pool over the arena.
 
 use super::DeviceArena;
 use super::state::State;
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool_backend::{Backend, Memory, fork};
 
-/// The most bytes that an arena reserved, for one pool. Relaxed: only the number matters.
+/// The peak of an arena's reserved bytes, for one pool. Relaxed: only the number matters.
 #[derive(Debug)]
 pub(crate) struct ReservedPeak(Arc<AtomicU64>);
 
@@ -23,7 +22,7 @@ impl ReservedPeak {
 pub(super) struct ReservedPeaks(Arc<Mutex<Vec<Weak<AtomicU64>>>>);
 
 impl ReservedPeaks {
-    /// So many bytes are reserved. To be called under the arena's lock.
+    /// Records the reserved bytes. Must be called under the arena's lock.
     pub(super) fn note(&self, bytes: u64) {
         for peak in self.0.lock().iter().filter_map(Weak::upgrade) {
             peak.fetch_max(bytes, Ordering::Relaxed);
@@ -39,7 +38,7 @@ impl ReservedPeaks {
     }
 }
 
-/// Ranges that a resize replaced and buffers keep, with their sizes.
+/// Ranges that a resize replaced and that buffers keep alive, with their sizes.
 #[derive(Debug)]
 pub(super) struct FormerRanges<M>(Vec<(Weak<M>, u64)>);
 
@@ -70,22 +69,24 @@ impl<B: Backend> State<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Bytes that it took from the device: physical memory of a growing arena, else the whole range, and
-    /// ranges of before a [resize](Self::resize) that buffers keep.
+    /// Bytes reserved on the device.
+    ///
+    /// In a growing arena these are its physical memory, else its range and earlier ones that buffers keep
+    /// alive.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }
     }
 
-    /// The most of [`reserved_bytes`](Self::reserved_bytes) from now on.
+    /// Starts to track the peak of [`reserved_bytes`](Self::reserved_bytes).
     pub(crate) fn watch_reserved(&self) -> ReservedPeak {
         let state = self.core.state.lock_with_deferred();
         state.reserved_peaks.watch(state.reserved_bytes())
     }
 
-    /// Starts a peak anew from now.
+    /// Restarts a peak from the current value.
     pub(crate) fn reset_reserved(&self, peak: &ReservedPeak) {
-        // Under the lock, so that no growth in between is lost.
+        // Under the lock, so that no concurrent growth is lost.
         let state = self.core.state.lock_with_deferred();
         peak.0.store(state.reserved_bytes(), Ordering::Relaxed);
     }

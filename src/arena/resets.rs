@@ -11,10 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// Called after a reset; returns whether it is to be called again.
+/// A callback after a reset; returns whether to keep it registered.
 type Told = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Pools over an arena, which keep blocks of it idle.
+/// Callbacks of the pools that keep idle blocks of an arena.
 #[derive(Default)]
 pub(super) struct Resets(Mutex<Vec<Told>>);
 
@@ -23,7 +23,7 @@ impl Resets {
         self.0.lock().push(Arc::new(told));
     }
 
-    /// The blocks of before are gone. To be called without any lock: destructors run in here.
+    /// Calls all callbacks after a reset. Requires that no lock is held, because destructors run.
     pub(super) fn notify(&self) {
         let all: Vec<Told> = self.0.lock().clone();
         let gone: Vec<Told> = all.into_iter().filter(|told| !told()).collect();
@@ -32,13 +32,14 @@ impl Resets {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Forgets all blocks at once: the whole range is free. An arena that is asleep is awake then, with
-    /// nothing mapped. Buffers that are still there get errors from then on and give nothing back. Memory is
-    /// handed out again behind the work that used it. Pools over the arena give up what they keep idle. Waits
-    /// for a compaction to end.
+    /// Forgets all blocks at once: the whole range is free.
+    ///
+    /// A sleeping arena wakes with nothing mapped. Existing buffers return errors from then on, and free
+    /// nothing. Reused memory still waits for the work that used it. Pools over the arena drop their idle
+    /// blocks. Waits for a running compaction.
     ///
     /// # Errors
-    /// [`Error::Arena`] while a zone of a block exists: its bytes would be somebody else's.
+    /// [`Error::Arena`] while a region of a block exists, because its bytes would belong to another block.
     pub fn reset(&self) -> Result<(), Error> {
         fork::check()?;
         self.forget_blocks()?;
@@ -46,7 +47,7 @@ impl<B: Backend> DeviceArena<B> {
         Ok(())
     }
 
-    /// Calls that after each reset, until it returns `false`.
+    /// Calls `told` after each reset, until it returns `false`.
     pub(crate) fn on_reset(&self, told: impl Fn() -> bool + Send + Sync + 'static) {
         self.core.resets.tell(told);
     }
@@ -79,14 +80,14 @@ impl<B: Backend> DeviceArena<B> {
         Ok(())
     }
 
-    /// Reserves a range of another size in place of this one, with the same kind of memory and the same share
-    /// of it stable, and forgets all blocks as [`reset`](Self::reset) does. The new range is reserved before
-    /// the old one is given back (when its last buffer is dropped), so a failure leaves the arena as it was.
-    /// Of a growing arena it is the limit that changes, and nothing else.
+    /// Replaces the range by one of `bytes` bytes, and forgets all blocks as [`reset`](Self::reset) does.
+    ///
+    /// The kind of memory and the stable share stay the same. The new range is reserved before the old one is
+    /// released (with its last buffer), so a failure changes nothing. In a growing arena only the limit
+    /// changes.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the device has not enough memory for both; [`Error::Arena`] for a size that
-    /// cannot be.
+    /// [`Error::Backend`] if the device has too little memory for both; [`Error::Arena`] for an invalid size.
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         if self.is_growing() {
@@ -95,14 +96,14 @@ impl<B: Backend> DeviceArena<B> {
         let quiet = self.core.changing.lock();
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
-        // A share, so its product with the new size fits; u128 keeps it exact on the way.
+        // The quotient is a share of the new size, so it fits; u128 keeps the product exact.
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout =
             ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
         let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
         let mut state = self.core.state.lock();
         resized.peak = state.peak;
-        // Points and waits that are on their way say nothing of the new range.
+        // Pending points and waits do not apply to the new range.
         resized.unsettled = Unsettled::after(&mut state.unsettled);
         resized.reserved_peaks = state.reserved_peaks.clone();
         resized.former_ranges = std::mem::take(&mut state.former_ranges);

@@ -1,4 +1,4 @@
-//! A block on loan gets another size, with its contents or without.
+//! Resizes an allocated block, with or without its contents.
 
 use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
@@ -9,8 +9,9 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, Hold, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Changes its length to `bytes`, with its contents (as far as they fit), for use on `stream`: in place
-    /// where there is room, else in a new block. On failure it is as it was.
+    /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.
+    ///
+    /// The block is resized in place if there is room, else replaced. A failure changes nothing.
     ///
     /// # Errors
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
@@ -19,7 +20,7 @@ impl<B: Backend> ArenaBuffer<B> {
             let are_of_one = old.stitched_at.is_none()
                 && new.stitched_at.is_none()
                 && Arc::ptr_eq(old.range(), new.range());
-            // Blocks are a multiple of the granularity.
+            // Block sizes are multiples of the granularity.
             let granularity = old.arena.device.properties().copy_granularity;
             let kept = old.len.min(bytes).next_multiple_of(granularity);
             let source = old.region(kept, stream)?;
@@ -36,7 +37,7 @@ impl<B: Backend> ArenaBuffer<B> {
         })
     }
 
-    /// As [`resize`](Self::resize), and the contents need not be kept.
+    /// As [`resize`](Self::resize), without keeping the contents.
     ///
     /// # Errors
     /// As [`resize`](Self::resize).
@@ -61,7 +62,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let is_in_range = Arc::ptr_eq(self.range(), &state.range);
         let resized = match self.stitched_at {
             None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
-            // What follows it there is no free part of the arena's range.
+            // The block is not followed by free memory of the arena's range.
             _ if bytes == 0 => Err(ArenaError::ZeroBytes),
             _ => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
         };
@@ -69,7 +70,7 @@ impl<B: Backend> ArenaBuffer<B> {
             Ok(()) => {
                 state.note_peak();
                 let grown = state.engine.size(self.block)?;
-                // They stay down as the users of those bytes until the block is freed.
+                // The users of those bytes remain recorded until the block is freed.
                 let before = state.unsettled.users_in(&(offset + size..offset + grown));
                 let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
                 let users = slot.users();
@@ -86,7 +87,7 @@ impl<B: Backend> ArenaBuffer<B> {
                 let capture = match ordered {
                     Ok(capture) => capture,
                     Err(error) => {
-                        // Back to its old size, which is always to be had.
+                        // Restoring the old size cannot fail.
                         state.engine.resize_in_place(self.block, size)?;
                         if let Some(slot) = state.slots.get_mut(self.block) {
                             slot.awaits_nobody();

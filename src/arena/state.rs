@@ -1,4 +1,4 @@
-//! What an arena's lock holds.
+//! The state under an arena's lock.
 
 use super::hazards::pending_free::Deferred;
 use super::hazards::ranges::{Awaited, Streams, Unsettled, add, await_also};
@@ -14,61 +14,59 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream, StreamId};
 
-/// How many handles of the range are kept for further buffers.
+/// Range handles that are kept for further buffers.
 const HANDLES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct State<B: Backend> {
-    /// The range; buffers keep it alive beyond a resize.
+    /// The range. Buffers keep it alive beyond a resize.
     pub(super) range: Arc<B::Memory>,
-    /// Some of the range's handles, of freed buffers for further ones: a count that threads share is dear.
+    /// Handles of the range from freed buffers, for new ones: a count shared between threads is expensive.
     handles: Vec<Arc<B::Memory>>,
-    /// The handle of the stream whose block was freed last, for a further block.
+    /// The stream handle of the block that was freed last, for a new block.
     stream: Option<B::Stream>,
     pub(super) engine: Arena,
     pub(super) slots: LiveBlocks<B::Stream>,
     pub(super) unsettled: Unsettled<B::Stream>,
     pub(super) timeline: Timeline<B>,
     pub(super) deferred: Deferred<B::Stream>,
-    /// Of a growing arena.
+    /// Only in a growing arena.
     pub(super) backing: Option<Backing<B>>,
-    /// Of an arena of fixed size.
+    /// Only in an arena of fixed size.
     pub(super) former_ranges: FormerRanges<B::Memory>,
     pub(super) reserved_peaks: ReservedPeaks,
-    /// Whether a request gets memory that takes no wait, if there is some, also where no stream has a point:
-    /// in a range of fixed size.
+    /// Whether a request prefers memory without a wait even without points: in a range of fixed size.
     pub(super) prefers_settled: bool,
     pub(super) sleep: Sleep<B>,
-    /// Bytes of blocks that a compaction uses for itself.
+    /// Bytes of a compaction's staging blocks.
     pub(super) staged: u64,
-    /// The most bytes that others used, in all ranges so far.
+    /// The peak of bytes used by other blocks, over all ranges so far.
     pub(super) peak: u64,
-    /// The block that was freed last, if the engine was not told yet. Only who takes the lock
-    /// [as it is](LockedState) sees one.
+    /// The block that was freed last, while the engine's free is deferred. Visible only through
+    /// [`try_lock_as_it_is`](LockedState::try_lock_as_it_is).
     pub(super) put_off: Option<PutOff>,
-    /// The index of the block that was allocated last, if nothing happened since; 0 else, which no block has.
+    /// The index of the block that was allocated last, if nothing happened since; else 0, which no block has.
     pub(super) placed_last: u32,
 }
 
-/// A block that is live for the engine and for nobody else; it has no slot.
+/// A freed block that is still live in the engine. It has no slot.
 #[derive(Debug)]
 pub(super) struct PutOff {
     pub(super) block: BlockId,
     pub(super) size: NonZeroU64,
-    /// Whose it was alone.
+    /// The block's only user.
     pub(super) stream: StreamId,
 }
 
 impl PutOff {
-    /// None if it has no bytes, which cannot be.
+    /// Returns `None` if `size` is 0, which cannot occur.
     #[inline]
     pub(super) fn new(block: BlockId, size: u64, stream: StreamId) -> Option<Self> {
         Some(Self { block, size: NonZeroU64::new(size)?, stream })
     }
 }
 
-/// The state behind its lock. Whoever takes that finds an engine that was told of every free, and nothing
-/// deferred unless he says that it may stay so.
+/// The state behind its lock. Locking informs the engine of the last free, and mostly frees deferred blocks.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -83,14 +81,14 @@ impl<B: Backend> LockedState<B> {
         state
     }
 
-    /// For who does not look at what is free, or asks for it himself.
+    /// Locks without freeing deferred blocks, for operations that do not need all free memory.
     pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.0.lock();
         state.tell_engine();
         state
     }
 
-    /// Lets the state go until somebody signals. What is deferred stays so.
+    /// Releases the lock until `signal` is notified. Deferred blocks remain deferred.
     pub(super) fn wait<'a>(
         &self,
         signal: &Condvar,
@@ -101,23 +99,23 @@ impl<B: Backend> LockedState<B> {
         state
     }
 
-    /// The last free may be put off, and others deferred.
+    /// Tries to lock without informing the engine of the last free, and without freeing deferred blocks.
     #[inline]
     pub(super) fn try_lock_as_it_is(&self) -> Option<MutexGuard<'_, State<B>>> {
         self.0.try_lock()
     }
 }
 
-/// What is left to be done without the lock when a block was freed. Streams are dropped then: the last handle
-/// of one may wait for its work.
+/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
+/// handle of a stream may wait for its work.
 #[derive(Debug)]
 pub(super) struct Freed<S> {
     _gone: (Option<S>, Option<Streams<S>>),
-    /// If several streams used it.
+    /// Set if several streams used the block.
     pub(super) to_record: Option<ToRecord<S>>,
 }
 
-/// Streams whose [points](super::hazards::timeline) are to be recorded now that an era is over.
+/// Streams whose [points](super::hazards::timeline) must be recorded now that an era has ended.
 #[derive(Debug)]
 pub(super) struct ToRecord<S> {
     pub(super) streams: Streams<S>,
@@ -130,19 +128,19 @@ impl<S> Default for Freed<S> {
     }
 }
 
-/// What a request got.
+/// The memory that serves a request.
 #[derive(Debug)]
 pub(super) struct Taken<B: Backend> {
     pub(super) block: BlockId,
     pub(super) stitched: Option<Place<B>>,
 }
 
-/// Where a stitched block is.
+/// The place of a stitched block.
 #[derive(Debug)]
 pub(super) struct Place<B: Backend> {
     pub(super) memory: Arc<B::Memory>,
     pub(super) offset: u64,
-    /// The other blocks of the engine that are its.
+    /// The other engine blocks of the stitched block.
     pub(super) more: Vec<BlockId>,
 }
 
@@ -151,7 +149,7 @@ impl<B: Backend> Taken<B> {
         Self { block, stitched: None }
     }
 
-    /// Of all blocks of the engine that it has; none if there are none.
+    /// A stitched block of the given engine blocks; `None` if there are none.
     pub(super) fn stitched(mut blocks: Vec<BlockId>, memory: Arc<B::Memory>, offset: u64) -> Option<Self> {
         if blocks.is_empty() {
             return None;
@@ -184,7 +182,7 @@ impl<B: Backend> State<B> {
             unsettled: Unsettled::new(),
             timeline: Timeline::new(),
             deferred: Deferred::new(device),
-            // Streams that never run side by side wait for nothing.
+            // On devices that never run streams concurrently, no request waits.
             prefers_settled: backing.is_none()
                 && device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
@@ -198,7 +196,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Tells the engine of the last free, if that was put off.
+    /// Informs the engine of the last free, if it was deferred.
     #[inline]
     pub(super) fn tell_engine(&mut self) {
         match self.put_off.take() {
@@ -207,15 +205,15 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Frees what has no slot any more.
+    /// Frees a block whose slot is removed.
     #[inline]
     pub(super) fn free_freed(&mut self, block: BlockId) {
         self.placed_last = 0;
-        // It is live, and neither moves nor is pinned.
+        // The block is live, and neither moves nor is pinned.
         let _ = self.engine.free(block);
     }
 
-    /// Puts a free off, in place of the one before.
+    /// Defers a free, and completes the previously deferred one.
     #[inline]
     pub(super) fn put_off(&mut self, freed: PutOff) {
         if let Some(before) = self.put_off.replace(freed) {
@@ -223,10 +221,10 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Of a block that was just allocated for `stream`, its offset and size, and the streams that it must be
-    /// put behind, if there are any. Its slot is left to be made.
-    // Beside the block's name, not with it in a struct: that would be stored in parts and read as one, for
-    // which a processor waits until it has reached the cache.
+    /// Returns a new block's offset and size, and the streams to wait for, if any. Its slot does not exist
+    /// yet.
+    // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
+    // until such stores have reached the cache.
     #[inline(always)]
     pub(super) fn settle(
         &mut self,
@@ -238,7 +236,7 @@ impl<B: Backend> State<B> {
         (offset, size, self.unsettled.awaited_for(&(offset..offset + size), stream))
     }
 
-    /// Frees a block that nothing moves, if it is not stale.
+    /// Frees a block that is not moving. Does nothing for a stale block.
     #[inline(always)]
     pub(super) fn free(&mut self, block: BlockId) -> Freed<B::Stream> {
         let Some(slot) = self.slots.remove(block) else { return Freed::default() };
@@ -268,8 +266,8 @@ impl<B: Backend> State<B> {
         Freed { _gone: (self.stream.replace(slot.writer), replaced), to_record }
     }
 
-    /// Frees a block that several streams used, whose slot is gone, and that is not stitched. Answers handles
-    /// that are to be dropped without the lock, and whose points are to be recorded.
+    /// Frees a block that several streams used, is not stitched, and has no slot any more. Returns handles to
+    /// drop without the lock, and streams whose points are to be recorded.
     #[cold]
     pub(super) fn free_shared(
         &mut self,
@@ -282,7 +280,7 @@ impl<B: Backend> State<B> {
         (gone, ToRecord { streams: slot.users(), era: self.unsettled.begin_era() })
     }
 
-    /// Frees the other blocks of a stitched one.
+    /// Frees the other engine blocks of a stitched block.
     #[cold]
     fn free_more(&mut self, slot: &LiveBlock<B::Stream>) -> Streams<B::Stream> {
         let mut replaced = Streams::new();
@@ -298,7 +296,7 @@ impl<B: Backend> State<B> {
         replaced
     }
 
-    /// As [`settle`](Self::settle) for the other blocks of a stitched one.
+    /// As [`settle`](Self::settle), for the other engine blocks of a stitched block.
     #[cold]
     pub(super) fn settle_more(
         &mut self,
@@ -315,7 +313,7 @@ impl<B: Backend> State<B> {
         (size, before)
     }
 
-    /// How far those have to be who are to be waited for.
+    /// Returns the awaited streams, each with the earliest sufficient point.
     #[cold]
     pub(super) fn points_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
         let point = |(user, era): (B::Stream, u64)| {
@@ -325,7 +323,7 @@ impl<B: Backend> State<B> {
         Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }
     }
 
-    /// All streams that used what is free.
+    /// Returns all streams that used free memory.
     pub(super) fn users_of_free(&self) -> Streams<B::Stream> {
         let mut users = Streams::new();
         for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
@@ -335,7 +333,7 @@ impl<B: Backend> State<B> {
         users
     }
 
-    /// A handle of the stream.
+    /// Returns a handle of the stream, reusing the kept one if possible.
     pub(super) fn stream(&mut self, stream: &B::Stream) -> B::Stream {
         match self.stream.take_if(|kept| kept.id() == stream.id()) {
             Some(kept) => kept,
@@ -343,21 +341,18 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Another range in place of the one so far. Returns that, and its handles that were kept, to be dropped
-    /// without the lock.
+    /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.
     pub(super) fn replace_range(&mut self, range: B::Memory) -> (Arc<B::Memory>, Vec<Arc<B::Memory>>) {
         let handles = std::mem::replace(&mut self.handles, Vec::with_capacity(HANDLES));
         (std::mem::replace(&mut self.range, Arc::new(range)), handles)
     }
 
-    /// A handle of the range.
     #[inline]
     pub(super) fn handle(&mut self) -> Arc<B::Memory> {
         self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
     }
 
-    /// Keeps a handle, if it is of the range and there are not enough; else it is to be dropped without the
-    /// lock.
+    /// Keeps a handle of the current range if there is room, else returns it, to be dropped without the lock.
     #[inline]
     pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         let is_kept = self.handles.len() < HANDLES

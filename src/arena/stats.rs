@@ -1,5 +1,4 @@
-//! Sizes and counts of an arena on a device. In a forked child all are zero or empty: the lock may be held
-//! for ever there.
+//! Statistics of an arena on a device; zero or empty in a forked child, where the lock may be held forever.
 
 use super::DeviceArena;
 use super::mapping::pages::Backing;
@@ -13,45 +12,47 @@ use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
 impl<B: Backend> DeviceArena<B> {
-    /// The device it is on.
+    /// The arena's device.
     #[must_use]
     pub fn device(&self) -> &B {
         &self.core.device
     }
 
-    /// The kind of its memory.
+    /// The kind of memory.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {
         self.core.kind
     }
 
-    /// What sizes round up to and offsets are multiples of, bytes.
+    /// The unit of block sizes and offsets, bytes.
     #[must_use]
     pub fn alignment(&self) -> u64 {
         self.locked().map_or(1, |state| state.engine.alignment())
     }
 
-    /// `bytes` rounded up to the alignment; `None` when that does not fit 64 bits.
+    /// `bytes` rounded up to the alignment; `None` if that overflows 64 bits.
     #[must_use]
     pub fn align_up(&self, bytes: u64) -> Option<u64> {
         bytes.checked_next_multiple_of(self.alignment())
     }
 
-    /// Bytes in all; of a growing arena those that are mapped.
+    /// Total bytes; in a growing arena the mapped bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         let Some(state) = self.locked() else { return 0 };
         state.backing.as_ref().map_or_else(|| state.engine.capacity(), |backing| backing.mapped)
     }
 
-    /// Bytes of one zone. Of a growing arena, here and below, `Stable` is the part for small requests, of at
-    /// most half a granule, and `Dynamic` the other; parts with nothing behind them count.
+    /// Bytes of one zone.
+    ///
+    /// In a growing arena, here and below, `Stable` is the part for small requests, of at most half a
+    /// granule, and `Dynamic` is the other part. Unmapped parts count.
     #[must_use]
     pub fn capacity_of(&self, zone: Zone) -> u64 {
         self.locked().map_or(0, |state| state.engine.capacity_of(zone))
     }
 
-    /// The range's address on the device, where the device has addresses.
+    /// The range's address on the device, if the device has addresses.
     #[must_use]
     pub fn base(&self) -> Option<u64> {
         self.locked()?.range.address()
@@ -69,7 +70,7 @@ impl<B: Backend> DeviceArena<B> {
         self.locked().map_or(0, |state| state.engine.used_in(zone))
     }
 
-    /// The most bytes that were live.
+    /// The peak of the bytes of live blocks.
     #[must_use]
     pub fn peak_used(&self) -> u64 {
         self.locked().map_or(0, |state| state.peak)
@@ -87,30 +88,29 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
-    /// External fragmentation of a zone: the share of its free bytes that is not in the largest free block, 0
-    /// to 1.
+    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         self.whole().map_or(0.0, |state| state.engine.fragmentation(zone))
     }
 
-    /// The end of the highest live block, bytes: what the range would have to be for what is live now. Of a
-    /// growing arena an offset among its addresses, and no measure of memory: see
+    /// The end of the highest live block, bytes: the smallest range that holds the current live blocks. In a
+    /// growing arena this is an offset among its addresses; for memory see
     /// [`reserved_bytes`](Self::reserved_bytes).
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         self.locked().map_or(0, |state| state.engine.live_end())
     }
 
-    /// Whether it maps memory as it is needed.
+    /// Whether the arena maps memory as needed.
     #[must_use]
     pub fn is_growing(&self) -> bool {
         self.locked().is_some_and(|state| state.backing.is_some())
     }
 
-    /// Bytes of addresses: of a growing arena those of its range and of stitched ranges, else its capacity.
+    /// Bytes of addresses: in a growing arena those of its range and of stitched ranges, else the capacity.
     ///
-    /// Of a growing arena at most eight times its limit (or the device's memory, if that is less).
+    /// In a growing arena at most eight times the smaller of its limit and the device's memory.
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
         let Some(state) = self.locked() else { return 0 };
@@ -121,43 +121,41 @@ impl<B: Backend> DeviceArena<B> {
             .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
     }
 
-    /// Mappings of physical memory of a growing arena: its pieces, each as often as it is mapped; 0 for other
-    /// arenas, and asleep.
+    /// Mappings of physical memory in a growing arena; 0 in other arenas, and while asleep.
     ///
-    /// At most four times the granules of the limit (or of the device's memory, if that is less), and 1,024.
+    /// Each piece counts as often as it is mapped. At most four for each granule of the smaller of the limit
+    /// and the device's memory, and 1,024 more.
     #[must_use]
     pub fn mappings(&self) -> u64 {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::mappings))
     }
 
-    /// Stitched ranges of a growing arena: those in use, those kept for further requests, and those on their
-    /// way out.
+    /// Stitched ranges of a growing arena: those in use, those kept for reuse, and those being retired.
     #[must_use]
     pub fn stitched_ranges(&self) -> u64 {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::stitched_ranges))
     }
 
-    /// Calls of the device that a growing arena made for virtual memory so far, and their time.
+    /// Device calls for virtual memory by a growing arena so far, and their total duration.
     #[must_use]
     pub fn mapping_calls(&self) -> (u64, Duration) {
         let nanoseconds = self.core.mapping_nanoseconds.load(Ordering::Relaxed);
         (self.core.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
     }
 
-    /// Waits that it put between streams so far.
+    /// Waits inserted between streams so far.
     #[must_use]
     pub fn stream_waits(&self) -> u64 {
         self.core.waits.load(Ordering::Relaxed)
     }
 
-    /// All blocks, live and free, in the order of their addresses.
+    /// All blocks, live and free, by address.
     #[must_use]
     pub fn blocks(&self) -> Vec<Span> {
         self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
-    /// Where in its range it has memory, offsets, in order: of a growing arena the parts that are mapped
-    /// (asleep none), else all of it.
+    /// Offsets of the range that have memory, in order: in a growing arena the mapped parts.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
@@ -176,12 +174,12 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
-    /// For what is free, and where. `None` in a forked child.
+    /// Locks the state with all deferred blocks freed, for free memory. `None` in a forked child.
     fn whole(&self) -> Option<MutexGuard<'_, State<B>>> {
         (!fork::is_child()).then(|| self.core.state.lock())
     }
 
-    /// For all else. `None` in a forked child.
+    /// Locks the state for other statistics. `None` in a forked child.
     fn locked(&self) -> Option<MutexGuard<'_, State<B>>> {
         (!fork::is_child()).then(|| self.core.state.lock_with_deferred())
     }

@@ -8,7 +8,7 @@ use super::state::{Grant, Held};
 use super::{ArrayId, BrokerError};
 use vrampool_backend::Backend;
 
-/// A run's memory by streams, and what all of them share.
+/// Splits a run's memory by stream, and returns the memory that all streams share.
 pub(super) fn sort<B: Backend>(
     grant: &Grant,
     streams: &[B::Stream],
@@ -35,7 +35,7 @@ pub(super) fn sort<B: Backend>(
     (slots, common)
 }
 
-/// Orders memory behind whatever used it: each stream's own on that stream, what all share on the first.
+/// Orders memory after its earlier users: each stream's own on that stream, shared memory on the first.
 pub(super) fn hand_over<B: Backend>(
     slots: &mut [StreamSlot<B>],
     common: &mut [Option<Held<B>>],
@@ -52,7 +52,7 @@ pub(super) fn hand_over<B: Backend>(
     Ok(())
 }
 
-/// The data of each array of a grant, as its role asks for them.
+/// Returns the data of each array of a grant, checked against its role.
 pub(super) fn bound<'a, B: Backend>(
     grant: &Grant,
     data: Vec<(ArrayId, Way, Data<'a, B>)>,
@@ -86,8 +86,7 @@ pub(super) fn bound<'a, B: Backend>(
     Ok(found)
 }
 
-/// Takes the bytes that are written out of the data: those of arrays that are cut by rows, and of the others
-/// as one piece.
+/// Takes the writable bytes out of the data: by rows for arrays that are cut, and as one piece for others.
 pub(super) fn rows<'a, B: Backend>(grant: &Grant, data: &mut [Option<Data<'a, B>>]) -> (Rows<'a>, Piece<'a>) {
     let mut whole = Vec::new();
     let mut cut = Vec::new();

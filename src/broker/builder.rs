@@ -19,11 +19,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vrampool_backend::{Backend, DeviceKind, host_memory};
 
-/// The most bytes that go through one staging block by default. (CuBIE's are up to 64 MiB.)
+/// The default size of one staging block. (CuBIE's are up to 64 MiB.)
 const STAGING_BLOCK: u64 = 16 << 20;
 /// The smallest staging block, bytes.
 const SMALLEST_BLOCK: u64 = 64 << 10;
-/// The most bytes of staging blocks by default (netcl's).
+/// The default limit on bytes of staging blocks (netcl's).
 const STAGING_BYTES: u64 = 512 << 20;
 
 /// Builder of a [`Broker`].
@@ -85,7 +85,7 @@ impl<B: Backend> BrokerBuilder<B> {
         }
     }
 
-    /// Its name, for metrics. Default: `broker`.
+    /// Sets its name in metrics. Default: `broker`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -97,77 +97,79 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Whether shares are kept. Default: [`LimitMode::Passive`], until a client is given a share.
+    /// Sets whether shares are enforced. Default: [`LimitMode::Passive`], until a client gets a share.
     pub fn limit_mode(mut self, mode: LimitMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the size classes of arrays. Default: multiples of 512 bytes; chunks are few and large.
+    /// Sets the size classes of arrays. Default: multiples of 512 bytes, because chunks are few and large.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = classes;
         self
     }
 
-    /// Bytes of the device that are left to others. A run gives memory back when less than half of that is
-    /// free. Default: 0, which leaves nothing and gives nothing back.
+    /// Sets the bytes of the device that are left to other processes. A run releases memory when less than
+    /// half of that is free. Default: 0, which leaves none and never releases memory.
     pub fn reserve(mut self, bytes: u64) -> Self {
         self.reserve = bytes;
         self
     }
 
-    /// The most bytes that all clients hold together, whatever is free. Default: [`UNLIMITED`].
+    /// Sets the limit on bytes of all clients together, regardless of free memory. Default: [`UNLIMITED`].
     pub fn budget(mut self, bytes: u64) -> Self {
         self.budget = bytes;
         self
     }
 
-    /// What the device allocates in, bytes: each array counts as a multiple of it. Default: the granularity
-    /// of its virtual memory on a device with memory of its own, 1 elsewhere.
+    /// Sets the device's allocation granularity in bytes; each array counts as a multiple of it. Default: the
+    /// granularity of virtual memory on a discrete device, 1 elsewhere.
     pub fn granularity(mut self, bytes: u64) -> Self {
         self.granularity = Some(bytes);
         self
     }
 
-    /// Pinned blocks that copies go through: the most bytes of one, rounded to a power of two from 64 KiB on,
-    /// and of all. One is always granted. Default: 16 MiB, and `VRAMPOOL_PINNED_STAGING_MB` (then netcl's
-    /// name; MiB), or 512 MiB.
+    /// Sets limits on pinned blocks for copies: on one block, rounded to a power of two from 64 KiB on, and
+    /// on all. One block is always granted.
+    ///
+    /// Default: 16 MiB each; `VRAMPOOL_PINNED_STAGING_MB` (then netcl's variable; MiB) or 512 MiB in total.
     pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
         self.staging_block = block_bytes;
         self.staging_bytes = Some(max_bytes);
         self
     }
 
-    /// The most pinned bytes, staging included; never more than 0.8 of the host's memory. Default: as many as
-    /// the device has.
+    /// Sets the limit on pinned bytes, including staging; at most 0.8 of the host's memory. Default: the
+    /// device's total bytes.
     pub fn pinned_max(mut self, bytes: u64) -> Self {
         self.pinned_max = Some(bytes);
         self
     }
 
-    /// The host's memory, bytes, of which the other bounds are parts. Default: what the process
-    /// [may use](host_memory) of it, on Linux; elsewhere not known.
+    /// Sets the host's memory in bytes, from which other limits are derived. Default: the memory that the
+    /// process [may use](host_memory), on Linux; elsewhere unknown.
     pub fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// Over how many bytes an [array of the host's](Broker::host_array) goes to a file. Default: 0.8 of the
-    /// host's memory.
+    /// Sets the size in bytes above which a [host array](Broker::host_array) is in a file. Default: 0.8 of
+    /// the host's memory.
     pub fn spill_threshold(mut self, bytes: u64) -> Self {
         self.spill_threshold = Some(bytes);
         self
     }
 
-    /// The directory of such files. Default: the system's directory for temporary files; on Linux `/var/tmp`
-    /// where that is memory (tmpfs). A default that is missing is an error of the arrays that are spilled,
-    /// and of nothing else.
+    /// Sets the directory of such files. Default: the system's directory for temporary files; on Linux
+    /// `/var/tmp` if the former is in memory (tmpfs). If the default is missing, only spilling an array
+    /// fails.
     pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.spill_directory = Some(directory.into());
         self
     }
 
-    /// Is called with each [`Warning`], by the thread that caused it. Default: nothing; all are in the log.
+    /// Sets a function that is called with each [`Warning`], which is also logged, by the thread that caused
+    /// it.
     pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
@@ -176,8 +178,7 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Creates the broker. Allocates no memory.
     ///
     /// # Errors
-    /// [`BrokerError::Setting`] for settings that cannot be; those of
-    /// [`Builder::build`](crate::Builder::build).
+    /// [`BrokerError::Setting`] for invalid settings; errors of [`Builder::build`](crate::Builder::build).
     pub fn build(self) -> Result<Broker<B>, BrokerError> {
         let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
         if self.granularity == Some(0) {
@@ -186,7 +187,7 @@ impl<B: Backend> BrokerBuilder<B> {
         if self.spill_threshold == Some(0) {
             return refused("spill_threshold", "every array would be in a file; 1 is the least");
         }
-        // The default one is looked for when an array is spilled, and not before.
+        // The default directory is checked only when an array is spilled.
         if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
             return refused("spill_directory", "there is no such directory");
         }

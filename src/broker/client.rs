@@ -22,7 +22,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of this name, for logs and metrics, with an automatic share, in the default group.
+    /// Creates settings with this name, for logs and metrics, an automatic share, and the default group.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -33,28 +33,29 @@ impl Client {
         }
     }
 
-    /// How much of the device it may hold. Default: [`Share::Auto`]. Any other turns [`LimitMode::Active`]
-    /// on.
+    /// Sets the part of the device that it may hold. Default: [`Share::Auto`]. Any other share enables
+    /// [`LimitMode::Active`].
     pub fn share(mut self, share: Share) -> Self {
         self.share = share;
         self
     }
 
-    /// The clients that it commits with. Default: `default`.
+    /// Sets the group that it commits with. Default: `default`.
     pub fn group(mut self, group: &str) -> Self {
         self.group = group_name(group);
         self
     }
 
-    /// Is called after its memory was taken back, by the thread that another client's commit runs on. It may
-    /// queue requests, and not commit. A plan gets memory again by itself; this is for what the client keeps
-    /// beside it.
+    /// Sets a function that is called after its memory was evicted, by the thread of another client's commit.
+    ///
+    /// It may queue requests, but not commit. A plan reallocates memory by itself; the function is for other
+    /// state of the client.
     pub fn on_invalidate(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_invalidate = Some(Arc::new(hook));
         self
     }
 
-    /// Is called with what each commit of its group answered, also when it asked for nothing itself.
+    /// Sets a function that is called with the result of each commit of its group, even without own requests.
     pub fn on_ready(mut self, hook: impl Fn(&Response) + Send + Sync + 'static) -> Self {
         self.on_ready = Some(Arc::new(hook));
         self
@@ -71,7 +72,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A registered client. Dropping it gives its memory and its share back.
+/// A registered client. Dropping it releases its memory and its share.
 #[derive(Debug)]
 #[must_use = "dropping it deregisters the client"]
 pub struct ClientHandle<B: Backend> {
@@ -133,17 +134,17 @@ impl<B: Backend> ClientHandle<B> {
         self.id
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Asks for an array, in the place of an earlier one of the same label. It is there after the next commit
-    /// of the group.
+    /// Queues a request for an array, which replaces an earlier one with the same label. The array is
+    /// allocated by the next commit of the group.
     ///
     /// # Errors
-    /// [`BrokerError::Request`] for one that cannot be.
+    /// [`BrokerError::Request`] for an invalid request.
     pub fn queue(&self, request: ArrayRequest) -> Result<ArrayId, BrokerError> {
         fork::check()?;
         request.check()?;
@@ -155,23 +156,23 @@ impl<B: Backend> ClientHandle<B> {
         Ok(id)
     }
 
-    /// Takes back what is queued, as after a commit that found that it does not fit. What was committed
-    /// stays: [`forget`](Self::forget) is for that.
+    /// Removes all queued requests, for example after a commit that did not fit. Committed requests remain;
+    /// use [`forget`](Self::forget) for those.
     ///
     /// # Errors
-    /// None while the handle is there.
+    /// Fails only in a forked child.
     pub fn withdraw(&self) -> Result<(), BrokerError> {
         fork::check()?;
         self.core.state.lock().entry(self.id)?.queue.clear();
         Ok(())
     }
 
-    /// Has it no longer ask for the array of this label, queued or committed: what it holds for it is given
-    /// back, at once where its group does not run, and the next commit plans without it. Whether there was
-    /// one.
+    /// Removes the request with this label, queued or committed. Returns whether there was one.
+    ///
+    /// Its memory is released, at once if the group is not running, and the next commit plans without it.
     ///
     /// # Errors
-    /// None while the handle is there.
+    /// Fails only in a forked child.
     pub fn forget(&self, label: &str) -> Result<bool, BrokerError> {
         fork::check()?;
         let mut unwanted = Vec::new();
@@ -196,16 +197,16 @@ impl<B: Backend> ClientHandle<B> {
             state.groups.entry(group).or_default().replan();
         }
         drop(state);
-        // Out of the lock: it goes to the pool.
+        // Without the lock, because the memory returns to the pool.
         drop(unwanted);
         Ok(!ids.is_empty())
     }
 
-    /// Gives it another share from now on; what it holds beyond that goes at the next commit of its group.
-    /// Any but [`Share::Auto`] turns [`LimitMode::Active`] on.
+    /// Sets another share. Memory beyond it is released at the next commit of its group. Any share but
+    /// [`Share::Auto`] enables [`LimitMode::Active`].
     ///
     /// # Errors
-    /// [`BrokerError::Share`]; it keeps the one that it had.
+    /// [`BrokerError::Share`]; the previous share then remains.
     pub fn set_share(&self, share: Share) -> Result<(), BrokerError> {
         fork::check()?;
         let mut state = self.core.state.lock();
@@ -213,14 +214,14 @@ impl<B: Backend> ClientHandle<B> {
         if share != Share::Auto {
             state.mode = LimitMode::Active;
         }
-        // Everybody's automatic share changed too.
+        // All automatic shares have changed too.
         state.groups.values_mut().for_each(Group::replan);
         drop(state);
         self.warn_of(warned);
         Ok(())
     }
 
-    /// Moves it to another group. What it holds is given back; what it asked for is queued there.
+    /// Moves it to another group. Its memory is released, and its requests are queued there.
     ///
     /// # Errors
     /// [`BrokerError::Busy`] while either group runs.
@@ -251,7 +252,7 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// The group it is in.
+    /// Returns its group.
     #[must_use]
     pub fn group(&self) -> String {
         if fork::is_child() {
@@ -260,11 +261,11 @@ impl<B: Backend> ClientHandle<B> {
         self.core.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
     }
 
-    /// Says that it begins work of its own with its memory, which is not taken back before
-    /// [`end_work`](Self::end_work). A plan's run says it by itself.
+    /// Starts work of its own with its memory, which is not evicted before [`end_work`](Self::end_work). A
+    /// plan's run does this itself.
     ///
     /// # Errors
-    /// None while the handle is there.
+    /// Fails only in a forked child.
     pub fn begin_work(&self) -> Result<(), BrokerError> {
         fork::check()?;
         let mut state = self.core.state.lock();
@@ -276,11 +277,10 @@ impl<B: Backend> ClientHandle<B> {
         Ok(())
     }
 
-    /// Says that the work is all on `stream`: its memory may be taken back once what is enqueued there is
-    /// done.
+    /// Ends its work, all enqueued on `stream`: its memory may be evicted once that work is complete.
     ///
     /// # Errors
-    /// What the device reports; the work counts as in flight then.
+    /// Errors of the device; the work then still counts as pending.
     pub fn end_work(&self, stream: &B::Stream) -> Result<(), BrokerError> {
         fork::check()?;
         let event = self.core.device.record(stream)?;
@@ -309,8 +309,7 @@ impl<B: Backend> ClientHandle<B> {
     }
 }
 
-/// A group that nobody is in is gone, and its streams with it: to be dropped out of the lock, because they
-/// are the driver's.
+/// Removes a group without clients. Drop it without the lock, because its streams call the driver.
 #[must_use]
 pub(super) fn take_empty<B: Backend>(
     groups: &mut BTreeMap<String, Group<B>>,
@@ -331,7 +330,7 @@ impl<B: Backend> Drop for ClientHandle<B> {
         let parts = &mut *state;
         parts.shares.remove(self.id);
         let entry = parts.clients.remove(&self.id);
-        // A publisher has another handle to the final figures.
+        // A publisher holds another handle of the final figures.
         if let Some(entry) = entry.as_ref().filter(|_| Arc::strong_count(&self.core.last) > 1) {
             parts.note_deregistered(self.id, entry);
         }
@@ -347,8 +346,8 @@ impl<B: Backend> Drop for ClientHandle<B> {
             gone = take_empty(&mut parts.groups, &parts.clients, &entry.group);
         }
         drop(state);
-        // Out of the lock: its memory goes to the pool, its streams to the driver, and what its callbacks
-        // hold may have destructors.
+        // Without the lock: its memory goes to the pool, its streams to the driver, and values captured by
+        // its callbacks may have destructors.
         drop((entry, gone));
     }
 }

@@ -10,23 +10,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-/// How often memory that others took meanwhile makes a commit try again, with an eighth less each time.
+/// The most attempts of a commit while others take memory, each with an eighth less.
 const ATTEMPTS: u32 = 64;
 
-/// A run's memory, taken out of its clients' hands.
+/// A run's memory, taken from its clients.
 #[derive(Debug)]
 pub(crate) struct InRun<B: Backend> {
     pub(crate) grant: Arc<Grant>,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) memory: Vec<Held<B>>,
-    /// Whose work it is.
     pub(crate) clients: Vec<ClientId>,
 }
 
 /// The outcome of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Ended {
-    /// Whether its data went with its arrays, so that it ran at all.
+    /// Whether its data matched its arrays, so that it started.
     pub(crate) has_begun: bool,
     pub(crate) chunks: u64,
     pub(crate) shrinks: u64,
@@ -47,7 +46,7 @@ impl Ended {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    /// Grants what a group asks for.
+    /// Grants the requests of a group.
     pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
         let _turn = self.turn.take()?;
         let (grant, _) = self.commit_and_count(group)?;
@@ -55,12 +54,12 @@ impl<B: Backend> BrokerCore<B> {
         Ok(grant)
     }
 
-    /// Grants it and takes its memory for a run, in one turn, so that nobody takes the memory back in
-    /// between.
+    /// Grants the requests of a group and takes the memory for a run, under one lock of `turn`, so that no
+    /// other commit can evict it in between.
     pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
         let _turn = self.turn.take()?;
         let (grant, is_new) = self.commit_and_count(group)?;
-        // New ones, where the old ones failed.
+        // New streams replace failed ones.
         let streams = self.streams(group, grant.slots)?;
         if is_new {
             self.tell(group, &grant);
@@ -90,8 +89,8 @@ impl<B: Backend> BrokerCore<B> {
         Ok(InRun { grant, streams, memory, clients })
     }
 
-    /// Gives a run's memory back to its clients. One that was cut finer meanwhile plans anew next time; one
-    /// that failed does so on new streams.
+    /// Returns a run's memory to its clients. A run whose chunks became finer is planned again next time; a
+    /// failed one gets new streams.
     pub(crate) fn finish(
         &self,
         group: &str,
@@ -134,11 +133,11 @@ impl<B: Backend> BrokerCore<B> {
                 failed.append(&mut entry.streams);
             }
         }
-        // Its last client went in the middle, perhaps.
+        // The last client may have deregistered during the run.
         let parts = &mut *state;
         let gone = take_empty(&mut parts.groups, &parts.clients, group);
         drop(state);
-        // Out of the lock: memory goes to the pool, and streams to the driver.
+        // Without the lock: memory goes to the pool, and streams to the driver.
         drop((unwanted, failed, gone));
         self.keep_reserve();
     }
@@ -154,8 +153,8 @@ impl<B: Backend> BrokerCore<B> {
         outcome
     }
 
-    /// What is granted already, if that is what is asked for and all of it is there; else a new grant.
-    /// Whether it is new.
+    /// Returns the existing grant if it matches the requests and all its memory is held, else a new one, and
+    /// whether it is new.
     fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
         loop {
             if let Some(granted) = self.try_commit(group)? {
@@ -164,7 +163,7 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// None where shares or settings changed while it planned.
+    /// Returns `None` if shares or settings changed meanwhile.
     fn try_commit(&self, group: &str) -> Result<Option<(Arc<Grant>, bool)>, BrokerError> {
         let generation_of = |state: &State<B>| state.groups.get(group).map(|group| group.generation);
         let (generation, wanted, slots, most_runs, kind) = {
@@ -191,7 +190,7 @@ impl<B: Backend> BrokerCore<B> {
             return Err(BrokerError::NothingQueued { group: group.to_owned() });
         }
         let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
-        // What an attempt that failed has allocated is nobody's.
+        // A failed attempt leaves no memory with the clients.
         let planned = self.plan(group, arrays, runs, slots, most_runs);
         let grant = planned.inspect_err(|_| self.drop_memory(group))?;
         let mut state = self.state.lock();
@@ -200,7 +199,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         for (client, requests) in wanted {
             if let Ok(entry) = state.entry(client) {
-                // What was queued since is for the next commit.
+                // Later requests are for the next commit.
                 entry.queue.retain(|queued| !requests.iter().any(|request| request.id == queued.id));
                 entry.requests = requests;
             }
@@ -209,7 +208,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(Some((grant, true)))
     }
 
-    /// A partition, and all memory for it. While others take what was free a moment ago, a finer one.
+    /// Computes a partition, finer at each retry while others take free memory, and allocates all of it.
     fn plan(
         &self,
         group: &str,
@@ -222,7 +221,7 @@ impl<B: Backend> BrokerCore<B> {
         let demand = Demand { arrays: &arrays, rounding };
         let request = demand.held(runs, 1);
         let exact = demand.chunkable().saturating_add(demand.unchunkable(1));
-        // A request that no single allocation can serve does not ask for more than it is.
+        // A request that no single allocation can serve counts with its exact size.
         let request = if request == u64::MAX { exact } else { request };
         let mut most = u64::MAX;
         let mut attempt = 0;
@@ -235,8 +234,7 @@ impl<B: Backend> BrokerCore<B> {
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,
                 Err(_) => {
-                    // Not even one run, or not what cannot be cut: now idle clients give back what the share
-                    // allows.
+                    // A single run, or an array that is not cut, does not fit: idle clients release more.
                     let available = self.make_available(group, request, true)?.min(most);
                     fit(available, &demand, runs, slots, most_runs)?
                 }
@@ -259,7 +257,7 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Releases all memory that the clients of a group hold and no run uses.
+    /// Releases the memory that the clients of a group hold outside of runs.
     pub(crate) fn drop_memory(&self, group: &str) {
         let mut unwanted = Vec::new();
         let mut state = self.state.lock();
@@ -273,8 +271,7 @@ impl<B: Backend> BrokerCore<B> {
         drop(unwanted);
     }
 
-    /// Memory for a grant: what its clients have already, where it is of the right size, and the rest from
-    /// the pool.
+    /// Allocates memory for a grant, reusing memory of its clients that has the right size.
     fn allocate_all(
         &self,
         group: &str,
@@ -315,8 +312,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         drop(unwanted);
         for (array, slot) in needed {
-            // What was allocated before a failure stays the client's: the next attempt may need it, and else
-            // gives it back.
+            // After a failure this stays with the client, for the next attempt.
             let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
             match self.state.lock().clients.get_mut(&array.client) {
                 Some(entry) => entry.memory.push(held),
@@ -326,7 +322,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(())
     }
 
-    /// The streams of a group, as many as it needs.
+    /// Returns `count` streams of a group, creating missing ones.
     pub(crate) fn streams(&self, group: &str, count: usize) -> Result<Vec<B::Stream>, BrokerError> {
         let mut streams =
             self.state.lock().groups.get(group).map(|group| group.streams.clone()).unwrap_or_default();
@@ -341,7 +337,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(streams)
     }
 
-    /// Tells each client of a group what was granted, those that asked for nothing too.
+    /// Notifies each client of a group of its grant, including clients without requests.
     fn tell(&self, group: &str, grant: &Grant) {
         let hooks: Vec<_> = {
             let state = self.state.lock();
@@ -354,7 +350,6 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// Returns the rounding of the current pool.
     pub(crate) fn rounding(&self) -> Rounding {
         self.pool().1
     }
@@ -370,7 +365,7 @@ pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
     }
 }
 
-/// Whether all memory of a grant is there.
+/// Whether all memory of a grant is held.
 fn is_whole<'a, B: Backend>(grant: &Grant, memory: impl Iterator<Item = &'a Held<B>>) -> bool {
     let needed: usize =
         grant.arrays.iter().map(|array| if array.is_shared() { 1 } else { grant.slots }).sum();

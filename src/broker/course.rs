@@ -5,10 +5,10 @@ use super::{BrokerError, Stage};
 use parking_lot::Mutex;
 use std::ops::Range;
 
-/// Bytes that results go to, by array: a slice for each row.
+/// Destination bytes of results, by array: a slice for each row.
 pub(crate) type Rows<'a> = Vec<Option<(ChunkLayout, Vec<&'a mut [u8]>)>>;
 
-/// The batch on its way through: streams take chunks from its front until nothing is left, or one failed.
+/// The remaining batch: streams take chunks from its front until none is left, or one failed.
 #[derive(Debug)]
 pub(crate) struct Course<'a> {
     state: Mutex<State<'a>>,
@@ -19,11 +19,10 @@ struct State<'a> {
     runs: u64,
     next: u64,
     index: u64,
-    /// Runs a chunk from now on.
+    /// Runs per chunk from now on.
     len: u64,
     /// The number of runs that each stream has memory for; 0 after its memory is released.
     slots: Vec<u64>,
-    /// What is left of the bytes that results go to, by array: a slice for each row.
     rows: Rows<'a>,
     done_runs: u64,
     done_chunks: u64,
@@ -50,7 +49,6 @@ pub(crate) struct Piece<'a> {
     pub(crate) rows: Vec<Option<Vec<&'a mut [u8]>>>,
 }
 
-/// The progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reached {
     pub(crate) runs: u64,
@@ -61,7 +59,7 @@ pub(crate) struct Reached {
 }
 
 impl<'a> Course<'a> {
-    /// `slots`: what each stream has memory for, in runs.
+    /// Creates a course of `slots` streams, each with memory for `len` runs.
     pub(crate) fn new(runs: u64, len: u64, slots: usize, rows: Rows<'a>) -> Self {
         Self {
             state: Mutex::new(State {
@@ -80,7 +78,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The next chunk, of at most `most` runs; none when all are taken or the course was stopped.
+    /// Takes the next chunk, of at most `most` runs, or `None` if none is left or the course is stopped.
     pub(crate) fn take(&self, most: u64) -> Option<Piece<'a>> {
         let mut state = self.state.lock();
         if state.stopped || state.next >= state.runs {
@@ -106,7 +104,7 @@ impl<'a> Course<'a> {
         Some(Piece { index, range, rows })
     }
 
-    /// A chunk is done.
+    /// Counts a completed chunk.
     pub(crate) fn done(&self, runs: u64) -> Reached {
         let mut state = self.state.lock();
         state.done_runs += runs;
@@ -114,7 +112,7 @@ impl<'a> Course<'a> {
         reached(&state)
     }
 
-    /// A chunk failed: no further ones are begun. The error of the earliest one is kept.
+    /// Stops the course after a failed chunk. The error of the earliest failed chunk is kept.
     pub(crate) fn fail(&self, failure: Failure) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -123,34 +121,33 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// No further chunks are begun.
+    /// Stops the course: no further chunks are begun.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
     }
 
-    /// Whether a chunk failed, or was thrown out of.
+    /// Whether a chunk failed or panicked.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
 
-    /// Whether no chunk is left to take.
     pub(crate) fn is_finished(&self) -> bool {
         let state = self.state.lock();
         state.stopped || state.next >= state.runs
     }
 
-    /// The chunk that would be next: its number, and its runs.
+    /// Returns the number and runs of the next chunk.
     pub(crate) fn upcoming(&self) -> (u64, Range<u64>) {
         let state = self.state.lock();
         (state.index, state.next..state.next.saturating_add(state.len).min(state.runs))
     }
 
-    /// Runs a chunk from now on.
+    /// Returns the runs per chunk from now on.
     pub(crate) fn len(&self) -> u64 {
         self.state.lock().len
     }
 
-    /// Has chunks be of at most `len` runs from now on. Whether they were longer before.
+    /// Limits further chunks to `len` runs. Returns whether they were longer before.
     pub(crate) fn shorten(&self, len: u64) -> bool {
         let mut state = self.state.lock();
         let len = len.max(1);
@@ -162,14 +159,14 @@ impl<'a> Course<'a> {
         true
     }
 
-    /// A stream has memory for so many runs now; 0: it is gone. Answers how many streams are there.
+    /// Sets the runs that a stream has memory for; 0: it is gone. Returns the number of remaining streams.
     pub(crate) fn set_slot(&self, slot: usize, len: u64) -> usize {
         let mut state = self.state.lock();
         state.slots[slot] = len;
         state.slots.iter().filter(|&&len| len > 0).count()
     }
 
-    /// Runs a chunk, and streams, if all streams have given back what they had beyond that.
+    /// Returns runs per chunk and streams, if all streams have released their memory beyond that.
     pub(crate) fn settled(&self) -> Option<(u64, u64)> {
         let state = self.state.lock();
         let is_settled = state.slots.iter().all(|&len| len <= state.len);

@@ -3,7 +3,7 @@
 use super::host_array::Spilled;
 use vrampool_backend::Backend;
 
-/// Data of an array, as a run uses them.
+/// Data of an array in a run.
 #[derive(Debug)]
 pub(crate) enum Data<'a, B: Backend> {
     Read(&'a [u8]),
@@ -22,7 +22,7 @@ impl<B: Backend> Data<'_, B> {
     }
 }
 
-/// What happens to data that are bound.
+/// The direction of copies of bound data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,

@@ -13,10 +13,10 @@ pub enum BrokerError {
     /// A batch does not fit, however it is cut.
     #[error(transparent)]
     Chunk(#[from] ChunkError),
-    /// A client cannot have the share that was asked for.
+    /// A share cannot be assigned to a client.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// An array that cannot be.
+    /// An invalid array.
     #[error("array `{label}`: {reason}")]
     Request {
         /// The array's label.
@@ -24,25 +24,25 @@ pub enum BrokerError {
         /// The reason, and the valid values.
         reason: String,
     },
-    /// Nothing was ever asked for in this group.
+    /// The group has never had a request.
     #[error("nothing is queued in the group `{group}`; queue requests before they are committed")]
     NothingQueued {
         /// The group.
         group: String,
     },
-    /// Another run of this group is under way.
+    /// Another run of this group is pending.
     #[error("the group `{group}` is running already; wait for that run, or use another group")]
     Busy {
         /// The group.
         group: String,
     },
-    /// A callback of a client's asked the broker for what only its caller may.
+    /// A client's callback made a call that only the caller of the commit may make.
     #[error("a broker cannot commit within a callback of a commit; commit after the callback returns")]
     Reentrant,
     /// The client is no longer registered.
     #[error("{0} is not registered because its handle was dropped; register the client again")]
     Gone(ClientId),
-    /// Data and array do not go together.
+    /// Data and array have different lengths.
     #[error("array `{label}` has {array} bytes, but its data {data}; give data of the same length")]
     Length {
         /// The array's label.
@@ -52,22 +52,22 @@ pub enum BrokerError {
         /// Bytes of the data.
         data: u64,
     },
-    /// A chunk of a run failed. Chunks before it are done; none was begun after it was known.
+    /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
     #[error("{stage} of chunk {chunk} (runs {} to {}) failed: {source}", range.start, range.end)]
     Run {
         /// Its number.
         chunk: u64,
         /// Its runs.
         range: Range<u64>,
-        /// The stage that failed, or whose failure was found at the end of the chunk.
+        /// The stage that failed, or in which the failure was detected at the end of the chunk.
         stage: Stage,
         /// The cause.
         source: Box<BrokerError>,
     },
-    /// Memory of the device or its pool.
+    /// An error of the device or its pool.
     #[error(transparent)]
     Memory(#[from] Error),
-    /// A file on the host that holds what is too large for its memory.
+    /// An error of a file for arrays that exceed the host's memory.
     #[error(
         "{call} a file for {bytes} bytes of host arrays failed: {source}; choose a directory with enough space"
     )]
@@ -79,7 +79,7 @@ pub enum BrokerError {
         /// The system's error.
         source: io::Error,
     },
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("invalid {field}: {reason}")]
     Setting {
         /// The builder's method.
@@ -93,7 +93,7 @@ pub enum BrokerError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// Memory for it.
+    /// Allocation of its memory.
     Allocate,
     /// Copies to the device.
     Upload,
@@ -104,7 +104,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl From<BackendError> for BrokerError {
 }
 
 impl BrokerError {
-    /// Whether there was not enough memory: no chunk fits, or the device has too little after all.
+    /// Whether memory was insufficient: no chunk fits, or the device has too little after all.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         match self {
@@ -140,7 +140,7 @@ impl BrokerError {
         }
     }
 
-    /// Whether the device is gone for good.
+    /// Whether the device is permanently lost.
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         match self {
@@ -151,13 +151,13 @@ impl BrokerError {
     }
 }
 
-/// A warning of a broker. Each is logged, too.
+/// A warning of a broker. Each is also logged.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// Fixed shares leave automatic clients, should there be any, less than 5 % of the device.
+    /// Fixed shares leave less than 5 % of the device to automatic clients.
     SharesNearlyAll {
-        /// All fixed shares.
+        /// The sum of fixed shares.
         sum: f64,
     },
     /// A group holds more than 95 % of the shares of its clients.
@@ -169,18 +169,18 @@ pub enum Warning {
         /// Bytes that they may hold.
         cap: u64,
     },
-    /// A batch asks for more than 20 times what there is: it will be cut into that many chunks.
+    /// A batch requires more than 20 times the available bytes, and will be cut into as many chunks.
     ManyChunks {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: u64,
-        /// Bytes there are.
+        /// Available bytes.
         available: u64,
     },
-    /// A run was cut finer, because others took memory of the device.
+    /// A run continues with finer chunks, because others took memory of the device.
     Shrunk {
         /// The group.
         group: String,
-        /// Runs of a chunk from now on.
+        /// Runs per chunk from now on.
         chunk_len: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! The device memory that arrays take, including what the pool and the device add by rounding.
+//! The device memory of arrays, including rounding by the pool and the device.
 
 use super::Footprint;
 use super::plan_array::PlanArray;
@@ -26,7 +26,6 @@ impl Rounding {
         }
     }
 
-    /// None at all.
     #[cfg(test)]
     pub(crate) fn exact() -> Self {
         Self {
@@ -37,19 +36,18 @@ impl Rounding {
         }
     }
 
-    /// Bytes to ask for, so that copies of whole granules stay inside.
+    /// Returns the bytes to request, so that copies of whole granules stay inside.
     pub(crate) fn request(&self, bytes: u64) -> u64 {
         bytes.checked_next_multiple_of(self.copy_granularity).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that a request takes; all there are where it cannot be.
+    /// Returns the bytes that a request takes; `u64::MAX` if it is impossible.
     pub(crate) fn footprint(&self, bytes: u64) -> u64 {
         let class = self.classes.round(self.request(bytes)).filter(|&class| class <= self.max_allocation);
         class.and_then(|class| class.checked_next_multiple_of(self.granularity)).unwrap_or(u64::MAX)
     }
 }
 
-/// Arrays as a [`Footprint`].
 #[derive(Debug)]
 pub(crate) struct Demand<'a> {
     pub(crate) arrays: &'a [PlanArray],

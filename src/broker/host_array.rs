@@ -14,16 +14,16 @@ use vrampool_backend::{Backend, fork};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HostBacking {
-    /// Memory that a device copies to and from by itself.
+    /// Memory that the device can copy to and from directly.
     Pinned,
-    /// Memory as any.
+    /// Ordinary memory.
     Pageable,
-    /// A file without a name, which is gone with the array, or with the process, whatever ends it.
+    /// An unnamed file, which is deleted with the array or at the end of the process, however it ends.
     File,
 }
 
-/// An array of the host's, made by [`Broker::host_array`](super::Broker::host_array). Starts as zeros, but
-/// for pinned ones.
+/// A host array, made by [`Broker::host_array`](super::Broker::host_array). It starts as zeros, except when
+/// pinned.
 #[derive(Debug)]
 pub struct HostArray<B: Backend> {
     pub(crate) bytes: Bytes<B>,
@@ -37,7 +37,7 @@ pub(crate) enum Bytes<B: Backend> {
 }
 
 impl<B: Backend> HostArray<B> {
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.bytes {
@@ -63,10 +63,10 @@ impl<B: Backend> HostArray<B> {
         }
     }
 
-    /// Copies from `offset` on.
+    /// Copies the bytes from `offset` on to `bytes`.
     ///
     /// # Errors
-    /// [`BrokerError::Memory`] for a range that leaves it, [`BrokerError::Spill`].
+    /// [`BrokerError::Memory`] for a range out of bounds, [`BrokerError::Spill`].
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
         fork::check()?;
         let range = self.range(offset, bytes.len())?;
@@ -80,7 +80,7 @@ impl<B: Backend> HostArray<B> {
         }
     }
 
-    /// Copies to `offset` and behind.
+    /// Copies `bytes` to the array from `offset` on.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -108,7 +108,7 @@ impl<B: Backend> HostArray<B> {
     }
 }
 
-/// A file that has no name: the system takes it away when it is closed, by whatever.
+/// An unnamed file: the system deletes it when it is closed for any reason.
 #[derive(Debug)]
 pub(crate) struct Spilled {
     file: File,
@@ -122,7 +122,7 @@ pub(crate) struct SpillAccount(Arc<AtomicU64>);
 
 impl SpillAccount {
     pub(crate) fn bytes(&self) -> u64 {
-        // Relaxed, here and below: a figure, by which nothing else is ordered.
+        // Relaxed, here and below: a statistic that orders nothing else.
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -188,7 +188,7 @@ fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Platforms whose files cannot be read at an offset, such as a browser, have no spill files either: creating one fails.
+/// Other platforms cannot read a file at an offset. Creating a spill file fails there.
 #[cfg(not(any(unix, windows)))]
 fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -199,8 +199,7 @@ fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What an array of so many bytes is to be kept in: over `spill_threshold` a file, up to `pinned_max` pinned
-/// memory, else pageable memory.
+/// Chooses a file above `spill_threshold`, pinned memory up to `pinned_max`, else pageable memory.
 pub(crate) fn choose(bytes: u64, spill_threshold: u64, pinned_max: u64) -> HostBacking {
     if bytes > spill_threshold {
         HostBacking::File

@@ -1,23 +1,24 @@
-//! Shares of a device, batches cut into chunks that fit, and copies hidden behind work.
+//! Shares of a device, batches cut into chunks that fit, and copies that overlap work.
 //!
-//! A solver or a server does not want to fail when a batch does not fit. It [registers](Broker::register) as
-//! a client, with a [`Share`] of the device, says which [arrays](ArrayRequest) it needs and along which axis
-//! they may be cut, and [commits](Broker::commit): the answer is a [`Plan`], with one [`Partition`] for all
-//! clients of its group and memory for it. The plan [runs](Plan::execution) the client's own work chunk after
-//! chunk, on several streams at a time if it was asked to, with data on its way to and from the device
-//! meanwhile. Results are where they would be had the batch gone through in one.
+//! A solver or a server should not fail when a batch does not fit:
 //!
-//! * **Shares are kept.** Once a client has one, a group never holds more than its clients' shares together
-//!   ([`LimitMode::Active`]); rounding to size classes and the device's granularity are counted, so that what
-//!   fits exactly does.
-//! * **Others are respected.** What is free is asked of the device each time, so that other processes count,
-//!   and a [reserve](BrokerBuilder::reserve) is left to them. One that takes more than half of the reserve in
-//!   the middle of a run makes the run go on with finer chunks; without a reserve a run keeps what it has.
-//! * **Pressure is for the idle.** A client without work in flight loses its memory only when another truly
-//!   lacks it, the one that worked longest ago first. Its next run gets memory again by itself.
-//! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies go through a
-//!   bounded number of pinned blocks, and what is too large for the host's memory lives in files that have no
-//!   name.
+//! 1. It [registers](Broker::register) as a client, with a [`Share`] of the device.
+//! 2. It queues its [arrays](ArrayRequest) and states the axis along which each may be cut.
+//! 3. It [commits](Broker::commit) and gets a [`Plan`], with one [`Partition`] for all clients of its group
+//!    and memory for it.
+//! 4. The plan [runs](Plan::execution) the client's own work for each chunk, on several streams if requested,
+//!    while other data are copied. The results are the same as for the batch in one piece.
+//!
+//! * **Shares are kept.** Once a client has a share, a group never holds more than its clients' shares
+//!   together ([`LimitMode::Active`]). Rounding to size classes and the device's granularity is counted, so
+//!   chunks that are computed to fit do fit.
+//! * **Other processes are respected.** The device's free memory is queried each time, and a
+//!   [reserve](BrokerBuilder::reserve) is left. If others take more than half of the reserve during a run,
+//!   the run continues with finer chunks. Without a reserve a run keeps its memory.
+//! * **Only idle clients lose memory.** A client without pending work loses its memory only if another client
+//!   lacks it, the least recently active first. Its next run allocates memory again.
+//! * **Host memory is bounded too.** Pinned bytes are [accounted for](PinnedLedger), copies use a bounded
+//!   number of pinned blocks, and arrays too large for the host's memory are in unnamed files.
 //!
 //! ```
 //! use vrampool::broker::{ArrayRequest, Broker, Client, Share};
@@ -56,9 +57,9 @@
 //! # }
 //! ```
 //!
-//! From the bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `host_array`, `gather`,
-//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (which chunk is
-//! next), `slot`, `bind`, `session`, `run` · `client`, `plan`, `handle`, `weak`.
+//! Modules, bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `host_array`, `gather`,
+//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (the order of
+//! chunks), `slot`, `bind`, `session`, `run` · `client`, `plan`, `handle`, `weak`.
 
 mod bind;
 mod builder;
@@ -116,7 +117,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The group of clients that name none.
+/// The group of clients without a group name.
 pub const DEFAULT_GROUP: &str = "default";
 
 /// Identifies a client for the life of the process.
@@ -129,7 +130,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// Identifies an array that was asked for, for the life of the process.
+/// Identifies a requested array for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArrayId(u64);
 
@@ -144,7 +145,7 @@ impl ArrayId {
 /// The allocator of a broker's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Allocator {
-    /// The device, for each array anew; what is given back is the device's at once. CuBIE's `default`.
+    /// The device, for each array separately; freed memory returns to the device at once. CuBIE's `default`.
     Default,
     /// A caching pool. CuBIE's `cupy`.
     #[default]
@@ -154,10 +155,10 @@ pub enum Allocator {
 }
 
 impl Allocator {
-    /// All of them.
+    /// All allocators.
     pub const ALL: [Self; 3] = [Self::Default, Self::Pool, Self::DriverPool];
 
-    /// Its name in settings.
+    /// Returns its name in settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -177,7 +178,7 @@ impl fmt::Display for Allocator {
 impl FromStr for Allocator {
     type Err = Error;
 
-    /// Reads our names, and CuBIE's.
+    /// Parses these names, and CuBIE's.
     fn from_str(text: &str) -> Result<Self, Error> {
         let cubies = match text {
             "cupy" => Some(Self::Pool),

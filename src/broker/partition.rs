@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
-/// From this ratio of what is asked for to what there is on,
-/// [`Warning::ManyChunks`](super::Warning::ManyChunks) is given (CuBIE's).
+/// The ratio of requested to available bytes that causes a warning of many chunks (CuBIE's).
 pub(crate) const MANY_CHUNKS: u64 = 20;
 
-/// A batch of runs, cut into chunks. All chunks are of [`chunk_len`](Self::chunk_len) runs but for the last,
-/// which has what is left.
+/// A batch of runs, cut into chunks of [`chunk_len`](Self::chunk_len) runs. The last chunk may be shorter.
 ///
 /// ```
 /// use vrampool::broker::Partition;
@@ -26,15 +24,15 @@ pub struct Partition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChunkError {
-    /// Nothing that was asked for may be cut.
+    /// None of the requested arrays may be cut.
     #[error(
         "All requested arrays are unchunkable, and their {requested} bytes do not fit in the {available} there are; give a larger \
          share, or let arrays be chunked"
     )]
     AllUnchunkable {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested: u64,
-        /// Bytes there are.
+        /// Available bytes.
         available: u64,
     },
     /// Arrays that may not be cut leave no room for the rest.
@@ -42,7 +40,7 @@ pub enum ChunkError {
     UnchunkableTooLarge {
         /// Bytes of arrays that may not be cut.
         unchunkable: u64,
-        /// Bytes there are.
+        /// Available bytes.
         available: u64,
     },
     /// Not even one run fits.
@@ -55,12 +53,12 @@ pub enum ChunkError {
         single_run: u64,
         /// Bytes of arrays that may not be cut.
         unchunkable: u64,
-        /// Bytes there are.
+        /// Available bytes.
         available: u64,
     },
 }
 
-/// Without arrays that may not be cut, what lacks is memory for the others.
+/// Without arrays that may not be cut, the others lack memory.
 fn no_room(unchunkable: u64, available: u64) -> String {
     match unchunkable {
         0 => format!(
@@ -75,9 +73,10 @@ fn no_room(unchunkable: u64, available: u64) -> String {
 }
 
 impl Partition {
-    /// CuBIE's rule: everything at once where it takes *less* than `available` bytes; else as many runs at a
-    /// time as the bytes allow that `unchunkable` arrays leave, in exact arithmetic. `chunkable`: bytes of
-    /// the arrays that are cut, all `runs` of them.
+    /// Computes a partition by CuBIE's rule, in exact arithmetic.
+    ///
+    /// All runs form one chunk if they take *less* than `available` bytes. Otherwise a chunk has as many runs
+    /// as fit beside `unchunkable` bytes. `chunkable`: bytes of the arrays that are cut, for all `runs`.
     ///
     /// # Errors
     /// [`ChunkError`], in the order of its variants.
@@ -103,23 +102,23 @@ impl Partition {
         }
     }
 
-    /// All runs at once.
+    /// Returns a partition with all runs in one chunk.
     pub(crate) fn whole(runs: u64) -> Self {
         Self { runs, chunk_len: runs }
     }
 
-    /// The same runs, `chunk_len` at a time.
+    /// Returns a partition of the same runs with `chunk_len` runs per chunk.
     pub(crate) fn with_chunk_len(self, chunk_len: u64) -> Self {
         Self { chunk_len: chunk_len.clamp(1, self.runs), ..self }
     }
 
-    /// Runs in all.
+    /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// Runs of every chunk but the last.
+    /// Returns the number of runs of every chunk but the last.
     #[must_use]
     pub fn chunk_len(&self) -> u64 {
         self.chunk_len
@@ -131,14 +130,14 @@ impl Partition {
         self.runs.div_ceil(self.chunk_len)
     }
 
-    /// The runs of the chunk with this number; none past the last.
+    /// Returns the runs of the chunk with this index; empty past the last.
     #[must_use]
     pub fn chunk(&self, index: u64) -> Range<u64> {
         let start = index.saturating_mul(self.chunk_len).min(self.runs);
         start..start.saturating_add(self.chunk_len).min(self.runs)
     }
 
-    /// The runs of all chunks, in order.
+    /// Returns the runs of all chunks, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let all = *self;
         (0..all.chunks()).map(move |index| all.chunk(index))
@@ -147,18 +146,17 @@ impl Partition {
 
 /// The memory that a batch takes, by the number of streams.
 pub(crate) trait Footprint {
-    /// Bytes of chunkable arrays, all runs, as asked for.
+    /// Returns the requested bytes of chunkable arrays for all runs.
     fn chunkable(&self) -> u64;
-    /// Bytes of arrays that are not cut, with `slots` chunks on the device at a time, as asked for.
+    /// Returns the requested bytes of arrays that are not cut, with `slots` chunks on the device at a time.
     fn unchunkable(&self, slots: u64) -> u64;
-    /// Bytes that really are taken for `slots` chunks of `len` runs: rounded to size classes and what the
-    /// device allocates in.
+    /// Returns the bytes taken for `slots` chunks of `len` runs, including all rounding.
     fn held(&self, len: u64, slots: u64) -> u64;
 }
 
-/// The rule with rounding counted, so that what it says fits does, with `slots` chunks on the device at a
-/// time (fewer, where not even one run fits on each), and with chunks of at most `most` runs. Answers the
-/// partition and the slots.
+/// Applies the rule including rounding, so that a result does fit. There are `slots` chunks on the device at
+/// a time (fewer if not even one run fits on each), of at most `most` runs. Returns the partition and the
+/// slots.
 pub(crate) fn fit(
     available: u64,
     footprint: &impl Footprint,
@@ -167,14 +165,14 @@ pub(crate) fn fit(
     most: u64,
 ) -> Result<(Partition, u64), ChunkError> {
     let runs = runs.max(1);
-    // Rounding is counted, so that as much as there is fits.
+    // Rounding is included, so all available bytes may be used.
     if runs <= most && footprint.held(runs, 1) <= available {
         return Ok((Partition::whole(runs), 1));
     }
     let mut slots = slots.clamp(1, runs);
     loop {
         match fit_slots(available, footprint, runs, slots, most) {
-            // Chunks that all run at once need no more slots than they are.
+            // Fewer chunks than slots need only one slot each.
             Ok(partition) => return Ok((partition, slots.min(partition.chunks()))),
             Err(error) if slots == 1 => return Err(error),
             Err(_) => slots -= 1,
@@ -196,7 +194,7 @@ fn fit_slots(
     if fits(partition.chunk_len) {
         return Ok(partition);
     }
-    // The most that fits: `held` grows with the length at a fixed number of slots.
+    // The longest chunk that fits: `held` grows with the length at a fixed number of slots.
     let (mut most, mut too_many) = (0, partition.chunk_len);
     while most + 1 < too_many {
         let middle = most + (too_many - most) / 2;
@@ -263,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Arrays of so many bytes a run, in steps of `unit`.
+    /// Arrays with given bytes per run, rounded to `unit`.
     #[derive(Debug)]
     struct Arrays {
         per_run: Vec<u64>,

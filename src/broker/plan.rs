@@ -14,9 +14,10 @@ use std::fmt;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// A group's memory, granted. It stays with the clients when the plan is dropped, for the next commit;
-/// another client that truly lacks memory may take it back while nothing runs, and the next run gets memory
-/// anew, in chunks that fit then.
+/// The granted memory of a group.
+///
+/// It stays with the clients when the plan is dropped, for the next commit. Another client that lacks memory
+/// may take it while the group is idle. The next run then allocates memory again, in chunks that fit.
 #[derive(Debug)]
 pub struct Plan<B: Backend> {
     core: ForkArc<BrokerCore<B>>,
@@ -29,30 +30,30 @@ impl<B: Backend> Plan<B> {
         Self { core: core.clone(), group: group.to_owned(), grant }
     }
 
-    /// How the batch was cut at the commit. A run after others took memory may cut finer.
+    /// Returns the partition of the batch at the commit. A later run may use finer chunks.
     #[must_use]
     pub fn partition(&self) -> Partition {
         self.grant.partition
     }
 
-    /// Chunks that are on the device at a time.
+    /// Returns the number of chunks that are on the device at a time.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.grant.slots
     }
 
-    /// What was granted to a client of the group; no arrays for any other.
+    /// Returns the grant for a client of the group; without arrays for any other.
     #[must_use]
     pub fn response(&self, client: &ClientHandle<B>) -> Response {
         response(client.id(), &self.grant)
     }
 
-    /// A run of the batch: bind data to arrays, then [run](Execution::run) it.
+    /// Prepares a run of the batch: bind data to arrays, then [run](Execution::run) it.
     pub fn execution(&self) -> Execution<'_, B> {
         Execution { core: &self.core, group: &self.group, data: Vec::new(), progress: None, is_timed: false }
     }
 
-    /// Runs `work` for each chunk, without data of the host's: as [`execution`](Self::execution) and
+    /// Runs `work` for each chunk, without host data. As [`execution`](Self::execution) and
     /// [`run`](Execution::run).
     ///
     /// # Errors
@@ -68,18 +69,18 @@ impl<B: Backend> Plan<B> {
 /// The source of an array's data.
 #[derive(Debug)]
 pub enum HostSource<'a, B: Backend> {
-    /// Bytes as they lie in memory.
+    /// Bytes in memory.
     Bytes(&'a [u8]),
-    /// An array of the broker's making.
+    /// An array made by the broker.
     Array(&'a HostArray<B>),
 }
 
 /// The destination of an array's data.
 #[derive(Debug)]
 pub enum HostSink<'a, B: Backend> {
-    /// Bytes as they lie in memory.
+    /// Bytes in memory.
     Bytes(&'a mut [u8]),
-    /// An array of the broker's making.
+    /// An array made by the broker.
     Array(&'a mut HostArray<B>),
 }
 
@@ -109,7 +110,7 @@ impl<'a, B: Backend> From<&'a mut HostArray<B>> for HostSink<'a, B> {
 
 type ProgressHook<'a> = Box<dyn Fn(&Progress) + Sync + 'a>;
 
-/// A run that is being prepared.
+/// A prepared run.
 #[must_use = "nothing happens before `run`"]
 pub struct Execution<'a, B: Backend> {
     core: &'a BrokerCore<B>,
@@ -120,7 +121,7 @@ pub struct Execution<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Execution<'a, B> {
-    /// The data of an [input](super::Role::Input), as long as the array.
+    /// Binds the data of an [input](super::Role::Input), of the array's length.
     pub fn upload(self, array: ArrayId, source: impl Into<HostSource<'a, B>>) -> Self {
         let data = match source.into() {
             HostSource::Bytes(bytes) => Data::Read(bytes),
@@ -133,12 +134,12 @@ impl<'a, B: Backend> Execution<'a, B> {
         self.bind(array, Way::Up, data)
     }
 
-    /// Where the data of an [output](super::Role::Output) go: each chunk's to its place in the one array.
+    /// Binds the destination of an [output](super::Role::Output), in which each chunk has its place.
     pub fn download(self, array: ArrayId, sink: impl Into<HostSink<'a, B>>) -> Self {
         self.bind(array, Way::Down, sink_data(sink.into()))
     }
 
-    /// The data of an [array that goes both ways](super::Role::InOut), which the results take the place of.
+    /// Binds the data of an [`InOut`](super::Role::InOut) array, which the results replace.
     pub fn exchange(self, array: ArrayId, sink: impl Into<HostSink<'a, B>>) -> Self {
         self.bind(array, Way::Both, sink_data(sink.into()))
     }
@@ -149,34 +150,36 @@ impl<'a, B: Backend> Execution<'a, B> {
         self
     }
 
-    /// Is called after each chunk, by the thread that ran it.
+    /// Sets a function that is called after each chunk, by the thread that ran it.
     pub fn on_progress(mut self, hook: impl Fn(&Progress) + Sync + 'a) -> Self {
         self.progress = Some(Box::new(hook));
         self
     }
 
-    /// Tells in the report when which stream did what. Each stream then waits for the host between copies and
-    /// work, which costs some microseconds a chunk, and an error names the very stage that failed.
+    /// Records the time of each stage in the report. Each stream then waits for the host between copies and
+    /// work, which costs some microseconds per chunk, and errors name the exact stage that failed.
     pub fn timed(mut self) -> Self {
         self.is_timed = true;
         self
     }
 
-    /// Runs the batch: for each chunk its data are copied to the device, `work` enqueues what is to be done
-    /// on the stream that it is given, and the results are copied back, all behind one another on one stream.
-    /// With several streams as many chunks are under way at a time, each by a thread of its own, in order of
-    /// their numbers as they begin; `work` then runs on several threads. Returns when all of it is done.
+    /// Runs the batch, and returns when all of it is complete.
     ///
-    /// Other processes that leave less than half of the reserve free make it go on with finer chunks.
+    /// For each chunk the data are copied to the device, `work` enqueues its operations on the given stream,
+    /// and the results are copied back, all in order on one stream. With several streams as many chunks are
+    /// pending at a time, each on its own thread; they begin in order of their numbers. `work` then runs on
+    /// several threads.
+    ///
+    /// If other processes leave less than half of the reserve free, the run continues with finer chunks.
     ///
     /// # Errors
-    /// [`BrokerError::Run`] of the first chunk that failed, with what failed; chunks before it are done, and
-    /// what of the later ones is done is not said. [`BrokerError::Length`] and [`BrokerError::Request`] for
-    /// data that do not go with the arrays, and those of [`Broker::commit`](super::Broker::commit), before
-    /// anything is run.
+    /// * [`BrokerError::Run`] for the first chunk that failed. Earlier chunks are complete; the state of
+    ///   later ones is unspecified.
+    /// * [`BrokerError::Length`] and [`BrokerError::Request`] for data that do not match the arrays, and
+    ///   errors of [`Broker::commit`](super::Broker::commit), before any chunk runs.
     ///
     /// # Panics
-    /// When `work` panics, with that.
+    /// If `work` panics, with the same panic.
     pub fn run<F>(self, work: F) -> Result<RunReport, BrokerError>
     where
         F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,

@@ -4,7 +4,6 @@ use super::request::{ChunkLayout, Role};
 use super::{ArrayId, ClientId};
 use vrampool_backend::MemoryKind;
 
-/// An array of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanArray {
     pub(crate) id: ArrayId,
@@ -21,7 +20,7 @@ impl PlanArray {
         !self.layout.is_cut && self.role != Role::Scratch
     }
 
-    /// Whether it allows one stream only.
+    /// Whether it restricts the plan to one stream.
     pub(crate) fn is_sole(&self) -> bool {
         !self.layout.is_cut && self.role.is_downloaded()
     }

@@ -4,7 +4,7 @@ use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};
 use vrampool_backend::{Backend, BackendError, Event};
 
-/// From which part of its cap a group's headroom is little (CuBIE's).
+/// Divisor of a group's cap below which its headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
 
 /// The memory that a client released.
@@ -15,15 +15,15 @@ struct Evicted<B: Backend> {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    /// Bytes that clients may still take of the device, whoever else uses it: what the device reports as
-    /// free, and idle memory of the pool, less the reserve. Where a device does not report, what clients hold
-    /// counts against its bytes.
+    /// Returns the bytes of the device that clients may still take: reported free memory and idle memory of
+    /// the pool, less the reserve. If the device reports none, the total less the bytes held by clients
+    /// counts as free.
     pub(crate) fn device_free(&self) -> Result<u64, BrokerError> {
         let (free, held) = self.free_and_held()?;
         Ok(self.room(free, held))
     }
 
-    /// (bytes that nobody uses, bytes that clients hold)
+    /// Returns unused bytes, and bytes that clients hold.
     fn free_and_held(&self) -> Result<(u64, u64), BrokerError> {
         let (pool, held) = {
             let state = self.state.lock();
@@ -37,22 +37,22 @@ impl<B: Backend> BrokerCore<B> {
         Ok((free, held))
     }
 
-    /// What clients may take of `free` bytes while they hold `held`. What one gives back first is to be in
-    /// the one and not in the other: added afterwards it would count past a reserve that others have taken,
-    /// and past the budget.
+    /// Returns the bytes that clients may take of `free` bytes while they hold `held`. Bytes that a client
+    /// releases first must be moved from `held` to `free` before. Added to the result, they would ignore a
+    /// reserve that others have taken, and the budget.
     fn room(&self, free: u64, held: u64) -> u64 {
         let Settings { reserve, budget, .. } = self.settings;
         free.saturating_sub(reserve).min(budget.saturating_sub(held))
     }
 
-    /// Bytes that a group may hold in all, whatever its share.
+    /// Returns the total bytes that a group may hold, regardless of its share.
     pub(crate) fn room_for(&self, group: &str) -> Result<u64, BrokerError> {
         let own = self.state.lock().cap_and_held(group).1;
         let (free, held) = self.free_and_held()?;
         Ok(self.room(free.saturating_add(own), held.saturating_sub(own)))
     }
 
-    /// Bytes that a group may take on top of what it has.
+    /// Returns the bytes that a group may take in addition to its memory.
     pub(crate) fn available(&self, group: &str) -> Result<u64, BrokerError> {
         let free = self.device_free()?;
         let (mode, (cap, held)) = {
@@ -69,9 +69,11 @@ impl<B: Backend> BrokerCore<B> {
         Ok(headroom.min(free))
     }
 
-    /// Bytes that a group may hold in all, what it holds counted as free, after idle clients gave back what
-    /// `request` bytes truly lack: CuBIE's rule, by which a share that is too small makes chunks and evicts
-    /// nobody, but that what fits exactly evicts nobody either. With `all` they give back whatever the share
+    /// Returns the total bytes that a group may hold, after idle clients released what `request` bytes lack.
+    /// The group's own memory counts as free.
+    ///
+    /// This follows CuBIE's rule, by which a share that is too small leads to chunks and evicts no client,
+    /// except that an exact fit evicts no client either. With `all`, idle clients release all that the share
     /// allows.
     pub(crate) fn make_available(&self, group: &str, request: u64, all: bool) -> Result<u64, BrokerError> {
         let (mode, (cap, own)) = {
@@ -88,7 +90,7 @@ impl<B: Backend> BrokerCore<B> {
         };
         let within = request.min(cap);
         if !is_passive && within > self.room(free, held) {
-            // What others hold past their shares is not theirs any more.
+            // Memory of others beyond their shares is reclaimed first.
             let evicted = self.evict_past_share(group, lacking(within, free, held));
             (free, held) = (free.saturating_add(evicted), held.saturating_sub(evicted));
         }
@@ -101,14 +103,14 @@ impl<B: Backend> BrokerCore<B> {
         Ok(if is_passive { room } else { room.min(cap) })
     }
 
-    /// Takes back memory of clients outside `group`, of all where it is none, that have no work in flight,
-    /// whole clients, the one that worked longest ago first, until it is `needed` bytes. Answers how many it
-    /// is. Holds no lock but the turn when it calls them.
+    /// Evicts whole clients outside `group` (or all clients if `None`) without pending work, least recently
+    /// active first, until `needed` bytes are released. Returns the released bytes. Callbacks run with no
+    /// lock but `turn` held.
     pub(crate) fn evict_idle(&self, group: Option<&str>, needed: u64) -> u64 {
         self.evict(needed, |state| idle_clients(state, group))
     }
 
-    /// The same of clients alone whose group holds more than its shares, which became smaller since.
+    /// As [`evict_idle`](Self::evict_idle), only for clients whose group holds more than its shares.
     fn evict_past_share(&self, group: &str, needed: u64) -> u64 {
         self.evict(needed, |state| {
             let mut idle = idle_clients(state, Some(group));
@@ -140,7 +142,7 @@ impl<B: Backend> BrokerCore<B> {
             state.counts.evicted_bytes += freed;
         }
         for Evicted { client, memory, hook } in evicted {
-            // A logger may ask the broker.
+            // A logger may call the broker.
             log::debug!("broker: {client} gives back what it holds");
             drop(memory);
             if let Some(hook) = hook {
@@ -150,7 +152,7 @@ impl<B: Backend> BrokerCore<B> {
         freed
     }
 
-    /// Idle memory of the pool is the device's again where the device has less than the reserve.
+    /// Returns idle memory of the pool to the device if its free memory is below the reserve.
     pub(crate) fn keep_reserve(&self) {
         if self.settings.reserve == 0 {
             return;
@@ -170,7 +172,7 @@ fn idle_clients<B: Backend>(state: &State<B>, group: Option<&str>) -> Vec<Client
         .iter()
         .filter(|(_, entry)| group.is_none_or(|group| entry.group != group) && is_idle(&entry.group))
         .filter(|(_, entry)| entry.in_flight == 0 && !entry.memory.is_empty())
-        // An event that cannot be asked never will be: its stream failed, and so did what was enqueued there.
+        // A failed event belongs to a failed stream, whose work has ended.
         .filter(|(_, entry)| !entry.pending.iter().any(|event| matches!(event.is_complete(), Ok(false))))
         .map(|(&client, entry)| (entry.last_work, client))
         .collect();

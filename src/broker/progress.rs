@@ -1,28 +1,28 @@
-//! How far a run is, and what it did.
+//! Progress and report of a run.
 
 use super::Stage;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// The chunk that was finished.
+    /// The completed chunk.
     pub chunk: u64,
     /// Its runs.
     pub range: Range<u64>,
-    /// Chunks that are finished.
+    /// Completed chunks.
     pub chunks_done: u64,
-    /// Runs that are finished.
+    /// Completed runs.
     pub runs_done: u64,
     /// Runs of the batch.
     pub runs: u64,
-    /// Runs of a chunk, of those that begin now.
+    /// Runs per chunk of chunks that begin now.
     pub chunk_len: u64,
 }
 
-/// What a run did.
+/// The report of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunReport {
@@ -30,21 +30,21 @@ pub struct RunReport {
     pub chunks: u64,
     /// Runs of the batch.
     pub runs: u64,
-    /// Runs of a chunk in the end.
+    /// Runs per chunk at the end.
     pub chunk_len: u64,
-    /// Streams that they were run on.
+    /// Streams that ran chunks.
     pub streams: usize,
-    /// How often chunks became finer on the way, because others needed memory.
+    /// Number of times that chunks became finer because others needed memory.
     pub shrinks: u64,
-    /// Bytes copied to the device and from it.
+    /// Bytes copied to and from the device.
     pub bytes_copied: u64,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// What was when, of a [timed](super::Execution::timed) run, in no order.
+    /// Times of all stages of a [timed](super::Execution::timed) run, unordered.
     pub spans: Vec<Span>,
 }
 
-/// A stage of a chunk on a stream, as the host saw it.
+/// A stage of a chunk on a stream, as observed by the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
@@ -52,13 +52,13 @@ pub struct Span {
     pub chunk: u64,
     /// Its runs.
     pub range: Range<u64>,
-    /// The number of the stream among those of the run.
+    /// The index of the stream within the run.
     pub stream: usize,
-    /// What it was.
+    /// The stage.
     pub stage: Stage,
-    /// When it began, from the beginning of the run.
+    /// Its start, since the beginning of the run.
     pub start: Duration,
-    /// When it was done.
+    /// Its end, since the beginning of the run.
     pub end: Duration,
 }
 

@@ -12,7 +12,7 @@ pub enum Role {
     Output,
     /// Both.
     InOut,
-    /// Of the device alone; its contents are not defined when a chunk begins.
+    /// On the device only; its contents are undefined when a chunk begins.
     #[default]
     Scratch,
 }
@@ -27,8 +27,7 @@ impl Role {
     }
 }
 
-/// An array that a client asks for. Elements are dense and row-major; a chunk has the same shape but for its
-/// axis.
+/// A requested array. Elements are dense and row-major; a chunk has the same shape except along its axis.
 ///
 /// ```
 /// use vrampool::broker::ArrayRequest;
@@ -51,8 +50,8 @@ pub struct ArrayRequest {
 }
 
 impl ArrayRequest {
-    /// An array of `shape`, of elements of so many bytes. `label` names it within its client: a later request
-    /// of the same label takes its place.
+    /// Creates a request for an array of `shape`, with elements of `element_bytes` bytes. A later request of
+    /// the client with the same label replaces it.
     pub fn new(
         role: Role,
         label: impl Into<String>,
@@ -71,12 +70,12 @@ impl ArrayRequest {
         }
     }
 
-    /// One that is copied to the device.
+    /// Creates a request for an array that is copied to the device.
     pub fn input(label: impl Into<String>, shape: impl IntoIterator<Item = u64>, element_bytes: u64) -> Self {
         Self::new(Role::Input, label, shape, element_bytes)
     }
 
-    /// One that is copied to the host.
+    /// Creates a request for an array that is copied to the host.
     pub fn output(
         label: impl Into<String>,
         shape: impl IntoIterator<Item = u64>,
@@ -85,7 +84,7 @@ impl ArrayRequest {
         Self::new(Role::Output, label, shape, element_bytes)
     }
 
-    /// One that is copied to the device and back.
+    /// Creates a request for an array that is copied to the device and back.
     pub fn in_out(
         label: impl Into<String>,
         shape: impl IntoIterator<Item = u64>,
@@ -94,7 +93,7 @@ impl ArrayRequest {
         Self::new(Role::InOut, label, shape, element_bytes)
     }
 
-    /// One of the device alone.
+    /// Creates a request for an array on the device only.
     pub fn scratch(
         label: impl Into<String>,
         shape: impl IntoIterator<Item = u64>,
@@ -103,48 +102,49 @@ impl ArrayRequest {
         Self::new(Role::Scratch, label, shape, element_bytes)
     }
 
-    /// The axis that counts runs, along which it may be cut; `None` for none. Default: 0, the slowest.
+    /// Sets the axis of runs, along which it may be cut; `None` if there is none. Default: 0, the slowest.
     /// (CuBIE's is 2.)
     pub fn chunk_axis(mut self, axis: impl Into<Option<usize>>) -> Self {
         self.chunk_axis = axis.into();
         self
     }
 
-    /// Each chunk needs all of it. An input of this kind is on the device once, for all streams, and is only
-    /// read; scratch is there once for each stream; what is copied back allows one stream only.
+    /// Marks it as needed as a whole by each chunk. An input is on the device once for all streams, and
+    /// read-only. Scratch exists once per stream. An array that is copied back restricts the run to one
+    /// stream.
     pub fn unchunkable(mut self) -> Self {
         self.unchunkable = true;
         self
     }
 
-    /// Runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut have as
-    /// many.
+    /// Sets the runs of the batch, at least 1. Default: the extent of the chunk axis. Arrays that are cut
+    /// must have this extent.
     pub fn total_runs(mut self, runs: u64) -> Self {
         self.total_runs = Some(runs);
         self
     }
 
-    /// Its kind of memory on the device. Default: the one that the device prefers.
+    /// Sets its kind of memory on the device. Default: the device's preferred kind.
     pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
         self.kind = Some(kind.into());
         self
     }
 
-    /// Bytes of all of it; `None` above 2⁶⁴.
+    /// Returns its size in bytes; `None` above 2⁶⁴.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.shape.iter().try_fold(self.element_bytes, |bytes, &extent| bytes.checked_mul(extent))
     }
 
-    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with more or fewer than one element
-    /// along its chunk axis.
+    /// Whether it may be cut: not [`unchunkable`](Self::unchunkable), and with other than one element along
+    /// its chunk axis.
     #[must_use]
     pub fn is_chunkable(&self) -> bool {
         let extent = self.chunk_axis.and_then(|axis| self.shape.get(axis));
         !self.unchunkable && extent.is_some_and(|&extent| extent != 1)
     }
 
-    /// The batch that it says there is; 1 when it says nothing.
+    /// Returns the runs of the batch that it specifies, or 1.
     pub(crate) fn runs(&self) -> u64 {
         let extent = self.chunk_axis.filter(|_| self.is_chunkable()).and_then(|axis| self.shape.get(axis));
         self.total_runs.or(extent.copied()).unwrap_or(1)
@@ -187,18 +187,17 @@ impl ArrayRequest {
 /// An array as rows of runs of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkLayout {
-    /// Whether a chunk has a part of it.
+    /// Whether a chunk contains a part of it.
     pub(crate) is_cut: bool,
     /// Elements before the chunk axis.
     pub(crate) rows: u64,
-    /// Along the chunk axis.
+    /// Elements along the chunk axis.
     pub(crate) runs: u64,
     /// Bytes behind the chunk axis; all bytes if the array is not cut.
     pub(crate) run_bytes: u64,
 }
 
 impl ChunkLayout {
-    /// Bytes of all of it.
     pub(crate) fn bytes(&self) -> u64 {
         if self.is_cut { self.rows * self.runs * self.run_bytes } else { self.run_bytes }
     }
@@ -208,7 +207,7 @@ impl ChunkLayout {
         if self.is_cut { self.rows * len.min(self.runs) * self.run_bytes } else { self.run_bytes }
     }
 
-    /// Bytes that lie together in both the array and a chunk of `len` runs.
+    /// Bytes that are contiguous in both the array and a chunk of `len` runs.
     pub(crate) fn row_bytes(&self, len: u64) -> u64 {
         if self.is_cut { len * self.run_bytes } else { self.run_bytes }
     }
@@ -219,7 +218,6 @@ impl ChunkLayout {
     }
 }
 
-/// A request that was queued.
 #[derive(Debug, Clone)]
 pub(crate) struct Queued {
     pub(crate) id: ArrayId,
@@ -262,7 +260,7 @@ mod tests {
         assert!(request(&[4, 1]).chunk_axis(0).is_chunkable());
     }
 
-    /// Bytes of arrays that are cut, and of those that are not, each by itself.
+    /// Bytes of arrays that are cut, and of others, separately.
     #[test]
     fn test_get_portioned_request_size() {
         use crate::broker::footprint::{Demand, Rounding};
@@ -275,11 +273,11 @@ mod tests {
             arrays(&wanted, 4, vrampool_backend::Placement::Device.into()).expect("they go together");
         let demand = Demand { arrays: &arrays, rounding: Rounding::exact() };
         assert_eq!((demand.chunkable(), demand.unchunkable(1)), (96, 96));
-        // What is the device's alone and not cut is there once a stream.
+        // Scratch that is not cut exists once per stream.
         assert_eq!((demand.unchunkable(3), demand.held(2, 3)), (288, 3 * (48 + 96)));
     }
 
-    /// The axis of the runs alone becomes shorter.
+    /// Only the axis of the runs becomes shorter.
     #[test]
     fn test_replace_with_chunked_size() {
         let layout = request(&[3, 100, 5]).chunk_axis(1).layout(100).expect("it fits the batch");

@@ -1,16 +1,16 @@
-//! What a commit grants to one client.
+//! The grant of a commit for one client.
 
 use super::ArrayId;
 use super::partition::Partition;
 
-/// What was granted to one client.
+/// The part of a grant for one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Response {
     /// The partition of the whole group.
     pub partition: Partition,
-    /// Chunks that are on the device at a time, each on a stream of its own.
+    /// Chunks that are on the device at a time, each on its own stream.
     pub streams: usize,
-    /// The client's arrays: label and id. None for one that asked for nothing.
+    /// Label and id of the client's arrays; empty if it requested none.
     pub arrays: Vec<(String, ArrayId)>,
 }

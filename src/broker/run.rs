@@ -57,7 +57,7 @@ where
         let stream = running.slots[0].stream.clone();
         let ends = session.whole_arrays(&stream, &mut whole, Role::is_uploaded).and_then(|()| {
             panic = session.drive_all(&mut running.slots);
-            // After a failure nobody wants them.
+            // After a failure outputs are not copied.
             if course.is_stopped() {
                 return Ok(());
             }
@@ -96,7 +96,7 @@ where
     }
 }
 
-/// A run under way. However it ends, its memory is its clients' again then, and the group may run again.
+/// A pending run. Its end, for any reason, returns its memory to the clients, and the group may run again.
 struct Running<'a, B: Backend> {
     core: &'a BrokerCore<B>,
     group: &'a str,

@@ -40,8 +40,8 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
-    /// Runs the course on all streams: the first by this thread, each other one by a thread of its own.
-    /// Returns the panic of a thread.
+    /// Runs the course on all streams: the first on this thread, each other on its own thread. Returns the
+    /// panic of a thread.
     pub(super) fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Panic> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
@@ -51,7 +51,7 @@ where
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for slot in others {
-                // Not by the group: a name of a thread's has no NUL.
+                // Without the group's name, because a thread's name must not contain NUL.
                 let (index, name) = (slot.index, format!("broker stream {}", slot.index));
                 let thread = std::thread::Builder::new().name(name);
                 match thread.spawn_scoped(scope, || guarded(slot)) {
@@ -73,7 +73,7 @@ where
 
     /// Runs chunks on one stream until none is left.
     fn drive(&self, slot: &mut StreamSlot<B>) {
-        // With nothing left there is nothing to fit memory for, nor to fail.
+        // When all chunks are taken, no memory needs to be refitted.
         while !self.course.is_finished() {
             self.watch();
             match self.refit(slot) {
@@ -103,13 +103,13 @@ where
         }
     }
 
-    /// One chunk: to the device, through the caller's work, and back.
+    /// Runs one chunk: copies in, the caller's work, copies out.
     fn execute(&self, slot: &StreamSlot<B>, piece: &mut Piece<'_>) -> Result<(), (Stage, BrokerError)> {
         let stream = &slot.stream;
         let mut mover = Mover::new(&self.core.device, &self.core.staging, stream);
         let outcome = self.stages(slot, piece, &mut mover);
         if outcome.is_err() {
-            // Nothing of the caller's is used any more when the error is known.
+            // The caller's data are no longer in use when the error is returned.
             mover.abandon();
         }
         *self.copied.lock() += mover.bytes;
@@ -167,7 +167,7 @@ where
         self.note(&chunk, Stage::Download, &mut since)
     }
 
-    /// Waits for a stage's end and notes when it was, in a run that is timed.
+    /// Waits for a stage's end and records its times, in a timed run.
     fn note(
         &self,
         chunk: &Chunk<'_, B>,
@@ -185,7 +185,7 @@ where
         Ok(())
     }
 
-    /// Copies arrays that are not cut, before the first chunk or behind the last.
+    /// Copies arrays that are not cut, before the first chunk or after the last.
     pub(super) fn whole_arrays(
         &self,
         stream: &B::Stream,
@@ -224,8 +224,8 @@ where
         })
     }
 
-    /// Has a stream's memory be as the course says; false: there is too little, and others go on with what it
-    /// had.
+    /// Fits a stream's memory to the current chunk length. Returns false if memory is insufficient and the
+    /// other streams continue with what it released.
     fn refit(&self, slot: &mut StreamSlot<B>) -> Result<bool, BrokerError> {
         loop {
             let len = self.course.len();
@@ -273,10 +273,10 @@ where
         }
     }
 
-    /// Shortens chunks where others left less free than half of the reserve, by as much as gives it back.
+    /// Shortens chunks to restore the reserve if others left less than half of it free.
     fn watch(&self) {
         let (reserve, device) = (self.core.settings.reserve, &self.core.device);
-        // One looks at a time, and not before everybody followed the last time.
+        // One thread checks at a time, after all streams have followed the last change.
         let Some(_watching) = self.watching.try_lock().filter(|_| reserve > 0) else { return };
         let Some((len, streams)) = self.course.settled().filter(|&(len, _)| len > 1) else { return };
         let free = || device.memory_info().map_or(u64::MAX, |info| info.free_bytes);

@@ -12,22 +12,22 @@ const SLACK: f64 = 1e-9;
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Share {
-    /// An equal part of what fixed shares leave, together with the other automatic clients.
+    /// An equal part of the rest beside fixed shares, together with the other automatic clients.
     #[default]
     Auto,
-    /// This part of the device's memory, over 0 to 1. 0 is automatic, as in CuBIE.
+    /// This part of the device's memory, greater than 0 and at most 1. 0 means automatic, as in CuBIE.
     Fixed(f64),
-    /// So many bytes, 1 to the device's.
+    /// This many bytes, from 1 to the device's total.
     Bytes(u64),
 }
 
-/// Whether shares are kept.
+/// Whether shares are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LimitMode {
-    /// A client may take what is free on the device; shares say nothing.
+    /// A client may take all free memory of the device; shares have no effect.
     #[default]
     Passive,
-    /// A group holds no more than the shares of its clients together. Giving a client a share turns this on.
+    /// A group holds no more than the shares of its clients together. Assigning a share enables this mode.
     Active,
 }
 
@@ -35,7 +35,7 @@ pub enum LimitMode {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// Not a part of a device.
+    /// Not a valid part of a device.
     #[error(
         "a share of {share} is invalid; give a fraction of the device between 0 and 1, or 1 byte up to the whole device"
     )]
@@ -43,10 +43,10 @@ pub enum ShareError {
         /// The share, as a fraction of the device.
         share: f64,
     },
-    /// More than is left.
+    /// More than the remaining part.
     #[error("fixed shares would add up to {sum:.3} of the device, which exceeds 1; give smaller shares")]
     ExceedsTotal {
-        /// All fixed shares, with the one asked for.
+        /// The sum of fixed shares, including the requested one.
         sum: f64,
     },
     /// Fixed shares would leave less than 5 % of the device to automatic clients.
@@ -55,7 +55,7 @@ pub enum ShareError {
          register no automatic clients"
     )]
     BelowFloor {
-        /// All fixed shares, with the one asked for.
+        /// The sum of fixed shares, including the requested one.
         sum: f64,
     },
 }
@@ -73,15 +73,15 @@ impl Shares {
         Self { total, fixed: BTreeMap::new(), automatic: Vec::new() }
     }
 
-    /// Gives `client` a share, instead of the one that it had; an error changes nothing. Answers the sum of
-    /// fixed shares where they leave less than the floor and that is allowed.
+    /// Sets the share of `client`; an error has no effect. Returns the sum of fixed shares if they leave less
+    /// than the floor and that is allowed.
     pub(crate) fn set(&mut self, client: ClientId, share: Share) -> Result<Option<f64>, ShareError> {
         let fraction = match share {
             Share::Auto => 0.0,
             Share::Fixed(fraction) => fraction,
             Share::Bytes(bytes) => bytes as f64 / self.total.max(1) as f64,
         };
-        // No bytes are none, where no part is CuBIE's word for an automatic one.
+        // 0 bytes are invalid, while a fraction of 0 means automatic in CuBIE.
         if !(0.0..=1.0).contains(&fraction) || share == Share::Bytes(0) {
             return Err(ShareError::OutOfRange { share: fraction });
         }
@@ -92,7 +92,7 @@ impl Shares {
         if sum > 1.0 + SLACK {
             return Err(ShareError::ExceedsTotal { sum });
         }
-        // An automatic client needs more than the floor, fixed ones may leave just that.
+        // An automatic client needs more than the floor; fixed shares may leave exactly the floor.
         let leaves_too_little =
             if is_automatic { sum >= 1.0 - FLOOR - SLACK } else { sum > 1.0 - FLOOR + SLACK };
         if leaves_too_little && (is_automatic || other_automatic) {
@@ -120,7 +120,7 @@ impl Shares {
         (1.0 - self.fixed_sum()).max(0.0)
     }
 
-    /// The part of the device that `client` may hold; 0 for one that has no share.
+    /// Returns the part of the device that `client` may hold; 0 without a share.
     pub(crate) fn proportion(&self, client: ClientId) -> f64 {
         match self.fixed.get(&client) {
             Some(&share) => share,
@@ -129,9 +129,9 @@ impl Shares {
         }
     }
 
-    /// The same in bytes.
+    /// Returns the same in bytes.
     pub(crate) fn cap(&self, client: ClientId) -> u64 {
-        // A share given in bytes comes back as that.
+        // A share in bytes is returned exactly.
         let bytes = self.proportion(client) * self.total as f64;
         let nearest = bytes.round();
         (if (bytes - nearest).abs() < 1e-3 { nearest } else { bytes }) as u64
@@ -174,7 +174,7 @@ mod tests {
         close(shares.fixed_sum(), 0.3);
     }
 
-    /// #567: the share that a client had was counted beside its new one.
+    /// CuBIE's #567: a client's previous share was counted in addition to its new one.
     #[test]
     fn test_set_manual_proportion_from_auto_pool() {
         let mut shares = Shares::new(GIB);
@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// CuBIE added the client and then raised.
+    /// CuBIE added the client before it raised the error.
     #[test]
     fn test_register_proportion_out_of_range() {
         let mut shares = Shares::new(GIB);

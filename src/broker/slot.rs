@@ -12,29 +12,29 @@ pub(crate) struct StreamSlot<B: Backend> {
     pub(crate) index: usize,
     pub(crate) stream: B::Stream,
     pub(crate) len: u64,
-    /// By array of the grant; none for what all streams share.
+    /// By array of the grant; `None` for arrays that all streams share.
     pub(crate) memory: Vec<Option<Held<B>>>,
 }
 
-/// A part of a batch, on the device: what the caller's work of a [run](super::Execution::run) is given.
+/// A part of a batch on the device, passed to the caller's work of a [run](super::Execution::run).
 pub struct Chunk<'a, B: Backend> {
     pub(crate) index: u64,
     pub(crate) range: Range<u64>,
     pub(crate) slot: usize,
     pub(crate) stream: &'a B::Stream,
     pub(crate) grant: &'a Grant,
-    /// By array. They keep the memory where it is for as long as the chunk is there.
+    /// By array. They prevent moves of the memory while the chunk exists.
     pub(crate) regions: Vec<Region<'a, B::Memory>>,
 }
 
 impl<'a, B: Backend> Chunk<'a, B> {
-    /// Its number, from 0.
+    /// Returns its number, from 0.
     #[must_use]
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// Its runs.
+    /// Returns its runs.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
@@ -46,14 +46,16 @@ impl<'a, B: Backend> Chunk<'a, B> {
         self.range.end - self.range.start
     }
 
-    /// The number of its stream among those of the run.
+    /// Returns the index of its stream within the run.
     #[must_use]
     pub fn stream_index(&self) -> usize {
         self.slot
     }
 
-    /// An array's part for reading on the chunk's stream: dense, of the array's shape with
-    /// [`runs`](Self::runs) along the chunk axis; all of an array that is not cut.
+    /// Returns an array's part for reading on the chunk's stream.
+    ///
+    /// The part is dense, with the array's shape and [`runs`](Self::runs) along the chunk axis; for an array
+    /// that is not cut it is the whole array.
     ///
     /// # Errors
     /// [`BrokerError::Request`] for an array of another plan.
@@ -63,11 +65,11 @@ impl<'a, B: Backend> Chunk<'a, B> {
         Ok(self.regions[at].slice(..bytes)?)
     }
 
-    /// The same for writing. Work that uses a part twice orders itself, on the one stream.
+    /// Returns the same part for writing. Uses of a part are ordered by the chunk's single stream.
     ///
     /// # Errors
-    /// As [`region`](Self::region); [`BrokerError::Request`] also for an input that is not cut, which other
-    /// streams read.
+    /// As [`region`](Self::region); [`BrokerError::Request`] also for an input that is not cut, because other
+    /// streams read it.
     pub fn region_mut(&self, array: ArrayId) -> Result<RegionMut<'a, B::Memory>, BrokerError> {
         let at = self.position(array)?;
         let found = &self.grant.arrays[at];

@@ -1,18 +1,17 @@
-//! The default directory for arrays that exceed the host's memory: on a disk, not in a file system that is
-//! itself in memory.
+//! The default directory for arrays that exceed the host's memory, on a disk rather than in memory.
 
 use std::path::{Path, PathBuf};
 
 /// The mounts of this process, on Linux.
 const MOUNTS: &str = "/proc/self/mounts";
 
-/// Temporary files that survive a restart, so that no system keeps them in memory.
+/// Temporary files that survive a restart, which no system keeps in memory.
 const ON_DISK: &str = "/var/tmp";
 
-/// File systems whose files are memory.
+/// File systems in memory.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
 
-/// The system's directory of temporary files; where that is memory, `/var/tmp`, if that is not.
+/// Returns the system's directory of temporary files, or `/var/tmp` if only the former is in memory.
 pub(super) fn default() -> PathBuf {
     let temporary = std::env::temp_dir();
     let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
@@ -33,8 +32,7 @@ fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
     temporary
 }
 
-/// Whether the file system that `path` is on is memory, by a list such as `/proc/self/mounts`. What is
-/// mounted last counts.
+/// Whether `path` is in a file system in memory, by a list of mounts. Later mounts take precedence.
 fn is_in_memory(path: &Path, mounts: &str) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let mount = |line: &str| {
@@ -60,13 +58,13 @@ mod tests {
         let memory = format!("{root}tmpfs /none/tmp tmpfs rw 0 0\n");
         assert_eq!(chosen(temporary.clone(), &disk, root), temporary);
         assert_eq!(chosen(temporary.clone(), &disk, &memory), disk);
-        // The innermost counts, and of two at one place the last.
+        // The innermost mount counts, and of two at one place the last.
         let inner = format!("{memory}/dev/sdb1 /none/tmp ext4 rw 0 0\n");
         assert_eq!(chosen(temporary.clone(), &disk, &inner), temporary);
         assert!(is_in_memory(Path::new("/none/tmp/a/b"), &memory));
         assert!(!is_in_memory(Path::new("/none/tmpfile"), &memory));
         assert!(is_in_memory(Path::new("/a b/c"), "tmpfs /a\\040b tmpfs rw 0 0"));
-        // Nothing better, and no list at all.
+        // No better directory, and no list.
         let all = "tmpfs / tmpfs rw 0 0\n";
         assert_eq!(chosen(temporary.clone(), &disk, all), temporary);
         assert_eq!(chosen(temporary.clone(), &disk, ""), temporary);

@@ -29,13 +29,12 @@ pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) ledger: PinnedLedger,
     pub(crate) staging: Staging<B>,
     pub(crate) spilled: SpillAccount,
-    /// Serves requests now. Behind a lock of its own that is held for no longer than a copy of the handle
-    /// takes.
+    /// The current pool. Its lock is held only for a copy of the handle.
     pub(crate) pool: RwLock<Pool<B>>,
-    /// Who plans. Held for a whole commit, calls of the driver included; the state never is.
+    /// The lock of commits, held for a whole commit including driver calls; the lock of `state` never is.
     pub(crate) turn: Turn,
     pub(crate) state: Mutex<State<B>>,
-    /// Its figures when it ended, for publishers.
+    /// Final figures for publishers.
     pub(crate) last: Arc<OnceLock<LastFigures>>,
 }
 
@@ -73,19 +72,18 @@ pub(crate) struct State<B: Backend> {
     pub(crate) shares: Shares,
     pub(crate) clients: BTreeMap<ClientId, Entry<B>>,
     pub(crate) groups: BTreeMap<String, Group<B>>,
-    /// Counts pieces of work: who worked last has the largest number.
+    /// Counts pieces of work: the most recently active client has the highest number.
     pub(crate) clock: u64,
-    /// Those of the state's; the turn and the staging count for themselves.
+    /// Counters except those of `turn` and `staging`.
     pub(crate) counts: BrokerCounts,
-    /// Clients that deregistered last while a publisher watched, the earliest first, at most
-    /// [`DEREGISTERED`].
+    /// The latest deregistered clients while a publisher watches, oldest first, at most [`DEREGISTERED`].
     pub(crate) deregistered: VecDeque<RegisteredClient>,
 }
 
 /// Number of deregistered clients whose final counters are kept for publishers.
 pub(crate) const DEREGISTERED: usize = 256;
 
-/// A client, as the broker knows it.
+/// The state of a client.
 pub(crate) struct Entry<B: Backend> {
     pub(crate) name: String,
     pub(crate) group: String,
@@ -94,7 +92,7 @@ pub(crate) struct Entry<B: Backend> {
     pub(crate) requests: Vec<Queued>,
     /// The grant, unless a run uses it.
     pub(crate) memory: Vec<Held<B>>,
-    /// Bytes that it holds, in a run too.
+    /// Bytes that it holds, also during a run.
     pub(crate) held: u64,
     pub(crate) peak: u64,
     pub(crate) last_work: u64,
@@ -106,19 +104,19 @@ pub(crate) struct Entry<B: Backend> {
     pub(crate) on_ready: Option<ReadyHook>,
 }
 
-/// Clients that work together.
+/// Clients that commit together.
 #[derive(Debug)]
 pub(crate) struct Group<B: Backend> {
-    /// On how many streams it runs at most.
+    /// The maximum number of streams of a run.
     pub(crate) most_streams: usize,
     /// The maximum number of runs per chunk.
     pub(crate) most_runs: u64,
     pub(crate) streams: Vec<B::Stream>,
     pub(crate) grant: Option<Arc<Grant>>,
     pub(crate) is_running: bool,
-    /// Whether it plans anew when its run is over.
+    /// Whether it plans again after its run.
     pub(crate) is_stale: bool,
-    /// Counts what made it plan anew: a commit under way meanwhile does.
+    /// Counts invalidations of its plan, so that a pending commit detects them.
     pub(crate) generation: u64,
 }
 
@@ -137,7 +135,7 @@ impl<B: Backend> Default for Group<B> {
 }
 
 impl<B: Backend> Group<B> {
-    /// Has it plan anew, once no run uses what it has.
+    /// Invalidates its plan, at once or after the current run.
     pub(crate) fn replan(&mut self) {
         self.generation += 1;
         if self.is_running {
@@ -158,7 +156,6 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Whether it has a place for this memory.
     pub(crate) fn has_place<B: Backend>(&self, held: &Held<B>) -> bool {
         self.arrays.iter().any(|array| array.id == held.array)
             && held.slot.is_none_or(|slot| slot < self.slots)
@@ -171,7 +168,7 @@ impl Grant {
 pub(crate) struct Held<B: Backend> {
     pub(crate) array: ArrayId,
     pub(crate) slot: Option<usize>,
-    /// Runs that it is for.
+    /// Number of runs that it has room for.
     pub(crate) len: u64,
     pub(crate) layout: ChunkLayout,
     pub(crate) footprint: u64,
@@ -186,7 +183,6 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// The current pool, and how it rounds.
     pub(crate) fn pool(&self) -> (Pool<B>, Rounding) {
         let pool = self.pool.read().clone();
         let rounding = Rounding::new(&pool, self.settings.granularity);
@@ -215,13 +211,13 @@ impl<B: Backend> BrokerCore<B> {
         }
     }
 
-    /// The registered clients, and those that deregistered last while a publisher watched.
+    /// Returns registered clients, and recently deregistered ones while a publisher watches.
     pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
         let state = self.state.lock();
         state.deregistered.iter().cloned().chain(state.registered()).collect()
     }
 
-    /// Memory for `len` runs of an array, in the name of its client.
+    /// Allocates memory for `len` runs of an array, accounted to its client.
     pub(crate) fn allocate(
         &self,
         array: &PlanArray,
@@ -241,7 +237,7 @@ impl<B: Backend> BrokerCore<B> {
         Ok(held)
     }
 
-    /// Gives memory back that `client` held.
+    /// Releases memory that `client` held.
     pub(crate) fn release(&self, client: ClientId, held: Held<B>) {
         if let Some(entry) = self.state.lock().clients.get_mut(&client) {
             entry.held -= held.footprint;
@@ -262,7 +258,7 @@ impl<B: Backend> State<B> {
         self.clients.iter().filter(move |(_, entry)| entry.group == group).map(|(&id, entry)| (id, entry))
     }
 
-    /// The registered clients, in the order in which they came.
+    /// Returns registered clients in order of registration.
     pub(crate) fn registered(&self) -> impl Iterator<Item = RegisteredClient> + '_ {
         self.clients.iter().map(|(&id, entry)| RegisteredClient {
             id,
@@ -272,7 +268,7 @@ impl<B: Backend> State<B> {
         })
     }
 
-    /// Keeps the counts of a client that deregisters; it holds nothing any more.
+    /// Keeps the counters of a deregistered client, which holds no memory any more.
     pub(crate) fn note_deregistered(&mut self, id: ClientId, entry: &Entry<B>) {
         if self.deregistered.len() >= DEREGISTERED {
             self.deregistered.pop_front();
@@ -298,19 +294,18 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Bytes that all clients hold.
     pub(crate) fn held(&self) -> u64 {
         self.clients.values().map(|entry| entry.held).sum()
     }
 
-    /// (bytes that the clients of a group may hold together, bytes that they hold)
+    /// Returns the bytes that the clients of a group may hold together, and the bytes that they hold.
     pub(crate) fn cap_and_held(&self, group: &str) -> (u64, u64) {
         self.members(group).fold((0, 0), |(caps, held), (id, entry)| {
             (u64::saturating_add(caps, self.shares.cap(id)), held + entry.held)
         })
     }
 
-    /// What a group asks for, queued requests in the place of earlier ones of the same label.
+    /// Returns the requests of a group. Queued requests replace earlier ones with the same label.
     pub(crate) fn wanted(&self, group: &str) -> Vec<(ClientId, Vec<Queued>)> {
         let merge = |entry: &Entry<B>| {
             let mut all = entry.requests.clone();
@@ -327,13 +322,12 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// The batch of a group: what the first request says that says more than one.
+/// Returns the batch of a group: the runs of the first request with more than one, else 1.
 pub(crate) fn batch(wanted: &[(ClientId, Vec<Queued>)]) -> u64 {
     let mut runs = wanted.iter().flat_map(|(_, queued)| queued).map(|queued| queued.request.runs());
     runs.find(|&runs| runs > 1).unwrap_or(1)
 }
 
-/// The arrays of a group.
 pub(crate) fn arrays(
     wanted: &[(ClientId, Vec<Queued>)],
     runs: u64,
@@ -376,7 +370,7 @@ impl<B: Backend> fmt::Debug for BrokerCore<B> {
     }
 }
 
-/// A group whose settings may change.
+/// Returns the group if it is not running, so that its settings may change.
 pub(super) fn idle<'a, B: Backend>(
     group: &'a mut Group<B>,
     name: &str,
@@ -384,7 +378,7 @@ pub(super) fn idle<'a, B: Backend>(
     if group.is_running { Err(BrokerError::Busy { group: name.to_owned() }) } else { Ok(group) }
 }
 
-/// The group that a client names, or the default one.
+/// Returns the group name, or the default.
 pub(super) fn group_name(name: &str) -> String {
     (if name.is_empty() { DEFAULT_GROUP } else { name }).to_owned()
 }

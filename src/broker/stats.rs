@@ -12,13 +12,13 @@ pub struct ClientStats {
     pub cap: u64,
     /// Bytes held, including rounding.
     pub held: u64,
-    /// The most it held.
+    /// The highest value of `held`.
     pub peak_held: u64,
     /// Evictions of its memory.
     pub evictions: u64,
-    /// Chunks of its group's runs that are done, since it is in that group or any before.
+    /// Completed chunks of its groups' runs.
     pub chunks: u64,
-    /// Requests that are queued.
+    /// Queued requests.
     pub queued: usize,
 }
 
@@ -28,23 +28,22 @@ pub struct ClientStats {
 pub struct RegisteredClient {
     /// The client's id.
     pub id: ClientId,
-    /// Its name, which others may have too.
+    /// Its name, not necessarily unique.
     pub name: String,
-    /// The group it is in.
+    /// Its group.
     pub group: String,
     /// Its memory figures.
     pub stats: ClientStats,
 }
 
-/// What a broker has given out, in bytes, and what it did since it was made. Not one consistent snapshot:
-/// accounts are read one after another.
+/// Bytes granted by a broker, and its counters. Not one consistent snapshot: accounts are read one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub struct BrokerStats {
-    /// Clients that are registered.
+    /// Registered clients.
     pub clients: usize,
-    /// Device bytes that they hold, including rounding.
+    /// Device bytes that clients hold, including rounding.
     pub held: u64,
     /// Idle bytes in the pool.
     pub idle: u64,
@@ -52,28 +51,28 @@ pub struct BrokerStats {
     pub budget: u64,
     /// Bytes left to other programs.
     pub reserve: u64,
-    /// Pinned blocks for copies.
+    /// Bytes of pinned blocks for copies.
     pub staging: u64,
-    /// The most of them at a time.
+    /// The highest value of `staging`.
     pub peak_staging: u64,
     /// Pinned bytes in use.
     pub pinned_live: u64,
-    /// Pinned bytes that are kept for reuse.
+    /// Pinned bytes kept for reuse.
     pub pinned_retained: u64,
-    /// The most pinned bytes there may be.
+    /// Limit on pinned bytes.
     pub pinned_budget: u64,
-    /// Bytes of the host's arrays that are in files.
+    /// Bytes of host arrays in files.
     pub spilled: u64,
     /// Counters of operations.
     pub counts: BrokerCounts,
 }
 
-/// The figures of a broker that ended.
+/// Figures of a broker that has ended.
 #[derive(Debug, Clone)]
 #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
 pub(crate) struct LastFigures {
     pub(crate) stats: BrokerStats,
-    /// The clients that deregistered last, with their counts.
+    /// The most recently deregistered clients with their counters.
     pub(crate) clients: Vec<RegisteredClient>,
 }
 
@@ -81,28 +80,27 @@ pub(crate) struct LastFigures {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BrokerCounts {
-    /// Commits that were granted, those that a run begins with included.
+    /// Granted commits, including those at the start of runs.
     pub commits_granted: u64,
-    /// Commits that failed because not even one run fits, or the device has too little after all.
+    /// Commits that failed because not even one run fits, or the device has too little memory after all.
     pub commits_short: u64,
-    /// Commits that failed otherwise: nothing was queued, say, or the group was running.
+    /// Commits that failed for other reasons, such as an empty queue or a running group.
     pub commits_refused: u64,
-    /// How often others took memory between the question what is free and the allocation, so that a commit
-    /// tried again.
+    /// Retries of commits because others took memory between the query of free memory and the allocation.
     pub retries: u64,
     /// Evictions of a client's memory.
     pub evictions: u64,
-    /// Bytes of that.
+    /// Bytes of evicted memory.
     pub evicted_bytes: u64,
-    /// Runs of plans that ended well.
+    /// Successful runs of plans.
     pub runs: u64,
-    /// Runs of plans that failed after they began.
+    /// Runs of plans that failed after their start.
     pub failed_runs: u64,
-    /// Chunks that are done.
+    /// Completed chunks.
     pub chunks: u64,
     /// Reductions of the chunk size during a run.
     pub shrinks: u64,
-    /// Bytes copied to the device and from it.
+    /// Bytes copied to and from the device.
     pub bytes_copied: u64,
     /// Waits of commits for other commits.
     pub turn_waits: u64,
@@ -111,7 +109,7 @@ pub struct BrokerCounts {
 }
 
 impl BrokerCounts {
-    /// The same on top of what another had counted.
+    /// Returns the sum of these counters and earlier ones.
     #[cfg(feature = "metrics")]
     pub(crate) fn counting_on(&self, before: &Self) -> Self {
         Self {

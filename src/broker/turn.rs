@@ -5,8 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 
-/// A lock that is held during callbacks to clients. Taking it again on the thread that holds it is an error,
-/// not a deadlock.
+/// A lock held during callbacks to clients. Its owner gets an error instead of a deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     lock: Mutex<()>,
@@ -21,14 +20,13 @@ pub(crate) struct TurnGuard<'a> {
 }
 
 impl Turn {
-    /// Waits for it.
     pub(crate) fn take(&self) -> Result<TurnGuard<'_>, BrokerError> {
         let this = std::thread::current().id();
         if *self.owner.lock() == Some(this) {
             return Err(BrokerError::Reentrant);
         }
         let lock = self.lock.try_lock().unwrap_or_else(|| {
-            // Relaxed: a figure.
+            // Relaxed: a statistic.
             self.waits.fetch_add(1, Ordering::Relaxed);
             self.lock.lock()
         });
@@ -36,7 +34,6 @@ impl Turn {
         Ok(TurnGuard { turn: self, _lock: lock })
     }
 
-    /// Returns the number of waits.
     pub(crate) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A weak handle for publishers: keeps no broker alive, and keeps its final statistics.
+//! A weak handle for publishers, which keeps final statistics.
 
 use super::state::BrokerCore;
 use super::{Broker, LastFigures, RegisteredClient};
@@ -6,7 +6,7 @@ use crate::sync::fork_arc::ForkArc;
 use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{Backend, fork};
 
-/// A broker that others keep, and its figures once it has ended.
+/// A weak handle of a broker, and its figures once it has ended.
 #[derive(Debug)]
 pub(crate) struct WeakBroker<B: Backend> {
     core: Weak<BrokerCore<B>>,
@@ -22,19 +22,19 @@ impl<B: Backend> WeakBroker<B> {
         self.core.strong_count() > 0
     }
 
-    /// The figures of a broker that ended, of the moment when its last handle, client or plan was dropped.
-    /// `None` while it is there, and for a moment after [`is_there`](Self::is_there) is false.
+    /// Returns the figures of the ended broker, as of the drop of its last handle, client or plan. `None`
+    /// until then, and briefly after [`is_there`](Self::is_there) becomes false.
     pub(crate) fn last(&self) -> Option<&LastFigures> {
         self.last.get()
     }
 
-    /// Whether [`last`](Self::last) stays as it is.
+    /// Whether [`last`](Self::last) cannot change any more.
     pub(crate) fn is_final(&mut self) -> bool {
-        // The broker has the other handle, as long as it may write there.
+        // The broker holds the other handle as long as it may write the figures.
         Arc::get_mut(&mut self.last).is_some()
     }
 
-    /// Where the broker is in memory, which tells it from all others.
+    /// Returns the broker's address, which identifies it.
     pub(crate) fn place(&self) -> usize {
         self.core.as_ptr().addr()
     }
@@ -45,13 +45,13 @@ impl<B: Backend> Broker<B> {
         WeakBroker { core: ForkArc::downgrade(&self.core), last: Arc::clone(&self.core.last) }
     }
 
-    /// The broker itself, if this is the only handle to it.
+    /// Returns the broker itself, if this is its only handle.
     pub(crate) fn into_last(self) -> Option<impl Send + use<B>> {
         ForkArc::into_inner(self.core)
     }
 
-    /// As [`clients`](Self::clients), and the clients that deregistered last since the broker was first
-    /// [downgraded](Self::downgrade): with their final counts, and nothing held. At most 256 of them.
+    /// Returns [`clients`](Self::clients), and clients that deregistered since the broker was first
+    /// [downgraded](Self::downgrade), with their final counters. At most the 256 latest are kept.
     pub(crate) fn listed_clients(&self) -> Vec<RegisteredClient> {
         if fork::is_child() { Vec::new() } else { self.core.listed_clients() }
     }

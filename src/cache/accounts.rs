@@ -5,41 +5,40 @@
 //! charged ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
-//! *In transit* are bytes that are reserved for a pending allocation of the device, or that were evicted and
-//! are not released yet. They stay charged meanwhile, so `charged` is an upper bound, and `held` a lower
-//! bound, of the bytes taken from the device. The limit bounds the first; the second is reported.
+//! Bytes *in transit* are reserved for a pending allocation of the device, or evicted and not released yet.
+//! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
+//! from the device. The limit bounds `charged`; `held` is reported.
 
 use crate::cache::caps::Caps;
 
-/// The part of the limit that all threads' magazines may have together: what is idle in one of a running
-/// thread serves no other, so a request that fits within the rest is never refused for it.
+/// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
+/// only, so a request that fits in the rest is never refused because of magazines.
 const MAGAZINES_OF_LIMIT: u64 = 8;
 
-/// The part that they may have of what the limit leaves beside live memory: the closer that is, the fewer
-/// bytes are out of reach. They are called back when they have twice as much.
+/// Divisor of the bytes that the limit leaves beside live memory: the closer the limit, the fewer bytes are
+/// out of reach. Magazines are recalled when they have twice as much.
 const MAGAZINES_OF_REST: u64 = 4;
 
-/// Bytes by where they are.
+/// Bytes by location.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bytes {
-    /// Out of the depot: with borrowers, or idle in a magazine.
+    /// Out of the depot: live, or idle in a magazine.
     pub(crate) out: u64,
     /// Idle in the depot.
     pub(crate) cached: u64,
-    /// All that counts against limit and budget.
+    /// All bytes that count against limit and budget.
     pub(crate) charged: u64,
 }
 
 impl Bytes {
-    /// Live and idle.
     #[inline]
     pub(crate) fn held(&self) -> u64 {
         self.out + self.cached
     }
 }
 
-/// The most bytes there ever were: with borrowers, as far as threads have [told](Accounts::tell); cached with
-/// all that magazines had slots for.
+/// The highest byte counts. Live counts include what threads have [settled](Accounts::tell); cached counts
+/// include all slots of magazines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peak {
     pub(crate) requested: u64,
@@ -48,23 +47,21 @@ pub(crate) struct Peak {
     pub(crate) held: u64,
 }
 
-/// Bytes with borrowers. Each wraps: one thread may tell what it took back before another tells what it lent.
+/// Bytes with borrowers. Both wrap: one thread may settle a return before another settles the loan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
-    /// What they asked for.
     pub(crate) requested: u64,
-    /// What they got.
     pub(crate) live: u64,
 }
 
-/// What a miss has to do before it may ask the device.
+/// The condition for a miss to ask the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// Give at least this much idle memory back first; 0 = none.
+    /// Release at least this much idle memory first; 0 = none.
     Evict(u64),
-    /// Wait: another thread is giving back enough.
+    /// Wait: another thread is releasing enough memory.
     Wait,
-    /// There will be none.
+    /// The limit does not allow it.
     Full,
 }
 
@@ -73,23 +70,22 @@ pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Peak,
-    /// Bytes asked for by borrowers, as far as threads have told. Apart from what they got: a return changes
-    /// one and then the other, and if the next loan took both at once it would wait until both had reached
-    /// the cache.
+    /// Requested bytes of borrowers, as far as threads have settled. Not next to `live`: a return changes
+    /// both in turn, and a loan that loaded both at once would stall until both stores had reached the cache.
     pub(crate) requested: u64,
-    /// Bytes of the slots that threads' magazines have, filled or not. They count as cached.
+    /// Bytes of the slots of threads' magazines, filled or not. They count as cached.
     pub(crate) leased: u64,
-    /// The part of these whose threads did not give them back in time when they were called back.
+    /// The part of `leased` whose threads did not return it in time after a recall.
     unanswered: u64,
     /// The highest end of a block in an arena of fixed size.
     pub(crate) peak_end: u64,
-    /// Bytes taken from the device in all.
+    /// Bytes taken from the device in total.
     pub(crate) allocated: u64,
-    /// Bytes that borrowers got, as far as threads have told.
+    /// Bytes of borrowed blocks, as far as threads have settled.
     live: u64,
-    /// The part of what is in transit that will come back to the device.
+    /// The part in transit that will return to the device.
     freeing: u64,
-    /// What came back to the device in all.
+    /// Bytes returned to the device in total.
     freed: u64,
 }
 
@@ -110,19 +106,19 @@ impl Accounts {
         }
     }
 
-    /// Whether the cap on idle bytes lets a released block of `class` stay.
+    /// Whether the cap on idle bytes allows a released block of `class` to stay.
     #[inline]
     pub(crate) fn may_cache(&self, class: u64) -> bool {
         (self.now.cached + self.leased).saturating_add(class) <= self.caps.max_cached_bytes
     }
 
-    /// Whether one more may stay in a bucket of so many idle blocks and slots leased from it.
+    /// Whether a bucket with `kept` idle blocks and leased slots may keep one more.
     #[inline]
     pub(crate) fn bucket_may_keep(&self, kept: u64) -> bool {
         kept < self.caps.max_buffers_per_bucket
     }
 
-    /// What a miss of `class` bytes has to do first.
+    /// Returns the condition for a miss of `class` bytes.
     #[inline]
     pub(crate) fn admission(&self, class: u64) -> Admission {
         let Some(needed) = self.now.charged.checked_add(class) else { return Admission::Full };
@@ -135,15 +131,15 @@ impl Accounts {
         Admission::Evict(over_limit.max(over_budget.min(self.now.cached)))
     }
 
-    /// Idle memory left its bucket for good and is about to be given back.
+    /// Counts idle memory that left its bucket and is about to be released.
     pub(crate) fn evict(&mut self, bytes: u64) {
         self.now.cached -= bytes;
         self.freeing += bytes;
     }
 
-    /// Reserves `class` bytes for a miss, of which up to `evicted` are its own evictions that are not given
-    /// back yet: it takes their place, so nobody else can take it in between. Answers how much of them comes
-    /// back to the device.
+    /// Reserves `class` bytes for a miss. Up to `evicted` of them are its own evictions that are not released
+    /// yet: the reservation replaces them, so no other request can take them in between. Returns how many
+    /// evicted bytes return to the device.
     pub(crate) fn reserve(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;
@@ -151,19 +147,19 @@ impl Accounts {
         evicted - replaced
     }
 
-    /// Memory that was evicted or dropped is with the device again.
+    /// Counts evicted or dropped memory as returned to the device.
     pub(crate) fn freed(&mut self, bytes: u64) {
         self.freeing -= bytes;
         self.freed = self.freed.wrapping_add(bytes);
         self.now.charged -= bytes;
     }
 
-    /// The device did not deliver reserved bytes.
+    /// Cancels reserved bytes that the device did not deliver.
     pub(crate) fn cancel(&mut self, class: u64) {
         self.now.charged -= class;
     }
 
-    /// The device delivered reserved bytes.
+    /// Counts reserved bytes that the device delivered.
     #[inline]
     pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
         self.allocated = self.allocated.saturating_add(class);
@@ -173,20 +169,20 @@ impl Accounts {
         self.lend(class, requested);
     }
 
-    /// A source without a reservation gave `class` bytes at once.
+    /// Counts `class` bytes that a source delivered without a reservation.
     #[inline]
     pub(crate) fn taken(&mut self, class: u64, requested: u64) {
         self.now.charged += class;
         self.allocated(class, requested);
     }
 
-    /// An idle block leaves its bucket.
+    /// Counts an idle block that leaves its bucket.
     pub(crate) fn reused(&mut self, class: u64) {
         self.now.cached -= class;
         self.now.out += class;
     }
 
-    /// A borrower gets a block.
+    /// Counts a block that goes to a borrower.
     #[inline]
     pub(crate) fn lend(&mut self, class: u64, requested: u64) {
         self.live = self.live.wrapping_add(class);
@@ -194,14 +190,13 @@ impl Accounts {
         self.note_lent(self.requested, self.live);
     }
 
-    /// A borrower gave a block back.
+    /// Counts a block that a borrower returned.
     pub(crate) fn returned(&mut self, class: u64, requested: u64) {
         self.live = self.live.wrapping_sub(class);
         self.requested = self.requested.wrapping_sub(requested);
     }
 
-    /// A thread lent so many more bytes from its magazines since it last told, and in between at most so many
-    /// more.
+    /// Settles bytes that a thread lent from its magazines; `at_most` is the highest sum in between.
     pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
         self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
         self.requested = self.requested.wrapping_add(more.requested);
@@ -214,14 +209,14 @@ impl Accounts {
         self.peak.requested = self.peak.requested.max(positive(requested));
     }
 
-    /// A block is kept in its bucket.
+    /// Counts a block that enters its bucket.
     pub(crate) fn cached(&mut self, class: u64) {
         self.now.out -= class;
         self.now.cached += class;
         self.note_cached();
     }
 
-    /// Magazines keep at most what they have slots for, and at most what is out.
+    /// Magazines keep at most the bytes of their slots, and at most what is out.
     #[inline]
     fn note_cached(&mut self) {
         self.peak.cached = self.peak.cached.max(self.most_cached());
@@ -232,14 +227,13 @@ impl Accounts {
         self.now.cached + self.leased.min(self.now.out)
     }
 
-    /// A block is about to be given to the device.
+    /// Counts a block that is about to be released to the device.
     pub(crate) fn dropped(&mut self, class: u64) {
         self.now.out -= class;
         self.freeing += class;
     }
 
-    /// How many more slots of `class` may be leased from a bucket that has `kept` idle blocks and slots
-    /// already.
+    /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
         let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
         let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
@@ -247,30 +241,29 @@ impl Accounts {
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
     }
 
-    /// What the limit leaves beside live memory, as far as threads have told.
+    /// Returns the bytes that the limit leaves beside live memory, as far as threads have settled.
     fn rest(&self) -> u64 {
         self.caps.limit.saturating_sub(positive(self.live))
     }
 
-    /// Whether magazines have much more than they would get now: live memory grew since.
+    /// Whether magazines have much more than they would get now, because live memory grew.
     pub(crate) fn is_overleased(&self) -> bool {
         self.leased > self.rest() / MAGAZINES_OF_REST * 2
     }
 
-    /// Whether `class` bytes may fit within the limit once magazines are given back that were called back,
-    /// by threads that have answered so far.
+    /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
     pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
         let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
         let needed = self.now.charged.saturating_add(class);
         needed.saturating_sub(self.caps.limit) <= there
     }
 
-    /// Bytes of slots whose threads may give them back.
+    /// Returns the bytes of slots whose threads may still return them.
     pub(crate) fn awaited(&self) -> u64 {
         self.leased - self.unanswered
     }
 
-    /// Threads that have slots now did not give them back in time. They are not waited for again.
+    /// Stops waiting for threads that did not return their slots in time. They are not waited for again.
     pub(crate) fn give_up_waiting(&mut self) {
         self.unanswered = self.leased;
     }
@@ -285,17 +278,17 @@ impl Accounts {
         self.unanswered = self.unanswered.min(self.leased);
     }
 
-    /// What will have come back in all once everything that is on its way now has.
+    /// Returns the total of returned bytes once all memory now in transit has returned.
     pub(crate) fn freed_when_quiet(&self) -> u64 {
         self.freed.wrapping_add(self.freeing)
     }
 
-    /// Whether as much has come back in all.
+    /// Whether that total has been reached.
     pub(crate) fn has_freed(&self, bytes: u64) -> bool {
         self.freeing == 0 || bytes.wrapping_sub(self.freed) as i64 <= 0
     }
 
-    /// Starts the peaks anew from now; `end` is the end of the highest block in an arena of fixed size.
+    /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&mut self, end: u64) {
         self.peak_end = end;
         self.peak = Peak {
@@ -307,7 +300,7 @@ impl Accounts {
     }
 }
 
-/// A sum of which parts may be told later than they were made.
+/// Returns a wrapping sum as 0 while it is negative, because parts of it are settled late.
 #[inline]
 pub(crate) fn positive(wrapping: u64) -> u64 {
     (wrapping as i64).max(0) as u64

@@ -18,79 +18,73 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, Stream, StreamId, Ticket};
 
-/// A block's record. It moves, boxed and by value, between buffer, magazine and bucket, and knows its pool,
-/// so that none of these ways touches a reference count. An idle block thus keeps its pool's shared state
-/// alive; the last pool handle empties the buckets and so cuts the circle.
+/// The record of a block. It moves, boxed and by value, between buffer, magazine and bucket.
 ///
-/// What the ways need is here; what only the buffer's own backend understands is behind, its type forgotten:
-/// so one thread-local variable serves the pools of all backends.
+/// It holds a handle of its pool, so that these moves touch no reference count. An idle block thus keeps its
+/// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
+///
+/// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
+/// [`Body`], so one thread-local variable serves the pools of all backends.
 pub(crate) struct Block {
-    /// The one below it in a magazine.
+    /// The block below it in a magazine.
     pub(crate) next: Option<Box<Block>>,
     pub(crate) key: Key,
-    /// Bytes the present, or last, borrower asked for.
+    /// Bytes requested by the current, or last, borrower.
     pub(crate) requested: u64,
-    /// The stream on which it needs no wait: the one that got it or wrote it last, behind all that used it
-    /// before. 0 when other streams read it since.
+    /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
+    /// earlier users. 0 after another stream has read it.
     ready_on: AtomicU64,
-    /// The stream that got it or wrote it last.
+    /// The stream that allocated or wrote it last.
     pub(crate) stream: StreamId,
-    /// The [generation](PoolCore::generation) of the pool's that it is of.
+    /// The pool's [generation](PoolCore::generation) in which it was allocated.
     pub(crate) generation: u64,
-    /// Which list of a magazine takes it, if that is for its class alone.
+    /// The magazine list that takes it, if that list is for its class only.
     pub(crate) list: u8,
     pub(crate) pool: Arc<PoolCore>,
-    /// What a recorder calls the request that it serves; 0 when none was recorded.
+    /// The recorder's number of the request that it serves; 0 if the request was not recorded.
     #[cfg(feature = "trace")]
     pub(crate) recorded: u64,
-    /// As its list, which a block of a pool that is recorded does not have; known when it is handed out.
+    /// As `list`, which is unset for blocks of a recorded pool; set when it is handed out.
     #[cfg(feature = "trace")]
     pub(crate) recorded_list: u8,
-    /// Where it is, once that is known and as long as it stays there; 0 else.
+    /// Its address, while it is known and fixed; 0 otherwise.
     place: AtomicU64,
-    /// The [`Body`] of its backend. A box of its own, so that what moves is one word.
+    /// The [`Body`] of its backend, boxed so that a move copies one word.
     body: Box<dyn Content>,
 }
 
-/// What is to be done without any lock.
+/// Work to be done without any lock.
 pub(crate) type Errand = Box<dyn FnOnce() + Send>;
 
-/// What is asked of a body of any backend.
+/// Operations of a body of any backend; each is a method of [`Block`] or [`SourceMemory`].
 trait Content: Any + Send + Sync {
-    /// As [`Block::empty`].
     fn empty(&mut self) -> bool;
-    /// As [`Block::empty_shared`].
     fn empty_shared(&mut self) -> Option<Errand>;
-    /// As [`SourceMemory::address`].
     fn address(&self) -> Option<(u64, bool)>;
-    /// As [`SourceMemory::parts`].
     fn parts(&self) -> Vec<Range<u64>>;
-    /// As [`Block::ticket`].
     fn ticket(&mut self) -> &mut Option<Ticket>;
 }
 
-/// What a block of one backend is.
+/// The backend's part of a block.
 struct Body<B: Backend> {
     extent: SourceMemory<B>,
-    /// The stream that got it or wrote it last.
     stream: B::Stream,
-    /// Streams that read it since.
+    /// Streams that have read it since.
     readers: Mutex<Readers<B::Stream>>,
     ticket: Option<Ticket>,
 }
 
 impl<B: Backend> Drop for Body<B> {
-    /// Memory of a driver's pool goes back in the order of the stream that wrote it, which waits for those
-    /// that read it.
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
     fn drop(&mut self) {
         let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
         for reader in self.readers.get_mut().iter() {
-            // What was captured is not under way, and neither the device nor the host could wait for it.
+            // Captured work is not pending, and neither the device nor the host could wait for it.
             if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
                 continue;
             }
-            // Where the device cannot wait the host does. What fails here too has no work under way any more.
+            // If the device cannot wait, the host does. If that fails too, no work is pending any more.
             let need = Need { requested: 0, class: memory.len() };
             if need.order(device, [reader].into_iter(), &self.stream, After::Work).is_err() {
                 let _ = device.synchronize(reader);
@@ -127,24 +121,23 @@ impl Block {
         })
     }
 
-    /// Gives its memory back to an arena, if that takes nothing but numbers; for [`refill`](Self::refill)
-    /// then.
+    /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
     pub(crate) fn empty(&mut self) -> bool {
         self.body.empty()
     }
 
-    /// As [`empty`](Self::empty), of one that several streams used. Answers what is left to be done for that.
+    /// As [`empty`](Self::empty), for a block used by several streams. Returns the remaining work.
     pub(crate) fn empty_shared(&mut self) -> Option<Errand> {
         self.body.empty_shared()
     }
 
-    /// Where it is at this moment, where the device has addresses.
+    /// Its current address, on devices that have addresses.
     #[inline]
     pub(crate) fn address(&self) -> Option<u64> {
-        // Relaxed: a number that is the same whoever finds it out.
+        // Relaxed: every thread that computes the address stores the same number.
         match self.place.load(Ordering::Relaxed) {
             0 => self.find_address(),
-            // It is no place of its own any more once the arena forgot it.
+            // The address is invalid after the arena has forgotten the block.
             _ if self.generation != self.pool.generation.load(Ordering::Relaxed) => self.find_address(),
             place => Some(place),
         }
@@ -159,18 +152,18 @@ impl Block {
         Some(address)
     }
 
-    /// Where in an arena its bytes are.
+    /// Its byte ranges in an arena.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         self.body.parts()
     }
 
-    /// The request that it serves, if hooks know of that.
+    /// The ticket of the request that it serves, if hooks watched it.
     pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
         self.body.ticket()
     }
 
-    /// Makes an [emptied](Self::empty) one a block of the arena again, if that takes nothing but numbers.
-    /// Answers where it ends in the arena, and streams to be dropped without any lock.
+    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping.
+    /// Returns its end in the arena, and streams to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
@@ -183,7 +176,7 @@ impl Block {
         let Refill { end, address, gone } = buffer.refill(class, stream)?;
         let id = stream.id();
         let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
-        // Its kind is the arena's, as before.
+        // The kind of memory is the arena's, unchanged.
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
         *self.place.get_mut() = address;
@@ -198,7 +191,7 @@ impl Block {
     /// Whether work on `stream` may use it without any wait.
     #[inline(always)]
     pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
-        // Relaxed: asked by who has the block to himself.
+        // Relaxed: only the exclusive owner of the block calls this.
         self.ready_on.load(Ordering::Relaxed) == stream.get()
     }
 
@@ -216,7 +209,6 @@ impl Block {
         }
     }
 
-    /// The stream that got it or wrote it last, whose own it is.
     pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
         &self.body::<B>().stream
     }
@@ -225,12 +217,12 @@ impl Block {
         self.body::<B>().extent.memory()
     }
 
-    /// The memory that it is a range of, for those who do not use its place.
+    /// The memory that contains it, for callers that do not use its position.
     pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
         self.body::<B>().extent.range()
     }
 
-    /// Its first `len` bytes for reading on `stream`, to which it was [lent](Self::lend) or handed over.
+    /// Returns its first `len` bytes for reading on `stream`, which must have borrowed or taken it.
     pub(crate) fn region<B: Backend>(
         &self,
         len: u64,
@@ -239,7 +231,7 @@ impl Block {
         self.body::<B>().extent.region(len, stream)
     }
 
-    /// Its first `len` bytes for writing on `stream`, to which it was handed over.
+    /// Returns its first `len` bytes for writing on `stream`, to which it was handed over.
     pub(crate) fn region_mut<B: Backend>(
         &mut self,
         len: u64,
@@ -248,8 +240,7 @@ impl Block {
         self.body_mut::<B>().extent.region_mut(len, stream)
     }
 
-    /// Makes `stream` wait for the one that wrote the block last, once, and notes that it reads it. Answers
-    /// how many waits that took.
+    /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
         let mut capture = match extent {
@@ -268,11 +259,11 @@ impl Block {
         Ok(waits)
     }
 
-    /// Notes that `stream`, which is not captured, uses it, and makes it wait for nothing.
+    /// Records `stream`, which is not captured, as a user without inserting a wait.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let body = self.body::<B>();
         if let SourceMemory::Arena(buffer) = &body.extent {
-            // It may be another stream's own there: of who moved it, say.
+            // The arena may know another owner of the range, such as the stream that moved it.
             buffer.note_stream(stream)?;
         }
         if body.stream.id() != stream.id() {
@@ -283,15 +274,15 @@ impl Block {
 
     fn read_by<B: Backend>(&self, stream: &B::Stream, is_behind: bool, capture: Option<CaptureId>) {
         self.body::<B>().readers.lock().add(stream, is_behind, capture);
-        // Relaxed: read by who has the block to himself, which whoever passed it on made sure of.
+        // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
         self.ready_on.store(0, Ordering::Relaxed);
     }
 
-    /// For an idle block that is requested on `stream`: refuses it if that is captured and others used the
-    /// block outside of that capture, of whom it is not known whether they are done.
+    /// Checks that an idle block may serve a request on `stream`. Refuses a captured stream if the block was
+    /// used outside of that capture, because that use may still be pending.
     ///
     /// # Errors
-    /// [`Error::Capture`]; what the device reports.
+    /// [`Error::Capture`]; errors of the device.
     pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
         let Body { stream: writer, readers, .. } = self.body::<B>();
@@ -299,8 +290,8 @@ impl Block {
         if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
     }
 
-    /// Makes `stream` wait for every stream that used the block, and hands the block to it. When a step fails
-    /// the block still belongs to all of them. Returns the number of waits.
+    /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
+    /// belongs to all of them. Returns the number of waits.
     pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
@@ -308,7 +299,7 @@ impl Block {
         let (pool, need) = (Arc::clone(&self.pool), self.need());
         let body = self.body_mut::<B>();
         let (waits, capture) = match &body.extent {
-            // It knows more: who moved it, say. It counts its waits, too.
+            // The arena knows all users, such as the stream that moved the range, and counts its waits.
             SourceMemory::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => {
                 let Supply { device, .. } = pool.supply::<B>();
@@ -319,7 +310,7 @@ impl Block {
         let before = mem::replace(&mut body.stream, stream.clone());
         self.stream = stream.id();
         if capture.is_some() {
-            // Ordered in a graph alone: whoever else gets it waits for all of them.
+            // The order holds in a graph only, so the next owner waits for all users.
             let readers = self.body_mut::<B>().readers.get_mut();
             readers.remove(stream.id());
             if before.id() != stream.id() {
@@ -337,7 +328,7 @@ impl Block {
 impl<B: Backend> Content for Body<B> {
     fn empty(&mut self) -> bool {
         match &mut self.extent {
-            // Handles of readers are not for the pool's lock to drop.
+            // Readers' handles must not be dropped under the pool's lock.
             SourceMemory::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
         }
@@ -366,14 +357,14 @@ impl<B: Backend> Content for Body<B> {
     }
 }
 
-/// Which list of a magazine takes blocks of `key`, if that is for their class alone.
+/// Returns the magazine list for blocks of `key`, if the list is for their class only.
 #[cfg(feature = "trace")]
 pub(crate) fn list_of(pool: &PoolCore, key: Key) -> u8 {
     let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
     if is_kept { class_table::number(key.class) } else { NO_LIST }
 }
 
-/// The same, where the quick way back, which sees no block, may know.
+/// As `list_of`, for pools whose fast release path may use a list without looking at the block.
 #[inline]
 fn quick_list_of(pool: &PoolCore, key: Key) -> u8 {
     let is_kept = pool.class_table.are_quick() && pool.has_magazine_for(key);

@@ -1,4 +1,4 @@
-//! A pool's buckets: idle blocks by kind and class, and what was asked of each. Under the depot's lock.
+//! Idle blocks and request counts of a pool, by kind and class. Under the depot's lock.
 
 use crate::cache::block::Block;
 use crate::cache::magazine::class_table;
@@ -9,12 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
-/// How many of a bucket's newest blocks are searched for one of the same stream before one of another is
-/// taken: the search must not grow with the bucket.
+/// Number of a bucket's newest blocks that are searched for one of the same stream. The bound keeps the
+/// search independent of the bucket's size.
 pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 
-/// From this many buckets on, empty ones are forgotten (their counts are kept): exact classes make one a
-/// size.
+/// Number of buckets from which empty ones are forgotten: exact classes make one bucket per size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
 #[derive(Debug)]
@@ -22,9 +21,9 @@ pub(crate) struct Bucket {
     key: Key,
     /// Oldest release first.
     pub(crate) idle: VecDeque<Box<Block>>,
-    /// Slots that magazines have, filled or not. They count as idle blocks do.
+    /// Slots of magazines, filled or not. They count as idle blocks.
     pub(crate) leased: u64,
-    /// When it was last asked for.
+    /// The [clock](crate::cache::depot::Depot::clock) at its last request.
     pub(crate) last_request: u64,
     pub(crate) requests: Requests,
 }
@@ -39,11 +38,11 @@ pub(crate) struct Requests {
 pub(crate) struct Buckets {
     classes: SizeClasses,
     list: Vec<Bucket>,
-    /// Where each is in the list.
+    /// Index of each bucket in the list.
     places: FxHashMap<Key, usize>,
-    /// Where the last one with a class of this [number](class_table::number) was found: mostly the only one.
+    /// Index of the last bucket found for a class of this [number](class_table::number).
     guesses: Box<[usize; 256]>,
-    /// From how many buckets on empty ones are forgotten.
+    /// Number of buckets from which empty ones are forgotten.
     forget_from: usize,
     /// Hits and misses of forgotten buckets, by reported class.
     forgotten: BTreeMap<u64, Requests>,
@@ -61,7 +60,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket for `key`, new if need be.
+    /// Returns the bucket for `key`, adding it if it is missing.
     #[inline]
     pub(crate) fn of(&mut self, key: &Key) -> &mut Bucket {
         let place = match self.place(key) {
@@ -104,7 +103,7 @@ impl Buckets {
         self.list.len() - 1
     }
 
-    /// The counts of a class, of its bucket or, when that is forgotten, kept beside.
+    /// Returns the counts of a class, in its bucket or, for a forgotten bucket, in `forgotten`.
     pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
         match self.place(&key) {
             Some(place) => &mut self.list[place].requests,
@@ -114,8 +113,7 @@ impl Buckets {
 
     /// Undoes a hit whose block could not be made ready.
     pub(crate) fn undo_hit(&mut self, key: Key) {
-        // A bucket that was forgotten in the meantime took its count along, and may be there again without
-        // it.
+        // A bucket forgotten meanwhile moved its count, and may exist again without it.
         let requests = match self.place(&key).filter(|&place| self.list[place].requests.hits > 0) {
             Some(place) => &mut self.list[place].requests,
             None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
@@ -124,14 +122,14 @@ impl Buckets {
         requests.misses += 1;
     }
 
-    /// Those that are not empty: classes that were asked for longest ago first, of two the larger first.
+    /// Returns the keys of filled buckets: least recently requested first, then larger classes first.
     pub(crate) fn stalest(&self) -> Vec<Key> {
         let mut filled: Vec<&Bucket> = self.list.iter().filter(|bucket| !bucket.idle.is_empty()).collect();
         filled.sort_unstable_by_key(|bucket| (bucket.last_request, std::cmp::Reverse(bucket.key.class)));
         filled.into_iter().map(|bucket| bucket.key).collect()
     }
 
-    /// All idle blocks of one kind that need no wait for `stream`.
+    /// Takes all idle blocks of one kind that need no wait for `stream`.
     pub(crate) fn take_all_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
         let mut ready = Vec::new();
         for bucket in self.list.iter_mut().filter(|bucket| bucket.key.kind == kind) {
@@ -145,8 +143,7 @@ impl Buckets {
         ready
     }
 
-    /// Class, counts and idle blocks of each, and of forgotten ones together; a class may come more than
-    /// once.
+    /// Returns class, counts and idle blocks of all buckets, present or forgotten. A class may occur twice.
     pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, Requests, u64)> {
         let present =
             self.list.iter().map(|bucket| (bucket.key.class, bucket.requests, bucket.idle.len() as u64));
@@ -165,20 +162,20 @@ impl Buckets {
             !is_empty
         });
         self.places = (0..).zip(&self.list).map(|(place, bucket)| (bucket.key, place)).collect();
-        // Buckets that are in use are not looked at again and again.
+        // Doubling avoids scanning buckets that are in use again and again.
         self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.list.len());
     }
 }
 
 impl Bucket {
-    /// Idle blocks and slots.
+    /// Returns the number of idle blocks and slots.
     pub(crate) fn kept(&self) -> u64 {
         self.idle.len() as u64 + self.leased
     }
 
-    /// The newest block that needs no wait; else the newest whose own stream it is, which waits for others
-    /// that used it and keeps blocks with the streams that they belong to; else the oldest, whose work is
-    /// likeliest to be done.
+    /// Takes the best block for `stream`: the newest that needs no wait; else the newest last owned by
+    /// `stream`, which keeps blocks with their streams; else the oldest, whose work is likeliest to be
+    /// complete.
     pub(crate) fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
         if self.idle.back()?.is_ready_on(stream) {
             return self.idle.pop_back();
@@ -190,7 +187,7 @@ impl Bucket {
         self.idle.remove(place)
     }
 
-    /// The newest blocks as long as they need no wait for `stream`, at most so many; oldest first.
+    /// Takes the newest blocks, up to `most`, as long as they need no wait for `stream`; oldest first.
     pub(crate) fn take_ready(&mut self, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let ready = self.idle.iter().rev().take(most).take_while(|block| block.is_ready_on(stream)).count();
@@ -218,8 +215,7 @@ mod tests {
                 .fold((0, 0), |sum, (_, requests, _)| (sum.0 + requests.hits, sum.1 + requests.misses))
         };
         assert_eq!(sum(&buckets), (0, rounds), "and what they counted is not");
-        // A hit on a bucket that was forgotten since, and was asked for again, is undone where it was
-        // counted.
+        // A hit on a bucket that was forgotten and requested again is undone where it was counted.
         buckets.forgotten.entry(1).or_default().hits = 1;
         buckets.undo_hit(key(1));
         assert_eq!(sum(&buckets), (0, rounds + 1));

@@ -3,7 +3,7 @@
 use crate::cache::magazine::class_table::LARGEST_CLASS;
 use crate::environment::UNLIMITED;
 
-/// What a pool may keep and take.
+/// Limits on the bytes that a pool may keep and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caps {
     pub(crate) max_cached_bytes: u64,
@@ -12,9 +12,9 @@ pub(crate) struct Caps {
     pub(crate) cached_class: u64,
     /// Hard: `charged` never exceeds it.
     pub(crate) limit: u64,
-    /// Soft: a miss gives idle memory back to stay within it, and exceeds it when that is not enough.
+    /// Soft: a miss releases idle memory to stay within it, and exceeds it when that is not enough.
     pub(crate) budget: u64,
-    /// What each thread may keep in magazines; 0 = nothing.
+    /// Bytes that each thread may keep in magazines; 0 = none.
     pub(crate) magazine_bytes: u64,
     /// The largest class that magazines take.
     pub(crate) magazine_class: u64,

@@ -19,21 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
 
-/// What a pool's handles, buffers and idle blocks share.
 #[derive(Debug)]
 pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,
-    /// The most that the device gives at once.
     pub(crate) max_allocation: u64,
     pub(crate) caps: Caps,
     pub(crate) class_table: ClassTable,
-    /// Under which number threads keep magazines for it.
+    /// The number under which threads keep magazines for it.
     pub(crate) slot: u8,
-    /// What magazines have to be of to be used. Another one calls their memory back. Read by every hit, so
-    /// apart from what is written often.
+    /// The epoch that usable magazines belong to. A new epoch recalls their memory. Every hit reads it, so it
+    /// is apart from fields that are often written.
     pub(crate) epoch: AtomicU64,
     /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
     pub(crate) generation: AtomicU64,
@@ -44,22 +42,22 @@ pub(crate) struct PoolCore {
     supply: Box<dyn Any + Send + Sync>,
 }
 
-/// What another epoch is for.
+/// The purpose of a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recall {
-    /// Slots, for threads that have none. Blocks go to the depot.
+    /// Recalls slots for threads without any. Blocks go to the depot.
     Slots,
-    /// Memory. Blocks go to the source.
+    /// Recalls memory. Blocks go to the source.
     Memory,
 }
 
-/// The epoch of pools that no handle is left of.
+/// The epoch of pools without a handle.
 const CLOSED_EPOCH: u64 = 0;
 
-/// The last epoch that any pool began; each begins one of its own, so that no two pools are ever in the same.
+/// The latest epoch of any pool. Each epoch is unique, so no two pools are ever in the same.
 static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
 
-/// Pools closed so far.
+/// Number of pools closed so far.
 #[cfg(not(model))]
 pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
 #[cfg(model)]
@@ -67,7 +65,7 @@ loom::lazy_static! {
     pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
 }
 
-/// Which slots pools have.
+/// Slots in use.
 static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
 
 impl PoolCore {
@@ -111,7 +109,7 @@ impl PoolCore {
         self.place.0.lock()
     }
 
-    /// Memory was given back, or a reservation was cancelled. To be called without the lock.
+    /// Signals that memory was released, or a reservation was cancelled. Call it without the lock.
     pub(crate) fn notify_freed(&self) {
         self.place.0.notify_freed();
     }
@@ -136,7 +134,7 @@ impl PoolCore {
         self.epoch.load(Relaxed) == CLOSED_EPOCH
     }
 
-    /// No handle is left: gives back what is idle, and keeps nothing from now on.
+    /// Closes the pool after its last handle: releases idle memory, and keeps none from now on.
     pub(crate) fn close(&self) {
         magazine::leave(self);
         let mut depot = self.depot();
@@ -147,8 +145,8 @@ impl PoolCore {
         if self.has_magazines() {
             TAKEN.lock()[usize::from(self.slot)] = false;
         }
-        // Release: pairs with the acquire of a thread that looks for racks of closed pools, and so finds this
-        // one's epoch closed.
+        // Release: pairs with the acquire load of a thread that looks for racks of closed pools. That thread
+        // then also sees this pool's epoch as closed.
         CLOSED.fetch_add(1, Release);
         drop(records);
         self.give_back(idle);
@@ -156,8 +154,8 @@ impl PoolCore {
         orphans::free();
     }
 
-    /// Counts and bytes, and the highest end of a block in an arena of fixed size; the peaks, as of all that
-    /// this thread did and what others told.
+    /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
+    /// requests of this thread, and those that other threads have settled.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
         magazine::inspect(self, |rack| {
             let mut depot = self.depot();
@@ -166,7 +164,7 @@ impl PoolCore {
         })
     }
 
-    /// Starts the peaks anew from now; `end` is the end of the highest block in an arena of fixed size.
+    /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&self, end: u64) {
         magazine::inspect(self, |rack| {
             let mut depot = self.depot();
@@ -175,7 +173,7 @@ impl PoolCore {
         });
     }
 
-    /// Bytes that are idle, as of all that this thread did and what others told.
+    /// Returns idle bytes, as of all requests of this thread and those that other threads have settled.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
     }
@@ -197,7 +195,7 @@ pub(super) fn next_epoch() -> u64 {
     EPOCH.fetch_add(1, Relaxed) + 1
 }
 
-/// A slot that no open pool has; none when all are taken.
+/// Claims a slot that no open pool has. Returns `NO_SLOT` when all are taken.
 fn take_slot() -> u8 {
     let mut taken = TAKEN.lock();
     let free = (0..NO_SLOT).find(|&slot| !taken[usize::from(slot)]);

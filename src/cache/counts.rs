@@ -1,4 +1,4 @@
-//! Counters of a depot, and the statistics made of them.
+//! Counters of a depot, and the statistics derived from them.
 
 use crate::cache::accounts::positive;
 use crate::cache::buckets::Requests;
@@ -7,12 +7,11 @@ use crate::cache::oom_rung::Rung;
 use crate::cache::stats::{BucketStats, PoolStats};
 use std::collections::BTreeMap;
 
-/// Counts since the pool was made.
+/// Counts since the pool was created.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Out of the depot: lent, or idle in a magazine. What one way counts up and another down is not next to
-    /// what else these count, for the reason that
-    /// [`Accounts::requested`](crate::cache::accounts::Accounts::requested) is not.
+    /// Out of the depot: live, or idle in a magazine. Counters that opposite paths change are apart, for the
+    /// same reason as [`Accounts::requested`](crate::cache::accounts::Accounts::requested).
     pub(crate) live_buffers: u64,
     pub(crate) drops_over_count: u64,
     pub(crate) source_allocations: u64,
@@ -29,7 +28,7 @@ pub(crate) struct Counters {
     pub(crate) failed_invalid: u64,
 }
 
-/// What is idle in threads' magazines, and what was asked for by all that is not.
+/// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct InMagazines {
     pub(crate) buffers: u64,
@@ -38,7 +37,7 @@ pub(crate) struct InMagazines {
 }
 
 impl Depot {
-    /// What a pool can tell of itself, all of one moment but for what threads' magazines do meanwhile.
+    /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
     pub(crate) fn stats(&mut self) -> PoolStats {
         let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
         let mut add = |class: u64, requests: Requests, idle: u64| {
@@ -56,7 +55,7 @@ impl Depot {
         for tally in &self.tallies {
             let last = tally.hot_lent();
             for (number, list) in tally.used_lists() {
-                // A block on its way between two threads may be seen in both.
+                // A block that moves between two threads may be counted in both.
                 let unseen = (self.accounts.now.out - in_magazines.bytes) / list.class();
                 let out = u64::from(last.is_some_and(|(list, _)| list == number));
                 let idle = list

@@ -1,6 +1,7 @@
-//! The shared store of idle blocks, by kind and class, with its accounts and counters. One lock holds it;
-//! nothing in here calls the device, and no block is dropped in here. What goes between it and threads'
-//! magazines is in `magazine_exchange`.
+//! The shared store of idle blocks, by kind and class, with its accounts and counters, under one lock.
+//!
+//! Nothing here calls the device or drops a block. Exchange with threads' magazines is in
+//! `magazine_exchange`.
 
 use crate::cache::accounts::Accounts;
 use crate::cache::block::Block;
@@ -23,34 +24,33 @@ pub(crate) struct Depot {
     /// The kind of memory that magazines take.
     pub(crate) kind: MemoryKind,
     pub(super) classes: SizeClasses,
-    /// From how many of the next classes an empty one borrows.
+    /// Number of larger classes from which an empty class may borrow.
     borrow_classes: usize,
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     pub(crate) counters: Counters,
-    /// Ticks with every request; a bucket's stamp tells when it was last asked for.
+    /// Counts requests; a bucket stores the value of its last request.
     pub(super) clock: u64,
-    /// What threads' magazines count.
+    /// Counters of threads' magazines.
     pub(crate) tallies: Vec<Arc<Tally>>,
-    /// Magazines of earlier epochs give their memory to the source.
+    /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
-    /// Blocks that were not kept while other threads' magazines had slots for such, since these were last
-    /// called back.
+    /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) records: Vec<Box<Block>>,
-    /// How often the source forgot its blocks, and how many blocks of before are out of the depot.
+    /// How often the source forgot its blocks; `forgotten` counts older blocks that are out of the depot.
     pub(crate) generation: u64,
     pub(super) forgotten: u64,
-    /// Blocks of before that came to the depot where none can be dropped.
+    /// Forgotten blocks that returned where none may be dropped.
     dead: Vec<Box<Block>>,
-    /// Requests that wait for memory that is on its way back, the first one first: their numbers and classes.
+    /// Requests that wait for memory in transit, in order of arrival: number and class.
     pub(super) waiting: VecDeque<(u64, u64)>,
-    /// How many ever waited.
+    /// Number of requests that ever waited.
     pub(super) waited: u64,
-    /// Those that found the device out of memory.
+    /// Requests that found the device out of memory.
     pub(crate) turns: Turns,
-    /// No pool handle is left: what comes back is not kept.
+    /// The last pool handle is gone: returned blocks are not kept.
     pub(super) closed: bool,
 }
 
@@ -82,13 +82,13 @@ impl Depot {
         self.closed
     }
 
-    /// The key of what magazines hold under `class`.
+    /// Returns the key of `class` in magazines.
     pub(crate) fn key_of(&self, class: u64) -> Key {
         Key { kind: self.kind, class }
     }
 
-    /// An idle block for `key`, best one of `stream`, from the buckets and this thread's `rack`; counts the
-    /// hit or the miss.
+    /// Takes an idle block for `key`, preferably one of `stream`, from the buckets and this thread's `rack`.
+    /// Counts the hit or miss.
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -108,13 +108,13 @@ impl Depot {
             return Some(self.lend(block, requested));
         }
         if self.accounts.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
-            // No class has any to lend.
+            // No class has an idle block.
             bucket.requests.misses += 1;
             return None;
         }
         let mut taken = if is_for_list { self.find(key, stream, rack) } else { None };
         if taken.is_none() {
-            // One of the next larger classes lends.
+            // Borrow from one of the next larger classes.
             let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
             taken = lenders.find_map(|class| self.find(Key { class, ..key }, stream, rack));
         }
@@ -130,8 +130,8 @@ impl Depot {
         taken
     }
 
-    /// The newest idle block for `key`, if it needs no wait for `stream`; counts the hit. No block means
-    /// nothing: ask [`take`](Self::take).
+    /// Takes the newest idle block for `key` if it needs no wait for `stream`, and counts the hit. `None`
+    /// does not mean a miss: call [`take`](Self::take).
     #[inline]
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let bucket = self.buckets.find(&key)?;
@@ -145,7 +145,7 @@ impl Depot {
         Some(self.lend(block, requested))
     }
 
-    /// Whether there is no idle block of `key`, which may be kept, nor of a class that could lend one.
+    /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
         self.accounts.now.cached == 0
@@ -157,7 +157,7 @@ impl Depot {
     pub(crate) fn count_miss(&mut self, mut key: Key) {
         self.clock += 1;
         if !self.accounts.caps.cache(key.class) {
-            // Nothing is ever idle there, so a bucket for each class would have nothing to tell but this.
+            // Such a class never has idle blocks, so it is counted in its reported class and needs no bucket.
             key.class = self.classes.reported(key.class);
         }
         let bucket = self.buckets.of(&key);
@@ -165,7 +165,7 @@ impl Depot {
         bucket.requests.misses += 1;
     }
 
-    /// A block that left its bucket goes to a borrower.
+    /// Counts a block that goes from its bucket to a borrower.
     #[inline]
     fn lend(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
         block.requested = requested;
@@ -175,7 +175,7 @@ impl Depot {
         block
     }
 
-    /// An idle block of one bucket leaves the depot.
+    /// Takes an idle block of one bucket out of the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
         let block = self.buckets.find(&key)?.take(stream)?;
         self.counters.live_buffers += 1;
@@ -183,8 +183,7 @@ impl Depot {
         Some(block)
     }
 
-    /// The newest blocks of one bucket leave the depot, as long as they need no wait for `stream`, at most so
-    /// many; oldest first.
+    /// Takes up to `most` newest blocks of one bucket, until one needs a wait for `stream`; oldest first.
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
@@ -193,23 +192,23 @@ impl Depot {
         blocks
     }
 
-    /// A block of that generation is out from now on.
+    /// Counts a block of `generation` as out.
     pub(crate) fn note_out(&mut self, generation: u64) {
         self.forgotten += u64::from(generation != self.generation);
     }
 
-    /// Whether blocks are out that the source forgot.
+    /// Whether forgotten blocks are still out.
     pub(crate) fn awaits_forgotten(&self) -> bool {
         self.forgotten > 0
     }
 
-    /// A block leaves its borrower, or a magazine. Whether the source forgot it.
+    /// Counts a block that leaves its borrower or magazine. Returns whether the source has forgotten it.
     fn is_forgotten(&mut self, block: &Block) -> bool {
         self.note_in(block.generation);
         block.generation != self.generation
     }
 
-    /// A block of that generation is not out any more.
+    /// Counts a block of `generation` as no longer out.
     #[inline]
     pub(crate) fn note_in(&mut self, generation: u64) {
         if generation != self.generation {
@@ -217,7 +216,7 @@ impl Depot {
         }
     }
 
-    /// A block enters its bucket, for which the caps have room.
+    /// Puts a block in its bucket, for which the caps have room.
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         if self.is_forgotten(&block) {
@@ -229,7 +228,7 @@ impl Depot {
         self.buckets.of(&block.key).idle.push_back(block);
     }
 
-    /// A block from a magazine is about to be given to the source.
+    /// Counts a block of a magazine that is about to be released to the source.
     pub(crate) fn discard(&mut self, block: &Block) {
         let _ = self.is_forgotten(block);
         self.counters.live_buffers -= 1;
@@ -237,12 +236,12 @@ impl Depot {
         self.accounts.dropped(block.key.class);
     }
 
-    /// Blocks to be given to the source by whoever can.
+    /// Takes blocks that the caller must release to the source.
     pub(crate) fn take_dead(&mut self) -> Vec<Box<Block>> {
         mem::take(&mut self.dead)
     }
 
-    /// A buffer came back that no magazine takes. Answers it if the caps have no room for it.
+    /// Keeps a returned block that no magazine takes. Returns it if the caps have no room for it.
     #[inline]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
@@ -261,8 +260,8 @@ impl Depot {
         None
     }
 
-    /// A buffer came back, to this thread's `rack` or its bucket. Answers a block that is not kept: to be
-    /// [recycled](Self::recycle), or dropped outside the lock and then reported as freed.
+    /// Puts a returned block in this thread's `rack` or its bucket. Returns a block that is not kept: the
+    /// caller [recycles](Self::recycle) it, or drops it without the lock and then reports it as freed.
     #[inline]
     pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Option<Box<Block>> {
         if let Some(rack) = rack {
@@ -305,7 +304,7 @@ impl Depot {
         None
     }
 
-    /// A block goes to the source; `with_others`: while other threads' magazines have slots for such.
+    /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
     #[inline]
     fn unkept(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
         self.without_slot += u64::from(with_others);

@@ -2,9 +2,9 @@
 //!
 //! A block that is freed owns a handle of its pool, and moves into the depot. A guard borrowed from the pool
 //! would borrow from the moved value, and a further handle would cost two atomic counts at each free. The
-//! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the
-//! locks of dropped pools, so there are as many as there ever were pools at a time. An empty depot is a few
-//! kilobytes, most of them the guesses of its [buckets](crate::cache::buckets).
+//! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the locks
+//! of dropped pools, so their number is the highest number of simultaneous pools. An empty depot is a few
+//! kilobytes, mostly the guesses of its [buckets](crate::cache::buckets).
 
 use crate::cache::depot::Depot;
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
@@ -14,14 +14,14 @@ use std::time::Duration;
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     depot: Mutex<Depot>,
-    /// Signalled when memory was given back or a reservation was cancelled.
+    /// Signalled when memory is released or a reservation is cancelled.
     freed: Condvar,
 }
 
-/// Places of pools that are gone.
+/// Locks of dropped pools.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
 
-/// A pool's right to a place.
+/// A pool's exclusive use of a lock.
 #[derive(Debug)]
 pub(crate) struct Place(pub(crate) &'static LockedDepot);
 
@@ -53,13 +53,11 @@ impl LockedDepot {
         self.depot.lock()
     }
 
-    /// Lets the depot go until somebody [notifies](Self::notify_freed): perhaps of what another pool in this
-    /// place was given back.
+    /// Unlocks the depot until a [notification](Self::notify_freed), possibly for another pool.
     pub(crate) fn wait<'a>(&self, depot: MutexGuard<'a, Depot>) -> MutexGuard<'a, Depot> {
         self.freed.wait(depot)
     }
 
-    /// As [`wait`](Self::wait), for at most so long.
     pub(crate) fn wait_at_most<'a>(
         &self,
         depot: MutexGuard<'a, Depot>,
@@ -68,7 +66,7 @@ impl LockedDepot {
         self.freed.wait_at_most(depot, time)
     }
 
-    /// Memory was given back, or a reservation was cancelled. To be called without the lock.
+    /// Signals that memory was released, or a reservation was cancelled. Call it without the lock.
     #[inline]
     pub(crate) fn notify_freed(&self) {
         self.freed.notify_all();

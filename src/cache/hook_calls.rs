@@ -32,7 +32,7 @@ impl PoolCore {
         Ok(block)
     }
 
-    /// Asks the source for memory, between the hooks if that is to ask the driver.
+    /// Asks the source for memory, with hooks around it if the source asks the driver.
     pub(crate) fn ask_hooked<B: Backend>(
         &self,
         key: Key,
@@ -49,7 +49,7 @@ impl PoolCore {
         Ok(extent)
     }
 
-    /// A buffer's way back, between its pool's hooks.
+    /// Releases a buffer's block between its pool's hooks.
     #[cold]
     #[inline(never)]
     pub(crate) fn release_hooked(mut block: Box<Block>) {

@@ -15,17 +15,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
 
-/// No list has more slots, whatever the caps: what goes over at a time takes as long.
+/// The most slots of a list, whatever the caps. It bounds the time of one exchange.
 const MAX_SLOTS: u64 = 64;
 
-/// No thread leases more than this part of a bucket's cap: others have to have slots, too.
+/// Divisor of a bucket's cap for the slots of one thread: other threads need slots, too.
 const SHARE_OF_BUCKET: u64 = 4;
 
-/// Slots are called back at every so many blocks that found none while magazines had some.
+/// Number of blocks without a slot, while magazines had some, after which slots are recalled.
 const RECALL_EVERY: u64 = 64;
 
 impl Depot {
-    /// Has the statistics read a thread's counts from now on. Answers the pool's epoch, if it is open.
+    /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
     pub(crate) fn enroll(&mut self, tally: &Arc<Tally>, epoch: &AtomicU64) -> Option<u64> {
         if self.is_closed() || self.awaits_forgotten() {
             return None;
@@ -34,8 +34,8 @@ impl Depot {
         Some(epoch.load(Relaxed))
     }
 
-    /// Takes everything back from a thread's magazines of `epoch`. Answers what is not kept: all of it when
-    /// memory was called back since, unless the thread ends, which frees nothing.
+    /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept: all of them if memory was
+    /// recalled since, unless the thread is ending, which must not free any.
     pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
         let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
         let mut gone = Vec::new();
@@ -60,8 +60,7 @@ impl Depot {
         gone
     }
 
-    /// An idle block of one class: one of this thread's own that needs no wait, else the depot's best, else
-    /// another of its own.
+    /// Takes an idle block of a class: a ready one of this thread, else the depot's best, else its own.
     pub(crate) fn find(&mut self, key: Key, stream: StreamId, rack: Option<&Rack>) -> Option<Box<Block>> {
         let Some((rack, list)) = rack.zip(self.list_of(key)) else {
             return self.find_stored(key, stream);
@@ -80,14 +79,14 @@ impl Depot {
         Some(own)
     }
 
-    /// Moves blocks that need no wait, and a slot for the one that was just taken, to a list that had none:
-    /// at each time twice as many as the last, if blocks come back to it at all.
+    /// Moves blocks that need no wait, and leases a slot for the block just taken, to a list without ready
+    /// blocks. Each call moves twice as many as the last, if blocks return to this list at all.
     fn refill(&mut self, rack: &Rack, list: u8, key: Key, stream: StreamId) {
         let Some(tally) = self.claim(rack, list, key) else { return };
         let habit = rack.habit(list).get();
         let idle = tally.idle();
         if idle + (tally.hits() - habit.hits) <= habit.idle {
-            // Its blocks go to other threads. The slots they had are of no use here.
+            // Its blocks return to other threads, so its empty slots are of no use here.
             self.unlease(rack, list, tally.slots() - idle);
         }
         let most = self.most_slots(key.class);
@@ -109,8 +108,8 @@ impl Depot {
         rack.habit(list).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
     }
 
-    /// Keeps a block that came back in its list, for which it leases slots, or, when the list has all it may
-    /// have, moves the older half of its blocks to the bucket. Answers a block that finds no place.
+    /// Keeps a returned block in its list, leasing slots for it. A list with all its slots first spills the
+    /// older half of its blocks. Returns a block that finds no place.
     pub(crate) fn keep_in_list(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
         let key = block.key;
         let Some(list) = self.list_of(key) else { return Some(block) };
@@ -132,7 +131,7 @@ impl Depot {
         None
     }
 
-    /// Moves the older half of a full list to the bucket, and leases the slots anew as far as the caps allow.
+    /// Moves the older half of a full list to the bucket, and leases slots again within the caps.
     fn spill(&mut self, rack: &Rack, list: u8, key: Key) {
         let tally = rack.tally.list(list);
         let mut spilled = rack.unstack_below(list, tally.idle() / 2);
@@ -144,7 +143,7 @@ impl Depot {
         self.lease(rack, list, key, places);
     }
 
-    /// The list for `key`, for this class if it is free.
+    /// Returns the list for `key`, switching an empty list to this class.
     fn claim<'a>(&mut self, rack: &'a Rack, list: u8, key: Key) -> Option<&'a ListTally> {
         rack.flush_hot();
         let tally = rack.tally.list(list);
@@ -162,20 +161,20 @@ impl Depot {
         Some(tally)
     }
 
-    /// The list of what magazines take.
+    /// Returns the list for `key`, if magazines take it.
     pub(crate) fn list_of(&self, key: Key) -> Option<u8> {
         let takes = key.kind == self.kind && self.accounts.caps.magazines_take(key.class);
         takes.then(|| class_table::number(key.class))
     }
 
-    /// The most slots that a thread may have for one class.
+    /// Returns the most slots of a thread for one class.
     fn most_slots(&self, class: u64) -> u64 {
         let caps = &self.accounts.caps;
         let share = (caps.max_buffers_per_bucket / SHARE_OF_BUCKET).max(1);
         MAX_SLOTS.min(share).min((caps.magazine_bytes / class).max(1))
     }
 
-    /// How many more blocks of a class a thread may keep in all.
+    /// Returns how many more blocks of a class a thread may keep.
     fn affordable(&self, rack: &Rack, class: u64) -> u64 {
         self.accounts.caps.magazine_bytes.saturating_sub(rack.leased.get()) / class
     }
@@ -203,7 +202,7 @@ impl Depot {
         tally.unlease(slots);
     }
 
-    /// Notes what a thread lent from its magazines since it was last here.
+    /// Settles what a thread lent from its magazines since its last call.
     #[inline]
     pub(crate) fn settle(&mut self, rack: &Rack) {
         if !rack.lent_nothing() {
@@ -217,8 +216,7 @@ impl Depot {
         self.accounts.tell(lent, most);
     }
 
-    /// Whether blocks are dropped for want of slots that threads' magazines have, so often that these should
-    /// be called back.
+    /// Whether blocks were dropped for lack of slots so often that threads' slots should be recalled.
     pub(crate) fn lacks_slots(&mut self) -> bool {
         let lacks = self.without_slot >= RECALL_EVERY;
         if lacks {

@@ -1,16 +1,16 @@
 //! Idle memory, kept for reuse: buckets by size class under one lock, and each thread's magazines above them.
 //!
-//! * `size_class`: what a request rounds up to; `buckets` and `depot`: idle blocks, and the lock around them
+//! * `size_class`: rounding of requests; `buckets` and `depot`: idle blocks and the lock around them
 //!   (`depot_lock`);
-//! * `magazine`: what each thread keeps to itself; `magazine_exchange`: blocks and slots between a thread and
-//!   the depot; `orphans`: what threads that ended left;
-//! * `accounts` and `caps`: bytes, and what bounds them; `reservation`: bytes counted before the source
-//!   delivers them; `retry_queue`: who asks a device that refused, in order;
-//! * `release`: the free path; `reclaim` and `evict`: idle memory back to the source; `counts` and
-//!   `stats`: what a pool tells;
+//! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
+//!   the depot; `orphans`: blocks of ended threads;
+//! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
+//!   them; `retry_queue`: the order in which requests retry a device that refused them;
+//! * `release`: the free path; `reclaim` and `evict`: return idle memory to the source; `counts` and `stats`:
+//!   statistics;
 //! * `hook_calls` and `recorded`: both paths with hooks or a recorder;
-//! * `block`: one block's record; `recycle`: records kept for further blocks; `core`: what a pool's handles,
-//!   buffers and blocks share.
+//! * `block`: the record of one block; `recycle`: records kept for reuse; `core`: state shared by a pool's
+//!   handles, buffers and blocks.
 
 pub(crate) mod accounts;
 pub(crate) mod block;

@@ -1,23 +1,23 @@
-//! The rungs of the out-of-memory ladder, as statistics count them.
+//! The rungs of the out-of-memory ladder.
 
-/// The rungs of the ladder that a pool climbs when memory runs out, in order.
+/// The steps that a pool takes when memory runs out, in order.
 ///
-/// The last attempts of a pool over [`Source::Virtual`](crate::Source::Virtual) may also wait on the host for
-/// the device's work, without a lock, before the request fails. That is not counted by itself.
+/// The last attempts of a pool over [`Source::Virtual`](crate::Source::Virtual) may also block the host until
+/// the device's work completes, without holding a lock. That wait is not counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rung {
-    /// Idle buffers were given back to stay within the limit or the budget.
+    /// Idle buffers were released to stay within the limit or the budget.
     Evict,
-    /// A thread waited for memory that another thread was giving back, or for its turn to ask a device that
-    /// was out of memory. Not a wait for the device's work.
+    /// A thread waited for memory that another thread was releasing, or for its turn to ask a device that was
+    /// out of memory. Waits for the device's work do not count.
     Wait,
-    /// The device was out of memory: least recently requested classes were given back, and if that was not
-    /// enough all idle memory, and it was asked again.
+    /// The device was out of memory. The least recently requested classes were released, then if necessary
+    /// all idle memory, and the request was retried.
     Trim,
-    /// Holes of the arena were closed, and it was asked again.
+    /// Holes of the arena were closed, and the request was retried.
     Compact,
-    /// Nothing helped: an error was returned.
+    /// All rungs failed: an error was returned.
     Fail,
 }
 
@@ -25,7 +25,7 @@ impl Rung {
     /// All rungs, in order.
     pub const ALL: [Self; 5] = [Self::Evict, Self::Wait, Self::Trim, Self::Compact, Self::Fail];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

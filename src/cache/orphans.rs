@@ -1,4 +1,4 @@
-//! Blocks that ended threads kept: of closed pools, and of arenas that were reset.
+//! Idle blocks of ended threads: of closed pools, and of arenas that were reset.
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Blocks of one pool that an ended thread kept.
+/// Blocks of one pool left by an ended thread.
 struct Left {
     blocks: Vec<Box<Block>>,
     pool: Arc<PoolCore>,
@@ -39,8 +39,7 @@ static CHANGED: GlobalCondvar = GlobalCondvar::new();
 /// Number of entries in [`Ended::left`]: a hint.
 static LEFT: GlobalU64 = GlobalU64::new(0);
 
-/// Notes that a pool was closed of which other threads still have `magazines`, and starts the thread if it is
-/// needed.
+/// Notes that a closed pool has `magazines` in other threads, and starts the thread if it is needed.
 pub(crate) fn expect(magazines: usize) {
     if magazines == 0 {
         return;
@@ -62,7 +61,7 @@ pub(crate) fn gave_up() {
     CHANGED.notify_all();
 }
 
-/// Lists the blocks that an ending thread kept of a pool. No destructor of a block or a pool runs here.
+/// Lists blocks of a pool left by an ending thread. No destructor of a block or a pool runs here.
 pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, is_closed: bool) {
     let pool = match blocks.is_empty() {
         false => Some(pool),
@@ -79,7 +78,6 @@ pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, is_closed: boo
     CHANGED.notify_all();
 }
 
-/// Whether blocks are listed.
 pub(crate) fn has_left() -> bool {
     LEFT.load(Relaxed) > 0
 }
@@ -106,7 +104,7 @@ fn start() -> bool {
         return false;
     }
     let builder = std::thread::Builder::new().name("vrampool ended".into());
-    // A pool may be closed where a thread's own variables are gone, which starting a thread may need.
+    // A pool may be closed after a thread's local variables are gone, which starting a thread may need.
     catch_unwind(AssertUnwindSafe(|| builder.spawn(run).is_ok())).unwrap_or(false)
 }
 

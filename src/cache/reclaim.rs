@@ -1,5 +1,4 @@
-//! Returns idle memory to the source: on trim, for a request that would exceed a cap, on out-of-memory of
-//! the device.
+//! Returns idle memory to the source: on trim, to stay within a cap, or without device memory.
 
 use crate::cache::core::{PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
@@ -16,11 +15,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use vrampool_backend::StreamId;
 
-/// For how long a request that finds no memory waits for threads that keep some idle and make no call.
+/// Longest wait of a request without memory for threads that keep idle memory and make no call.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl PoolCore {
-    /// Begins another epoch: every thread gives up its magazines when it next calls the pool.
+    /// Begins a new epoch: every thread gives up its magazines at its next call of the pool.
     pub(crate) fn recall(&self, depot: &mut Depot, what: Recall) {
         if depot.is_closed() {
             return;
@@ -32,7 +31,7 @@ impl PoolCore {
         self.epoch.store(epoch, Relaxed);
     }
 
-    /// Gives idle memory back until at most `cached_bytes` are idle. Answers how many bytes were given back.
+    /// Releases idle memory until at most `cached_bytes` are idle. Returns the released bytes.
     pub(crate) fn trim_to(&self, cached_bytes: u64) -> u64 {
         magazine::leave(self);
         let mut depot = self.depot();
@@ -47,9 +46,9 @@ impl PoolCore {
         self.give_back(idle)
     }
 
-    /// The arena forgot its blocks: gives up what is idle. Blocks that are out are not kept when they come
-    /// back, and until all of them have there are no magazines, which do not look at a block that comes back.
-    /// Returns whether the pool is open.
+    /// Handles a reset of the arena, which forgot its blocks: releases idle blocks. Blocks that are out are
+    /// not kept when they return. Until all have returned no magazines are used, because they do not check a
+    /// returned block's generation. Returns whether the pool is open.
     pub(crate) fn forget_idle(&self) -> bool {
         let mut depot = self.depot();
         if depot.is_closed() {
@@ -64,9 +63,10 @@ impl PoolCore {
         true
     }
 
-    /// Reserves `class` bytes within limit and budget, giving idle memory back where they demand it.
-    /// The error is the limit, or what `relief` answers, which is asked before anything is given back or
-    /// waited for.
+    /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.
+    ///
+    /// `relief` is called before memory is released or waited for. The error is the limit, or the error of
+    /// `relief`.
     pub(crate) fn make_room(
         &self,
         class: u64,
@@ -88,7 +88,7 @@ impl PoolCore {
                     self.recall(&mut depot, Recall::Slots);
                 }
             }
-            // In a destructor nobody waits: what is to come back may be what is being dropped.
+            // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_giving_back();
             match depot.permit(class, number, may_wait) {
                 Permit::Wait if may_wait => {
@@ -99,7 +99,7 @@ impl PoolCore {
                     depot = self.wait_for_freed(depot);
                 }
                 Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
-                    // Where threads that were called back give nothing, this is true only once.
+                    // If recalled threads return nothing, this condition is true only once.
                     depot = self.wait_for_magazines(depot, |depot| !depot.is_over_limit_with(class));
                 }
                 permit => break permit,
@@ -109,13 +109,12 @@ impl PoolCore {
         let limit = depot.accounts.caps.limit;
         drop(depot);
         if do_others_wait {
-            // Perhaps one of them is first now.
+            // Another waiting request may be first now.
             self.notify_freed();
         }
         match outcome {
             Permit::Granted { evicted, surplus } => {
-                // From here on the reservation is committed or cancelled, whatever a destructor or the device
-                // does.
+                // From here on, even after a panic, the reservation is committed or cancelled.
                 let reservation = Reservation::new(self, class);
                 self.give_back_counting(evicted, surplus);
                 Ok(reservation)
@@ -124,7 +123,7 @@ impl PoolCore {
         }
     }
 
-    /// The device has no memory left: gives back `bytes` of idle memory. Returns whether there was any.
+    /// Releases `bytes` of idle memory for a device without memory. Returns whether any was idle.
     pub(crate) fn relieve(&self, bytes: u64) -> bool {
         magazine::leave(self);
         orphans::free();
@@ -139,8 +138,8 @@ impl PoolCore {
         true
     }
 
-    /// As [`relieve`](Self::relieve), of all idle memory: calls magazines back, too, and waits for what other
-    /// threads are giving back at this moment.
+    /// As [`relieve`](Self::relieve), of all idle memory: also recalls magazines, and waits for memory that
+    /// other threads are releasing.
     pub(crate) fn relieve_wholly(&self) {
         magazine::leave(self);
         orphans::free();
@@ -153,7 +152,7 @@ impl PoolCore {
         drop(depot);
         self.give_back(idle);
         if !is_giving_back() {
-            // It may be just what is missing.
+            // This may be the missing memory.
             let mut depot = self.wait_for_magazines(self.depot(), |_| false);
             let quiet = depot.accounts.freed_when_quiet();
             if !depot.accounts.has_freed(quiet) {
@@ -165,8 +164,8 @@ impl PoolCore {
         }
     }
 
-    /// Calls magazines back and waits until other threads have given them back, which each does at its next
-    /// call, or there is `enough`. A thread that makes no call is waited for [once](PATIENCE).
+    /// Recalls magazines and waits until other threads have returned them or `enough` holds. Each thread
+    /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE).
     fn wait_for_magazines(
         &self,
         mut depot: MutexGuard<'static, Depot>,
@@ -183,27 +182,29 @@ impl PoolCore {
                 depot.accounts.give_up_waiting();
                 break;
             }
-            // Again after each notice: a thread that gave magazines back may have others by now.
+            // Recall again after each notification: a thread that returned its magazines may have new ones.
             self.recall(&mut depot, Recall::Memory);
             depot = self.place.0.wait_at_most(depot, left);
         }
         depot
     }
 
-    /// Lets the depot go until memory was freed, a reservation was cancelled, or a request had its answer.
+    /// Unlocks the depot until memory is freed, a reservation is cancelled, or a request finishes.
     pub(crate) fn wait_for_freed(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
         self.place.0.wait(depot)
     }
 
-    /// The source is about to map more for `key` on `stream`: gives it back what is idle there, where that
-    /// may serve as well, so that a pool does not grow for what it keeps idle; and what this thread keeps for
-    /// itself only when that was not enough. What is idle for other streams stays: it would take waits, and a
-    /// captured stream's nobody else gets. So does what is of another kind, which is not the source's.
-    /// Magazines of other threads are called back for the next time. Answers whether it gave anything back,
-    /// and so is to be asked again.
+    /// Releases idle memory before the source maps more for `key` on `stream`, so that a pool does not grow
+    /// beside idle memory that may serve as well. Returns whether any was released, so that the source can be
+    /// asked again.
+    ///
+    /// * First, idle blocks of the depot that `stream` may use without a wait; then this thread's magazines.
+    /// * Blocks that are idle for other streams stay: they would take waits, and blocks of a captured stream
+    ///   serve no other stream. Blocks of another kind are not the source's.
+    /// * Other threads' magazines are recalled for later requests.
     pub(crate) fn free_for_source(&self, key: Key, stream: StreamId) -> bool {
         if !self.caps.cache(key.class) {
-            // All that is idle is smaller.
+            // All idle blocks are smaller.
             return false;
         }
         let mut depot = self.depot();
@@ -220,7 +221,7 @@ impl PoolCore {
         if idle.is_empty() {
             return false;
         }
-        // With their records kept: what is idle now is asked for again.
+        // Records are kept, because these sizes are likely to be requested again.
         let refused = idle.into_iter().filter_map(|block| depot.recycle(block)).collect();
         drop(depot);
         self.notify_freed();

@@ -1,5 +1,6 @@
-//! The optional recorder of a pool, and the recorded paths of allocation and release. Without the feature
-//! `trace` no pool has one.
+//! The optional recorder of a pool, and the recorded paths of allocation and release.
+//!
+//! Without the feature `trace` no pool has a recorder.
 //!
 //! The lock-free fast paths find no list in a recorded pool, so pools without a recorder have no overhead.
 //! Behind the recorder the magazines work as usual.
@@ -22,12 +23,12 @@ use crate::cache::size_class::SizeClasses;
 use crate::recorder::{Recorder, WeakRecorder};
 use vrampool_backend::{Hooks, StreamId};
 
-/// The recorder that a pool's handles keep, if it has one.
+/// The recorder that a pool's handles keep alive, if any.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
 
-/// What the blocks of a pool know of that. They do not keep it: threads have a pool's records as long as they
-/// live.
+/// A weak reference to the recorder, in a pool's shared state. It does not keep the recorder alive, because
+/// threads keep a pool's shared state as long as they live.
 #[derive(Debug, Default)]
 pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 
@@ -37,17 +38,17 @@ pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
 struct Recording {
     number: u64,
     recorder: WeakRecorder,
-    /// None where there are hooks, which see every request.
+    /// `None` with hooks, which see every request.
     lists: Option<ClassTable>,
 }
 
-/// What a pool that is recorded has at hand for a request.
+/// The result of the fast path of a recorded pool.
 #[cfg_attr(not(feature = "trace"), expect(dead_code, reason = "no pool is recorded"))]
 pub(crate) enum Taken {
     Recorded(Box<Block>),
-    /// Something else is due first.
+    /// The block is not recorded yet, because the recorder has other work to do first.
     Unrecorded(Box<Block>),
-    /// There may be one of this list: the one that came back last, or not.
+    /// A block may be in this list: in the hot slot, or elsewhere.
     NotYet {
         list: u8,
         is_hot: bool,
@@ -61,7 +62,7 @@ impl RecordedBy {
         Self(Some(recorder.clone()))
     }
 
-    /// The lists of a pool with it, and with it those for its own quick ways.
+    /// Returns the class table of a pool with this recorder, and its records.
     pub(crate) fn class_table(
         &self,
         hooks: &Hooks,
@@ -85,14 +86,12 @@ impl RecordedBy {
 
 #[cfg(feature = "trace")]
 impl Records {
-    /// Nothing is recorded.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// The block that came back last, of a pool that is recorded, if that serves the request and nothing else
-    /// is due first.
+    /// Takes the most recently released block of a recorded pool, if it serves the request.
     #[inline(always)]
     pub(crate) fn take(&self, pool: &PoolCore, requested: u64, stream: StreamId) -> Taken {
         let Some((number, list)) = self.list_of_request(requested) else { return Taken::Nothing };
@@ -119,13 +118,12 @@ impl Records {
         Some((*number, lists.as_ref()?.of_request(requested)?))
     }
 
-    /// Whether a list of a pool that is recorded was tried for a request.
+    /// Whether a list of a recorded pool was tried for a request.
     pub(crate) fn has_tried(&self, requested: u64) -> bool {
         self.list_of_request(requested).is_some_and(|(_, list)| list != NO_LIST)
     }
 
-    /// As [`take`](Self::take), of a block of `list`, of which it is known whether it can only be the hot
-    /// one.
+    /// As [`take`](Self::take), for a block of `list`. With `is_hot` only the hot slot is searched.
     #[inline(always)]
     pub(crate) fn take_of(
         list: u8,
@@ -143,7 +141,7 @@ impl Records {
         Some(block)
     }
 
-    /// A request was served by `block`, whose list is known.
+    /// Records a request served by `block`, whose list is known.
     #[inline(always)]
     pub(crate) fn record(block: &mut Block) {
         let Some(Recording { number, recorder, .. }) = &block.pool.records.0 else { return };
@@ -152,7 +150,7 @@ impl Records {
             .unwrap_or_else(|| recorder.note_allocation(requested, stream));
     }
 
-    /// A request was served by `block`.
+    /// Records a request served by `block`.
     #[inline(always)]
     pub(crate) fn request(&self, block: &mut Block) {
         if !self.is_empty() {
@@ -167,26 +165,24 @@ impl Records {
         Self::record(block);
     }
 
-    /// The block comes back, and does not say to which list. Answers it if it did not find a place in this
-    /// thread's magazines.
+    /// Puts a returned block, whose list is hidden, in this thread's magazines, or returns it.
     #[inline(always)]
     pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
         if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
     }
 
-    /// A function of its own, with nothing in it that calls and comes back: registers are not for others to
-    /// save.
+    /// A separate function whose calls are all in tail position, so that it need not save registers.
     #[inline(never)]
     fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
         let Some(Recording { number, .. }) = &block.pool.records.0 else { return Some(block) };
-        // Before anybody else may get it.
+        // Recorded before another thread can get the block.
         if block.recorded != 0 && !Recorder::note_free_of(*number, block.recorded, block.stream) {
             return Self::put_in_time(block);
         }
         Self::put_noted(block)
     }
 
-    /// As [`put_recorded`](Self::put_recorded), where something else is due first.
+    /// As [`put_recorded`](Self::put_recorded), if the recorder has other work to do first.
     #[cold]
     #[inline(never)]
     fn put_in_time(block: Box<Block>) -> Option<Box<Block>> {
@@ -198,7 +194,7 @@ impl Records {
 
     #[inline(always)]
     fn put_noted(mut block: Box<Block>) -> Option<Box<Block>> {
-        // Nowhere on its further way is its free recorded again.
+        // Prevents recording the free again later on its path.
         block.recorded = 0;
         match block.recorded_list {
             NO_LIST => Some(block),

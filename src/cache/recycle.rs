@@ -1,10 +1,9 @@
-//! Recycled records of blocks whose memory went back to an arena: a miss that needs only bookkeeping takes
-//! one, and a block that is not kept becomes one.
+//! Recycles records of blocks whose memory went back to an arena.
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while the arena's lock is
 //! free and no stream has to wait. The depot then performs the operation under its own lock with a recycled
-//! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise,
-//! and the first time, the general path is taken.
+//! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
+//! the first time, the general path is taken.
 
 use crate::cache::block::{Block, Errand};
 use crate::cache::depot::Depot;
@@ -12,27 +11,27 @@ use crate::cache::served_by::ServedBy;
 use crate::source::Key;
 use vrampool_backend::{Backend, StreamId};
 
-/// How many are kept.
+/// The largest number of kept records.
 const MOST: usize = 1024;
 
-/// What a request found at the depot.
+/// How a request was served at the depot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// An idle block.
+    /// By an idle block.
     Idle,
-    /// A block of the arena, ready.
+    /// By a block of the arena, ready for use.
     Fresh,
 }
 
 impl Depot {
-    /// Whether the next block that is made of a recycled record is of one that was `stream`'s.
+    /// Whether the next recycled record belonged to a block of `stream`.
     #[inline]
     pub(crate) fn next_record_is_of(&self, stream: StreamId) -> bool {
         self.records.last().is_some_and(|record| record.stream == stream)
     }
 
-    /// Serves a miss of `key`, uncounted, from the arena that recycled records are of, if nothing has to be
-    /// given back for it. Streams that are `gone` for that are to be dropped without any lock.
+    /// Serves a miss of `key`, uncounted, from the arena of the recycled records, if no memory has to be
+    /// released for it. Streams in `gone` are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve<B: Backend>(
         &mut self,
@@ -58,8 +57,7 @@ impl Depot {
         Some(block)
     }
 
-    /// Gives the memory of a block that is not kept back to the arena, if that can be done here. Answers the
-    /// block if not.
+    /// Returns memory of a block to the arena, or the block if that needs more than bookkeeping.
     #[inline]
     pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
@@ -70,8 +68,8 @@ impl Depot {
         refused
     }
 
-    /// As [`recycle`](Self::recycle) of a buffer's that came back and is of a class that is never kept. Of
-    /// one that it answers nothing changed.
+    /// As [`recycle`](Self::recycle), for a returned buffer's block of a class that is never kept. A block
+    /// that is returned is unchanged.
     #[inline]
     pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let (class, requested, generation) = (block.key.class, block.requested, block.generation);
@@ -82,11 +80,10 @@ impl Depot {
         refused
     }
 
-    /// As [`recycle_lent`](Self::recycle_lent) of one that several streams used. Answers what is to be done
-    /// for that without the lock.
+    /// As [`recycle_lent`](Self::recycle_lent), for a block of several streams. The work is done unlocked.
     ///
     /// # Errors
-    /// The block, if that cannot be.
+    /// The block, if it cannot be recycled.
     #[cold]
     pub(crate) fn recycle_shared(&mut self, mut block: Box<Block>) -> Result<Errand, Box<Block>> {
         if !self.has_room_for_records() {
@@ -117,7 +114,7 @@ impl Depot {
         self.records.len() < MOST && !self.is_closed()
     }
 
-    /// A buffer's memory is back in the arena.
+    /// Counts a buffer's memory as returned to the arena.
     #[inline]
     fn note_back(&mut self, class: u64, requested: u64, generation: u64) {
         self.note_in(generation);
@@ -127,8 +124,8 @@ impl Depot {
         self.accounts.freed(class);
     }
 
-    /// The source delivered the reserved `class` bytes. `end` is the end of the highest block if it is an
-    /// arena of fixed size. It was asked in that generation.
+    /// Counts the reserved `class` bytes, which the source delivered when asked in `generation`. `end` is the
+    /// end of the highest block in an arena of fixed size.
     pub(crate) fn commit_reservation(
         &mut self,
         class: u64,

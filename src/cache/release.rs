@@ -1,4 +1,4 @@
-//! A buffer's way back: to this thread's magazine, to the depot, or to the source.
+//! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::cache::block::Block;
 use crate::cache::core::{PoolCore, Recall};
@@ -7,13 +7,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 thread_local! {
-    /// Whether this thread is giving memory back at this moment: a destructor that allocates must not wait
-    /// for itself.
+    /// Whether this thread is releasing memory: a destructor that allocates must not wait for itself.
     static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
 impl PoolCore {
-    /// A buffer's way back.
+    /// Releases the block of a dropped buffer.
     #[inline]
     pub(crate) fn release(block: Box<Block>) {
         if let Some(block) = magazine::put(block.list, block) {
@@ -24,7 +23,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
-        // Those of pools with hooks are not.
+        // Pools with hooks have no quick lists.
         if !block.pool.class_table.are_quick() && !block.pool.hooks.is_empty() {
             Self::release_hooked(block);
         } else {
@@ -42,7 +41,7 @@ impl PoolCore {
         }
         let place = block.pool.place.0;
         if !block.pool.has_magazine_for(block.key) {
-            // Mostly the depot keeps it, or the arena has it back, whatever this thread has.
+            // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let is_cached = block.pool.caps.cache(block.key.class);
             let mut depot = place.lock();
             let is_settled = magazine::settle(&block.pool, &mut depot);
@@ -85,15 +84,15 @@ impl PoolCore {
         }
     }
 
-    /// Drops blocks that left their buckets. Answers their bytes.
+    /// Drops blocks that left their buckets. Returns their bytes.
     pub(crate) fn give_back(&self, blocks: Vec<Box<Block>>) -> u64 {
         let bytes = blocks.iter().map(|block| block.key.class).sum();
         self.give_back_counting(blocks, bytes);
         bytes
     }
 
-    /// Drops blocks, of whose bytes `freed` come back to the device for good, outside any lock: a destructor
-    /// may call the pool again.
+    /// Drops blocks without any lock, because a destructor may call the pool. `freed` bytes of them return to
+    /// the device for good.
     pub(super) fn give_back_counting(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
         let count = blocks.as_ref().len() as u64;
         if count == 0 {
@@ -104,7 +103,7 @@ impl PoolCore {
     }
 }
 
-/// Reports memory as given back once its destructors ran, also when one panics.
+/// Reports memory as released once its destructors ran, also when one panics.
 struct GiveBack<'a> {
     pool: &'a PoolCore,
     count: u64,

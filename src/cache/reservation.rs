@@ -1,5 +1,4 @@
-//! Guards of a miss that is in progress: its reserved bytes, which are released if the source fails, and its
-//! position in the retry queue.
+//! Guards of a pending miss: its reserved bytes, and its position in the retry queue.
 
 use crate::cache::core::PoolCore;
 use crate::cache::oom_rung::Rung;
@@ -7,16 +6,16 @@ use crate::cache::release::is_giving_back;
 use crate::cache::served_by::ServedBy;
 use crate::error::Error;
 
-/// Why there is no reservation.
+/// Why a reservation was refused.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
     /// The pool's limit, bytes.
     Limit(u64),
-    /// Nothing may be given back for it now.
+    /// Releasing memory for it is not allowed now.
     Relief(Error),
 }
 
-/// Bytes that a miss may take from the device. Dropped unkept, also by a panic, they are free again.
+/// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.
 #[derive(Debug)]
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
@@ -29,8 +28,8 @@ impl<'a> Reservation<'a> {
         Self { pool, class, kept: false }
     }
 
-    /// The source gave them. `end` is the end of the highest block if it is an arena of fixed size.
-    /// It was asked in that generation.
+    /// Commits the bytes that the source delivered when asked in `generation`. `end` is the end of the
+    /// highest block in an arena of fixed size.
     pub(crate) fn commit(mut self, requested: u64, end: u64, generation: u64, server: ServedBy) {
         self.kept = true;
         self.pool.depot().commit_reservation(self.class, requested, end, generation, server);
@@ -46,8 +45,8 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// The place of a request among those that found the device out of memory. They ask again in the order in
-/// which they came; dropped, also by a panic, it lets the next one ask.
+/// The position of a request among those that found the device out of memory. They retry in order of arrival.
+/// Dropping it, also by a panic, lets the next request retry.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pool: &'a PoolCore,
@@ -55,13 +54,13 @@ pub(crate) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Behind all that are there. None in a destructor, where nobody waits: what others wait for may be what
-    /// is being dropped.
+    /// Queues a request behind all others. Returns `None` in a destructor, which must not wait: the memory
+    /// that others wait for may be the memory being dropped.
     pub(crate) fn begin(pool: &'a PoolCore) -> Option<Self> {
         (!is_giving_back()).then(|| Self { pool, number: pool.depot().turns.begin() })
     }
 
-    /// Waits until those before have their answers.
+    /// Waits until all earlier requests have finished.
     pub(crate) fn wait(&self) {
         let mut depot = self.pool.depot();
         if !depot.turns.is_next(self.number) {

@@ -1,14 +1,14 @@
-//! The layers that serve requests, as metrics name them.
+//! The layers that serve requests.
 
 /// The layer that served a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServedBy {
-    /// An idle buffer of a bucket: a hit.
+    /// A bucket: the request was a hit.
     Cache,
-    /// Memory that the source had reserved before: a miss without a call of the driver.
+    /// Memory that the source had reserved before: a miss without a driver call.
     Arena,
-    /// At least one call of the driver: an allocation, or memory mapped or unmapped.
+    /// At least one driver call: an allocation, or memory mapped or unmapped.
     Driver,
 }
 
@@ -16,7 +16,7 @@ impl ServedBy {
     /// All layers, cheapest first.
     pub const ALL: [Self; 3] = [Self::Cache, Self::Arena, Self::Driver];
 
-    /// The value of the label `served_by` in metrics.
+    /// Returns the value of the metrics label `served_by`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -9,12 +9,15 @@ use crate::environment::UNLIMITED;
 use crate::source::Source;
 use vrampool_backend::Backend;
 
-/// A pool's counts and bytes. Counts are since the pool was made; sizes in bytes.
+/// Counts and bytes of a pool. Counts start when the pool is created; sizes are in bytes.
 ///
-/// All of one moment but for those of an arena below the pool, and for what other threads take from and put
-/// in their magazines while they are read: a buffer then counts as idle or as live, never as more than the
-/// caps allow. The peaks of what is live and requested are exact for what this thread did; what other
-/// threads' magazines lent in between shows when these threads next come by the shared buckets.
+/// The values are one consistent snapshot, with these exceptions:
+///
+/// * Values of an arena below the pool are read separately.
+/// * A buffer that another thread concurrently takes from or puts in its magazines counts as idle or as live.
+///   The counts never exceed the caps.
+/// * Peaks of live and requested bytes are exact for this thread. Loans from other threads' magazines are
+///   included when those threads next use the shared buckets.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -36,95 +39,98 @@ use vrampool_backend::Backend;
 pub struct PoolStats {
     /// Requests served from a bucket.
     pub hits: u64,
-    /// Requests not served from a bucket, failed ones included but for those that were wrong
-    /// (`failed_invalid`).
+    /// Requests not served from a bucket, including failed ones except invalid requests (`failed_invalid`).
     pub misses: u64,
-    /// Misses served by an arena from memory that it had reserved before, without a call of the driver.
+    /// Misses served by an arena from reserved memory, without a driver call.
     pub served_by_arena: u64,
-    /// Misses served by calling the driver. Failed requests count neither here nor in `served_by_arena`.
+    /// Misses served with a driver call. Failed requests count neither here nor in `served_by_arena`.
     pub served_by_driver: u64,
-    /// Bytes asked for by the buffers that are live, before rounding.
+    /// Requested bytes of live buffers, before rounding.
     pub bytes_requested: u64,
-    /// Bytes of the live buffers' classes.
+    /// Bytes of live buffers, rounded to their classes.
     pub bytes_live: u64,
     /// Bytes idle in buckets.
     pub bytes_cached: u64,
-    /// Bytes live and idle.
+    /// Live and idle bytes.
     pub bytes_held: u64,
-    /// Bytes reserved for requests that the source has not served yet, and bytes that are being given back to
-    /// it. They count against `limit` and `budget`, with `bytes_held`.
+    /// Bytes reserved for pending requests to the source, and bytes being released to it. They count against
+    /// `limit` and `budget`, together with `bytes_held`.
     pub bytes_in_transit: u64,
-    /// What serves misses.
+    /// The source that serves misses.
     pub source: Source,
-    /// Bytes that the source took from the device: `bytes_held` when it is direct or the driver's pool; the
-    /// whole region of an arena; the physical bytes of a virtual source. Never above `limit` where the arena
-    /// is the pool's own. Not included are buffers of another kind of memory than the arena's. Each pool over
-    /// a shared arena reports all of that arena.
+    /// Bytes that the source took from the device.
+    ///
+    /// * Direct or the driver's pool: `bytes_held`.
+    /// * An arena: its whole region. A virtual source: its physical bytes.
+    ///
+    /// Never above `limit` if the arena is the pool's own. Buffers of another kind of memory than the arena's
+    /// are not included. Each pool over a shared arena reports all bytes of that arena.
     pub bytes_reserved: u64,
-    /// Bytes taken from the source in all, never reduced.
+    /// Total bytes taken from the source, never reduced.
     pub bytes_allocated: u64,
-    /// The most `bytes_requested` ever was, or since the peaks were reset; the others alike.
+    /// The highest `bytes_requested` since creation or since the peaks were reset. The same applies to the
+    /// other peaks.
     pub peak_requested: u64,
-    /// The most `bytes_live` was.
+    /// The highest `bytes_live`.
     pub peak_live: u64,
-    /// The most `bytes_cached` can have been: blocks for which a thread's magazines had a slot count as idle.
+    /// An upper bound of `bytes_cached`: a block counts as idle if a magazine has a slot for it.
     pub peak_cached: u64,
-    /// The most `bytes_held` was.
+    /// The highest `bytes_held`.
     pub peak_held: u64,
-    /// The most `bytes_reserved` was, whatever made it grow: requests of this pool, others of a shared arena,
-    /// a wake.
+    /// The highest `bytes_reserved`, whatever made it grow: requests of this pool, other pools of a shared
+    /// arena, or a wake.
     pub peak_reserved: u64,
-    /// The most bytes that the source needed: the highest end of a live block in an arena of fixed size,
-    /// which is the size that would have sufficed; the same as `peak_reserved` for other sources.
+    /// The most bytes that the source needed. For an arena of fixed size: the highest end of a live block,
+    /// which is the size that would have sufficed. For other sources: `peak_reserved`.
     pub peak_needed: u64,
-    /// The cap on `bytes_cached`; [`UNLIMITED`] when there is none.
+    /// The cap on `bytes_cached`, or [`UNLIMITED`].
     pub max_cached_bytes: u64,
-    /// The cap on buffers in one bucket; [`UNLIMITED`] when there is none.
+    /// The cap on buffers in one bucket, or [`UNLIMITED`].
     pub max_buffers_per_bucket: u64,
-    /// The hard cap on `bytes_held` and `bytes_in_transit` together; [`UNLIMITED`] when there is none.
+    /// The hard cap on the sum of `bytes_held` and `bytes_in_transit`, or [`UNLIMITED`].
     pub limit: u64,
-    /// The soft cap on the same; [`UNLIMITED`] when there is none.
+    /// The soft cap on the same sum, or [`UNLIMITED`].
     pub budget: u64,
-    /// Buffers handed out.
+    /// Live buffers.
     pub live_buffers: u64,
-    /// Allocations that the source made.
+    /// Allocations by the source.
     pub source_allocations: u64,
-    /// Allocations that the source gave back.
+    /// Allocations released by the source.
     pub source_frees: u64,
     /// Buffers not kept because `max_cached_bytes` was reached.
     pub drops_over_bytes: u64,
     /// Buffers not kept because `max_buffers_per_bucket` was reached.
     pub drops_over_count: u64,
-    /// Idle buffers given back to make room, or by trimming.
+    /// Idle buffers released to make room, or by trimming.
     pub evictions: u64,
-    /// Waits that the pool put between streams.
+    /// Waits that the pool inserted between streams.
     pub stream_waits: u64,
-    /// Calls of the device by which a virtual source created, mapped, unmapped and gave back memory.
+    /// Device calls of a virtual source to create, map, unmap and release memory.
     pub mapping_calls: u64,
-    /// Their time, nanoseconds.
+    /// Time of these calls, nanoseconds.
     pub mapping_nanoseconds: u64,
-    /// Mappings of a virtual source's physical memory: its pieces, each as often as it is mapped.
+    /// Mappings of a virtual source's physical memory: each piece counts as often as it is mapped.
     pub mappings: u64,
     /// Stitched ranges of a virtual source.
     pub stitched_ranges: u64,
-    /// Bytes of addresses that an arena or a virtual source reserved.
+    /// Bytes of addresses reserved by an arena or a virtual source.
     pub address_bytes: u64,
-    /// Requests that failed by the pool's limit.
+    /// Requests that failed because of the pool's limit.
     pub failed_by_limit: u64,
     /// Requests that failed because the device was out of memory.
     pub failed_by_device: u64,
-    /// Requests that failed because the device failed otherwise.
+    /// Requests that failed because of another error of the device.
     pub failed_by_backend: u64,
-    /// Requests that were wrong: no such size class, another device's stream.
+    /// Invalid requests: no matching size class, or a stream of another device.
     pub failed_invalid: u64,
-    /// How often each rung of the ladder was climbed.
+    /// Number of times that each rung of the ladder was reached.
     pub rungs: [u64; Rung::ALL.len()],
-    /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers
-    /// of two.
+    /// Each size class that was ever requested, by size. Multiples and exact classes are grouped by powers of
+    /// two.
     pub buckets: Vec<BucketStats>,
 }
 
-/// One size class of a pool, all kinds of memory together.
+/// Statistics of one size class, all kinds of memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BucketStats {
@@ -134,9 +140,9 @@ pub struct BucketStats {
     pub hits: u64,
     /// Requests of this class not served from a bucket.
     pub misses: u64,
-    /// Buffers idle in it.
+    /// Idle buffers.
     pub idle_buffers: u64,
-    /// Their bytes.
+    /// Bytes of idle buffers.
     pub idle_bytes: u64,
 }
 
@@ -147,7 +153,7 @@ impl BucketStats {
 }
 
 impl PoolStats {
-    /// Of a pool whose source is direct.
+    /// Creates the statistics of a pool whose source is direct.
     pub(crate) fn new(
         accounts: &Accounts,
         counters: &Counters,
@@ -201,13 +207,13 @@ impl PoolStats {
         }
     }
 
-    /// What is different with a driver's pool.
+    /// Sets the fields that differ for a driver's pool.
     pub(crate) fn with_driver_pool(self) -> Self {
         Self { source: Source::Driver, ..self }
     }
 
-    /// The same with an arena, of the most that it reserved, and the highest end of a block if its size is
-    /// fixed.
+    /// Sets the fields that differ for an arena; the peaks are its reserved bytes, and the highest end of a
+    /// block if its size is fixed.
     pub(crate) fn with_arena<B: Backend>(
         mut self,
         source: Source,
@@ -227,26 +233,25 @@ impl PoolStats {
         self
     }
 
-    /// Hits over requests, 0 to 1; 0.0 when nothing was asked for.
+    /// Returns hits over requests, 0 to 1; 0.0 without requests.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         ratio(self.hits, self.hits + self.misses)
     }
 
-    /// The share of live bytes that rounding added, 0 to 1; 0.0 when nothing is live.
+    /// Returns the share of live bytes that rounding added, 0 to 1; 0.0 without live bytes.
     #[must_use]
     pub fn internal_fragmentation(&self) -> f64 {
         ratio(self.bytes_live.saturating_sub(self.bytes_requested), self.bytes_live)
     }
 
-    /// How often one rung of the ladder was climbed.
+    /// Returns the number of times that one rung of the ladder was reached.
     #[must_use]
     pub fn rung(&self, rung: Rung) -> u64 {
         self.rungs[rung as usize]
     }
 
-    /// The hit rate of the requests made after `earlier` was taken from the same pool; 0.0 when there were
-    /// none.
+    /// Returns the hit rate of requests after `earlier`, taken from the same pool; 0.0 without requests.
     #[must_use]
     pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
         let (hits, misses) =
@@ -254,7 +259,7 @@ impl PoolStats {
         ratio(hits, hits + misses)
     }
 
-    /// The number of requests that one layer served.
+    /// Returns the number of requests that one layer served.
     #[must_use]
     pub fn served_by(&self, layer: ServedBy) -> u64 {
         match layer {
@@ -264,17 +269,20 @@ impl PoolStats {
         }
     }
 
-    /// The share of served requests that made no call of the driver, 0 to 1; 0.0 when none was served. The
-    /// hit rate that the alerts use: a virtual source serves large classes without a bucket and without the
-    /// driver.
+    /// Returns the share of served requests without a driver call, 0 to 1; 0.0 if none was served.
+    ///
+    /// The alerts use this rate, because a virtual source serves large classes without a bucket and without
+    /// the driver.
     #[must_use]
     pub fn driverless_rate(&self) -> f64 {
         ratio(self.hits + self.served_by_arena, self.hits + self.served_by_arena + self.served_by_driver)
     }
 
-    /// Calls of the driver for memory: allocations and frees of a direct source and of the driver's pool,
-    /// mapping calls of a virtual source, and requests for another kind of memory than that of an arena of
-    /// fixed size.
+    /// Returns the number of driver calls for memory.
+    ///
+    /// * A direct source, or the driver's pool: allocations and frees.
+    /// * An arena of fixed size: requests for another kind of memory than the arena's.
+    /// * A virtual source: mapping calls.
     #[must_use]
     pub fn memory_calls(&self) -> u64 {
         match self.source {
@@ -284,10 +292,11 @@ impl PoolStats {
         }
     }
 
-    /// Calls of the driver that the pool made so far: [`memory_calls`](Self::memory_calls), and an event and
-    /// a wait for each wait between streams; not the calls that find how far streams were when memory of an
-    /// arena was freed. Waits are not counted where the source is virtual: they are the cost of sharing
-    /// memory between streams, not of mapping it.
+    /// Returns the number of driver calls so far: [`memory_calls`](Self::memory_calls), plus an event and a
+    /// wait for each wait between streams.
+    ///
+    /// Not included are calls that query the progress of streams when memory of an arena is freed. Waits are
+    /// not counted for a virtual source: they are a cost of sharing memory between streams, not of mapping.
     #[must_use]
     pub fn driver_calls(&self) -> u64 {
         match self.source {
@@ -296,7 +305,7 @@ impl PoolStats {
         }
     }
 
-    /// These statistics, with counts that go on where those of an earlier pool ended.
+    /// Returns these statistics with counts that continue those of an earlier pool.
     #[cfg(feature = "metrics")]
     pub(crate) fn counting_on(&self, before: &Self) -> Self {
         let mut sum = self.clone();
@@ -342,7 +351,7 @@ impl PoolStats {
         sum
     }
 
-    /// Whether a cap is one, rather than [`UNLIMITED`].
+    /// Returns a cap, or `None` if it is [`UNLIMITED`].
     #[must_use]
     pub fn capped(cap: u64) -> Option<u64> {
         (cap != UNLIMITED).then_some(cap)

@@ -1,7 +1,7 @@
 //! The log of one thread of a recording.
 //!
-//! Only the thread itself writes: two words an event, of which the second to be written publishes both.
-//! Whoever reads sees what was published, at any time; a lock there is for the list of chunks alone.
+//! Only the thread itself writes, two words per event; the second store publishes both. Readers see all
+//! published events at any time. The lock protects only the list of chunks.
 
 use super::{Face, Recorder, WeakRecorder};
 use parking_lot::Mutex;
@@ -13,38 +13,37 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::StreamId;
 
-/// A thread looks at the clock each time it recorded so many.
+/// Number of events between two readings of the clock by a thread.
 const LOOK: usize = 32;
 
-/// For how many events a thread takes room at a time.
+/// Number of events for which a thread reserves room at a time.
 const LEASE: u64 = 512;
 
-/// Bits of an event's first word: that there is one, what happened, then the stream, then the time.
+/// Bits of an event's first word: a marker, the operation, the stream, and the time.
 const IS_EVENT: u64 = 1;
 const FREE: u64 = 2;
 const STREAM_SHIFT: u32 = 2;
 const STREAM_BITS: u32 = 22;
 const TIME_SHIFT: u32 = STREAM_SHIFT + STREAM_BITS;
 
-/// Bits of an allocation's number: its place in its log, from 0; above that the log, from 1.
+/// Bits of an allocation's number: its index in its log, from 0; above that the log, from 1.
 const NUMBER_BITS: u32 = 40;
 
-/// Events in 16 bytes each, 0 where there is none yet. The second word is an allocation's size, or the number
-/// of what is freed; an allocation's own number is its place. Chunks of different threads have no line of
-/// memory in common.
+/// Events of 16 bytes, 0 while unset. The second word is an allocation's size, or the number of a freed
+/// allocation. An allocation's own number is its index. Chunks of different threads share no cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Chunk([[AtomicU64; 2]; Chunk::EVENTS]);
 
-/// An event as it is in a log.
+/// An event read from a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Logged {
     pub(super) is_free: bool,
-    /// Of the allocation.
+    /// The number of the allocation.
     pub(super) number: u64,
-    /// 0 of a free.
+    /// 0 for a free.
     pub(super) size: u64,
-    /// The stream's id, or its last [`STREAM_BITS`] when a process makes more.
+    /// The stream's id, of which the lowest [`STREAM_BITS`] are kept.
     pub(super) stream: u64,
     pub(super) t_us: u64,
 }
@@ -53,7 +52,7 @@ pub(super) struct Logged {
 #[derive(Debug)]
 pub(super) struct Log {
     number: u64,
-    /// All but the last are full.
+    /// All chunks but the last are full.
     chunks: Mutex<Vec<Arc<Chunk>>>,
     dropped: AtomicU64,
 }
@@ -67,14 +66,14 @@ pub(super) struct Writer {
     chunk: Arc<Chunk>,
     /// The number of the chunk's first event, if that is an allocation.
     first: u64,
-    /// Events for which this thread has room.
+    /// Events for which this thread has reserved room.
     room: u64,
-    /// Weak, both: what was recorded is the recorder's, and goes with it.
+    /// Weak references: recorded events belong to the recorder and are freed with it.
     log: Weak<Log>,
     recorder: WeakRecorder,
 }
 
-/// A thread's writers but the one that it used last, which goes with them.
+/// A thread's writers except the last used one. Its destructor also drops that one.
 #[derive(Default)]
 pub(super) struct Others(Vec<Writer>);
 
@@ -86,8 +85,8 @@ impl Drop for Others {
 }
 
 thread_local! {
-    /// The writer that was used last. Without a destructor, so that nobody has to ask whether that ran. Where
-    /// threads' variables are looked up by keys, it may be gone before the others, and keeps what it holds.
+    /// The last used writer. It has no destructor, so that access needs no check. On platforms that look up
+    /// thread-local variables by keys it may be destroyed before the others; its content is then leaked.
     static LAST: ManuallyDrop<RefCell<Option<Writer>>> = const { ManuallyDrop::new(RefCell::new(None)) };
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
 }
@@ -100,7 +99,7 @@ impl Chunk {
         Self(array::from_fn(|_| array::from_fn(|_| AtomicU64::new(0))))
     }
 
-    /// Acquire: with the release in [`Writer::write`].
+    /// Acquire: pairs with the release in [`Writer::write`].
     fn event(words: &[AtomicU64; 2]) -> Option<[u64; 2]> {
         let first = words[0].load(Ordering::Acquire);
         (first != 0).then(|| [first, words[1].load(Ordering::Relaxed)])
@@ -148,25 +147,24 @@ impl Log {
     }
 }
 
-/// Does something with this thread's writer for the recorder of this number, if it used that last.
+/// Calls `act` with this thread's writer for the recorder of this number, if it was used last.
 #[inline(always)]
 pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Option<T>) -> Option<T> {
     LAST.with(|last| {
-        // Never borrowed here: nothing below calls back.
+        // Not borrowed here, because `act` never calls this function again.
         let mut last = last.try_borrow_mut().ok()?;
         last.as_mut().filter(|writer| writer.face.number == recorder).and_then(act)
     })
 }
 
-/// As [`with_last`], of any recorder, whatever else is due first. In the destructors of a thread's other
-/// variables, when its own writers may be gone, with the recorder's.
+/// As [`with_last`], for any recorder, including other work that is due first. When a thread's writers may be
+/// destroyed, in destructors of its other variables, it uses the recorder's writer.
 pub(super) fn with<T>(recorder: &Recorder, act: impl Fn(&mut Writer) -> T) -> T {
     let is_found = OTHERS.try_with(|others| others.try_borrow_mut().ok()?.find(recorder)).ok().flatten();
     let acted = is_found.and_then(|()| with_last(recorder.number(), |writer| Some(act(writer))));
     acted.unwrap_or_else(|| act(recorder.0.last.lock().get_or_insert_with(|| Writer::new(recorder))))
 }
 
-/// Returns the number of writers of this thread.
 #[cfg(all(test, feature = "host"))]
 pub(super) fn writers() -> usize {
     let last = LAST.with(|last| last.borrow().is_some());
@@ -174,7 +172,7 @@ pub(super) fn writers() -> usize {
 }
 
 impl Others {
-    /// Makes the writer for `recorder` the last.
+    /// Makes the writer for `recorder` the last used one.
     fn find(&mut self, recorder: &Recorder) -> Option<()> {
         let number = recorder.number();
         if with_last(number, |_| Some(())).is_some() {
@@ -184,7 +182,7 @@ impl Others {
         let writer = match known {
             Some(place) => self.0.swap_remove(place),
             None => {
-                // Of recorders that are gone.
+                // Drops writers of dropped recorders.
                 self.0.retain(|writer| writer.recorder().is_some());
                 Writer::new(recorder)
             }
@@ -219,7 +217,7 @@ impl Writer {
         self.write(FREE, stream, number);
     }
 
-    /// As [`allocated`](Self::allocated), unless something else is due first.
+    /// As [`allocated`](Self::allocated), unless other work is due first.
     #[inline(always)]
     pub(super) fn allocated_quickly(&mut self, bytes: u64, stream: StreamId) -> Option<u64> {
         if self.room < 2 || self.is_pause_due() {
@@ -229,7 +227,7 @@ impl Writer {
         Some(self.write(0, stream, bytes))
     }
 
-    /// As [`freed`](Self::freed), unless something else is due first.
+    /// As [`freed`](Self::freed), unless other work is due first.
     #[inline(always)]
     pub(super) fn freed_quickly(&mut self, number: u64, stream: StreamId) -> Option<()> {
         if self.is_pause_due() {
@@ -247,11 +245,11 @@ impl Writer {
     /// Returns the event's number.
     #[inline(always)]
     fn write(&mut self, op: u64, stream: StreamId, second: u64) -> u64 {
-        // Always less: a pause comes first.
+        // Always in bounds, because a pause comes first.
         let words = &self.chunk.0[self.at % Chunk::EVENTS];
         let stream = stream.get() & ((1 << STREAM_BITS) - 1);
         words[1].store(second, Ordering::Relaxed);
-        // Release: with the acquire in `Chunk::event`.
+        // Release: pairs with the acquire in `Chunk::event`.
         let first = self.face.now() << TIME_SHIFT | stream << STREAM_SHIFT | op | IS_EVENT;
         words[0].store(first, Ordering::Release);
         let number = self.first + self.at as u64;
@@ -259,7 +257,7 @@ impl Writer {
         number
     }
 
-    /// Looks at the clock, and takes another chunk for a full one, when it is time to.
+    /// Reads the clock, and replaces a full chunk, when due.
     fn pause_if_due(&mut self) {
         const { assert!(Chunk::EVENTS.is_multiple_of(LOOK)) };
         if !self.is_pause_due() {
@@ -267,7 +265,7 @@ impl Writer {
         }
         self.face.read_clock();
         if self.at == Chunk::EVENTS {
-            // Of a recorder that is gone, nobody reads it.
+            // After the recorder is dropped the chunk is never read.
             let recorder = self.recorder();
             self.chunk = recorder.map_or_else(|| Arc::new(Chunk::new()), |recorder| recorder.chunk());
             self.first += self.at as u64;

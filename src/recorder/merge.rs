@@ -7,8 +7,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
 use std::sync::Arc;
 
-/// All that is in `logs`: each log in its order, and no free before its allocation; beyond that by time.
-/// Frees of what is not in them are left out: both happened while they were read.
+/// Merges `logs`: each log in its order, no free before its allocation, otherwise by time. Frees without an
+/// allocation are omitted: both happened while the logs were read.
 pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
     let logs: Vec<_> = logs.iter().map(|log| log.read()).collect();
     let allocations = logs.iter().flatten().filter(|event| !event.is_free);
@@ -22,7 +22,7 @@ pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
         while let Some(Reverse((_, log))) = next.pop() {
             let Some(event) = logs[log].peek().copied() else { continue };
             if event.is_free && !merged.live.contains_key(&event.number) {
-                // Its allocation is in another log, and will bring it back.
+                // Its allocation is in another log, and entering that requeues this log.
                 waiting.insert(event.number, log);
                 continue;
             }
@@ -36,7 +36,7 @@ pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
         if waiting.is_empty() {
             return merged.events;
         }
-        // Each is of what was freed already.
+        // These are frees of buffers that were freed already.
         for (_, log) in waiting.drain() {
             logs[log].next();
             next.extend(key(&mut logs, log));
@@ -44,7 +44,7 @@ pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
     }
 }
 
-/// When the next event of a log was, and which log that is.
+/// Returns the time of a log's next event, and the log.
 fn key(logs: &mut [Peekable<impl Iterator<Item = Logged>>], log: usize) -> Option<Reverse<(u64, usize)>> {
     logs[log].peek().map(|event| Reverse((event.t_us, log)))
 }
@@ -52,7 +52,7 @@ fn key(logs: &mut [Peekable<impl Iterator<Item = Logged>>], log: usize) -> Optio
 #[derive(Debug, Default)]
 struct Merged {
     events: Vec<Event>,
-    /// Id and size of what is live.
+    /// Id and size of live buffers.
     live: HashMap<u64, (u64, u64)>,
     streams: HashMap<u64, u64>,
     allocations: u64,

@@ -1,4 +1,4 @@
-//! Recording what pools serve, at a few nanoseconds an event.
+//! Recording of the allocations and frees of pools, at a few nanoseconds per event.
 
 mod log;
 mod merge;
@@ -15,29 +15,29 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use vrampool_backend::StreamId;
 
-/// How far the recorder's clock may be behind before who looks at it sets it, microseconds: so that a word
-/// that all threads read is written rarely.
+/// The staleness of the recorder's clock, in microseconds, above which a thread updates it. This keeps writes
+/// to a word that all threads read rare.
 const STALE: u64 = 8;
 
-/// The last time that fits an event, microseconds: 12 days. What comes later has it.
+/// The latest time of an event, microseconds: 12 days. Later events get this time.
 const LAST: u64 = (1 << 40) - 1;
 
-/// Records the allocations and frees of pools that are [given it](crate::Builder::recorder), for a [`Trace`].
-/// A clone is another handle to the same recording; several pools may share one.
+/// Records the allocations and frees of [pools](crate::Builder::recorder), for a [`Trace`]. A clone is a
+/// handle to the same recording; several pools may share one.
 ///
-/// * **Cost.** A request and its free cost some nanoseconds more each; neither takes a lock, an atomic
-///   read-modify-write or a clock for it but once in a while: each thread writes to a log of its own. A pool
-///   without a recorder does not know of it.
-/// * **Memory** is bounded: 16 bytes an event, all of them taken when the recorder is made, and at most 16
-///   KiB for each thread beside. An allocation is recorded where there is room for its free, too, of which
-///   each thread takes some for up to 256 pairs ahead. Allocations that find none are left out, with their
-///   frees, and [counted](Self::dropped): a recording is the first part of what each thread did.
-/// * **Order.** Each thread's events are in their order, and no free is before its allocation. Beyond that
-///   events of different threads are ordered by time.
-/// * **Time** is the one at which any thread last looked at the clock, which each does every 32 events: what
-///   threads do at once between two such looks may be recorded in another order, and events behind a pause
-///   may have the time before it.
-/// * **Failed** requests are no events.
+/// * **Cost.** A request and its free take some nanoseconds more each. Recording rarely takes a lock, an
+///   atomic read-modify-write or a clock, because each thread writes to its own log. A pool without a
+///   recorder has no overhead.
+/// * **Memory** is bounded: 16 bytes per event, allocated when the recorder is created, and at most 16 KiB
+///   more for each thread. An allocation is recorded only with room for its free. Each thread reserves room
+///   for up to 256 pairs ahead. Further allocations and their frees are omitted and [counted](Self::dropped),
+///   so a recording is the first part of each thread's events.
+/// * **Order.** Each thread's events keep their order, and no free precedes its allocation. Otherwise events
+///   of different threads are ordered by time.
+/// * **Time** is the latest reading of the clock by any thread; each thread reads it every 32 events.
+///   Concurrent events between two readings may be recorded in another order, and events after a pause may
+///   have the time before it.
+/// * **Failed** requests are not recorded.
 ///
 /// ```
 /// use vrampool::trace::{Op, Recorder};
@@ -60,19 +60,19 @@ const LAST: u64 = (1 << 40) - 1;
 #[derive(Clone)]
 pub struct Recorder(Arc<Recording>);
 
-/// A recorder that is there as long as somebody else keeps it.
+/// A weak handle to a recorder.
 #[derive(Debug, Clone)]
 pub(crate) struct WeakRecorder(Weak<Recording>);
 
 /// State that all handles and threads share.
 struct Recording {
     face: Arc<Face>,
-    /// Events for which there is room that no thread has.
+    /// Room for events that no thread has reserved.
     room: AtomicU64,
     spare: Mutex<Vec<Arc<Chunk>>>,
-    /// By their number.
+    /// By log number.
     logs: Mutex<Vec<Arc<Log>>>,
-    /// For threads that have none of their own any more: what they do while they end.
+    /// For threads whose own writers are already destroyed at their end.
     last: Mutex<Option<Writer>>,
 }
 
@@ -81,28 +81,27 @@ struct Recording {
 #[derive(Debug)]
 struct Face {
     began: Instant,
-    /// Microseconds since then.
+    /// Microseconds since `began`.
     now: AtomicU64,
-    /// No other recorder of the process has it.
+    /// Unique among recorders of the process.
     number: u64,
 }
 
-/// Of more events a number would be another log's.
+/// With more events a number would overlap another log's.
 const MOST_EVENTS: u64 = 1 << 39;
 
 impl Recorder {
     /// Default capacity in events, which take 16 MiB.
     pub const DEFAULT_EVENTS: u64 = 1 << 20;
 
-    /// Records the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS).
+    /// Creates a recorder of the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS) events.
     #[must_use]
     pub fn new() -> Self {
         Self::with_events(Self::DEFAULT_EVENTS)
     }
 
-    /// Records the first `events` events, for which it takes 16 bytes each: for the first
-    /// [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS) at once, for the rest as they come. At most 2^39 are
-    /// recorded.
+    /// Creates a recorder of the first `events` events, at most 2^39. It uses 16 bytes per event: at once for
+    /// the first [`DEFAULT_EVENTS`](Self::DEFAULT_EVENTS), on demand for the rest.
     #[must_use]
     pub fn with_events(events: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -110,7 +109,7 @@ impl Recorder {
         let first = events.min(Self::DEFAULT_EVENTS).div_ceil(Chunk::EVENTS as u64);
         let spare = (0..first).map(|_| Arc::new(Chunk::new())).collect();
         Self(Arc::new(Recording {
-            // Relaxed, here and below, unless said otherwise: single words, with which nothing is published.
+            // Relaxed, here and below unless stated otherwise: single words that publish no other data.
             face: Arc::new(Face {
                 began: Instant::now(),
                 now: AtomicU64::new(0),
@@ -123,8 +122,8 @@ impl Recorder {
         }))
     }
 
-    /// What was recorded so far, as a trace of this name: ids in the order of allocation, streams numbered in
-    /// the order in which they come. What happens meanwhile may be in it or not. Recording goes on.
+    /// Returns the events so far as a trace with this name. Ids are in the order of allocation, and streams
+    /// are numbered in order of appearance. Concurrent events may be included or not. Recording continues.
     ///
     /// # Errors
     /// [`Fault::TooManyStreams`](crate::trace::Fault::TooManyStreams).
@@ -137,20 +136,20 @@ impl Recorder {
         })
     }
 
-    /// Events recorded so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.0.logs.lock().iter().map(|log| log.events()).sum()
     }
 
-    /// Allocations that were left out for want of room so far.
+    /// Returns the number of allocations omitted so far because there was no room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.0.logs.lock().iter().map(|log| log.dropped()).sum()
     }
 
-    /// Records an allocation that is not a pool's with this recorder: of another allocator, or of some of a
-    /// pool's requests. Answers a number for its [free](Self::note_free); 0 where there is no room for it.
+    /// Records an allocation outside the pools with this recorder: of another allocator, or for selected
+    /// requests of a pool. Returns a number for its [free](Self::note_free), or 0 if there is no room.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
@@ -169,38 +168,42 @@ impl Recorder {
         number.unwrap_or_else(|| self.note_allocation_in_time(bytes, stream))
     }
 
-    /// As [`note_allocation`](Self::note_allocation), where something else is due first.
+    /// As [`note_allocation`](Self::note_allocation), if other work is due first.
     #[cold]
     #[inline(never)]
     fn note_allocation_in_time(&self, bytes: u64, stream: StreamId) -> u64 {
         log::with(self, |writer| writer.allocated(bytes, stream))
     }
 
-    /// Records the free of what was recorded under this number, with the stream that used it last; before its
-    /// memory may go to somebody else. 0 is no event. Any other is to be a number of this recorder's, and
-    /// freed once: else it takes room that others were promised, and the trace may have something else freed.
+    /// Records the free of a recorded allocation, with the stream that used it last. Call it before the
+    /// memory can be reused.
+    ///
+    /// The number 0 is ignored. Any other must be a number of this recorder, freed once. Otherwise it uses
+    /// room reserved for other events, and the trace may contain a free of another allocation.
     pub fn note_free(&self, number: u64, stream: StreamId) {
         if number != 0 && !Self::note_free_of(self.number(), number, stream) {
             self.note_free_in_time(number, stream);
         }
     }
 
-    /// As [`note_free`](Self::note_free), where something else is due first.
+    /// As [`note_free`](Self::note_free), if other work is due first.
     #[cold]
     #[inline(never)]
     fn note_free_in_time(&self, number: u64, stream: StreamId) {
         log::with(self, |writer| writer.freed(number, stream));
     }
 
-    /// Its number, from 1, that no other recorder of the process has.
+    /// Returns its number, from 1, which is unique among recorders of the process.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.face.number
     }
 
-    /// As [`note_allocation`](Self::note_allocation), where that takes a few nanoseconds and no handle: by
-    /// the recorder of this [number](Self::number), if this thread recorded with it last and nothing else is
-    /// due first, as it is every so many events. `None` if not: then it is not recorded yet.
+    /// Records an allocation as [`note_allocation`](Self::note_allocation), but only on its fast path and
+    /// without a handle.
+    ///
+    /// The fast path applies if this thread last recorded with the recorder of this [number](Self::number)
+    /// and no periodic work is due. Otherwise this returns `None`, and nothing is recorded yet.
     ///
     /// ```
     /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
@@ -224,8 +227,9 @@ impl Recorder {
         log::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
     }
 
-    /// As [`note_free`](Self::note_free), of a number that is not 0, where that takes a few nanoseconds and
-    /// no handle, as [`note_allocation_of`](Self::note_allocation_of). Answers whether it is recorded.
+    /// Records a free as [`note_free`](Self::note_free), but only on the fast path of
+    /// [`note_allocation_of`](Self::note_allocation_of). The number must not be 0. Returns whether the free
+    /// is recorded.
     #[must_use]
     #[inline]
     pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
@@ -236,7 +240,7 @@ impl Recorder {
         WeakRecorder(Arc::downgrade(&self.0))
     }
 
-    /// Room for so many events, or fewer.
+    /// Reserves room for up to `events` events.
     fn take_room(&self, events: u64) -> u64 {
         let taken = |room: u64| Some(room - room.min(events) / 2 * 2);
         self.0.room.fetch_update(Relaxed, Relaxed, taken).map_or(0, |room| room.min(events) / 2 * 2)
@@ -248,7 +252,7 @@ impl Recorder {
 
     fn chunk(&self) -> Arc<Chunk> {
         let spare = self.0.spare.lock().pop();
-        // Others have what was made for all, partly filled.
+        // Chunks made in advance may all be held by other writers, partly filled.
         spare.unwrap_or_else(|| Arc::new(Chunk::new()))
     }
 
@@ -265,12 +269,11 @@ impl WeakRecorder {
         self.0.upgrade().map(Recorder)
     }
 
-    /// As [`Recorder::note_allocation`]; 0 without one.
+    /// As [`Recorder::note_allocation`]; 0 after the recorder is dropped.
     pub(crate) fn note_allocation(&self, bytes: u64, stream: StreamId) -> u64 {
         self.upgrade().map_or(0, |recorder| recorder.note_allocation(bytes, stream))
     }
 
-    /// As [`Recorder::note_free`].
     pub(crate) fn note_free(&self, number: u64, stream: StreamId) {
         self.upgrade().into_iter().for_each(|recorder| recorder.note_free(number, stream));
     }
@@ -323,7 +326,7 @@ mod tests {
         drop(recorder);
         assert_eq!(logs.len(), 1);
         assert!(logs.iter().all(|log| log.strong_count() == 0), "the thread has it");
-        // Whoever still knows the number has nothing to say to it, for however long.
+        // A caller that still knows the number can record no more, however often it tries.
         let left = (0..3 * Chunk::EVENTS).filter(|_| Recorder::note_free_of(recorded, number, stream));
         assert!(left.count() < Chunk::EVENTS, "there is no chunk any more");
     }
@@ -333,7 +336,7 @@ mod tests {
         let (recorder, device) = (Recorder::new(), HostDevice::new());
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(&device).recorder(&recorder).build().expect("a pool");
-        // Of the second this thread keeps the memory, and the pool with it.
+        // This thread keeps the memory of the second buffer, and so the pool.
         let (_live, idle) = [(); 2].map(|()| pool.allocate(10, &stream).expect("memory")).into();
         drop(idle);
         let kept = recorder.downgrade();

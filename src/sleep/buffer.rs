@@ -16,8 +16,8 @@ use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 
 /// A block of a [`Sleeper`](super::Sleeper). Dropping it frees it, awake or asleep.
 ///
-/// The way to its bytes goes through an [`access`](Self::access), because on a device without virtual memory
-/// it is other memory after each wake.
+/// Its bytes are reached through an [`access`](Self::access), because on a device without virtual memory each
+/// wake allocates other memory.
 pub struct SleepBuffer<B: Backend> {
     /// `None` only while dropping.
     block: Option<GroupBlock<B>>,
@@ -73,8 +73,8 @@ impl<B: Backend> SleepBuffer<B> {
         }
     }
 
-    /// Where it is on the device at this moment; `None` where the device has no addresses, and for a block
-    /// without an address because it is asleep.
+    /// Returns its current device address; `None` if the device has no addresses, or the block has none
+    /// because it is asleep.
     #[must_use]
     pub fn address(&self) -> Option<u64> {
         if fork::is_child() {
@@ -86,7 +86,7 @@ impl<B: Backend> SleepBuffer<B> {
         }
     }
 
-    /// Its memory for reading, which does not fall asleep while regions of this exist.
+    /// Returns its memory for reading, which cannot fall asleep while regions of it exist.
     ///
     /// # Errors
     /// [`Error::Asleep`].
@@ -102,7 +102,7 @@ impl<B: Backend> SleepBuffer<B> {
         Ok(Access { way, len: self.len })
     }
 
-    /// Its memory for writing; else as [`access`](Self::access).
+    /// Returns its memory for writing; else as [`access`](Self::access).
     ///
     /// # Errors
     /// As [`access`](Self::access).
@@ -123,7 +123,7 @@ impl<B: Backend> SleepBuffer<B> {
     /// Copies `bytes` from the host to its start, in order on `stream`. `bytes` may be reused at once.
     ///
     /// # Errors
-    /// [`Error::Asleep`]; [`Error::Backend`] when there are more bytes than it has or the device fails.
+    /// [`Error::Asleep`]; [`Error::Backend`] if `bytes` is longer than the block or the device fails.
     pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
         let device = self.sleeper.device.clone();
         let mut access = self.access_mut()?;
@@ -131,7 +131,7 @@ impl<B: Backend> SleepBuffer<B> {
         Ok(device.upload(stream, bytes, region)?)
     }
 
-    /// Copies its start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    /// Copies its start to `bytes` on the host, in order on `stream`, and blocks until the copy is complete.
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
@@ -141,7 +141,7 @@ impl<B: Backend> SleepBuffer<B> {
         Ok(self.sleeper.device.download(stream, region, bytes)?)
     }
 
-    /// Notifies all of these.
+    /// Calls the given callbacks with this block.
     pub(super) fn tell(&self, told: &[Callback]) {
         if !told.is_empty() {
             let allocation = SleepAllocation { tag: &self.tag, bytes: self.len, address: self.address() };
@@ -181,7 +181,7 @@ enum Way<'a, B: Backend> {
 }
 
 impl<B: Backend> Access<'_, B> {
-    /// Its bytes on `stream`, behind the work of the stream that wrote them last.
+    /// Returns its bytes on `stream`, ordered after the last writer's work.
     ///
     /// # Errors
     /// [`Error::Asleep`]; else as [`ArenaBuffer::on`].
@@ -192,7 +192,7 @@ impl<B: Backend> Access<'_, B> {
         }
     }
 
-    /// Says that work on `stream` reads it, for work that got its address in another way.
+    /// Records that work on `stream` reads it, for work that obtained its address in another way.
     ///
     /// # Errors
     /// As [`on`](Self::on).
@@ -218,7 +218,7 @@ enum WayMut<'a, B: Backend> {
 }
 
 impl<B: Backend> AccessMut<'_, B> {
-    /// Its bytes on `stream` for reading and writing, behind the work of all streams that used them.
+    /// Returns its bytes on `stream` for reading and writing, ordered after the work of all users.
     ///
     /// # Errors
     /// As [`Access::on`].

@@ -41,7 +41,7 @@ pub struct SleeperBuilder<B: Backend> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// A sleeper without a limit, as the environment has it.
+    /// Creates a sleeper without a limit, configured by the environment.
     ///
     /// # Errors
     /// As [`SleeperBuilder::build`].
@@ -67,14 +67,14 @@ impl<B: Backend> SleeperBuilder<B> {
         }
     }
 
-    /// The most bytes of the device's memory, of all tags in all; asleep there are none. Default: no limit
-    /// but the device's.
+    /// The largest number of bytes of device memory for all tags together; sleeping tags use none. Default:
+    /// no limit but the device's.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// The kind of memory. Default: what the device prefers.
+    /// The kind of memory. Default: the device's preferred placement.
     pub fn memory(mut self, kind: impl Into<MemoryKind>) -> Self {
         self.kind = kind.into();
         self
@@ -86,22 +86,24 @@ impl<B: Backend> SleeperBuilder<B> {
         self
     }
 
-    /// The most bytes that are mapped as one piece, rounded up to the device's granularity: smaller for
-    /// drivers without one large mapping. Default: `VRAMPOOL_SLEEP_CHUNK_MB` (MiB, decimal), then
-    /// `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` (MiB, read as vLLM reads it: octal after 0, hexadecimal after 0x,
-    /// what it cannot read is the default), then 256 MiB.
+    /// The most bytes that are mapped as one piece, rounded up to the device's granularity. Use a smaller
+    /// value for drivers that fail to map one large piece.
+    ///
+    /// Default: `VRAMPOOL_SLEEP_CHUNK_MB` (MiB, decimal), then `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` (MiB, parsed
+    /// like vLLM: octal after 0, hexadecimal after 0x, the default for invalid values), then 256 MiB.
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
         self.chunk_bytes = Some(bytes);
         self
     }
 
-    /// Called with each block once it is there and can be used. Never called for a request that failed.
+    /// Adds a function that is called with each allocated block. It is not called for failed requests.
     pub fn on_malloc(mut self, told: impl Fn(&SleepAllocation<'_>) + Send + Sync + 'static) -> Self {
         self.callbacks.on_malloc.push(Box::new(told));
         self
     }
 
-    /// Called with each block before it goes, once for each call of [`on_malloc`](Self::on_malloc).
+    /// Adds a function that is called with each block before it is freed, once for each call of
+    /// [`on_malloc`](Self::on_malloc).
     pub fn on_free(mut self, told: impl Fn(&SleepAllocation<'_>) + Send + Sync + 'static) -> Self {
         self.callbacks.on_free.push(Box::new(told));
         self
@@ -110,11 +112,11 @@ impl<B: Backend> SleeperBuilder<B> {
     /// Creates the sleeper. Allocates no memory.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for a
-    /// variable that cannot be read; [`Error::Backend`] when the device fails.
+    /// [`Error::Configuration`] for a limit below the device's granularity; [`Error::Environment`] for an
+    /// invalid variable; [`Error::Backend`] when the device fails.
     pub fn build(self) -> Result<Sleeper<B>, Error> {
         static SLEEPERS: AtomicU64 = AtomicU64::new(0);
-        // A device may have virtual memory, and none of this kind.
+        // A device with virtual memory may not support it for this kind.
         let granularity = self.device.virtual_memory().and_then(|memory| memory.granularity(self.kind).ok());
         let places = match granularity {
             Some(granularity) => {
@@ -136,7 +138,7 @@ impl<B: Backend> SleeperBuilder<B> {
             }
             None => {
                 let pool = Pool::builder(&self.device).memory(self.kind).size_classes(SizeClasses::EXACT);
-                // What is free goes back at once.
+                // Free memory returns to the device at once.
                 let pool = pool.max_cached_bytes(0).magazine_bytes(0);
                 let pool = if let Some(limit) = self.limit { pool.limit(limit) } else { pool };
                 Places::Loose(pool.build()?)

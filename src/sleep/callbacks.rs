@@ -1,22 +1,22 @@
-//! Functions of the user's that are called with blocks.
+//! Callbacks for allocated and freed blocks.
 
 use std::fmt;
 
-/// A block, as callbacks are told of it.
+/// The block passed to a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SleepAllocation<'a> {
-    /// What it was allocated under.
+    /// Its tag.
     pub tag: &'a str,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Where it is on the device, where the device has addresses; a block that is freed asleep may have none.
+    /// Its device address, if the device has addresses. A block that is freed asleep may have none.
     pub address: Option<u64>,
 }
 
 pub(super) type Callback = Box<dyn Fn(&SleepAllocation<'_>) + Send + Sync>;
 
-/// Who is told of blocks.
+/// All registered callbacks.
 #[derive(Default)]
 pub(super) struct Callbacks {
     pub(super) on_malloc: Vec<Callback>,

@@ -11,10 +11,10 @@ use vrampool_backend::{Backend, fork};
 /// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wake<'a> {
-    /// Everything.
+    /// All tags.
     All,
-    /// These tags, and all that are not [deferrable](super::DEFERRABLE_TAGS): what is internal to a program
-    /// wakes whatever of it does.
+    /// These tags, and all that are not [deferrable](super::DEFERRABLE_TAGS), because internal memory of a
+    /// program wakes with any part of it.
     Tags(&'a [&'a str]),
 }
 
@@ -28,18 +28,19 @@ impl Wake<'_> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// Puts everything to sleep: blocks of the `offload` tags are copied to the host, the contents of all
-    /// others go. Tags that sleep already stay as they are; a warning is logged where they would be kept now
-    /// and were not, or the other way round. To sleep when everything is asleep does nothing, and says so.
+    /// Puts all tags to sleep, with blocks of the `offload` tags copied to the host and others discarded.
+    ///
+    /// Sleeping tags are unchanged; a warning is logged if their contents were kept and would now be
+    /// discarded, or the other way round. If all tags are asleep this has no effect, and the report says so.
     ///
     /// # Errors
-    /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep); every tag is as it was then.
+    /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep). Every tag is then unchanged.
     pub fn sleep(&self, offload: &[&str]) -> Result<SleepReport, Error> {
         let kept = self.core.offload;
         self.fall_asleep(|tag| Some(if offload.contains(&tag) { kept } else { Offload::Discard }))
     }
 
-    /// Puts these tags alone to sleep, with their contents on the host; all others stay as they are.
+    /// Puts only these tags to sleep, with their contents on the host; all others are unchanged.
     ///
     /// # Errors
     /// As [`sleep`](Self::sleep).
@@ -48,8 +49,7 @@ impl<B: Backend> Sleeper<B> {
         self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
     }
 
-    /// Sleeps at one of vLLM's [levels](Level::ALL): 0 does nothing, 1 keeps weights, runtime and graphs, 2
-    /// runtime and graphs.
+    /// Sleeps at one of vLLM's [levels](Level::ALL). Level 0 has no effect.
     ///
     /// # Errors
     /// [`Error::Configuration`] for another level; else as [`sleep`](Self::sleep).
@@ -60,8 +60,8 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// Puts these tags to sleep, and lets their contents go. Those that sleep already stay as they are, with
-    /// their backups; a warning is logged where they have any.
+    /// Puts these tags to sleep and discards their contents. Sleeping tags are unchanged, including their
+    /// backups; a warning is logged if they have any.
     ///
     /// # Errors
     /// As [`sleep`](Self::sleep).
@@ -73,7 +73,7 @@ impl<B: Backend> Sleeper<B> {
         fork::check()?;
         let _alone = self.core.changing.lock();
         let groups = self.core.groups();
-        // All that fell so far wake when one fails: nothing is given back before all have.
+        // If one group fails, all previous ones wake again: no memory is released before all are ready.
         let (mut falling, mut report) = (Vec::new(), SleepReport::default());
         for (tag, group) in &groups {
             let Some(offload) = policy(tag) else { continue };
@@ -105,11 +105,11 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// Wakes tags. To wake when everything is awake does nothing, and says so. Where memory is short, free
-    /// memory of tags that are awake is given back first.
+    /// Wakes tags. If all are awake this has no effect, and the report says so. If memory is insufficient,
+    /// free memory of awake tags is released first.
     ///
     /// # Errors
-    /// As [`DeviceArena::wake`](crate::DeviceArena::wake); every tag is as it was then, and a later wake
+    /// As [`DeviceArena::wake`](crate::DeviceArena::wake). Every tag is then unchanged, and a later wake
     /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;
@@ -124,7 +124,7 @@ impl<B: Backend> Sleeper<B> {
     }
 
     fn wake_groups(groups: &[&Group<B>]) -> Result<WakeReport, Error> {
-        // All that woke so far sleep again when one fails: no backup is given back before all have.
+        // If one group fails, all previous ones sleep again: no backup is released before all are ready.
         let (mut waking, mut report) = (Vec::new(), WakeReport::default());
         for group in groups {
             waking.extend(group.begin_wake()?);

@@ -7,8 +7,8 @@ use crate::error::Error;
 /// Default size of a piece, MiB.
 const DEFAULT: u64 = 256;
 
-/// Bytes of a piece at most, rounded up to the granularity: from `VRAMPOOL_SLEEP_CHUNK_MB`,
-/// then from vLLM's variable, by vLLM's rules.
+/// Returns the largest size of a piece in bytes, rounded up to the granularity. It is read from
+/// `VRAMPOOL_SLEEP_CHUNK_MB`, then from vLLM's variable by vLLM's rules.
 pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> {
     let bytes = match Settings::read(lookup)?.sleep_chunk {
         Some(bytes) => bytes,
@@ -20,20 +20,20 @@ pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> 
     Ok(round_up(bytes, granularity))
 }
 
-/// To the granularity, at least one.
+/// Rounds up to the granularity, at least one unit.
 pub(super) fn round_up(bytes: u64, granularity: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX - u64::MAX % granularity)
 }
 
-/// Bytes that a value of `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` stands for: MiB, as C's `strtoull` reads them with
-/// base 0, so in octal after a 0 and in hexadecimal after 0x, whatever follows; 256 for what is no number, is
-/// 0 or is too large.
+/// Parses `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE`, and returns bytes. The value is in MiB, read like C's `strtoull`
+/// with base 0: octal after 0, hexadecimal after 0x, trailing text ignored. It is 256 if there is no number,
+/// or it is 0 or too large.
 fn vllm(text: &str) -> u64 {
     let mebibytes = strtoull(text).filter(|&number| number > 0);
     mebibytes.and_then(|number| number.checked_mul(1 << 20)).unwrap_or(DEFAULT << 20)
 }
 
-/// C's, with base 0: `None` where it finds no number or one that does not fit. Negative numbers wrap around.
+/// As C's function with base 0: `None` without a number or on overflow. Negative numbers wrap around.
 fn strtoull(text: &str) -> Option<u64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let (is_negative, text) = match text.strip_prefix('-') {
@@ -61,7 +61,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// The table that upstream has no test for.
+    /// vLLM has no test for these values.
     #[test]
     fn vllms_variable_is_read_as_c_reads_it() {
         for (text, mebibytes) in [

@@ -21,7 +21,6 @@ pub(super) struct SleeperCore<B: Backend> {
     pub(super) limit: Option<u64>,
     pub(super) offload: Offload,
     pub(super) places: Places<B>,
-    /// By tag.
     pub(super) groups: Mutex<BTreeMap<Arc<str>, Group<B>>>,
     /// One sleep or wake at a time.
     pub(super) changing: Mutex<()>,
@@ -31,9 +30,9 @@ pub(super) struct SleeperCore<B: Backend> {
 /// The location of blocks.
 #[derive(Debug)]
 pub(super) enum Places<B: Backend> {
-    /// In a growing arena for each tag.
+    /// One growing arena per tag.
     Addresses { allowance: Arc<Allowance>, chunk_bytes: u64 },
-    /// Each by itself.
+    /// Separate allocations.
     Loose(Pool<B>),
 }
 

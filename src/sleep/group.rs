@@ -13,21 +13,20 @@ pub(super) enum Group<B: Backend> {
     Loose(Loose<B>),
 }
 
-/// A block of a group.
 #[derive(Debug)]
 pub(super) enum GroupBlock<B: Backend> {
     Arena(ArenaBuffer<B>),
     Loose(LooseBuffer<B>),
 }
 
-/// A group whose contents are saved; a drop takes it back.
+/// A group whose contents are saved. A drop restores it.
 #[derive(Debug)]
 pub(super) enum Falling<'a, B: Backend> {
     Arena(ArenaFalling<'a, B>),
     Loose(LooseFalling<'a, B>),
 }
 
-/// A group that has its contents again; a drop puts it to sleep.
+/// A group whose contents are restored. A drop puts it to sleep.
 #[derive(Debug)]
 pub(super) enum Waking<'a, B: Backend> {
     Arena(ArenaWaking<'a, B>),
@@ -69,7 +68,7 @@ impl<B: Backend> Group<B> {
     pub(super) fn trim(&self) -> Result<u64, Error> {
         match self {
             Self::Arena(arena) => arena.release(0),
-            // What is free is the device's already.
+            // Free memory has already returned to the device.
             Self::Loose(_) => Ok(0),
         }
     }

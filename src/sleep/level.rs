@@ -2,29 +2,29 @@
 
 use crate::error::Error;
 
-/// A level of sleep, as vLLM has them: which tags are copied to the host; the contents of all others go.
+/// A sleep level as in vLLM: the tags that are copied to the host. Contents of all others are discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Level {
     /// Its number.
     pub number: u8,
-    /// Tags that are kept; `None` for a pause, in which nothing sleeps.
+    /// Tags that are kept; `None` for a pause, in which no tag sleeps.
     pub offloaded: Option<&'static [&'static str]>,
 }
 
 impl Level {
-    /// All of them: 0 pauses only; 1 keeps weights and what a program needs to run; 2 lets the weights go
-    /// too, for a program that will load others.
+    /// All levels: 0 only pauses; 1 keeps weights and the memory that a program needs to run; 2 also discards
+    /// the weights, for a program that will load others.
     pub const ALL: [Self; 3] = [
         Self { number: 0, offloaded: None },
         Self { number: 1, offloaded: Some(&["weights", "runtime", "cudagraph"]) },
         Self { number: 2, offloaded: Some(&["runtime", "cudagraph"]) },
     ];
 
-    /// The level of this number.
+    /// Returns the level with this number.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when there is none.
+    /// [`Error::Configuration`] for an unknown number.
     pub fn of(number: u8) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|level| level.number == number).ok_or_else(|| Error::Configuration {
             field: "level",

@@ -1,5 +1,5 @@
-//! Blocks on a device without virtual memory: separate allocations, which are freed to sleep and allocated
-//! anew, at other addresses, to wake.
+//! Blocks on a device without virtual memory: separate allocations, freed by a sleep and reallocated, at
+//! other addresses, by a wake.
 
 use super::{BlockState, Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::engine::ArenaError;
@@ -25,12 +25,12 @@ impl<B: Backend> Clone for Loose<B> {
 
 #[derive(Debug)]
 struct LooseCore<B: Backend> {
-    /// Keeps nothing; its limit is that of all tags.
+    /// Keeps no idle memory; its limit is that of all tags.
     pool: Pool<B>,
     /// One sleep, wake or allocation at a time.
     changing: Mutex<()>,
     cells: Mutex<Vec<Weak<Cell<B>>>>,
-    /// The stored contents; unset while it is awake.
+    /// The kind of backup; unset while it is awake.
     offload: Mutex<Option<Offload>>,
 }
 
@@ -38,21 +38,21 @@ struct LooseCore<B: Backend> {
 #[derive(Debug)]
 struct Cell<B: Backend> {
     held: Mutex<Held<B>>,
-    /// Bytes asked for, rounded up to what can be copied.
+    /// Requested bytes, rounded up to the copy granularity.
     bytes: u64,
 }
 
 #[derive(Debug)]
 enum Held<B: Backend> {
     Here(Arc<Buffer<B>>),
-    /// Somebody writes.
+    /// Borrowed for writing.
     Out,
-    /// On the way to sleep, or back.
+    /// In a pending sleep or wake.
     Changing,
     Asleep(Option<Stored<B>>),
 }
 
-/// A block on loan.
+/// An allocated block.
 #[derive(Debug)]
 pub(super) struct LooseBuffer<B: Backend> {
     cell: Arc<Cell<B>>,
@@ -69,7 +69,7 @@ impl<B: Backend> Loose<B> {
     pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<LooseBuffer<B>, Error> {
         let core = &self.core;
         let granularity = core.pool.device().properties().copy_granularity;
-        // What is too large for that is refused by the pool.
+        // The pool refuses sizes that overflow here.
         let bytes = bytes.checked_next_multiple_of(granularity).unwrap_or(bytes);
         let _quiet = core.changing.lock();
         if core.offload.lock().is_some() {
@@ -93,7 +93,7 @@ impl<B: Backend> Loose<B> {
         self.core.cells.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Saves the contents of all blocks; `None` when they are asleep.
+    /// Saves the contents of all blocks; returns `None` if they are asleep.
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         let alone = self.core.changing.lock();
         if self.core.offload.lock().is_some() {
@@ -103,7 +103,7 @@ impl<B: Backend> Loose<B> {
         for cell in self.cells() {
             let mut held = cell.held.lock();
             match std::mem::replace(&mut *held, Held::Changing) {
-                // Nobody gets another handle from here on.
+                // No further handle can be created from here on.
                 Held::Here(buffer) if Arc::strong_count(&buffer) == 1 => {
                     drop(held);
                     falling.blocks.push(Saved { cell, buffer, stored: None });
@@ -118,7 +118,7 @@ impl<B: Backend> Loose<B> {
         Ok(Some(falling))
     }
 
-    /// Gets memory and contents for all blocks; `None` when they are awake.
+    /// Allocates memory and restores contents for all blocks; returns `None` if they are awake.
     pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
         let alone = self.core.changing.lock();
         if self.core.offload.lock().is_none() {
@@ -201,7 +201,7 @@ impl<B: Backend> LooseBuffer<B> {
                 drop(held);
                 Err(self.asleep())
             }
-            // Somebody forgot an access for writing.
+            // An access for writing was leaked.
             Held::Out | Held::Changing => Err(ArenaError::Pinned.into()),
         }
     }
@@ -215,7 +215,7 @@ impl<B: Backend> LooseBuffer<B> {
                     return Ok(CheckedOut { cell: &self.cell, buffer: Some(buffer) });
                 }
                 Err(buffer) => {
-                    // Somebody forgot an access.
+                    // An access was leaked.
                     *held = Held::Here(buffer);
                     ArenaError::Pinned.into()
                 }
@@ -249,7 +249,7 @@ impl<B: Backend> LooseBuffer<B> {
     }
 }
 
-/// A block that somebody writes. A drop puts it back.
+/// A block borrowed for writing. A drop returns it.
 #[derive(Debug)]
 pub(super) struct CheckedOut<'a, B: Backend> {
     cell: &'a Cell<B>,
@@ -288,7 +288,7 @@ struct Restored<B: Backend> {
     buffer: Option<Buffer<B>>,
 }
 
-/// Blocks whose contents are saved, and that are there still. A drop puts them back.
+/// Blocks whose contents are saved, before their memory is released. A drop restores them.
 #[derive(Debug)]
 pub(super) struct Falling<'a, B: Backend> {
     core: &'a LooseCore<B>,
@@ -307,7 +307,7 @@ impl<B: Backend> Falling<'_, B> {
         on_a_stream(device, |stream| {
             for Saved { buffer, stored, .. } in &mut self.blocks {
                 let bytes = buffer.len();
-                // Nobody else has it. Behind all who use it, so that it is free once it is dropped.
+                // The only handle. Ordering after all users lets the memory be freed when it is dropped.
                 let Some(buffer) = Arc::get_mut(buffer) else { return Err(ArenaError::Pinned.into()) };
                 let region = buffer.on_mut(stream)?;
                 if offload != Offload::Discard {
@@ -343,7 +343,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
     }
 }
 
-/// Blocks that have memory and contents again, and their backups still. A drop puts them to sleep.
+/// Blocks with memory and contents, and still their backups. A drop puts them to sleep.
 #[derive(Debug)]
 pub(super) struct Waking<'a, B: Backend> {
     core: &'a LooseCore<B>,

@@ -1,32 +1,32 @@
-//! Memory that sleeps by tag: what vLLM's `CuMemAllocator` does, for any device.
+//! Memory that sleeps by tag, like vLLM's `CuMemAllocator`, for any device.
 //!
-//! A server that shares a GPU lets its model go between two bursts of work and wants it back in a moment,
-//! with all addresses that graphs and kernels know. A [`Sleeper`] hands out memory under tags (`weights`,
-//! `kv_cache`), and a sleep copies the blocks of some tags to the host and lets the others' contents go; a
-//! wake brings back all of it, or some tags.
+//! A server that shares a GPU releases its model between two bursts of work and restores it quickly, with all
+//! addresses that graphs and kernels use. A [`Sleeper`] allocates memory under tags (`weights`, `kv_cache`).
+//! A sleep copies the blocks of some tags to the host and discards the contents of the others. A wake
+//! restores all tags, or some.
 //!
-//! * `sleeper`, `core`, `builder`: the tags, the limit that they share, allocation;
-//! * `change`: sleep, discard and wake over several tags; `level`: which tags a level keeps;
-//! * `tag`: which tag a thread allocates under;
+//! * `sleeper`, `core`, `builder`: tags, their common limit, allocation;
+//! * `change`: sleep, discard and wake of several tags; `level`: the tags that a level keeps;
+//! * `tag`: the tag that a thread allocates under;
 //! * `buffer`: a block; `group`: the blocks of a tag;
-//! * `loose`: the same without virtual memory; `chunk`: how large one piece of physical memory is;
-//! * `usage`: what is mapped, live and asleep.
+//! * `loose`: blocks without virtual memory; `chunk`: the size of one piece of physical memory;
+//! * `usage`: mapped, live and sleeping bytes.
 //!
-//! What it promises:
+//! Guarantees:
 //!
-//! * **All or nothing.** A sleep or a wake that fails leaves every tag as it was, with all contents. (Only if
-//!   the device fails a second time, on the way back, a tag is left asleep; nothing is lost then either, and
+//! * **All or nothing.** A sleep or a wake that fails leaves every tag unchanged, with all contents. (Only if
+//!   the device fails again while the change is undone is a tag left asleep. No contents are lost then, and
 //!   the next wake works.)
-//! * **Addresses stay**, on a device with virtual memory ([`Sleeper::stable_addresses`]). On others (OpenCL,
-//!   wgpu) the same calls free memory and allocate it anew: get it from [`SleepBuffer::access`] each time,
-//!   and build anew what has it in it.
-//! * **It waits by itself** for all work that uses what goes to sleep, and refuses while a region of it
+//! * **Stable addresses** on a device with virtual memory ([`Sleeper::stable_addresses`]). On others (OpenCL,
+//!   wgpu) the same calls free and reallocate memory: get it from [`SleepBuffer::access`] each time, and
+//!   rebuild objects that contain it.
+//! * **Synchronisation.** A sleep waits for all work that uses the memory, and fails while a region of it
 //!   exists.
-//! * **Nothing is used asleep**: an allocation under a tag that is asleep and the use of its blocks are
-//!   [`Error::Asleep`](crate::Error::Asleep). Dropping them is fine.
+//! * **No use while asleep.** Allocation under a sleeping tag and access to its blocks return
+//!   [`Error::Asleep`](crate::Error::Asleep). Dropping them is allowed.
 //!
-//! What vLLM has besides is not here: its registry of backends chooses between Python classes, which is what
-//! the type parameter does, and levels keep tags only, for this library knows no module's parameters.
+//! Not included from vLLM are its registry of backends, which the type parameter replaces, and levels that
+//! know a module's parameters: levels here only choose tags.
 //!
 //! ```
 //! use vrampool::sleep::{Sleeper, Wake};

@@ -11,12 +11,11 @@ use crate::sync::fork_arc::ForkArc;
 use std::sync::Arc;
 use vrampool_backend::{Backend, fork};
 
-/// Hands out memory that sleeps by tag: see [the module](super). A clone is another handle to the same
-/// sleeper.
+/// Allocates memory that sleeps by tag: see [the module](super). A clone is a handle to the same sleeper.
 ///
 /// In a [forked](vrampool_backend::fork) child every call that can fail returns
-/// [`BackendError::Forked`](crate::BackendError::Forked). Figures are zero, every tag is asleep, drops have
-/// no effect and call no hook.
+/// [`BackendError::Forked`](crate::BackendError::Forked). Figures are zero, every tag is asleep, and drops
+/// have no effect and call no hook.
 #[derive(Debug)]
 pub struct Sleeper<B: Backend> {
     pub(super) core: ForkArc<SleeperCore<B>>,
@@ -29,9 +28,11 @@ impl<B: Backend> Clone for Sleeper<B> {
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// Opens a scope: what this thread allocates is tagged so until the guard is dropped, or in an inner
-    /// scope otherwise. Free memory of the tag is given back first, so that what was loaded under it before
-    /// and dropped is not in the way.
+    /// Opens a scope that tags this thread's allocations until the guard is dropped. An inner scope overrides
+    /// it.
+    ///
+    /// Free memory of the tag is released first, so that dropped allocations of an earlier load do not take
+    /// up room.
     pub fn tag(&self, tag: &str) -> TagScope {
         let groups = self.core.groups_by_tag();
         let known = groups.and_then(|groups| {
@@ -50,24 +51,25 @@ impl<B: Backend> Sleeper<B> {
         TagScope::enter(self.core.id, &tag)
     }
 
-    /// The tag that this thread allocates under now.
+    /// Returns the tag that this thread now allocates under.
     #[must_use]
     pub fn current_tag(&self) -> Arc<str> {
         tag::current(self.core.id).unwrap_or_else(|| Arc::from(DEFAULT_TAG))
     }
 
-    /// A block of `bytes` bytes (at least 1), under the tag of this thread's innermost [scope](Self::tag),
-    /// else under [`DEFAULT_TAG`], for work on `stream`.
+    /// Allocates a block of `bytes` bytes (at least 1) for work on `stream`.
+    ///
+    /// Its tag is that of this thread's innermost [scope](Self::tag), or [`DEFAULT_TAG`].
     ///
     /// # Errors
-    /// [`Error::Asleep`] under a tag that is asleep; [`Error::Backend`], [`Error::OutOfMemory`] and the like
-    /// when there is no memory, also after free memory of all tags was given back; else as
+    /// [`Error::Asleep`] under a sleeping tag; [`Error::Backend`], [`Error::OutOfMemory`] and similar errors
+    /// if memory is insufficient even after releasing free memory of all tags; else as
     /// [`DeviceArena::allocate`].
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
     }
 
-    /// As [`allocate`](Self::allocate), under this tag.
+    /// As [`allocate`](Self::allocate), under the given tag.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -98,14 +100,14 @@ impl<B: Backend> Sleeper<B> {
         Ok(buffer)
     }
 
-    /// Whether blocks have the same address after a wake: on a device with virtual memory. On others, what
-    /// has an address or a handle in it (a bind group, a captured graph) must be built anew.
+    /// Whether blocks keep their addresses across a wake, as on a device with virtual memory. On others,
+    /// rebuild objects that contain an address or a handle (a bind group, a captured graph).
     #[must_use]
     pub fn stable_addresses(&self) -> bool {
         matches!(self.core.places, Places::Addresses { .. })
     }
 
-    /// The most bytes that are mapped as one piece; `None` where nothing is mapped.
+    /// Returns the most bytes that are mapped as one piece; `None` if no memory is mapped.
     #[must_use]
     pub fn chunk_bytes(&self) -> Option<u64> {
         match self.core.places {
@@ -114,19 +116,19 @@ impl<B: Backend> Sleeper<B> {
         }
     }
 
-    /// The device it is on.
+    /// Returns its device.
     #[must_use]
     pub fn device(&self) -> &B {
         &self.core.device
     }
 
-    /// All tags that anything was allocated under, in the order of the alphabet.
+    /// Returns all tags that were ever allocated under, in alphabetical order.
     #[must_use]
     pub fn tags(&self) -> Vec<Arc<str>> {
         self.core.groups_by_tag().map_or_else(Vec::new, |groups| groups.keys().cloned().collect())
     }
 
-    /// Whether the memory of a tag can be used; a tag that nothing was allocated under is awake.
+    /// Returns whether a tag's memory can be used. An unknown tag is awake.
     #[must_use]
     pub fn state_of(&self, tag: &str) -> SleepState {
         match self.core.groups_by_tag() {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The tag of allocations outside any scope.
 pub const DEFAULT_TAG: &str = "default";
 
-/// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. What has another
-/// tag is internal to whatever woke, and wakes with it.
+/// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. Memory of other
+/// tags is internal to a program, and wakes with any part of it.
 pub const DEFERRABLE_TAGS: [&str; 2] = ["weights", "kv_cache"];
 
 thread_local! {
-    /// Scopes that are open, the innermost last.
+    /// Open scopes, the innermost last.
     static OPEN: RefCell<Vec<Open>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -23,13 +23,13 @@ struct Open {
     tag: Arc<str>,
 }
 
-/// While it exists, what its thread allocates from its sleeper has its tag. Scopes nest: the inner one wins,
-/// and the outer one is back when it is dropped.
+/// A guard that tags its thread's allocations from a sleeper until it is dropped. In nested scopes the
+/// innermost tag applies.
 #[derive(Debug)]
 #[must_use]
 pub struct TagScope {
     scope: u64,
-    /// It stays on its thread.
+    /// It cannot leave its thread.
     on_thread: PhantomData<*const ()>,
 }
 
@@ -38,7 +38,7 @@ impl TagScope {
         static SCOPES: AtomicU64 = AtomicU64::new(0);
         // Relaxed: only distinctness matters.
         let scope = SCOPES.fetch_add(1, Ordering::Relaxed);
-        // A thread that ends has no scopes any more, and whoever allocates in its destructors none to be in.
+        // In destructors of an ending thread there are no scopes.
         let _ = OPEN.try_with(|open| {
             open.borrow_mut().push(Open { scope, sleeper, tag: Arc::clone(tag) });
         });
@@ -48,7 +48,7 @@ impl TagScope {
 
 impl Drop for TagScope {
     fn drop(&mut self) {
-        // By its number: scopes may be dropped in any order.
+        // By number, because scopes may be dropped in any order.
         let closed = OPEN.try_with(|open| {
             let mut open = open.borrow_mut();
             let at = open.iter().rposition(|open| open.scope == self.scope)?;
@@ -58,7 +58,7 @@ impl Drop for TagScope {
     }
 }
 
-/// The tag of this thread for a sleeper, if it is in a scope of it.
+/// Returns the innermost tag of this thread for a sleeper, if any.
 pub(super) fn current(sleeper: u64) -> Option<Arc<str>> {
     let innermost = |open: &RefCell<Vec<Open>>| {
         let open = open.borrow();

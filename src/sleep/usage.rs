@@ -7,16 +7,16 @@ use std::ops::AddAssign;
 #[non_exhaustive]
 #[must_use]
 pub struct SleepUsage {
-    /// Of physical memory of the device.
+    /// Bytes of physical memory of the device.
     pub mapped: u64,
-    /// Of blocks that can be used.
+    /// Bytes of usable blocks.
     pub live: u64,
-    /// Of blocks that are asleep.
+    /// Bytes of sleeping blocks.
     pub asleep: u64,
-    /// Of host memory that holds their contents, or did and is being given back.
+    /// Bytes of host memory that holds contents, including memory that is being released.
     pub backups: u64,
-    /// Of address space: on a device with virtual memory more than what is mapped, and asleep as much as
-    /// awake.
+    /// Bytes of address space. On a device with virtual memory it exceeds `mapped`, and is the same asleep
+    /// and awake.
     pub addresses: u64,
 }
 

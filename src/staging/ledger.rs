@@ -4,11 +4,11 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::fork;
 
-/// The part of the host's memory that may be pinned, and over which an array goes to a file (CuBIE's).
+/// Part of the host's memory that may be pinned, and above which an array goes to a file (as in CuBIE).
 pub(crate) const HOST_FRACTION: f64 = 0.8;
 
-/// The account of pinned memory: what is in use and what is kept for reuse count alike, and together stay
-/// within the budget. A clone is the same account.
+/// The account of pinned memory. Bytes in use and bytes kept for reuse together stay within the budget. A
+/// clone is a handle to the same account.
 ///
 /// ```
 /// use vrampool::broker::PinnedLedger;
@@ -36,7 +36,7 @@ struct Bytes {
     retained: u64,
 }
 
-/// Pinned bytes that are accounted for; dropping it gives them back.
+/// Accounted pinned bytes. Dropping the reservation releases them.
 #[derive(Debug)]
 #[must_use]
 pub struct PinnedReservation {
@@ -46,13 +46,13 @@ pub struct PinnedReservation {
 }
 
 impl PinnedLedger {
-    /// An account of at most `budget` bytes.
+    /// Creates an account of at most `budget` bytes.
     #[must_use]
     pub fn new(budget: u64) -> Self {
         Self { account: Arc::new(Account { budget, bytes: Mutex::default() }) }
     }
 
-    /// So many bytes, where the budget allows them.
+    /// Reserves `bytes` bytes, or returns `None` if they exceed the budget, or in a forked child.
     #[must_use]
     pub fn reserve(&self, bytes: u64) -> Option<PinnedReservation> {
         if fork::is_child() {
@@ -68,10 +68,10 @@ impl PinnedLedger {
         Some(PinnedReservation { account: Arc::clone(&self.account), bytes, is_retained: false })
     }
 
-    /// So many bytes, past the budget if need be: for what cannot be done without.
+    /// Reserves `bytes` bytes, if necessary beyond the budget, for memory that is indispensable.
     pub fn force(&self, bytes: u64) -> PinnedReservation {
         if fork::is_child() {
-            // Never accounted for, and nothing is given back.
+            // Not accounted for in a child, so nothing is released.
             return PinnedReservation { account: Arc::clone(&self.account), bytes: 0, is_retained: false };
         }
         let mut account = self.account.bytes.lock();
@@ -81,19 +81,19 @@ impl PinnedLedger {
         PinnedReservation { account: Arc::clone(&self.account), bytes, is_retained: false }
     }
 
-    /// The most bytes there may be.
+    /// Returns the limit, bytes.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.account.budget
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.account.bytes.lock().live }
     }
 
-    /// Bytes that nobody uses and that are kept to be used again.
+    /// Returns the bytes that are unused and kept for reuse.
     #[must_use]
     pub fn retained_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.account.bytes.lock().retained }
@@ -107,7 +107,7 @@ impl PinnedReservation {
         self.bytes
     }
 
-    /// Whether the bytes are kept for reuse rather than in use.
+    /// Sets whether the bytes are kept for reuse rather than in use.
     pub(crate) fn set_retained(&mut self, is_retained: bool) {
         if self.is_retained == is_retained {
             return;
@@ -136,7 +136,7 @@ impl Drop for PinnedReservation {
     }
 }
 
-/// The budget: at most `most`, and at most 0.8 of the host's memory where that is known.
+/// Returns the budget: at most `most`, and at most 0.8 of the host's memory if that is known.
 pub(crate) fn budget(most: u64, host: Option<u64>) -> u64 {
     host.map_or(most, |bytes| most.min((bytes as f64 * HOST_FRACTION) as u64))
 }

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
 
-/// How long one who waits for a copy of another's to end sleeps between looks: nobody tells when an event is
-/// complete.
+/// Sleep between two polls while waiting for another request's copy: events send no notifications.
 const NAP: Duration = Duration::from_micros(200);
 
 /// Block sizes and the limit on their number. Bytes; sizes are powers of two.
@@ -22,9 +21,9 @@ const NAP: Duration = Duration::from_micros(200);
 pub(crate) struct BlockBounds {
     pub(crate) smallest: u64,
     pub(crate) largest: u64,
-    /// Of all blocks.
+    /// Bytes of all blocks.
     pub(crate) most: u64,
-    /// Whether there may be one, whatever is the most: who cannot do without gets on.
+    /// Whether a first block is granted regardless of `most`, for callers that need one to proceed.
     pub(crate) grants_first: bool,
 }
 
@@ -41,22 +40,22 @@ pub(crate) struct Staging<B: Backend> {
 #[derive(Debug)]
 struct Blocks<B: Backend> {
     parked: Vec<Parked<B>>,
-    /// Of all blocks, those in hands included.
+    /// Bytes of all blocks, including those in use.
     bytes: u64,
     peak: u64,
     waits: u64,
-    /// Whether not even one was to be had: every further attempt would be a call of the driver for nothing.
+    /// Whether not even one block could be allocated. Further attempts would be useless driver calls.
     is_refused: bool,
 }
 
 #[derive(Debug)]
 struct Parked<B: Backend> {
     block: PinnedBlock<B>,
-    /// The copy that still uses it, perhaps.
+    /// The event of the last copy, which may still use it.
     busy: Option<Arc<B::Event>>,
 }
 
-/// A pinned block in somebody's hands.
+/// A pinned block in use.
 #[derive(Debug)]
 pub(crate) struct PinnedBlock<B: Backend> {
     pub(crate) memory: B::Memory,
@@ -67,9 +66,9 @@ pub(crate) struct PinnedBlock<B: Backend> {
 #[derive(Debug)]
 pub(crate) enum Answer<B: Backend> {
     Block(PinnedBlock<B>),
-    /// None now; one will come back.
+    /// All are busy; one will be returned.
     Later,
-    /// None ever: there is no pinned memory.
+    /// There is no pinned memory.
     Never,
 }
 
@@ -84,28 +83,26 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// The most bytes that go through a block.
     pub(crate) fn block_bytes(&self) -> u64 {
         self.bounds.largest
     }
 
-    /// Bytes of all blocks, and the most there ever were.
+    /// Returns the bytes of all blocks, and their peak.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let blocks = self.blocks.lock();
         (blocks.bytes, blocks.peak)
     }
 
-    /// Returns the number of requests that had to wait.
     pub(crate) fn waits(&self) -> u64 {
         self.blocks.lock().waits
     }
 
-    /// One who asked has to wait, for a copy of its own or of another's.
+    /// Counts a request that has to wait, for its own copy or another's.
     pub(crate) fn count_wait(&self) {
         self.blocks.lock().waits += 1;
     }
 
-    /// A block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
+    /// Returns a block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
     pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
         if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
             return Ok(Answer::Never);
@@ -121,12 +118,12 @@ impl<B: Backend> Staging<B> {
             let is_over = blocks.bytes.saturating_add(size) > most;
             let parked = &blocks.parked[index];
             match is_idle(parked) {
-                // It became idle since it was looked at.
+                // It became idle after the first search.
                 Ok(true) if parked.block.memory.len() == size => fit = Some(index),
                 Ok(true) if !is_over => index += 1,
                 Ok(false) => index += 1,
-                // Idle blocks of other sizes make room; and one that cannot be asked now would be asked for
-                // ever.
+                // Idle blocks of other sizes make room. A block whose event fails to report is dropped,
+                // because it would be polled forever.
                 Ok(true) | Err(_) => {
                     let block = blocks.parked.swap_remove(index).block;
                     blocks.bytes -= block.memory.len();
@@ -144,7 +141,7 @@ impl<B: Backend> Staging<B> {
         let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
         if is_over || (is_first && blocks.is_refused) {
             drop(blocks);
-            // Out of the lock, here and below: they are the driver's again.
+            // Blocks are dropped without the lock, because that calls the driver.
             drop(unwanted);
             return Ok(if is_first { Answer::Never } else { Answer::Later });
         }
@@ -154,7 +151,7 @@ impl<B: Backend> Staging<B> {
         drop(unwanted);
         let made = match self.make(size, is_first) {
             Err(error) if error.is_out_of_memory() && !is_first => {
-                // Idle blocks of other sizes hold what this one lacks, perhaps.
+                // Idle blocks of other sizes may hold the missing memory.
                 let freed = self.trim();
                 let is_only = self.blocks.lock().bytes == size;
                 if freed > 0 || is_only { self.make(size, is_only) } else { Err(error) }
@@ -175,8 +172,8 @@ impl<B: Backend> Staging<B> {
         }
     }
 
-    /// A block of `size` bytes, which are counted already; out of memory where the ledger refuses as well.
-    /// The only one is forced.
+    /// Allocates a block of `size` bytes, which are already counted. Fails with out of memory also if the
+    /// ledger refuses. The only block is forced if the bounds grant it.
     fn make(&self, size: u64, is_only: bool) -> Result<PinnedBlock<B>, BackendError> {
         let reservation = self.ledger.reserve(size);
         let is_forced = is_only && self.bounds.grants_first;
@@ -187,25 +184,25 @@ impl<B: Backend> Staging<B> {
         Ok(PinnedBlock { memory, reservation })
     }
 
-    /// Notifies waiting requests that they may succeed now.
+    /// Clears a refusal, so that the next request calls the driver again.
     pub(crate) fn ask_again(&self) {
         self.blocks.lock().is_refused = false;
     }
 
-    /// Waits a moment for a block to come back.
+    /// Waits briefly for a returned block.
     pub(crate) fn wait(&self) {
         let mut blocks = self.blocks.lock();
         self.returned.wait_for(&mut blocks, NAP);
     }
 
-    /// Gives a block back, which a copy before `busy` may still use.
+    /// Puts back a block that a copy before `busy` may still use.
     pub(crate) fn park(&self, mut block: PinnedBlock<B>, busy: Option<Arc<B::Event>>) {
         block.reservation.set_retained(true);
         self.blocks.lock().parked.push(Parked { block, busy });
         self.returned.notify_all();
     }
 
-    /// A block of which nobody knows whether it is still used: it is dropped, which is safe.
+    /// Drops a block that may still be in use, which is safe.
     pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
         let size = block.memory.len();
         drop(block);
@@ -218,7 +215,7 @@ impl<B: Backend> Staging<B> {
         let mut blocks = self.blocks.lock();
         let mut index = 0;
         while index < blocks.parked.len() {
-            // What cannot be asked is kept: it is found again when a block is needed.
+            // A block that fails to report is kept until a block is next needed.
             if is_idle(&blocks.parked[index]) == Ok(true) {
                 idle.push(blocks.parked.swap_remove(index));
             } else {

@@ -12,25 +12,25 @@ use vrampool_backend::{Backend, Region, RegionMut, fork};
 const SMALLEST_SLOT: u64 = 1 << 20;
 /// The cap on pinned bytes without a setting.
 const DEFAULT_BYTES: u64 = 512 << 20;
-/// The largest: no slice is longer.
+/// The largest slot: no slice is longer.
 const LARGEST_SLOT: u64 = 1 << 63;
 
 /// The outcome of an upload.
 #[derive(Debug)]
 pub enum Upload<E> {
-    /// By a pinned slot, without blocking. The event completes when the bytes are on the device.
+    /// Copied through a pinned slot, without blocking. The event completes when the bytes are on the device.
     Staged(Arc<E>),
-    /// By the backend's pageable path, which may have blocked the host.
+    /// Copied by the backend's pageable path, which may have blocked the host.
     Pageable,
 }
 
 /// Copies from the host through pinned memory that stays mapped.
 ///
-/// A pageable upload waits, in the driver, for all work before it: 25 MB behind 250 ms of queued work blocked
-/// the host for 247 ms (netcl, on NVIDIA's OpenCL). A staged one copies to a pinned slot and returns. A slot
-/// is used again only when the event behind its copy is complete: the stager asks and never waits. When all
-/// slots are busy and the cap is reached, the caller takes the pageable path. (A broker's runs go through
-/// such slots too, and wait for one.)
+/// A pageable upload waits, in the driver, for all earlier work: 25 MB behind 250 ms of queued work blocked
+/// the host for 247 ms (netcl, on NVIDIA's OpenCL). A staged upload copies to a pinned slot and returns. A
+/// slot is reused only after the event of its copy is complete; the stager polls events and never waits. When
+/// all slots are busy and the cap is reached, uploads take the pageable path. (A broker's runs use such slots
+/// too, and wait for one.)
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Stager, Upload, host::HostDevice};
@@ -53,15 +53,16 @@ pub struct Stager<B: Backend> {
 }
 
 impl<B: Backend> Stager<B> {
-    /// From this size on [`upload`](Self::upload) stages, bytes; smaller copies cost less than the
-    /// bookkeeping.
+    /// The smallest staged size in bytes: for smaller copies [`upload`](Self::upload) uses the pageable path,
+    /// which costs less than the bookkeeping.
     pub const MIN_BYTES: u64 = 64 * 1024;
 
-    /// A stager with at most `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal),
-    /// then 512 MiB of pinned memory.
+    /// Creates a stager with a cap on pinned memory from the environment.
+    ///
+    /// The cap is `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal), then 512 MiB.
     ///
     /// # Errors
-    /// [`Error::Environment`] for a variable of vrampool's whose value is not valid.
+    /// [`Error::Environment`] for an invalid value of a variable of vrampool.
     pub fn new(device: &B) -> Result<Self, Error> {
         Self::from_environment(device, &environment::process)
     }
@@ -71,7 +72,7 @@ impl<B: Backend> Stager<B> {
         Ok(Self::with_max_bytes(device, max_bytes))
     }
 
-    /// A stager with at most `max_bytes` of pinned memory; with less than 1 MiB it never stages.
+    /// Creates a stager with at most `max_bytes` of pinned memory; below 1 MiB it never stages.
     pub fn with_max_bytes(device: &B, max_bytes: u64) -> Self {
         let bounds = BlockBounds {
             smallest: SMALLEST_SLOT,
@@ -82,8 +83,10 @@ impl<B: Backend> Stager<B> {
         Self { device: device.clone(), staging: Staging::new(device, PinnedLedger::new(u64::MAX), bounds) }
     }
 
-    /// Copies `source` to `destination` in order on `stream`: staged from [`MIN_BYTES`](Self::MIN_BYTES) on
-    /// where a slot is to be had, else by the pageable path. `source` may be reused at once either way.
+    /// Copies `source` to `destination` in order on `stream`.
+    ///
+    /// Copies of [`MIN_BYTES`](Self::MIN_BYTES) or more are staged if a slot is available, others take the
+    /// pageable path. `source` may be reused at once either way.
     ///
     /// # Errors
     /// [`Error::Backend`] when the lengths differ or the device fails.
@@ -96,7 +99,7 @@ impl<B: Backend> Stager<B> {
         fork::check()?;
         let bytes = source.len() as u64;
         if bytes >= Self::MIN_BYTES && bytes == destination.len() {
-            // What the driver refused the last time it may grant now.
+            // The driver may now grant a block that it refused before.
             self.staging.ask_again();
             if let Answer::Block(slot) = self.staging.try_block(bytes)? {
                 return self.stage(slot, stream, source, destination).map(Upload::Staged);
@@ -106,14 +109,14 @@ impl<B: Backend> Stager<B> {
         Ok(Upload::Pageable)
     }
 
-    /// Bytes of pinned memory it has, busy or not.
+    /// Returns the bytes of its pinned memory, busy or idle.
     #[must_use]
     pub fn pinned_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.staging.bytes().0 }
     }
 
-    /// Gives back the slots whose copies are done; one of which the device cannot say it goes when a slot is
-    /// next needed. Answers how many bytes that were.
+    /// Releases slots whose copies are complete, and returns their bytes. A slot whose state the device
+    /// cannot report is released when a slot is next needed.
     #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
     pub fn trim(&self) -> u64 {
         if fork::is_child() { 0 } else { self.staging.trim() }
@@ -133,8 +136,7 @@ impl<B: Backend> Stager<B> {
                 Ok(copied)
             }
             Err(error) => {
-                // Whether a copy still reads the slot is not known, so it is not used again; dropping it is
-                // safe.
+                // A copy may still read the slot, so it is not reused. Dropping it is safe.
                 self.staging.drop_block(slot);
                 Err(error)
             }

@@ -1,5 +1,4 @@
-//! CuBIE's tests of its pool of chunks' buffers, by their names. Where its buffers are of a label, a shape,
-//! and a type, blocks are of a size.
+//! CuBIE's tests of its pool of chunk buffers, by their names.
 
 use super::*;
 use std::sync::Barrier;
@@ -7,7 +6,7 @@ use vrampool_host::HostDevice;
 
 const KIB: u64 = 1 << 10;
 
-/// Blocks of up to 1 MiB on a device without anything else.
+/// Blocks of up to 1 MiB on an otherwise unused device.
 fn staging(budget: u64, max_bytes: u64) -> Staging<HostDevice> {
     let bounds = BlockBounds { smallest: 64 * KIB, largest: 1024 * KIB, most: max_bytes, grants_first: true };
     Staging::new(&HostDevice::new(), PinnedLedger::new(budget), bounds)
@@ -43,7 +42,7 @@ fn test_acquire_allocates_new_when_all_in_use() {
     assert_eq!((allocations(&staging), staging.bytes().0), (2, 128 * KIB));
 }
 
-/// An idle block of the size that is asked for is found before others make room.
+/// An idle block of the requested size is found before others make room.
 #[test]
 fn no_block_goes_where_one_fits() {
     let staging = staging(u64::MAX, 192 * KIB);
@@ -53,8 +52,8 @@ fn no_block_goes_where_one_fits() {
     assert_eq!((allocations(&staging), staging.bytes().0), (2, 192 * KIB));
 }
 
-/// One that becomes idle between two looks at it is had, and not dropped to make room for another. That it
-/// cannot be asked the first time has the looks differ, whatever the timing.
+/// A block that becomes idle between two searches is used, and not dropped to make room. The failing first
+/// query makes the searches differ, whatever the timing.
 #[test]
 fn a_block_that_becomes_idle_between_two_looks_is_had() {
     let staging = staging(u64::MAX, 64 * KIB);
@@ -68,7 +67,7 @@ fn a_block_that_becomes_idle_between_two_looks_is_had() {
     assert_eq!((allocations(&staging), staging.bytes().0), (1, 64 * KIB));
 }
 
-/// One whose copy is under way is in use.
+/// A block with a pending copy is in use.
 #[test]
 fn test_process_task_pending_event_returns_false_until_recorded() {
     let staging = staging(u64::MAX, u64::MAX);
@@ -94,7 +93,7 @@ fn test_acquire_allocates_new_for_different_shape() {
     assert_eq!((other.memory.len(), allocations(&staging)), (128 * KIB, 2));
 }
 
-/// A type is how many bytes an element has.
+/// A type is the number of bytes of an element.
 #[test]
 fn test_acquire_allocates_new_for_different_dtype() {
     let staging = staging(u64::MAX, u64::MAX);
@@ -111,7 +110,7 @@ fn test_clear_empties_pool_and_resets_id() {
     for bytes in [64 * KIB, 256 * KIB] {
         staging.park(block(&staging, bytes), None);
     }
-    // What is in hands stays.
+    // Blocks in use stay.
     assert_eq!((staging.trim(), staging.bytes().0), (320 * KIB, 64 * KIB));
     staging.park(in_use, None);
     assert_eq!((staging.trim(), staging.bytes().0, staging.ledger.retained_bytes()), (64 * KIB, 0, 0));
@@ -151,7 +150,7 @@ fn test_acquire_grows_first_buffer_even_without_headroom() {
     drop(first);
 }
 
-/// Has one thread wait for a block that another one gives back.
+/// One thread waits for a block that another returns.
 fn blocks_until_release(staging: &Staging<HostDevice>) {
     let first = block(staging, 64 * KIB);
     assert!(is_later(staging, 64 * KIB));

@@ -1,5 +1,4 @@
-//! Order between streams: the streams that use a block (`users`), and the operations that a capture forbids
-//! (`order`).
+//! Order between streams, the streams that use a block, and operations that a capture forbids.
 
 pub(crate) mod order;
 pub(crate) mod users;

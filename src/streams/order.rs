@@ -1,10 +1,11 @@
-//! Order between streams, and the operations that a captured stream must not perform. Whether a stream is
-//! captured is asked only where such an operation is next, never on a hit.
+//! Order between streams, and operations that are forbidden on a captured stream.
+//!
+//! Whether a stream is captured is queried only before such an operation, never on a hit.
 
 use crate::error::{Error, Forbidden};
 use vrampool_backend::{Backend, CaptureId, Event, Stream};
 
-/// For what something is needed that a capture forbids.
+/// The request for which an operation is needed that a capture forbids.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Need {
     pub(crate) requested: u64,
@@ -14,14 +15,14 @@ pub(crate) struct Need {
 /// The point that a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Contents that another stream wrote: there are none if its work failed.
+    /// Contents that another stream wrote; they are invalid if its work failed.
     Contents,
-    /// The end of others' work, to reuse the memory: work that failed is over.
+    /// The end of other streams' work, to reuse the memory; failed work has ended.
     Work,
 }
 
 impl After {
-    /// The outcome of a wait.
+    /// Returns the outcome of a wait, in which a failed stream counts as done with `Work`.
     pub(crate) fn judge<T: Default>(self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(error) if self == Self::Work && error.is_stream_failed() && !error.is_device_lost() => {
@@ -38,6 +39,8 @@ impl Need {
         Error::Capture { requested, class, forbidden }
     }
 
+    /// Checks that `stream` is not captured.
+    ///
     /// # Errors
     /// [`Error::Capture`] while `stream` is captured.
     pub(crate) fn check<B: Backend>(
@@ -49,14 +52,17 @@ impl Need {
         if device.is_capturing(stream)? { Err(self.refused(forbidden)) } else { Ok(()) }
     }
 
-    /// Makes later work on `to` wait for the work so far on each of the others among `users`. Streams of one
-    /// capture can wait for each other, and so can streams that are not captured. But a capture cannot wait
-    /// for work that is done once, and a stream that waits for a capture becomes a part of it. A refusal
-    /// makes no call that would be left behind. Returns the number of waits, and the capture in which alone
-    /// the order holds, if they are captured. After [`After::Work`] streams that failed are not waited for.
+    /// Makes later work on `to` wait for the earlier work on each other stream among `users`.
+    ///
+    /// Streams of one capture can wait for each other, and so can streams that are not captured. A capture
+    /// cannot wait for work that is done once, and a stream that waits for a capture becomes part of it. A
+    /// refusal makes no calls with lasting effect. With [`After::Work`], failed streams are not waited for.
+    ///
+    /// Returns the number of waits, and the capture in which alone the order holds, if the streams are
+    /// captured.
     ///
     /// # Errors
-    /// [`Error::Capture`] unless all are of one capture, or of none; what the device reports.
+    /// [`Error::Capture`] unless all are of one capture, or of none; errors of the device.
     pub(crate) fn order<'a, B: Backend>(
         self,
         device: &B,
@@ -77,15 +83,16 @@ impl Need {
         Ok((waits, capture.filter(|_| waits > 0)))
     }
 
-    /// Puts `to`, which is about to get memory, behind the `users` of that memory: behind a point in their
-    /// work where there is one that is far enough, from when they were not captured. A captured stream waits
-    /// for nobody: a graph that is launched elsewhere might run before their work. So it gets what they are
-    /// known to be done with, and nothing else. Returns the number of waits; streams that failed are not
-    /// waited for. A refusal makes no call that would be left behind.
+    /// Orders `to`, which is about to get memory, after the `users` of that memory.
+    ///
+    /// It waits for a point in a user's work if one is given, recorded while the user was not captured. A
+    /// captured stream cannot wait: its graph might be launched elsewhere before that work. It therefore gets
+    /// only memory whose users are known to be complete. Failed streams are not waited for. A refusal makes
+    /// no calls with lasting effect. Returns the number of waits.
     ///
     /// # Errors
-    /// [`Error::Capture`] when `to` is captured and a user is not known to be done, or a user without a point
-    /// is captured; what the device reports.
+    /// [`Error::Capture`] when `to` is captured and a user is not known to be complete, or a user without a
+    /// point is captured; errors of the device.
     pub(crate) fn take_over<'a, B: Backend>(
         self,
         device: &B,
@@ -113,7 +120,7 @@ impl Need {
     }
 }
 
-/// Makes `to` wait for that point in the work on `from`, or for its work so far. Returns the number of waits.
+/// Makes `to` wait for `point`, or for all work on `from` so far. Returns the number of waits.
 fn wait_for<B: Backend>(
     device: &B,
     from: &B::Stream,

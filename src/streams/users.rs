@@ -6,16 +6,16 @@
 use smallvec::SmallVec;
 use vrampool_backend::{CaptureId, Stream, StreamId};
 
-/// Streams, each once; hardly ever more than one.
+/// Distinct streams; rarely more than one.
 #[derive(Debug)]
 pub(crate) struct Readers<S>(SmallVec<[Reader<S>; 1]>);
 
 #[derive(Debug)]
 struct Reader<S> {
     stream: S,
-    /// Whether it is behind the one that wrote the block last.
+    /// Whether it is ordered after the last writer.
     is_behind: bool,
-    /// The capture that all its uses are a part of; `None` if it may have used the block outside of one.
+    /// The capture that contains all its uses; `None` if it may have used the block outside of a capture.
     capture: Option<CaptureId>,
 }
 
@@ -40,12 +40,11 @@ impl<S> Readers<S> {
 }
 
 impl<S: Stream> Readers<S> {
-    /// Adds a stream that uses the block from now on, and may be behind who wrote it last; in `capture`
-    /// alone, if there is one. Those that were retired are done with it: so there are never more than there
-    /// are streams.
+    /// Adds a stream that uses the block, only in `capture` if that is set. Retired streams have finished, so
+    /// they are removed: there are never more readers than streams.
     pub(crate) fn add(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
         self.0.retain(|reader| !reader.stream.is_retired());
-        // What is ordered in a graph is not in the streams.
+        // Order within a graph does not hold between the streams.
         let is_behind = is_behind && capture.is_none();
         match self.0.iter_mut().find(|reader| reader.stream.id() == stream.id()) {
             Some(reader) => {
@@ -60,12 +59,12 @@ impl<S: Stream> Readers<S> {
         self.0.retain(|reader| reader.stream.id() != stream);
     }
 
-    /// Whether all their uses are part of that capture.
+    /// Whether all uses are part of `capture`.
     pub(crate) fn are_all_in(&self, capture: CaptureId) -> bool {
         self.0.iter().all(|reader| reader.capture == Some(capture))
     }
 
-    /// Whether it is one that is behind who wrote the block last.
+    /// Whether `stream` is a reader ordered after the last writer.
     pub(crate) fn is_behind(&self, stream: StreamId) -> bool {
         self.0.iter().any(|reader| reader.stream.id() == stream && reader.is_behind)
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::Weak;
 use vrampool_backend::fork;
 
-/// An `Arc` whose value is not dropped in a forked child: another thread of the parent may have been changing
-/// it, and holds its locks for ever.
+/// An `Arc` whose value is not dropped in a forked child, where its locks may be held forever: another thread
+/// of the parent may have been changing it.
 #[derive(Debug)]
 pub(crate) struct ForkArc<T>(Arc<T>);
 
@@ -27,7 +27,7 @@ impl<T> ForkArc<T> {
         Arc::downgrade(&this.0)
     }
 
-    /// The value, if this is the only handle to it.
+    /// Returns the value, if this is its only handle.
     #[cfg(feature = "metrics")]
     pub(crate) fn into_inner(this: Self) -> Option<T> {
         let value = Arc::clone(&this.0);

@@ -1,10 +1,10 @@
-//! What threads meet at. A model checker (`--cfg model`) puts its own in the place of the system's.
+//! Locks, condition variables and atomics. A model checker (`--cfg model`) replaces them with its own.
 //!
-//! The lock of a depot, and of an arena, is held for some tens of nanoseconds at a time, by every request
-//! that no magazine serves. So it is one that is let go with a plain store: a lock whose waiters sleep in the
-//! kernel takes a second atomic read-modify-write for that, which waits until all that was written under the
-//! lock has reached the cache, and is a third of such a request. Who finds it taken waits awake at first,
-//! then lets others run, then sleeps for a moment at a time.
+//! The lock of a depot or an arena is held for some tens of nanoseconds at a time, by every request that no
+//! magazine serves. It is therefore unlocked with a plain store. A lock whose waiters sleep in the kernel
+//! needs a second atomic read-modify-write to unlock. That operation waits until all stores under the lock
+//! have reached the cache, which takes a third of such a request. A waiting thread first spins, then yields,
+//! then sleeps for short intervals.
 
 pub(crate) mod fork_arc;
 #[cfg(all(test, model))]
@@ -22,13 +22,13 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(not(model))]
 pub(crate) use std::sync::atomic::AtomicU64;
 
-/// The system's clock, or a browser's: the standard library has none there.
+/// The system's clock, or the browser's, where the standard library has none.
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 pub(crate) use std::time::Instant;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use web_time::Instant;
 
-/// What outlives a pool, and so a model's run: no model follows it.
+/// Primitives of objects that outlive a pool, and so a model's run. Models do not follow them.
 pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;
 
@@ -42,21 +42,19 @@ mod real {
     use std::time::Duration;
     use std::{hint, thread};
 
-    /// For how many looks at a lock a thread stays awake, each after a pause twice as long as the last, up to
-    /// a number of turns.
+    /// Number of polls of a lock while spinning, with pauses that double up to `LONGEST_PAUSE`.
     const LOOKS: u32 = 20;
     const LONGEST_PAUSE: u32 = 64;
-    /// For how many further looks it lets others run in between: one that has the lock may wait for a core.
+    /// Number of further polls with a yield in between, in case the holder waits for a core.
     const YIELDS: u32 = 1000;
-    /// For how long it sleeps between looks from then on, so that one that has the lock gets to run whatever
-    /// their priorities.
+    /// Sleep between later polls, so that the holder runs whatever the threads' priorities.
     const NAP: Duration = Duration::from_micros(50);
 
-    /// A lock of what is held for some tens of nanoseconds at a time.
+    /// A lock for critical sections of some tens of nanoseconds.
     #[derive(Debug)]
     pub struct Mutex<T>(SpinMutex<T>);
 
-    /// Knows its lock, for who waits and lets it go meanwhile.
+    /// A guard that knows its lock, so that a wait can unlock and lock it again.
     #[derive(Debug)]
     pub struct MutexGuard<'a, T> {
         guard: SpinMutexGuard<'a, T>,
@@ -64,12 +62,12 @@ mod real {
     }
 
     impl<T> Mutex<T> {
-        /// One that nobody has.
+        /// Creates an unlocked lock.
         pub const fn new(value: T) -> Self {
             Self(SpinMutex::new(value))
         }
 
-        /// Waits until nobody has it.
+        /// Locks, waiting as long as another thread holds the lock.
         #[inline]
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.try_lock().unwrap_or_else(|| self.wait())
@@ -80,7 +78,7 @@ mod real {
             Some(MutexGuard { guard: self.0.try_lock()?, mutex: self })
         }
 
-        /// Only looks, because who tries to take a lock takes its line from who has it.
+        /// Polls without locking, because an attempt to lock takes the cache line from the holder.
         #[cold]
         fn wait(&self) -> MutexGuard<'_, T> {
             let mut pause = 1;
@@ -119,11 +117,11 @@ mod real {
         }
     }
 
-    /// What threads wait for that let a [`Mutex`] go meanwhile. Whoever changes what they look at does so
-    /// under that lock, and notifies behind it.
+    /// A condition variable for a [`Mutex`]. The condition is changed under that lock, and notified after the
+    /// change.
     #[derive(Debug)]
     pub(crate) struct Condvar {
-        /// Threads that wait. Changed under the lock that they let go, so whoever had it since sees them.
+        /// Number of waiting threads. It changes under the lock that they release, so later holders see it.
         waiting: AtomicU64,
         notices: Sleeping<u64>,
         sleepers: Sleepers,
@@ -137,7 +135,7 @@ mod real {
         pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             let mutex = guard.mutex;
             self.waiting.fetch_add(1, Relaxed);
-            // Taken before the lock is let go: a notice from then on is one more.
+            // Locked before the mutex is unlocked, so any later notice changes the count.
             let mut notices = self.notices.lock();
             let known = *notices;
             drop(guard);
@@ -148,7 +146,7 @@ mod real {
             guard
         }
 
-        /// As [`wait`](Self::wait), for at most so long.
+        /// As [`wait`](Self::wait), for at most `time`.
         pub(crate) fn wait_at_most<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,
@@ -184,7 +182,7 @@ mod modelled {
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Always full, but for the moment of a wait.
+    /// Always full, except during a wait.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Every interleaving of a few threads at the pool, by a model checker: refill, exchange, frees on other
-//! threads, trims, threads' ends and the pool's keep the caps at every instant, and lose nothing.
+//! Every interleaving of a few threads with the pool, by a model checker. Refills, exchanges, frees on other
+//! threads, trims, and ends of threads and pools keep the caps at every instant and lose no memory.
 //!
 //! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model
 //! model::`
@@ -18,7 +18,7 @@ use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
 
 const CLASS: u64 = 1024;
 
-/// A device that only counts what is taken.
+/// A device that only counts allocations.
 #[derive(Debug, Clone)]
 struct Counting {
     properties: Properties,
@@ -159,7 +159,7 @@ impl Scene {
         self.pool.allocate(CLASS, &self.stream).ok()
     }
 
-    /// A look from above, which must be right whatever else goes on.
+    /// Checks the caps, which must hold whatever else runs.
     fn observe(&self) {
         let (stats, caps) = (self.pool.stats(), self.caps);
         assert!(
@@ -171,7 +171,7 @@ impl Scene {
         assert!(stats.bytes_live + stats.bytes_cached <= stats.bytes_held, "{stats:?}");
     }
 
-    /// When all is quiet: what is there is what is taken, and all of it can be had back.
+    /// Checks, when all is quiet, that all memory is accounted for and can be allocated again.
     fn rest(&self, live: u64) {
         self.observe();
         let stats = self.pool.stats();
@@ -184,7 +184,7 @@ impl Scene {
     }
 }
 
-/// A thread that ends as the system's do: by the time it is joined, what it kept is given back.
+/// A thread that ends like the system's: when it is joined, its blocks have been returned.
 fn spawn(work: impl FnOnce() + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         work();
@@ -192,9 +192,9 @@ fn spawn(work: impl FnOnce() + 'static) -> JoinHandle<()> {
     })
 }
 
-/// Explores every interleaving, or where they are too many all with at most so many preemptions.
+/// Explores every interleaving, or if there are too many all with at most `preemptions` preemptions.
 ///
-/// One test at a time: pools share some numbers, and what one run does must not depend on another's.
+/// One test at a time: pools share some numbers, and a run must not depend on another test.
 fn explore(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static) {
     static ONE: GlobalMutex<()> = GlobalMutex::new(());
     let _one = ONE.lock();
@@ -205,7 +205,7 @@ fn explore(preemptions: Option<usize>, scene: impl Fn() + Send + Sync + 'static)
 
 const ROOMY: Caps = Caps { cached: 8, bucket: 8, limit: 8 };
 
-/// Two threads take from, fill and spill into one bucket that has room for one idle buffer.
+/// Two threads refill from and spill to one bucket that has room for one idle buffer.
 #[test]
 fn refill_and_exchange() {
     explore(Some(4), || {
@@ -226,7 +226,7 @@ fn refill_and_exchange() {
     });
 }
 
-/// What one thread allocates another drops, and the other way round.
+/// Each of two threads drops what the other allocates.
 #[test]
 fn free_on_another_thread() {
     explore(None, || {
@@ -247,7 +247,7 @@ fn free_on_another_thread() {
     });
 }
 
-/// A trim while another thread takes and drops: at that thread's next call nothing is left with it.
+/// A trim while another thread allocates and drops: after its next call that thread keeps nothing.
 #[test]
 fn trim() {
     explore(None, || {
@@ -266,7 +266,7 @@ fn trim() {
     });
 }
 
-/// A thread ends with idle buffers of its own while another asks for some.
+/// A thread with idle buffers ends while another requests some.
 #[test]
 fn thread_end() {
     explore(Some(5), || {
@@ -286,7 +286,7 @@ fn thread_end() {
     });
 }
 
-/// The last handle goes while another thread drops a buffer, and has another idle.
+/// The last handle is dropped while another thread drops a buffer and has another idle.
 #[test]
 fn pool_drop() {
     explore(None, || {
@@ -302,7 +302,7 @@ fn pool_drop() {
                 drop(live);
             }
         });
-        // Something to be interrupted at: the last handle goes before, between or after.
+        // A point of interruption: the last handle is dropped before, between or after.
         assert!(pool.stats().bytes_cached <= 8 * CLASS);
         drop(pool);
         other.join().expect("no panic");
@@ -310,8 +310,8 @@ fn pool_drop() {
     });
 }
 
-/// A pool is closed elsewhere while a thread looks for closed pools, which it does once for each that was
-/// closed: when it looks again, after the closing, it keeps nothing of that pool.
+/// A pool is closed by another thread while a thread searches for closed pools, which it does once for each
+/// closed pool. After the closing, the next search leaves nothing of that pool.
 #[test]
 fn closed_elsewhere() {
     explore(Some(3), || {
@@ -330,7 +330,7 @@ fn closed_elsewhere() {
     });
 }
 
-/// A limit of one buffer: who asks gets it, or an error; nobody gets more.
+/// A limit of one buffer: a request gets it or an error, and never more.
 #[test]
 fn memory_pressure() {
     explore(None, || {
@@ -349,7 +349,7 @@ fn memory_pressure() {
     });
 }
 
-/// Three threads at once: one takes and drops, one trims, one looks and ends.
+/// Three threads at once: one allocates and drops, one trims, one reads statistics and ends.
 #[test]
 fn three_threads() {
     explore(Some(3), || {

@@ -1,7 +1,8 @@
 """The largest batch that trains within a limit on device memory, with each allocator, on three models of changing shapes.
 
 Each allocator has a process of its own. A batch counts when three steps of different shapes succeed after an earlier failure or
-success, as in a training that looks for its largest batch.
+success, as in a training that looks for its largest batch. `--jobs 2` searches for two models side by side, each within the whole limit.
+What is found is printed at once, and each try on stderr.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import gc
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from harness import ALLOCATORS, pytorch
@@ -84,10 +87,15 @@ def gpt2(torch: Any) -> Train:
 MODELS = {"encoder": encoder, "convolutions": convolutions, "gpt2": gpt2}
 
 
-def largest(torch: Any, train: Train, least: int) -> int:
-    """The largest batch that fits, to a 64th of the next power of two."""
+def largest(torch: Any, train: Train, least: int, tell: Callable[[int, bool], None]) -> int:
+    """The largest batch that fits, to a 64th of the next power of two; `tell` gets each try."""
 
     def fits(batch: int) -> bool:
+        it_does = trained(batch)
+        tell(batch, it_does)
+        return it_does
+
+    def trained(batch: int) -> bool:
         try:
             for number in range(3):
                 train(batch, number)
@@ -124,8 +132,33 @@ def worker(allocator: str, name: str, limit: int) -> None:
         vrampool.torch.set_limit(limit)
     else:
         torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
-    batch = largest(torch, MODELS[name](torch), 4)
+    begin = time.monotonic()
+
+    def tell(batch: int, fits: bool) -> None:
+        after = time.monotonic() - begin
+        print(f"{name}, {allocator}: {after:.0f} s, {batch} {'fits' if fits else 'is too large'}", file=sys.stderr, flush=True)
+
+    batch = largest(torch, MODELS[name](torch), 4, tell)
     print(json.dumps({"bench": "largest_batch", "model": name, "allocator": allocator, "limit": limit, "batch": batch}), flush=True)
+
+
+def search(name: str, limit: int) -> bool:
+    """One model with each allocator after the other: whether vrampool's batch is the largest, or as large."""
+    found: dict[str, int] = {}
+    complete = True
+    for allocator in ALLOCATORS[:3]:
+        command = [sys.executable, __file__, "--limit", str(limit), "--worker", allocator, name]
+        ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        line = next((line for line in ended.stdout.splitlines() if line.startswith("{")), "")
+        if not line:
+            print(f"{name}, {allocator}: no batch was found, exit code {ended.returncode}", file=sys.stderr, flush=True)
+            complete = False
+            continue
+        # Models that end at the same time do not share a line.
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+        found[allocator] = json.loads(line)["batch"]
+    return complete and found.get("vrampool", 0) >= max(found.values(), default=1)
 
 
 def main() -> int:
@@ -133,27 +166,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=24, help="GiB")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--worker", nargs=2, metavar=("ALLOCATOR", "MODEL"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         allocator, model = given.worker
         worker(allocator, model, given.limit * GIB)
         return 0
-    ok = True
-    for model in given.models:
-        found: dict[str, int] = {}
-        for allocator in ALLOCATORS[:3]:
-            command = [sys.executable, __file__, "--limit", str(given.limit), "--worker", allocator, model]
-            ended = subprocess.run(command, capture_output=True, text=True)
-            line = next((line for line in ended.stdout.splitlines() if line.startswith("{")), "")
-            if not line:
-                print(ended.stderr[-2000:], file=sys.stderr)
-                ok = False
-                continue
-            print(line, flush=True)
-            found[allocator] = json.loads(line)["batch"]
-        ok = ok and found.get("vrampool", 0) >= max(found.values(), default=1)
-    return 0 if ok else 1
+    with ThreadPoolExecutor(given.jobs) as jobs:
+        return 0 if all(list(jobs.map(lambda name: search(name, given.limit), given.models))) else 1
 
 
 if __name__ == "__main__":

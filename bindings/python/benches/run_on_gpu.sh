@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that this folder shows, on a machine with a GPU, PyTorch and CuPy: run_on_gpu.sh WHEEL FOLDER [PART...]. Takes at
-# most nine minutes: each part has a limit, and what no time is left for is not begun. The folder gets report.txt, which is
-# what is printed, and results.tar.gz with all that was said and made.
+# most SECONDS_IN_ALL seconds (560): each part has a limit, and what no time is left for is not begun. Only `tests` and
+# `largest_batch` may run while others use the GPU. The folder gets report.txt, which is what is printed, and results.tar.gz
+# with all that was said and made.
 set -uo pipefail
 mkdir -p "$2"
 if [ -z "${REPORTED:-}" ]; then
@@ -56,9 +57,11 @@ for workload in train_resnet50 train_gpt2 generate input_pipeline; do
     # On a fresh machine the first import of transformers takes a minute by itself.
     part 150 "$workload" "$python" compare.py "$workload" --quick --out "$out/$workload"
 done
-part 170 largest_batch "$python" largest_batch.py
 part 60 empty_pairs "$python" empty_pairs.py --quick --steps 9 --out "$out"
-part 180 tests env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests
+tests=(env VRAMPOOL_REQUIRE=gpu,torch,cupy "$python" -m pytest -q -p no:cacheprovider -c ../pyproject.toml --rootdir .. ../tests)
+part 60 tests_alone "${tests[@]}" -m whole_device
+part 320 tests "${tests[@]}" -m "not whole_device"
+part 320 largest_batch "$python" largest_batch.py --jobs "${LARGEST_BATCH_JOBS:-1}"
 
 printf '\n'
 printf '%s\n' "${said[@]}"

@@ -89,6 +89,7 @@ def test_out_of_memory_is_pytorchs_exception_and_the_program_goes_on(torch: None
     """)
 
 
+@pytest.mark.whole_device
 def test_memory_sleeps_and_wakes_below_tensors(torch: None) -> None:
     run("""
         import vrampool.torch
@@ -229,6 +230,7 @@ def test_segments_below_pytorchs_own(torch: None, all_threads: bool) -> None:
     """)
 
 
+@pytest.mark.whole_device
 def test_vllms_allocator(torch: None) -> None:
     run("""
         import torch

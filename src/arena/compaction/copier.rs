@@ -1,5 +1,4 @@
-//! Bytes moved within an arena's range, never by a copy that overlaps itself, and moved back when a step
-//! fails.
+//! Moves bytes within an arena's range, never by a copy that overlaps itself, and back if a step fails.
 
 use crate::arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
@@ -7,11 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
-/// Pieces smaller than this are staged where that can be: a copy for each would cost more than the bytes,
-/// bytes.
+/// Smaller pieces are staged if possible, bytes: a copy for each would cost more than the extra bytes.
 const SMALLEST_PIECE: u64 = 64 << 10;
 
-/// Sizes of staging memory to try, bytes.
+/// Staging sizes to try, bytes.
 const STAGES: [u64; 4] = [4 << 20, 1 << 20, 256 << 10, SMALLEST_PIECE];
 
 /// Copies for one compaction, on one stream.
@@ -22,18 +20,18 @@ pub(in crate::arena) struct Copier<'a, B: Backend> {
     stream: &'a B::Stream,
 }
 
-/// In what steps bytes move.
+/// The steps in which bytes move.
 #[derive(Debug)]
 enum Way<'a, B: Backend> {
     /// Pieces of at most the distance.
     Pieces(u64),
-    /// Over free memory of the arena behind the block: it is in nobody's way, and within the arena's bounds.
+    /// Through free memory of the arena after the block.
     Behind(Stage<'a, B>),
-    /// Over memory of its own, on a device that copies between memories only.
+    /// Through separate memory, on a device that cannot copy within one memory.
     Staged(B::Memory),
 }
 
-/// A block of the arena that is nobody's, and so no part of its peak.
+/// A staging block of the arena, excluded from the peak.
 #[derive(Debug)]
 struct Stage<'a, B: Backend> {
     arena: &'a DeviceArena<B>,
@@ -43,7 +41,7 @@ struct Stage<'a, B: Backend> {
 
 impl<'a, B: Backend> Stage<'a, B> {
     fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
-        // Counted as staged beforehand: what is used never seems more than it is.
+        // Counted before the allocation, so that the reported use is never too high.
         arena.core.state.lock_with_deferred().staged += bytes;
         let block = arena
             .allocate(bytes, stream)
@@ -57,7 +55,7 @@ impl<'a, B: Backend> Stage<'a, B> {
 impl<B: Backend> Drop for Stage<'_, B> {
     fn drop(&mut self) {
         let mut state = self.arena.core.state.lock_with_deferred();
-        // A range that was replaced in the meantime has nothing staged.
+        // A range that was replaced in the meantime has no staged bytes.
         state.staged = state.staged.saturating_sub(self.block.len());
     }
 }
@@ -81,8 +79,8 @@ impl<'a, B: Backend> Copier<'a, B> {
         Self { arena, range, stream }
     }
 
-    /// Enqueues copies that move `bytes` bytes from `from` down to `to`, or up to where they do not overlap.
-    /// When one is refused, those before it are taken back, so that the bytes are where they were.
+    /// Enqueues copies of `bytes` bytes from `from` down to `to`, or up to a range that does not overlap. If
+    /// a copy is refused, the earlier ones are reversed.
     pub(in crate::arena) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let way = self.way(from, to, bytes)?;
         let mut done = 0;
@@ -93,7 +91,7 @@ impl<'a, B: Backend> Copier<'a, B> {
                 done += length;
                 continue;
             }
-            // What panics once may do so again.
+            // A device that panicked may panic again.
             let taken_back = catch_unwind(AssertUnwindSafe(|| self.take_back(&way, from, to, done)));
             match copied {
                 Err(panic) => resume_unwind(panic),
@@ -104,9 +102,8 @@ impl<'a, B: Backend> Copier<'a, B> {
         Ok(())
     }
 
-    /// Moves the first `done` bytes up again, the last piece first: a piece's old place was overwritten by
-    /// pieces behind it alone. What fails now fails for good (the device is lost), and there is nothing left
-    /// to save.
+    /// Moves the first `done` bytes back, last piece first: only later pieces overwrote a piece's old place.
+    /// A failure here is final (the device is lost), and nothing remains to be saved.
     fn take_back(&self, way: &Way<'_, B>, from: u64, to: u64, mut done: u64) {
         while done > 0 {
             let length = match done % way.piece() {

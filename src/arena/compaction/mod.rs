@@ -1,4 +1,4 @@
-//! Holes closed: blocks of the dynamic zone slide to the front, data first.
+//! Compaction: slides blocks of the dynamic zone to the front, and closes the holes between them.
 
 pub(in crate::arena) mod copier;
 
@@ -14,45 +14,45 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Stream};
 
-/// A block that was moved.
+/// A block that a compaction moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Where it was in the range, bytes.
+    /// Previous offset in the range, bytes.
     pub from: u64,
-    /// Where it is, bytes.
+    /// New offset in the range, bytes.
     pub to: u64,
-    /// Its size, bytes.
+    /// Block size, bytes.
     pub bytes: u64,
 }
 
-/// What a compaction did.
+/// Results of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Blocks that were moved.
+    /// Moved blocks.
     pub moved_blocks: u64,
-    /// Their bytes.
+    /// Moved bytes.
     pub moved_bytes: u64,
-    /// Blocks that could have moved, but a zone of them existed.
+    /// Movable blocks that stayed because a region of them existed.
     pub held_blocks: u64,
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Closes holes of the dynamic zone from the front on, in a pass that copies at most `budget_bytes`;
-    /// passes can follow each other until nothing moves. The copies run on `stream`, behind all work that
-    /// uses the blocks, and the host does not wait for them; the streams that used a block wait for its copy
-    /// on the device, and so does whoever uses it next. Other threads may allocate, use and free blocks
-    /// meanwhile. A block of which a [zone](super::ArenaBuffer::on) exists stays.
+    /// Closes holes of the dynamic zone from the front, in a pass that copies at most `budget_bytes`.
     ///
-    /// Buffers follow their data by themselves. `on_move` is told of each block that moved once all have, for
-    /// callers that wrote addresses down elsewhere; also when the compaction failed after it. In a growing
-    /// arena nothing moves.
+    /// Further passes can follow until nothing moves. The copies run on `stream`, after all work that uses
+    /// the blocks, and the host does not wait for them. The streams that used a block, and its next user,
+    /// wait for its copy on the device. Other threads may allocate, use and free blocks meanwhile. A block
+    /// with a [region](super::ArenaBuffer::on) does not move. In a growing arena nothing moves.
+    ///
+    /// Buffers follow their data. For callers that store addresses elsewhere, `on_move` is called with each
+    /// moved block after the last move, even if the compaction then fails.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Capture`] when `stream` is captured, or a captured one uses a block
-    /// that is to move; [`Error::Backend`] when the device refuses an event, a wait or a copy. Every block is
-    /// then at one address, with its data: those reported have moved, the others have not.
+    /// [`Error::WrongDevice`]; [`Error::Capture`] if `stream`, or a stream that uses a block to move, is
+    /// captured; [`Error::Backend`] if the device refuses an event, a wait or a copy. Every block is then at
+    /// one address, with its data: the reported blocks have moved, the others have not.
     pub fn compact(
         &self,
         stream: &B::Stream,
@@ -61,13 +61,13 @@ impl<B: Backend> DeviceArena<B> {
     ) -> Result<Compaction, Error> {
         let core = &self.core;
         core.check_device(stream)?;
-        // A graph would move blocks again each time it is launched.
+        // A graph would move blocks again at each launch.
         let need = Need { requested: 0, class: 0 };
         need.check(&core.device, stream, Forbidden::Relief)?;
         let alone = core.changing.lock();
         let state = core.state.lock();
         if state.backing.is_some() {
-            // Nothing moves: holes are stitched.
+            // Holes of a growing arena are stitched instead.
             return Ok(Compaction::default());
         }
         let planned: Vec<BlockId> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
@@ -95,7 +95,7 @@ impl<B: Backend> DeviceArena<B> {
                     (outcome, end) = match catch_unwind(moves) {
                         Ok(ended) => ended,
                         Err(panic) => {
-                            // The block is where its bytes are, and nobody waits for its move.
+                            // The block is where its bytes are, and no thread waits for its move.
                             let end = if is_copied { End::Copied } else { End::TakenBack };
                             let _ = core.end(pending, stream, end);
                             core.state.lock().engine.release_vacated();
@@ -119,39 +119,39 @@ impl<B: Backend> DeviceArena<B> {
     }
 }
 
-/// How a move that had begun ended.
+/// The outcome of a move that had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Its copies are enqueued.
+    /// All copies are enqueued.
     Copied,
-    /// One was refused, and those before it are taken back.
+    /// A copy was refused, and the earlier ones are reversed.
     TakenBack,
-    /// None was enqueued.
+    /// No copy was enqueued.
     Untouched,
 }
 
 enum Begun<S> {
-    /// It was freed since, or there is no hole in front of it any more.
+    /// The block was freed, or there is no hole in front of it any more.
     Gone,
     Held,
     Moving(Pending<S>),
 }
 
-/// A move that has begun: nobody else gets the block's address or the hole that it slides over.
+/// A move in progress: no other user gets the block's address or the hole that it slides over.
 struct Pending<S> {
     slide: Move,
-    /// Who uses the block, and who used the hole.
+    /// Users of the block, and users of the hole.
     users: Streams<S>,
     hole: Streams<S>,
 }
 
 impl<S> Pending<S> {
-    /// The part of the destination that is not the block's own source.
+    /// The part of the destination outside of the source.
     fn hole_range(&self) -> Range<u64> {
         self.slide.to..(self.slide.to + self.slide.bytes).min(self.slide.from)
     }
 
-    /// The part of the source that is not the destination.
+    /// The part of the source outside of the destination.
     fn left_range(&self) -> Range<u64> {
         (self.slide.to + self.slide.bytes).max(self.slide.from)..self.slide.from + self.slide.bytes
     }
@@ -173,7 +173,7 @@ impl<B: Backend> ArenaCore<B> {
         Begun::Moving(pending)
     }
 
-    /// Puts what is enqueued from now on behind the work of everybody who uses either end.
+    /// Orders later work on `stream` after all users of the source and the destination.
     fn wait_for_users(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
@@ -181,8 +181,8 @@ impl<B: Backend> ArenaCore<B> {
         self.order(users.iter(), stream, need, After::Work).map(drop)
     }
 
-    /// Puts what the block's users do from now on behind the copies: one that keeps addresses, or is lent the
-    /// block again by a pool as its own, asks nobody before.
+    /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a
+    /// pool lends the block again as its own, makes no call that would insert this wait.
     fn put_behind_copy(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
         let mut users = pending.users.iter().filter(|user| user.id() != stream.id()).peekable();
         if users.peek().is_none() {
@@ -190,19 +190,19 @@ impl<B: Backend> ArenaCore<B> {
         }
         let copied = self.device.record(stream)?;
         for user in users {
-            // One that has failed does nothing any more that could come too early.
+            // A stream that has failed runs no more work that could be too early.
             After::Work.judge(self.device.wait(user, &copied).map_err(Error::from))?;
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Settles the books. Copies are enqueued at most; whoever uses either end next waits for `stream`.
+    /// Updates the accounts. Copies may still be pending; the next users of either end wait for `stream`.
     fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
         let mut state = self.state.lock();
         let State { engine, slots, unsettled, .. } = &mut *state;
         let Move { block, from, to, bytes, .. } = pending.slide;
-        // A moving block is neither freed nor reset: both wait. So neither of these calls fails.
+        // A moving block is neither freed nor reset, because both wait. So neither of these calls fails.
         let moved = end == End::Copied && engine.commit_move(block).is_ok();
         let gone = if moved {
             unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect())

@@ -1,9 +1,9 @@
-//! Which bin a size belongs to, and which bins hold something. Numbers only, and not even blocks.
+//! Bins of sizes, and bitmaps of the occupied ones. Numbers only, without blocks.
 //!
-//! A row is a power of two and has 1024 bins of equal width, so a bin's sizes differ by less than 0.1 %.
-//! Where that would be less than the arena's alignment, a multiple of which every size is, each size has a
-//! bin: so the lowest row holds several of cuArena's bins. The rows above are cuArena's, up to 256 GiB, and
-//! go on to 2⁶⁴, where cuArena has one bin for all. With an alignment of 256 bytes:
+//! A row is a power of two and has 1024 bins of equal width, so the sizes in a bin differ by less than 0.1 %.
+//! Where a bin would be narrower than the arena's alignment, each size has its own bin: the lowest row
+//! therefore covers several of cuArena's bins. The rows above are cuArena's up to 256 GiB, and continue to
+//! 2⁶⁴, where cuArena has one bin. With an alignment of 256 bytes:
 //!
 //! ```text
 //! row   8         9          10       …  28               …  54
@@ -11,39 +11,37 @@
 //!       256 B     256 B      512 B       128 MiB a bin
 //! ```
 //!
-//! That many because then a bin seldom holds more than one size, and what a search meets is what a processor
-//! expects. Rows that no size belongs to are memory that nothing touches.
+//! With so many bins, a bin rarely holds more than one size, and branches of a search are predicted well.
+//! Rows without sizes are memory that is never touched.
 
 use std::num::NonZeroU64;
 
 /// Bins to a row, as a power of two.
 const WIDTH: u32 = 10;
 
-/// Bins to a row.
 pub(super) const ROW: usize = 1 << WIDTH;
 
 /// Bins in all: the rows of sizes of up to 64 bits.
 pub(super) const BINS: usize = (65 - WIDTH as usize) << WIDTH;
 
-/// Machine words with a bit for each bin, and with a bit for each of those.
+/// Machine words with a bit for each bin, and with a bit for each of those words.
 const WORDS: usize = BINS.div_ceil(64);
 const GROUPS: usize = WORDS.div_ceil(64);
 
-/// How wide bins are: those of the lowest two rows as wide as the arena's alignment.
+/// The width of bins. Those of the lowest two rows are as wide as the arena's alignment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
-    /// Where the second row starts.
     second_row: NonZeroU64,
 }
 
 impl Scale {
-    /// For sizes that are multiples of an alignment, given as a power of two.
+    /// The scale for sizes that are multiples of an alignment, given as a power of two.
     pub(super) fn of_alignment(shift: u32) -> Self {
-        // With the largest alignments no size is below it.
+        // With the largest alignments, no size is below it.
         Self { second_row: NonZeroU64::new(1 << (WIDTH + shift).min(63)).unwrap_or(NonZeroU64::MAX) }
     }
 
-    /// The bin of a size, and how many of the size's low bits the bin does not tell.
+    /// The bin of a size, and the number of the size's low bits that the bin leaves open.
     #[inline]
     pub(super) fn bin_of(self, bytes: u64) -> (usize, u32) {
         let untold = (self.second_row | bytes).ilog2() - WIDTH;
@@ -51,7 +49,7 @@ impl Scale {
     }
 }
 
-/// Which bins hold something: a bit for each bin, and a bit for each word of bins that has one.
+/// The occupied bins: a bit for each bin, and a bit for each word with a set bit.
 #[derive(Debug)]
 pub(super) struct Occupied {
     words: [u64; WORDS],
@@ -68,10 +66,10 @@ impl Occupied {
         self.groups[word >> 6] |= 1 << (word & 63);
     }
 
-    /// Clears a bin's bit if the bin is `empty`; it is set.
+    /// Clears a bin's bit, which is set, if the bin is `empty`.
     #[inline(always)]
     pub(super) fn clear_if(&mut self, empty: bool, bin: usize) {
-        // No branches, for the same reason as in `Holes::remove`.
+        // Without branches, for the same reason as in `Holes::remove`.
         let word = bin >> 6;
         self.words[word] &= !(u64::from(empty) << (bin & 63));
         self.groups[word >> 6] &= !(u64::from(self.words[word] == 0) << (word & 63));
@@ -96,7 +94,6 @@ impl Occupied {
         Some(word << 6 | self.words[word].trailing_zeros() as usize)
     }
 
-    /// The last occupied bin.
     pub(super) fn last(&self) -> Option<usize> {
         let group = self.groups.iter().rposition(|&group| group != 0)?;
         let word = group << 6 | self.groups[group].ilog2() as usize;
@@ -126,7 +123,6 @@ mod tests {
         assert_eq!(Scale::of_alignment(63).bin_of(1 << 63), (BINS - (1 << WIDTH), 64 - 1 - WIDTH));
     }
 
-    /// Sizes of every magnitude.
     fn any_bytes() -> impl Strategy<Value = u64> {
         (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift)
     }

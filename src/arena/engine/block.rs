@@ -1,17 +1,17 @@
-//! What callers hold of an arena's blocks, and what they see of them.
+//! Block names and the listing of an arena's blocks.
 
 use super::zone::Zone;
 
-/// Names a block of an [`Arena`](super::Arena): its offset can change, its name does not.
+/// The name of a block of an [`Arena`](super::Arena). The block's offset can change, its name does not.
 ///
-/// A block's name is never given again, whatever is freed, allocated or reset, so an arena can tell a block
-/// that is gone from the one in its place. It is a number, not a guard: dropping it frees nothing.
+/// Names are never reused, whatever is freed, allocated or reset, so a stale name is always detected. A name
+/// is a number, not a guard: dropping it frees nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId {
     /// Counts an arena's allocations.
     serial: u64,
-    /// The index, and the arena above it. Two words and not three fields, because those would be stored one
-    /// by one and read again as one, for which a processor waits until they have reached the cache.
+    /// The index, and the arena above it. Not three fields: those would be stored one by one and read as one,
+    /// and a processor waits until such stores have reached the cache.
     place: u64,
 }
 
@@ -26,7 +26,7 @@ impl BlockId {
         self.serial
     }
 
-    /// The slot of its record, which no other live block of the arena has.
+    /// The index of the block's record, unique among the arena's live blocks.
     #[inline]
     pub(crate) fn index(self) -> u32 {
         self.place as u32
@@ -42,17 +42,17 @@ impl BlockId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// Where it starts, bytes from the arena's start.
+    /// Offset from the arena's start, bytes.
     pub offset: u64,
     /// Its length, bytes.
     pub bytes: u64,
-    /// Where it lies.
+    /// The zone.
     pub zone: Zone,
-    /// What it is.
+    /// The state.
     pub state: SpanState,
 }
 
-/// What a piece of an arena is.
+/// The state of a piece of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanState {
     /// A free block. Its neighbours are not free.
@@ -61,13 +61,13 @@ pub enum SpanState {
     Live {
         /// Its name.
         block: BlockId,
-        /// How often it is pinned.
+        /// Number of pins.
         pins: u16,
     },
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(BlockId),
-    /// Neither live nor free: the destination of a move that has begun, what a move left and
-    /// [`release_vacated`](super::Arena::release_vacated) has not given back, a block that was freed while it
-    /// moved, or a part of a growing arena's range with nothing behind it.
+    /// Neither live nor free, for one of these reasons: it is the destination of a move in progress; a move
+    /// left it, and [`release_vacated`](super::Arena::release_vacated) has not freed it; it was freed while
+    /// it moved; it is an unmapped part of a growing arena's range.
     Held,
 }

@@ -1,4 +1,4 @@
-//! The arena's own audit, for tests: every rule that its records keep, checked by a walk over all of them.
+//! The arena's self-check for tests: walks all records and verifies every invariant.
 
 use super::operations::Arena;
 use super::record::State;
@@ -7,7 +7,7 @@ use super::zone::Zone;
 use std::collections::HashSet;
 
 impl Arena {
-    /// Whether all records agree. A step for each block; for tests.
+    /// Checks all records, in a step for each block; for tests.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), String> {
         let mut records = 0;
@@ -24,7 +24,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Answers how many records the zone has.
+    /// Checks one zone. Returns its number of records.
     fn check_zone(&self, zone: Zone) -> Result<usize, String> {
         let space = self.space(zone);
         let (mut records, mut at, mut before) = (0, space.start, end_of(zone));

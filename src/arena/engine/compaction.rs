@@ -1,9 +1,8 @@
-//! Pins, and the moves that close the holes of the dynamic zone. The arena plans and keeps the books; whoever
-//! owns the memory copies.
+//! Pins, and moves that close holes of the dynamic zone. The arena plans, the owner of the memory copies.
 //!
-//! A move slides a block over the hole in front of it. Beginning it withholds the hole, so nobody gets the
-//! destination; committing it puts the block there and withholds what it left, so nobody gets a source that a
-//! copy may still read; [`Arena::release_vacated`] ends that. At each point each block is valid at one
+//! A move slides a block over the hole in front of it. Beginning it withholds the hole, so that the
+//! destination is not allocated. Committing it moves the block and withholds the bytes that it left, because
+//! a copy may still read them. [`Arena::release_vacated`] frees those. Each block always has one valid
 //! offset.
 //!
 //! ```text
@@ -21,43 +20,44 @@ use super::record::{Record, State, Tag};
 use super::table::{Table, end_of};
 use super::zone::Zone;
 
-/// One block's way from one offset to a lower one.
+/// A block's move from one offset to a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Move {
     /// The block.
     pub block: BlockId,
-    /// Its offset before.
+    /// Its previous offset.
     pub from: u64,
-    /// Its offset after; lower.
+    /// Its new, lower offset.
     pub to: u64,
     /// Its length, bytes.
     pub bytes: u64,
 }
 
 impl Move {
-    /// Whether source and destination overlap, so that one plain copy would corrupt the data. Copies of at
-    /// most [`distance`](Self::distance) bytes, in ascending order, do not overlap themselves; neither does
-    /// the way over a staging buffer. If one of several copies fails, those before it have overwritten the
-    /// start of the source.
+    /// Whether source and destination overlap, so that one plain copy would corrupt the data.
+    ///
+    /// Copies of at most [`distance`](Self::distance) bytes each, in ascending order, do not overlap
+    /// themselves; neither do copies through a staging buffer. If one of several copies fails, the earlier
+    /// ones have overwritten the start of the source.
     #[must_use]
     pub fn overlaps(&self) -> bool {
         self.distance() < self.bytes
     }
 
-    /// By how much the block moves, bytes.
+    /// The distance of the move, bytes.
     #[must_use]
     pub fn distance(&self) -> u64 {
         self.from - self.to
     }
 }
 
-/// What became of a block whose move ended.
+/// The state of a block after its move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MoveEnd {
-    /// It is live: at the new offset if the move was committed, at the old one if it was cancelled.
+    /// The block is live: at the new offset after a commit, at the old one after a cancel.
     Live,
-    /// It was freed in the meantime, and is gone now.
+    /// The block was freed in the meantime.
     Freed,
 }
 
@@ -67,9 +67,9 @@ pub enum MoveEnd {
 pub struct Plan<'a> {
     arena: &'a Arena,
     index: u32,
-    /// Where what comes next can slide to.
+    /// The destination of the next block.
     to: u64,
-    /// The most bytes that a pass moves, and how many of them are left.
+    /// The budget of a pass, bytes, and the bytes left.
     budget: u64,
     left: u64,
 }
@@ -92,7 +92,7 @@ impl Iterator for Plan<'_> {
             let to = align(self.to, tag);
             if tag.state == State::Live && tag.pins == 0 && to < record.offset && record.bytes <= self.budget
             {
-                // Whatever comes behind would slide now and once more in the next pass.
+                // Later blocks would slide now and once more in the next pass.
                 self.left = self.left.checked_sub(record.bytes)?;
                 (self.index, self.to) = (record.after, to + record.bytes);
                 let (block, from, bytes) = (self.arena.name(index), record.offset, record.bytes);
@@ -105,8 +105,7 @@ impl Iterator for Plan<'_> {
 }
 
 impl Arena {
-    /// Keeps a block where it is until it is unpinned as often. A pinned block can be neither moved, freed
-    /// nor shrunk.
+    /// Keeps a block in place until it is unpinned as often. A pinned block cannot be moved, freed or shrunk.
     ///
     /// # Errors
     /// [`ArenaError::Moving`], [`ArenaError::TooManyPins`], [`ArenaError::StaleBlock`],
@@ -118,7 +117,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Takes one pin off a block.
+    /// Removes one pin from a block.
     ///
     /// # Errors
     /// [`ArenaError::NotPinned`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -129,12 +128,12 @@ impl Arena {
         Ok(())
     }
 
-    /// The moves that close holes of the dynamic zone from the front on and copy at most `budget_bytes` in
-    /// all, as things are now. Blocks that stay are not among them: pinned ones, those in place, and those
-    /// larger than the budget. Repeated passes pack the zone, up to those. Takes a step for each block up to
-    /// the last that moves.
+    /// Returns the moves that close holes of the dynamic zone from the front, up to `budget_bytes` in all.
     ///
-    /// Nothing is reserved; [`begin_move`](Self::begin_move) tells for each block where it can go by then.
+    /// The plan omits pinned blocks, blocks already in place, and blocks larger than the budget. Repeated
+    /// passes pack the zone except for those. It takes a step for each block up to the last that moves.
+    ///
+    /// Nothing is reserved; [`begin_move`](Self::begin_move) returns each block's destination at that time.
     pub fn plan(&self, budget_bytes: u64) -> Plan<'_> {
         Plan {
             arena: self,
@@ -145,10 +144,11 @@ impl Arena {
         }
     }
 
-    /// Begins to move a block over the hole in front of it, and withholds that hole. `None` if there is none,
-    /// or none that the block's alignment allows. The block stays at its offset, and live, until
-    /// [`commit_move`](Self::commit_move) or [`cancel_move`](Self::cancel_move). Several moves may be under
-    /// way.
+    /// Begins to move a block over the hole in front of it, and withholds that hole.
+    ///
+    /// Returns `None` without a hole that the block's alignment allows. The block stays live at its offset
+    /// until [`commit_move`](Self::commit_move) or [`cancel_move`](Self::cancel_move). Moves may be
+    /// concurrent.
     ///
     /// # Errors
     /// [`ArenaError::Pinned`], [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
@@ -172,7 +172,7 @@ impl Arena {
         if to >= from {
             return Ok(None);
         }
-        // The hole's pieces from `to` on become one.
+        // The hole's pieces from `to` on are joined.
         while table[piece].end() <= to {
             piece = table[piece].after;
         }
@@ -209,9 +209,10 @@ impl Arena {
         Ok(Some(Move { block, from, to, bytes }))
     }
 
-    /// Puts a block where its move leads. What it left stays withheld until
-    /// [`release_vacated`](Self::release_vacated): so this may be called as soon as the copy is queued, if
-    /// whoever uses or frees the block from now on waits for the copy.
+    /// Moves a block to its destination. The bytes that it left stay withheld until
+    /// [`release_vacated`](Self::release_vacated).
+    ///
+    /// It may be called as soon as the copy is queued, if later uses and the free of the block wait for it.
     ///
     /// # Errors
     /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -224,7 +225,7 @@ impl Arena {
         table[hole].set_nameless(State::Vacated);
         table.swap_with_next(hole);
         if tag.state == State::Doomed {
-            // The copy may be running.
+            // The copy may still be running.
             self.table[index].set_nameless(State::Vacated);
             return Ok(MoveEnd::Freed);
         }
@@ -232,8 +233,9 @@ impl Arena {
         Ok(MoveEnd::Live)
     }
 
-    /// Leaves a block where it is; the hole is free again, save what an earlier move left and
-    /// [`release_vacated`](Self::release_vacated) has not given back. No copy for this move may be running.
+    /// Leaves a block in place and frees the hole. No copy of this move may be running.
+    ///
+    /// Bytes of an earlier move that [`release_vacated`](Self::release_vacated) has not freed stay withheld.
     ///
     /// # Errors
     /// As [`commit_move`](Self::commit_move).
@@ -253,9 +255,9 @@ impl Arena {
         Ok(MoveEnd::Live)
     }
 
-    /// Gives back what committed moves left, and blocks that were freed while they moved. Call it when all
-    /// copies of the moves committed so far are done. Takes a step for each block up to the last that is
-    /// withheld.
+    /// Frees the bytes left by committed moves, and blocks that were freed while moving.
+    ///
+    /// Call it when all copies of committed moves are complete. Takes a step for each block up to the last.
     pub fn release_vacated(&mut self) {
         let ring = end_of(Zone::Dynamic);
         let mut index = self.table[ring].after;
@@ -270,7 +272,7 @@ impl Arena {
             }
             if state == Some(State::Vacated) {
                 if matches!(self.table[after].state(), Some(State::Moving | State::Doomed)) {
-                    // The destination of a move that is still under way.
+                    // The destination of a move that is still in progress.
                     self.table[index].set_nameless(State::Reserved);
                 } else {
                     if self.table[after].is_free() {
@@ -284,7 +286,7 @@ impl Arena {
         }
     }
 
-    /// The tag of a block whose move has begun, freed since or not.
+    /// Returns the tag of a block whose move has begun, including a block that was freed since.
     fn moving_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
         match self.live_tag(block) {
             Ok(tag) if tag.state == State::Moving => Ok(tag),
@@ -299,12 +301,12 @@ impl Arena {
     }
 }
 
-/// Whether a block can slide over this record: it is free, or a finished move left it.
+/// Whether a block can slide over this record: free, or left by a finished move.
 fn is_hole(table: &Table, index: u32) -> bool {
     table[index].is_free() || table[index].state() == Some(State::Vacated)
 }
 
-/// The first offset from `offset` on that the block's alignment allows. It is never past the block's own.
+/// The first offset from `offset` that the block's alignment allows; never past the block's own offset.
 fn align(offset: u64, tag: Tag) -> u64 {
     let below = (1 << tag.alignment) - 1;
     offset.saturating_add(below) & !below

@@ -1,35 +1,35 @@
-//! What an arena answers instead of doing what it was asked.
+//! Errors of an arena.
 
 use super::zone::Zone;
 
-/// Why an arena did not do what it was asked. A call that fails has changed nothing.
+/// An error of an arena. A failed call changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
     /// An alignment that is not a power of two.
     #[error("an alignment of {0} bytes: use a power of two")]
     Alignment(u64),
-    /// A stable zone that leaves nothing for the dynamic one.
+    /// A stable zone that leaves no bytes for the dynamic zone.
     #[error(
         "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the {capacity} bytes \
          for the dynamic zone; make it smaller or the capacity larger"
     )]
     StableTooLarge {
-        /// The stable zone asked for, bytes.
+        /// The requested stable zone, bytes.
         stable_bytes: u64,
-        /// The capacity asked for, bytes.
+        /// The requested capacity, bytes.
         capacity: u64,
     },
     /// A request for the stable zone of an arena that has none.
     #[error("the arena has no stable zone; create it with one or ask for dynamic memory")]
     NoStableRegion,
-    /// A request for nothing.
+    /// A request for 0 bytes.
     #[error("0 bytes were requested; request at least 1")]
     ZeroBytes,
     /// A size that does not fit 64 bits once rounded up to the alignment.
     #[error("{bytes} bytes, rounded up to the alignment, do not fit 64 bits; ask for less")]
     Overflow {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
     },
     /// No free block of the zone holds the request.
@@ -38,9 +38,9 @@ pub enum ArenaError {
          in one piece; free some, compact, or raise the limit or the capacity"
     )]
     NoSpace {
-        /// Bytes asked for, rounded up to the arena's alignment.
+        /// Requested bytes, rounded up to the arena's alignment.
         bytes: u64,
-        /// The alignment asked for.
+        /// The requested alignment.
         alignment: u64,
         /// The zone.
         zone: Zone,
@@ -54,22 +54,22 @@ pub enum ArenaError {
         "the block cannot grow by {by} bytes in place, {room} are free behind it; allocate a larger one and move the contents"
     )]
     NoRoom {
-        /// Bytes by which it was to grow.
+        /// Additional bytes requested.
         by: u64,
-        /// Free bytes right behind it.
+        /// Free bytes directly after the block.
         room: u64,
     },
-    /// A capacity that would cut off blocks.
+    /// A capacity that would cut off blocks that are in use.
     #[error(
         "a capacity of {capacity} bytes is too small, {needed} are taken; free, compact or release first, or shrink less"
     )]
     CapacityInUse {
-        /// The capacity asked for, bytes.
+        /// The requested capacity, bytes.
         capacity: u64,
-        /// The least possible now, bytes.
+        /// The smallest capacity possible now, bytes.
         needed: u64,
     },
-    /// A block that was freed before, or that a reset forgot.
+    /// A block that was already freed, or forgotten by a reset.
     #[error("the block was freed before; free each block once and forget it then")]
     StaleBlock,
     /// A block of another arena.
@@ -81,7 +81,7 @@ pub enum ArenaError {
     /// An unpin without a pin.
     #[error("the block is not pinned; unpin once for each pin")]
     NotPinned,
-    /// More pins than are counted.
+    /// More pins than the counter can hold.
     #[error("the block has the maximum of 65535 pins; unpin it first")]
     TooManyPins,
     /// The block is being moved.
@@ -93,16 +93,16 @@ pub enum ArenaError {
     /// A move of a block in the stable zone.
     #[error("the block is in the stable zone, where nothing moves; leave it where it is")]
     Stable,
-    /// More blocks than are counted.
+    /// More blocks than the index can hold.
     #[error("the arena has the maximum of 2³¹ blocks, live and free; free some, or use larger blocks")]
     TooManyBlocks,
-    /// The host has no memory for the arena's own records.
+    /// The host has no memory for the arena's records.
     #[error("the host has no memory left for the arena's records; free blocks, or host memory")]
     HostMemory,
 }
 
 impl ArenaError {
-    /// Whether there is no space for the request now and there may be after a free, a compaction or growth.
+    /// Whether space is missing now, and a free, a compaction or growth may provide it.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::NoRoom { .. } | Self::TooManyBlocks | Self::HostMemory)

@@ -1,5 +1,4 @@
-//! What an arena tells of itself. Each call takes a bounded number of steps, but for the listing of all
-//! blocks.
+//! Statistics of an arena. Each takes a bounded number of steps, except the listing of all blocks.
 
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
@@ -9,7 +8,7 @@ use super::table::end_of;
 use super::zone::Zone;
 
 impl Arena {
-    /// What sizes round up to and offsets are multiples of, bytes.
+    /// The unit of sizes and offsets, bytes.
     #[must_use]
     #[inline]
     pub fn alignment(&self) -> u64 {
@@ -22,7 +21,7 @@ impl Arena {
         self.dynamic.end
     }
 
-    /// Bytes of a zone. `used + available + held` of a zone, always.
+    /// Bytes of a zone: always `used + available + held` of the zone.
     #[must_use]
     pub fn capacity_of(&self, zone: Zone) -> u64 {
         self.space(zone).end - self.space(zone).start
@@ -41,18 +40,18 @@ impl Arena {
         self.space(zone).used
     }
 
-    /// The most bytes that were live at once, since the start or [`reset_peak`](Self::reset_peak).
+    /// The peak of live bytes since the start or the last [`reset_peak`](Self::reset_peak).
     #[must_use]
     pub fn peak_used(&self) -> u64 {
         self.peak
     }
 
-    /// Starts the peak anew from what is live now.
+    /// Restarts the peak from the current live bytes.
     pub fn reset_peak(&mut self) {
         self.peak = self.used();
     }
 
-    /// The peak is at least so high, as before a [reset](Self::reset_peak) that is taken back.
+    /// Raises the peak to at least `bytes`, to undo a [reset](Self::reset_peak).
     pub(crate) fn raise_peak(&mut self, bytes: u64) {
         self.peak = self.peak.max(bytes);
     }
@@ -63,23 +62,24 @@ impl Arena {
         self.capacity_of(zone) - self.space(zone).used - self.space(zone).held
     }
 
-    /// Bytes of the dynamic zone that are neither live nor free, because a move is under way, what it left is
-    /// not [given back](Self::release_vacated), or, in an arena on a device, nothing is behind them or
-    /// streams are not done with them.
+    /// Bytes of the dynamic zone that are neither live nor free.
+    ///
+    /// They belong to moves in progress, were left by moves and not yet [freed](Self::release_vacated), or,
+    /// in an arena on a device, are unmapped or still used by streams.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.dynamic.held
     }
 
-    /// A zone's largest free block, bytes: the largest request, at the arena's alignment, that succeeds now.
-    /// 0 if nothing is free.
+    /// A zone's largest free block, bytes: the largest request at the arena's alignment that succeeds now. 0
+    /// if no bytes are free.
     #[must_use]
     pub fn largest_free_block(&self, zone: Zone) -> u64 {
         self.space(zone).free.largest(&self.table)
     }
 
-    /// External fragmentation of a zone: the part of its free bytes that is not in the largest block. 0 is
-    /// none, also where nothing is free.
+    /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block. 0
+    /// if no bytes are free.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
         match self.available(zone) {
@@ -88,20 +88,19 @@ impl Arena {
         }
     }
 
-    /// How many blocks of a zone are live.
+    /// Number of live blocks in a zone.
     #[must_use]
     pub fn live_blocks(&self, zone: Zone) -> u32 {
         self.space(zone).live
     }
 
-    /// How many blocks of a zone are free.
+    /// Number of free blocks in a zone.
     #[must_use]
     pub fn free_blocks(&self, zone: Zone) -> u32 {
         self.space(zone).free.count
     }
 
-    /// Where the last block that is not free ends, bytes: the least capacity that the arena could have now. 0
-    /// if nothing is live.
+    /// The end of the last block that is not free, bytes: the smallest possible capacity now. 0 if none.
     #[must_use]
     pub fn highest_end(&self) -> u64 {
         let end = |zone| {
@@ -112,8 +111,7 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { stable }
     }
 
-    /// Where the last block ends that is neither free nor [held](Self::hold_at), bytes; 0 if there is
-    /// none.
+    /// The end of the last block that is neither free nor [held](Self::hold_at), bytes; 0 if there is none.
     pub(crate) fn live_end(&self) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
@@ -128,15 +126,15 @@ impl Arena {
         if dynamic > self.dynamic.start { dynamic } else { end(Zone::Stable) }
     }
 
-    /// Bytes of host memory that the arena's records take, with what is kept in reserve: 40 for each block,
-    /// live or free, when there were most, a sixth in reserve, and 227 KiB for each zone that there is.
+    /// Bytes of host memory for the arena's records, with reserves.
+    ///
+    /// That is 40 bytes for each block at the peak number of blocks, a sixth more, and 227 KiB for each zone.
     #[must_use]
     pub fn host_memory(&self) -> usize {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
     }
 
-    /// Where a block is, bytes from the arena's start. Compaction may change it while the block is not
-    /// pinned.
+    /// The offset of a block from the arena's start, bytes. Compaction may change it, unless it is pinned.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -144,7 +142,7 @@ impl Arena {
         self.live_tag(block).map(|_| self.table[block.index()].offset)
     }
 
-    /// The length of a block: what was asked for, rounded up to the arena's alignment.
+    /// The size of a block: the requested bytes, rounded up to the arena's alignment.
     ///
     /// # Errors
     /// As [`offset`](Self::offset).
@@ -152,7 +150,7 @@ impl Arena {
         self.live_tag(block).map(|_| self.table[block.index()].bytes)
     }
 
-    /// Where a block is and how long, of one that is known to be live: its offset and size.
+    /// The offset and size of a block that is known to be live.
     #[inline]
     pub(crate) fn extent(&self, live: BlockId) -> (u64, u64) {
         let record = &self.table[live.index()];
@@ -167,7 +165,7 @@ impl Arena {
         self.offset(block).map(|offset| self.zone_at(offset))
     }
 
-    /// All pieces of the arena in the order of their offsets, without gaps.
+    /// All pieces of the arena by offset, without gaps.
     pub fn blocks(&self) -> impl Iterator<Item = Span> + '_ {
         [Zone::Stable, Zone::Dynamic].into_iter().flat_map(move |zone| {
             self.indices(zone).map(move |index| {
@@ -185,7 +183,7 @@ impl Arena {
         })
     }
 
-    /// A zone's records in the order of their offsets.
+    /// A zone's records by offset.
     pub(super) fn indices(&self, zone: Zone) -> impl Iterator<Item = u32> + '_ {
         let ring = end_of(zone);
         let block = move |index: u32| (index != ring).then_some(index);

@@ -1,12 +1,11 @@
-//! The free blocks of a zone: one *in hand*, one that is the *tail*, and the others in bins.
+//! The free blocks of a zone: one *in hand*, the *tail*, and the others in bins.
 //!
-//! The block in hand is what freeing the newest live block left. A program that frees first what it allocated
-//! last cuts its next block from it, and merges it back, without a look at the bins. It is chosen like any
-//! other: if it is the smallest that holds the request. Another that takes its place, or a request that it
-//! does not serve, sends it to its bin: so a program that frees in any order pays for no hand.
+//! The block in hand results from freeing the newest live block. A program that frees in LIFO order cuts its
+//! next block from it and merges it back, without access to the bins. It is chosen like any other block: if
+//! it is the smallest sufficient one. It moves to its bin when another block replaces it, or when it does not
+//! serve a request. Programs that free in another order therefore have no overhead.
 //!
-//! The tail is the block at the zone's end. It serves what no other can, so a zone that grows does so only
-//! then.
+//! The tail is the block at the zone's end. It serves only requests that no other block can serve.
 
 use super::holes::Holes;
 use super::record::{ASIDE, NONE, Record};
@@ -14,43 +13,39 @@ use super::table::{Table, end_of};
 use super::zone::Zone;
 use std::mem;
 
-/// How many blocks that may not fit are tried for an alignment above the arena's, before one that must fit is
-/// taken.
+/// Blocks that may not fit an alignment above the arena's, to try before a block that must fit.
 const PROBES: u32 = 16;
 
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
-    /// The free block in no bin that is not the tail, if there is one.
+    /// The free block in no bin that is not the tail, if any.
     hand: u32,
-    /// The free block at the zone's end, if there is one.
+    /// The free block at the zone's end, if any.
     tail: u32,
     /// The slot that closes the zone's ring.
     ring: u32,
     pub(super) count: u32,
-    /// All others.
     holes: Holes,
 }
 
-/// Free blocks of at least so many bytes, by size, and last the tail.
+/// Free blocks of at least some size, by size, and last the tail.
 pub(super) struct AtLeast<'a> {
     free: &'a FreeBlocks,
     table: &'a Table,
-    /// The block in hand, if it is to come yet.
+    /// The block in hand, if it is still to be returned.
     hand: u32,
     in_bins: Next,
-    /// How many are to come at most, besides the tail.
+    /// Most blocks still to be returned, besides the tail.
     most: usize,
-    /// Whether that is to come.
+    /// Whether the tail is still to be returned.
     tail: bool,
 }
 
-/// Of the blocks in bins, the next one.
 #[derive(Clone, Copy)]
 enum Next {
-    /// The first of the smallest size from that on. It is searched for when it is asked for: mostly the one
-    /// before it serves.
+    /// The first block of the smallest size from this size up, on demand: an earlier block mostly serves.
     From(u64),
-    /// That one, or none.
+    /// This block, or `NONE`.
     Is(u32),
 }
 
@@ -84,7 +79,7 @@ impl Iterator for AtLeast<'_> {
 }
 
 impl FreeBlocks {
-    /// The free blocks of a zone; of one that can have none if it has no bytes.
+    /// The free blocks of a zone. A stable zone without bytes can have none.
     pub(super) fn new(zone: Zone, bytes: u64, shift: u32) -> Self {
         let holes = Holes::new(bytes > 0 || zone == Zone::Dynamic, shift);
         Self { hand: NONE, tail: NONE, ring: end_of(zone), count: 0, holes }
@@ -95,13 +90,12 @@ impl FreeBlocks {
         (self.hand, self.tail, self.count) = (NONE, NONE, 0);
     }
 
-    /// Bytes of host memory behind the bins.
     pub(super) fn memory(&self) -> usize {
         self.holes.memory()
     }
 
-    /// Takes `bytes` from the front of the smallest block that has them, or else of the tail; or answers
-    /// none. A record must be in reserve.
+    /// Takes `bytes` from the front of the smallest sufficient block, else of the tail. Returns `NONE` if
+    /// neither fits. Requires a reserved record.
     #[inline(always)]
     pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if self.hand == NONE {
@@ -118,7 +112,7 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), never from the tail.
+    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail.
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if self.hand != NONE {
             return self.cut_by_hand(table, bytes);
@@ -129,13 +123,13 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), from the tail alone.
+    /// As [`cut_smallest`](Self::cut_smallest), but only from the tail.
     #[inline(always)]
     pub(super) fn cut_tail(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if table[self.tail].bytes < bytes { NONE } else { self.cut_aside(table, self.tail, bytes) }
     }
 
-    /// As [`cut_hole`](Self::cut_hole), when there is a block in hand.
+    /// As [`cut_hole`](Self::cut_hole), if there is a block in hand.
     #[inline(always)]
     fn cut_by_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if self.holes.none_between(bytes, table[self.hand].bytes) {
@@ -145,16 +139,15 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_hole`](Self::cut_hole), when the block in hand may not be it. Puts that away if it is not the
-    /// smallest: requests that it does not serve come from a program that does not free first what it
-    /// allocated last.
+    /// As [`cut_hole`](Self::cut_hole), if the block in hand may not be the best fit. If it is not, it moves
+    /// to its bin, because the program does not free in LIFO order.
     #[inline(never)]
     fn cut_beside_hand(&mut self, table: &mut Table, bytes: u64) -> u32 {
         let head = self.holes.smallest_learning(table, bytes);
         if self.holes.none_between(bytes, table[self.hand].bytes) {
             return self.cut_aside(table, self.hand, bytes);
         }
-        // It is of another size than what was found, so that stays the smallest.
+        // Its size differs from the size found, which therefore stays the smallest.
         self.put_away(table);
         if head == NONE {
             return NONE;
@@ -163,7 +156,7 @@ impl FreeBlocks {
         self.cut_taken(table, head, bytes)
     }
 
-    /// Takes `bytes` from the front of a block that was taken out of its bin.
+    /// Takes `bytes` from the front of a block that was removed from its bin.
     #[inline(always)]
     fn cut_taken(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let record = &mut table[index];
@@ -190,10 +183,8 @@ impl FreeBlocks {
         table.take(offset, bytes, index)
     }
 
-    /// A block that holds `bytes` at an offset that is a multiple of `alignment`, and that offset. The
-    /// smallest such block if it is among the first few that are large enough; one that is large enough
-    /// wherever it lies, if there is one; the tail if it fits; else whichever fits of all that might, each of
-    /// which is looked at.
+    /// Returns a block that holds `bytes` at a multiple of `alignment`, and that offset. The order is: a few
+    /// blocks from the smallest up; a block large enough at any offset; the tail; all blocks that might fit.
     pub(super) fn aligned(
         &mut self,
         table: &mut Table,
@@ -212,7 +203,7 @@ impl FreeBlocks {
             .or_else(|| self.probe(table, bytes, alignment, u32::MAX))
     }
 
-    /// Looks at blocks of at least `bytes` in the order of their sizes.
+    /// Tries blocks of at least `bytes`, smallest first.
     fn probe(&self, table: &Table, bytes: u64, alignment: u64, mut probes: u32) -> Option<(u32, u64)> {
         let mut at_least = bytes;
         loop {
@@ -232,7 +223,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Free blocks of at least `bytes`: the smallest so many, by size, and last the tail.
+    /// Returns the `most` smallest free blocks of at least `bytes`, by size, and last the tail.
     #[inline]
     pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64, most: usize) -> AtLeast<'a> {
         let is_enough = |index: u32| index != NONE && table[index].bytes >= bytes;
@@ -240,19 +231,17 @@ impl FreeBlocks {
         AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
     }
 
-    /// The size of the largest block, 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
         table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))
     }
 
-    /// Makes the record a free block.
     #[inline]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         self.count += 1;
         self.keep(table, index);
     }
 
-    /// Makes the record a free block, in hand unless it is the last.
+    /// Makes the record a free block, in hand unless it is the last one of the zone.
     #[inline]
     pub(super) fn insert_in_hand(&mut self, table: &mut Table, index: u32) {
         self.count += 1;
@@ -263,7 +252,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Takes the block out; what it is now is left to be set.
+    /// Removes the block. The caller sets its new state.
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         self.count -= 1;
@@ -299,7 +288,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Makes a free block smaller, of which the end stays.
+    /// Shrinks a free block whose end stays.
     #[inline(always)]
     pub(super) fn shrink(&mut self, table: &mut Table, index: u32, bytes: u64) {
         if table[index].back == ASIDE {
@@ -309,7 +298,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Takes a free block in hand unless it is the last.
+    /// Takes a free block in hand unless it is the last one of the zone.
     pub(super) fn take_in_hand(&mut self, table: &mut Table, index: u32) {
         if table[index].back != ASIDE {
             self.holes.remove(table, index);
@@ -327,14 +316,14 @@ impl FreeBlocks {
         }
     }
 
-    /// Has a block in hand that is in no bin, and puts the one so far into its bin.
+    /// Takes a block that is in no bin in hand, and moves the previous one to its bin.
     fn hold(&mut self, table: &mut Table, index: u32) {
         self.put_away(table);
         self.hand = index;
         table[index].set_links(ASIDE, [NONE; 2], NONE);
     }
 
-    /// Puts the block in hand into its bin.
+    /// Moves the block in hand to its bin.
     fn put_away(&mut self, table: &mut Table) {
         if self.hand != NONE {
             self.holes.insert(table, self.hand);
@@ -342,7 +331,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Whether everything is where it belongs: `seen` is called with each free block.
+    /// Checks all links. Calls `seen` with each free block.
     pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
         let last = table[self.ring].before;
         if self.tail != if table[last].is_free() { last } else { NONE } {
@@ -361,7 +350,7 @@ impl FreeBlocks {
     }
 }
 
-/// Where in a free block `bytes` fit at a multiple of `alignment`.
+/// The offset in a free block at which `bytes` fit at a multiple of `alignment`.
 #[inline]
 fn fit(record: &Record, bytes: u64, alignment: u64) -> Option<u64> {
     let offset = record.offset.checked_next_multiple_of(alignment)?;

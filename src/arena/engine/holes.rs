@@ -1,9 +1,7 @@
-//! The free blocks in the bins, by size: finds the smallest that holds a request, exactly, in a bounded
-//! number of steps.
+//! The free blocks in the bins, by size. Finds the smallest sufficient one in a bounded number of steps.
 //!
-//! Bitmaps find the bin ([`bins`](super::bins)), and in the bin a trie finds the block
-//! ([`trie`](super::trie)). Which sizes a search has passed over is kept until one of them comes, so that the
-//! same search need not be done again.
+//! Bitmaps find the bin ([`bins`](super::bins)), and a trie finds the block in it ([`trie`](super::trie)).
+//! Sizes that a search found absent are remembered until one is added, and not searched for again.
 
 use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
@@ -13,20 +11,19 @@ use std::hint::select_unpredictable;
 
 #[derive(Debug)]
 pub(super) struct Holes {
-    /// No block here has a size of at least the first and less than the second.
+    /// No block in the bins has a size in `floor..ceiling`.
     floor: u64,
     ceiling: u64,
     scale: Scale,
-    /// Apart, because an arena is moved while it is made, and threads have small stacks.
+    /// Boxed, because an arena is moved while it is created, and threads have small stacks.
     occupied: Box<Occupied>,
-    /// Of whole rows, up to that of the largest block there ever was here: there is room for all from the
-    /// start, and a program of small blocks never touches most of it.
+    /// Whole rows, up to that of the largest block so far. The capacity covers all rows from the start; a
+    /// program of small blocks never touches most of it.
     roots: Vec<u32>,
 }
 
 impl Holes {
-    /// For sizes that are multiples of the alignment, given as a power of two. With `false`, for a zone that
-    /// never has any.
+    /// For sizes that are multiples of the alignment, a power of two; without `any`, for an empty zone.
     pub(super) fn new(any: bool, shift: u32) -> Self {
         let roots = Vec::with_capacity(if any { BINS } else { 0 });
         Self {
@@ -46,38 +43,36 @@ impl Holes {
         (self.floor, self.ceiling) = (0, u64::MAX);
     }
 
-    /// Bytes of host memory for roots, touched or not, and for which of them there are.
+    /// Bytes of host memory of the roots, touched or not, and of the bitmaps.
     pub(super) fn memory(&self) -> usize {
         self.roots.capacity() * size_of::<u32>() + size_of_val(&*self.occupied)
     }
 
-    /// The root of a bin, if it has any.
     #[inline(always)]
     fn root(&self, bin: usize) -> u32 {
         self.roots.get(bin).copied().unwrap_or(NONE)
     }
 
-    /// Has roots up to that of a bin.
+    /// Extends the roots to those of a bin.
     #[cold]
     #[inline(never)]
     fn reach(&mut self, bin: usize) {
         self.roots.resize((bin + 1).next_multiple_of(ROW), NONE);
     }
 
-    /// Whether `size` is at least `bytes`, and known to be at most that of every block here of at least
-    /// `bytes`.
+    /// Whether `bytes <= size`, and the bins are known to hold no block with a size in `bytes..size`.
     #[inline]
     pub(super) fn none_between(&self, bytes: u64, size: u64) -> bool {
-        // One comparison: with sizes at random, each of three would often be mispredicted.
+        // One comparison: with random sizes, each of three would often be mispredicted.
         let known = select_unpredictable(self.floor <= bytes, self.ceiling.saturating_sub(bytes), 0);
         size.wrapping_sub(bytes) <= known
     }
 
-    /// Takes a block of the smallest size of at least `bytes` out of its bin, or answers none and keeps that
-    /// in mind. What it is now is left to be set.
+    /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE` and remembers
+    /// that. The caller sets the block's new state.
     #[inline(always)]
     pub(super) fn take_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        // In this order: with sizes at random, the second is often mispredicted.
+        // In this order: with random sizes, the second comparison is often mispredicted.
         if self.ceiling == u64::MAX && self.floor <= bytes {
             return NONE;
         }
@@ -85,7 +80,7 @@ impl Holes {
         if let Some(bin) = self.occupied.first_from(bin) {
             let root = self.roots[bin];
             let record = &table[root];
-            // As most bins do, it holds one size, and the next of that size takes the root's place.
+            // Like most bins, this one holds one size, and the next block of that size replaces the root.
             if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
                 let twin = record.twin;
                 table[twin].back = ROOT;
@@ -97,7 +92,7 @@ impl Holes {
         self.search_and_take(table, bytes)
     }
 
-    /// [`take_smallest`](Self::take_smallest) where the root of the first bin is not it.
+    /// As [`take_smallest`](Self::take_smallest), if the root of the first bin does not serve.
     #[inline(never)]
     fn search_and_take(&mut self, table: &mut Table, bytes: u64) -> u32 {
         let head = self.smallest(table, bytes);
@@ -109,7 +104,7 @@ impl Holes {
         head
     }
 
-    /// As [`smallest`](Self::smallest), and keeps in mind which sizes there are none of.
+    /// As [`smallest`](Self::smallest), and remembers the absent sizes.
     pub(super) fn smallest_learning(&mut self, table: &Table, bytes: u64) -> u32 {
         let head = self.smallest(table, bytes);
         self.floor = bytes;
@@ -117,7 +112,7 @@ impl Holes {
         head
     }
 
-    /// The first of the blocks of the smallest size of at least `bytes`, or none.
+    /// Returns the first block of the smallest size of at least `bytes`, or `NONE`.
     pub(super) fn smallest(&self, table: &Table, bytes: u64) -> u32 {
         let (bin, untold) = self.scale.bin_of(bytes);
         let head = smallest_of_bin(table, self.root(bin), bytes, untold);
@@ -128,7 +123,6 @@ impl Holes {
         smallest_below(table, next, NONE)
     }
 
-    /// The size of the largest block, 0 if there is none.
     pub(super) fn largest(&self, table: &Table) -> u64 {
         let mut largest = 0;
         let mut index = self.occupied.last().map_or(NONE, |bin| self.roots[bin]);
@@ -140,7 +134,7 @@ impl Holes {
         largest
     }
 
-    /// Keeps in mind that there is one of that size.
+    /// Records that a block of that size is present.
     #[inline]
     fn learn(&mut self, bytes: u64) {
         let (below, known) = (bytes.wrapping_sub(self.floor), self.ceiling.wrapping_sub(self.floor));
@@ -149,7 +143,6 @@ impl Holes {
         }
     }
 
-    /// Puts a free block into its bin.
     #[inline(always)]
     pub(super) fn insert(&mut self, table: &mut Table, index: u32) {
         let bytes = table[index].bytes;
@@ -161,19 +154,17 @@ impl Holes {
         let root = self.roots[bin];
         let head = &mut table[root];
         let others = (head.bytes != bytes) | (head.children != [NONE; 2]);
-        // The smaller is 0 if one of them is: one branch, because whether there is a root would often be
-        // mispredicted.
+        // The minimum is 0 if either is. One branch: the presence of a root would often be mispredicted.
         if root.min(u32::from(others)) != 0 {
             return hang_below(table, index, root, untold);
         }
-        // The newest comes first, in front of the others of its size if there are any.
+        // The newest block comes first, before any others of its size.
         head.back = TWIN | index;
         table[index].set_links(ROOT, [NONE; 2], root);
         self.roots[bin] = index;
         self.occupied.set(bin);
     }
 
-    /// Changes the size of a block.
     #[inline]
     pub(super) fn resize(&mut self, table: &mut Table, index: u32, bytes: u64) {
         self.remove(table, index);
@@ -181,15 +172,14 @@ impl Holes {
         self.insert(table, index);
     }
 
-    /// Takes a block out of its bin; what it is now is left to be set.
+    /// Removes a block from its bin. The caller sets the block's new state.
     #[inline]
     pub(super) fn remove(&mut self, table: &mut Table, index: u32) {
         let record = &table[index];
         if !leaves_freely(record) {
             return self.remove_from_others(table, index);
         }
-        // The same steps for a root and a twin, the last or not: with sizes at random, it would often be
-        // mispredicted which.
+        // The same steps for a root and a twin, the last or not: branches are often mispredicted.
         let Record { bytes, back, twin, .. } = *record;
         table[back & !TWIN].twin = twin;
         table[twin].back = back;
@@ -216,7 +206,7 @@ impl Holes {
             table[back].children[side] = heir;
         }
         if heir != NONE {
-            // Once more, because the leaf may have been a child.
+            // Read again, because the leaf may have been a child.
             let children = table[index].children;
             (table[heir].children, table[heir].back) = (children, back);
             table[children[0]].back = heir;
@@ -224,7 +214,7 @@ impl Holes {
         }
     }
 
-    /// Whether everything hangs where it belongs: `seen` is called with each block.
+    /// Checks all links. Calls `seen` with each block.
     pub(super) fn check(&self, table: &Table, mut seen: impl FnMut(u32)) -> Result<(), String> {
         let mut bins = 0;
         let mut next = self.occupied.first_from(0);
@@ -265,7 +255,7 @@ impl Holes {
                 }
             }
         }
-        // Most are none, so most are passed over 64 at a time.
+        // Most roots are empty, so they are skipped 64 at a time.
         let some = self.roots.chunks(64).filter(|roots| **roots != [NONE; 64]);
         match some.flatten().filter(|&&root| root != NONE).count() {
             roots if roots == bins => Ok(()),

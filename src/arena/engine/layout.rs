@@ -1,8 +1,8 @@
-//! What an arena is made of: its capacity, its zones, its alignment.
+//! The layout of an arena: capacity, zones and alignment.
 
 use super::error::ArenaError;
 
-/// What an arena is made of.
+/// The capacity, zones and alignment of an arena.
 ///
 /// ```
 /// use vrampool::arena::{Arena, ArenaError, ArenaLayout};
@@ -21,26 +21,24 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// A layout of `capacity` bytes, rounded down to the alignment, all of it dynamic. 0 is fine: an arena
-    /// can grow.
+    /// Returns a dynamic layout of `capacity` bytes, rounded down to the alignment. 0 is valid.
     pub fn new(capacity: u64) -> Self {
         Self { capacity, stable_bytes: 0, alignment: 256 }
     }
 
-    /// How many of the bytes at the front are the stable zone, rounded up to the alignment. Default: 0, none.
+    /// Sets the size of the stable zone at the front, bytes, rounded up to the alignment. Default: 0.
     pub fn stable_bytes(mut self, bytes: u64) -> Self {
         self.stable_bytes = bytes;
         self
     }
 
-    /// Sizes round up to this many bytes and offsets are multiples of it; a power of two. Default: 256, what
-    /// CUDA promises.
+    /// Sets the unit of sizes and offsets, bytes; a power of two. Default: 256, CUDA's guaranteed alignment.
     pub fn alignment(mut self, bytes: u64) -> Self {
         self.alignment = bytes;
         self
     }
 
-    /// The alignment as a power of two, the stable zone's end and the capacity, rounded.
+    /// Returns the alignment as a power of two, the stable zone's end, and the capacity, rounded.
     pub(super) fn measure(self) -> Result<(u32, u64, u64), ArenaError> {
         let Self { capacity, stable_bytes, alignment } = self;
         if !alignment.is_power_of_two() {

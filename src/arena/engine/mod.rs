@@ -1,4 +1,4 @@
-//! An arena sub-allocates one range of bytes: offsets and sizes, no memory, no device, no lock.
+//! An arena's numbers: sub-allocates a range of offsets and sizes, without memory, device or lock.
 //!
 //! ```
 //! use vrampool::arena::{Arena, ArenaLayout, Zone};
@@ -17,22 +17,19 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
 //! * Blocks never overlap and are aligned. The bytes of a zone are live, free or [held](Arena::held), each
 //!   once.
-//! * Two free neighbours merge at once, so none ever exist; the untouched end of the range is a free block
-//!   like others.
-//! * A request succeeds if some free block of its zone holds it, aligned. It takes the smallest hole that
-//!   does, and the free end of the zone only if there is none (with an alignment above the arena's, nearly:
-//!   see [`Arena::allocate_aligned`]). What an alignment leaves in front of a block is a free block.
-//! * A block in the stable zone never moves. Asking for one where there is no such zone is an error.
-//! * A stale, doubly freed or foreign [`BlockId`] is an error, and a call that fails has changed nothing.
+//! * Adjacent free blocks merge at once. The untouched end of the range is an ordinary free block.
+//! * A request succeeds if some free block of its zone holds it, aligned. It takes the smallest sufficient
+//!   hole, and the free end of the zone only if there is no such hole. With an alignment above the arena's
+//!   this holds nearly: see [`Arena::allocate_aligned`]. Bytes skipped for an alignment form a free block.
+//! * A block in the stable zone never moves. A request for a stable zone that does not exist is an error.
+//! * A stale, doubly freed or foreign [`BlockId`] is an error. A failed call changes nothing.
 //!
-//! Alignment is that of the offset: the range's start has to be aligned as much as the most that is asked
-//! for.
-//!
-//! # How it works
+//! Alignment is that of the offset: the range's start must have the largest requested alignment.
+//! # Implementation
 //!
 //! Each block, live or free, has a record of 40 bytes in one flat array, with the indices of its neighbours:
 //!
@@ -45,35 +42,35 @@
 //!                          ▼                           one more may be in hand, in no bin
 //!   groups   0 0 0 1 0 …               a bit for each 64 bins
 //!   bins     … 0 0 1 0 0 0 1 …         a bit for each 1024th of a power of two
-//!   tries    the sizes in one bin, by the bits that the bin does not tell
+//!   tries    the sizes in one bin, by the bits that the bin leaves open
 //! ```
 //!
 //! cuArena has 32 bins, one for each power of two over [128 B, 256 GiB) and one above, and searches them and
-//! the blocks in one. Here each is split into 1024, two bitmaps find the first that is not empty, and a small
-//! trie finds the smallest block in it that fits: exact best fit without a search. The free end of a zone is
+//! the blocks in one. Here each bin is split into 1024. Two bitmaps find the first non-empty bin, and a small
+//! trie finds the smallest sufficient block in it: exact best fit without a search. The free end of a zone is
 //! in no bin.
 //!
-//! Neither is the free block that is left when the newest live one is freed: it stays *in hand*. What the
-//! last search passed over is known as well, *from* what was asked for *to* what was found, until a free
-//! block of such a size comes into the bins. A request from there on that the block in hand holds, and whose
-//! size is no larger than what was found, is cut from it, because nothing in the bins fits better. Freeing it
-//! merges it back. So a LIFO pair touches no bin. Any other request sends the block in hand to its bin first.
+//! The free block that results from freeing the newest live block is in no bin either: it stays *in hand*.
+//! The sizes that the last search passed over are known to be absent: *from* the requested size *to* the
+//! found size, until such a block enters the bins. A request within these sizes is cut from the block in
+//! hand, if that holds it and is no larger than the size found. No block in the bins fits better. Freeing it
+//! merges it back, so a LIFO pair touches no bin. Any other request first moves the block in hand to its bin.
 //!
-//! # What it costs
+//! # Costs
 //!
 //! * Allocate and free take a number of steps bounded by the bits of a size, whatever the number of blocks.
-//!   The exception: an alignment above the arena's, when the arena is too full for it, is searched for.
+//!   The exception is an alignment above the arena's in a nearly full arena: it needs a search.
 //! * All figures are read in a bounded number of steps. [`blocks`](Arena::blocks), [`plan`](Arena::plan) and
-//!   [`release_vacated`](Arena::release_vacated) go over blocks.
-//! * Host memory: at most 47 bytes for each block, live or free, at the time when there were most: a record
-//!   and the sixth that the array grows by. 227 KiB for each zone beside, of which what is for sizes that
-//!   never come is not touched. No heap allocation but for that growth.
+//!   [`release_vacated`](Arena::release_vacated) iterate over blocks.
+//! * Host memory is at most 47 bytes for each block at the peak number of blocks, live and free: a record,
+//!   and the sixth by which the array grows. Each zone takes another 227 KiB, of which the part for unused
+//!   sizes is never touched. Only that growth allocates on the heap.
 //!
 //! # Compaction
 //!
-//! [`plan`](Arena::plan) names the moves of one pass within a budget of bytes; each is
-//! [begun](Arena::begin_move), copied by whoever has the memory, and [committed](Arena::commit_move) or
-//! [cancelled](Arena::cancel_move). In between everything else goes on.
+//! [`plan`](Arena::plan) lists the moves of one pass within a budget of bytes. Each move is
+//! [begun](Arena::begin_move), copied by the owner of the memory, and [committed](Arena::commit_move) or
+//! [cancelled](Arena::cancel_move). All other operations remain available in between.
 //!
 //! ```
 //! # use vrampool::arena::{Arena, ArenaError, ArenaLayout, Move, Zone};

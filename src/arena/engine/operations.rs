@@ -1,4 +1,4 @@
-//! Allocate, free, coalesce, resize, grow, shrink.
+//! Creates arenas; allocates and frees blocks.
 
 use super::block::BlockId;
 use super::error::ArenaError;
@@ -10,12 +10,12 @@ use super::table::{Table, end_of};
 use super::zone::Zone;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Sub-allocates one range of bytes that it never touches: [the module](super) says how.
+/// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
 #[derive(Debug)]
 pub struct Arena {
-    /// Tells its blocks from other arenas'.
+    /// Distinguishes its blocks from other arenas'.
     id: u32,
-    /// Blocks named so far.
+    /// Number of blocks named so far.
     serial: u64,
     /// The alignment, as a power of two.
     pub(super) shift: u32,
@@ -23,13 +23,13 @@ pub struct Arena {
     pub(super) stable: Space,
     pub(super) dynamic: Space,
     pub(super) peak: u64,
-    /// Passes the host for one that has no memory for records.
+    /// Makes the arena act as if the host had no memory for records.
     #[cfg(test)]
     pub(crate) host_is_full: bool,
 }
 
 impl Arena {
-    /// An arena in which everything is free.
+    /// Creates an arena whose bytes are all free.
     ///
     /// # Errors
     /// [`ArenaError::Alignment`], [`ArenaError::StableTooLarge`], [`ArenaError::HostMemory`].
@@ -51,8 +51,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// An arena of two zones without any bytes, which [grow](Self::set_end) apart from each other: the stable
-    /// one from 0 on, the dynamic one from `start` on.
+    /// Creates two empty zones that [grow](Self::set_end) separately: stable from 0, dynamic from `start`.
     pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
         let mut arena = Self::new(ArenaLayout::new(0).alignment(alignment))?;
         let shift = arena.shift;
@@ -62,8 +61,9 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, from the smallest hole that holds them, or
-    /// from the free end of the zone if none does.
+    /// Allocates `bytes`, rounded up to the arena's alignment.
+    ///
+    /// The block is in the smallest sufficient hole, or at the free end of the zone if there is none.
     ///
     /// # Errors
     /// As [`allocate_aligned`](Self::allocate_aligned).
@@ -72,19 +72,22 @@ impl Arena {
         self.allocate_aligned(bytes, 1, zone)
     }
 
-    /// Allocates `bytes`, rounded up to the arena's alignment, at an offset that is a multiple of `alignment`
-    /// and of the arena's. What the alignment leaves in front stays free.
+    /// Allocates `bytes`, rounded up to the arena's alignment, at a multiple of `alignment`.
     ///
-    /// With an alignment of at most the arena's this takes a bounded number of steps and the smallest hole
-    /// that holds the request. Above it, some holes may hold the size and not the alignment: a few are tried
-    /// from the smallest up, then one is taken that is large enough wherever it lies, then the free end of
-    /// the zone. Only if none of these fits are all holes of between `bytes` and `bytes + alignment` looked
-    /// at, so that a request that can be served is.
+    /// The offset is also a multiple of the arena's alignment. Skipped bytes stay free. An alignment of at
+    /// most the arena's takes a bounded number of steps and the smallest sufficient hole. With a larger
+    /// alignment, a hole may have the size but no aligned place. These are tried in order, so that any
+    /// request that can be served is served:
+    ///
+    /// 1. a few holes, from the smallest sufficient size;
+    /// 2. a hole that is large enough at any offset;
+    /// 3. the free end of the zone;
+    /// 4. all holes between `bytes` and `bytes + alignment`.
     ///
     /// # Errors
-    /// [`ArenaError::NoSpace`] when no free block of the zone holds the request;
+    /// [`ArenaError::NoSpace`] if no free block of the zone holds the request;
     /// [`ArenaError::NoStableRegion`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
-    /// [`ArenaError::Overflow`] for what can never be served; [`ArenaError::TooManyBlocks`],
+    /// [`ArenaError::Overflow`] if it can never be served; [`ArenaError::TooManyBlocks`],
     /// [`ArenaError::HostMemory`].
     #[inline]
     pub fn allocate_aligned(
@@ -98,7 +101,7 @@ impl Arena {
         self.named(index, (bytes, alignment, zone))
     }
 
-    /// The newest block, or why a request got none.
+    /// Returns the newest block, or the error of a failed request.
     #[inline]
     pub(super) fn named(&mut self, index: u32, request: (u64, u64, Zone)) -> Result<BlockId, ArenaError> {
         match index {
@@ -107,13 +110,13 @@ impl Arena {
         }
     }
 
-    /// The newest block, if a request got one.
+    /// Returns the newest block, unless the request failed.
     #[inline]
     pub(super) fn newest(&self, index: u32) -> Option<BlockId> {
         (index != NONE).then(|| BlockId::new(self.serial, index, self.id))
     }
 
-    /// The record of a new block, or none. So small a result comes back in a register.
+    /// Returns the record of a new block, or `NONE`. A result this small is returned in a register.
     fn place(&mut self, bytes: u64, zone: Zone) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };
         if zone == Zone::Stable && self.dynamic.start == 0 || self.table.reserve(1).is_err() {
@@ -139,7 +142,7 @@ impl Arena {
             return self.place(bytes, zone);
         }
         let Some(size) = self.round(bytes) else { return NONE };
-        // In front of the block and behind it something free may remain.
+        // Free bytes may remain before and after the block.
         if zone == Zone::Stable && self.dynamic.start == 0 || self.table.reserve(2).is_err() {
             return NONE;
         }
@@ -151,7 +154,6 @@ impl Arena {
         index
     }
 
-    /// Makes a record a new live block.
     #[inline]
     pub(super) fn occupy(&mut self, index: u32, bytes: u64, zone: Zone, alignment: u32) {
         let Self { table, stable, dynamic, .. } = self;
@@ -163,7 +165,6 @@ impl Arena {
         self.peak = self.peak.max(self.stable.used + self.dynamic.used);
     }
 
-    /// Why a request found no place.
     #[cold]
     fn refusal(&mut self, (bytes, alignment, zone): (u64, u64, Zone)) -> ArenaError {
         let Some(size) = self.round(bytes) else {
@@ -187,12 +188,11 @@ impl Arena {
         }
     }
 
-    /// Frees a block; it merges with its neighbours if they are free. A block that is being moved goes when
-    /// its move ends.
+    /// Frees a block, and merges it with free neighbours. A moving block is freed at its move's end.
     ///
     /// # Errors
-    /// [`ArenaError::StaleBlock`] for a block that was freed before, [`ArenaError::ForeignBlock`] for another
-    /// arena's, [`ArenaError::Pinned`].
+    /// [`ArenaError::StaleBlock`] if the block was already freed, [`ArenaError::ForeignBlock`] if it is
+    /// another arena's, [`ArenaError::Pinned`].
     #[inline]
     pub fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let usual =
@@ -209,7 +209,6 @@ impl Arena {
         }
     }
 
-    /// Frees a live block.
     fn clear(&mut self, index: u32) {
         let (table, space, bytes) = self.home_of(index);
         space.used -= bytes;
@@ -217,7 +216,6 @@ impl Arena {
         space.merge(table, index);
     }
 
-    /// Frees the block that was allocated last.
     fn clear_newest(&mut self, index: u32) {
         let (table, space, bytes) = self.home_of(index);
         space.used -= bytes;
@@ -225,7 +223,7 @@ impl Arena {
         space.merge_newest(table, index);
     }
 
-    /// The table, a live block's zone, and its bytes.
+    /// Returns the table, a live block's zone, and its bytes.
     #[inline]
     fn home_of(&mut self, index: u32) -> (&mut Table, &mut Space, u64) {
         let Self { table, stable, dynamic, .. } = self;
@@ -233,7 +231,7 @@ impl Arena {
         (table, if offset < dynamic.start { stable } else { dynamic }, bytes)
     }
 
-    /// Frees a block that is being moved, or says why a block cannot be freed.
+    /// Frees a block that is being moved, or returns why a block cannot be freed.
     #[cold]
     fn free_another_way(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let tag = self.live_tag(block)?;
@@ -249,7 +247,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Frees everything, pinned or moving or not. Blocks from before are stale; the peak stays.
+    /// Frees everything, including pinned and moving blocks. Earlier blocks become stale; the peak stays.
     pub fn reset(&mut self) {
         let Self { table, stable, dynamic, .. } = self;
         table.clear();
@@ -265,22 +263,21 @@ impl Arena {
         }
     }
 
-    /// Blocks named so far.
     #[inline]
     pub(super) fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// What a size rounds up to.
+    /// Rounds a size up; `None` for 0, or if it overflows.
     #[inline]
     pub(super) fn round(&self, bytes: u64) -> Option<u64> {
         let below = self.alignment() - 1;
-        // 0 comes from 0, and from what is too large.
+        // 0 results from 0 and from an overflow.
         let size = (bytes.wrapping_sub(1) | below).wrapping_add(1);
         (size > 0).then_some(size)
     }
 
-    /// The tag of a block that exists and was not freed.
+    /// Returns the tag of a live block, moving or not.
     #[inline]
     pub(super) fn live_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
         if block.arena() != self.id {
@@ -293,13 +290,12 @@ impl Arena {
         }
     }
 
-    /// The tag of a live block that is not being moved.
+    /// Returns the tag of a live block that is not being moved.
     pub(super) fn still_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
         let tag = self.live_tag(block)?;
         if tag.state == State::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
     }
 
-    /// The name of a live block.
     pub(super) fn name(&self, index: u32) -> BlockId {
         BlockId::new(self.table[index].serial(), index, self.id)
     }

@@ -1,4 +1,4 @@
-//! Blocks and arenas get another size.
+//! Resizes blocks and arenas.
 
 use super::block::BlockId;
 use super::error::ArenaError;
@@ -8,12 +8,13 @@ use super::table::end_of;
 use super::zone::Zone;
 
 impl Arena {
-    /// Makes a block `bytes` long, rounded up to the alignment, where it is: shrinking always works, growing
-    /// if what is behind it is free. Its contents stay.
+    /// Resizes a block in place to `bytes`, rounded up to the alignment, and keeps its contents.
+    ///
+    /// Shrinking always succeeds. Growing requires free bytes directly after the block.
     ///
     /// # Errors
-    /// [`ArenaError::NoRoom`] when it cannot grow; [`ArenaError::Pinned`] for shrinking what is pinned;
-    /// [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`],
+    /// [`ArenaError::NoRoom`] if the block cannot grow; [`ArenaError::Pinned`] if a pinned block would
+    /// shrink; [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`],
     /// [`ArenaError::ForeignBlock`], [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`],
     /// [`ArenaError::HostMemory`].
     pub fn resize_in_place(&mut self, block: BlockId, bytes: u64) -> Result<(), ArenaError> {
@@ -62,12 +63,13 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes the arena `capacity` bytes long, rounded down to the alignment. What is added at the end is free
-    /// and merges with a free block there; what is cut off must be free.
+    /// Sets the arena's capacity to `capacity` bytes, rounded down to the alignment.
+    ///
+    /// Added bytes are free, and merge with a free block at the end. Removed bytes must be free.
     ///
     /// # Errors
-    /// [`ArenaError::CapacityInUse`] says how much is the least; [`ArenaError::StableTooLarge`] if the
-    /// dynamic zone would vanish behind a stable one; [`ArenaError::TooManyBlocks`],
+    /// [`ArenaError::CapacityInUse`] with the smallest possible capacity; [`ArenaError::StableTooLarge`] if
+    /// no dynamic zone would remain after a stable one; [`ArenaError::TooManyBlocks`],
     /// [`ArenaError::HostMemory`].
     pub fn set_capacity(&mut self, capacity: u64) -> Result<(), ArenaError> {
         let start = self.dynamic.start;
@@ -78,8 +80,8 @@ impl Arena {
         self.set_end(Zone::Dynamic, new)
     }
 
-    /// As [`set_capacity`](Self::set_capacity) of one zone: where it ends, a multiple of the alignment, not
-    /// before its start; the stable zone's not beyond the start of the dynamic one.
+    /// As [`set_capacity`](Self::set_capacity), for one zone. The end is a multiple of the alignment, not
+    /// before the zone's start, and for the stable zone not beyond the start of the dynamic zone.
     pub(crate) fn set_end(&mut self, zone: Zone, new: u64) -> Result<(), ArenaError> {
         self.table.reserve(1)?;
         let Self { table, stable, dynamic, .. } = self;

@@ -1,12 +1,10 @@
-//! One zone of an arena: its bounds, its accounts, and how blocks are cut out of free ones and merge with
-//! them.
+//! One zone of an arena: its bounds and accounts, and the cutting and merging of free blocks.
 
 use super::free::FreeBlocks;
 use super::record::{ASIDE, Record};
 use super::table::Table;
 use super::zone::Zone;
 
-/// One zone.
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) start: u64,
@@ -16,7 +14,7 @@ pub(super) struct Space {
     /// Bytes that are neither live nor free.
     pub(super) held: u64,
     pub(super) live: u32,
-    /// How often something became free, or what is free changed without a new block.
+    /// Counts frees, and changes of free memory without a new block.
     pub(super) changes: u64,
 }
 
@@ -33,20 +31,20 @@ impl Space {
         }
     }
 
-    /// Takes `bytes` from the front of a free block. A record must be in reserve.
+    /// Takes `bytes` from the front of a free block. Requires a reserved record.
     pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];
         if room == bytes {
             self.free.remove(table, index);
             return index;
         }
-        // The free block's record stays that of what remains of it.
+        // The free block's record remains that of the rest.
         self.free.shrink(table, index, room - bytes);
         table[index].offset = offset + bytes;
         table.take(offset, bytes, index)
     }
 
-    /// Takes `bytes` at `offset` out of a free block. Two records must be in reserve.
+    /// Takes `bytes` at `offset` out of a free block. Requires two reserved records.
     pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
         let record = &table[index];
         let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
@@ -62,7 +60,7 @@ impl Space {
         taken
     }
 
-    /// As [`merge`](Self::merge), and leaves the free block in hand.
+    /// As [`merge`](Self::merge), and keeps the free block in hand.
     #[inline]
     pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
         self.changes += 1;
@@ -82,7 +80,7 @@ impl Space {
         }
     }
 
-    /// Makes a record a free block, or part of a free neighbour.
+    /// Makes a record a free block, or a part of a free neighbour.
     #[inline]
     pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
         self.changes += 1;
@@ -102,8 +100,8 @@ impl Space {
         }
     }
 
-    /// Makes a record and the free block behind it part of the free block in front. Not inlined, so that what
-    /// is usual has few registers to save.
+    /// Merges a record and the free block after it into the free block before it. Not inlined, so that the
+    /// common cases save few registers.
     #[inline(never)]
     fn merge_both(&mut self, table: &mut Table, index: u32) {
         let Record { bytes, before, after, .. } = table[index];
@@ -115,7 +113,7 @@ impl Space {
     }
 }
 
-/// A zone's space, where the arena's other fields are borrowed as well.
+/// A zone's space, while the arena's other fields are borrowed too.
 #[inline]
 pub(super) fn choose<'a>(stable: &'a mut Space, dynamic: &'a mut Space, zone: Zone) -> &'a mut Space {
     match zone {

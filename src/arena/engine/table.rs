@@ -1,23 +1,24 @@
 //! The records of an arena's blocks, one for each block, live or free: a flat array with vacant slots.
 //!
-//! A record links to its neighbours in address order. The first four slots are no blocks. Slot 0 is where
-//! links that are none lead, and slot 3 is what roots hang from ([`ROOT`](super::trie::ROOT)): what links are
-//! written there does not matter, so that writing needs no branch. Slots 1 and 2 close the lists of the
-//! stable and of the dynamic zone to rings, so that every neighbour exists and no block merges beyond its
-//! zone.
+//! A record links to its neighbours in address order. The first four slots are no blocks:
+//!
+//! * Slot 0 is the target of absent links. Slot 3 is the parent of roots ([`ROOT`](super::trie::ROOT)). Links
+//!   written to either are ignored, so that writing needs no branch.
+//! * Slots 1 and 2 close the lists of the stable and the dynamic zone to rings. So every neighbour exists,
+//!   and no block merges beyond its zone.
 
 use super::error::ArenaError;
 use super::record::{NONE, Record};
 use super::zone::Zone;
 use std::ops::{Index, IndexMut};
 
-/// What the back link of a twin holds beside the slot of what is in front of it, which is below this.
+/// Marks the back link of a twin. The rest of the link is the slot of the block in front.
 pub(super) const TWIN: u32 = 1 << 31;
 
-/// Slots at the front that are no blocks.
+/// Slots at the front that hold no blocks.
 const NO_BLOCKS: usize = 4;
 
-/// How many slots at once become vacant when none are.
+/// Slots that are added when none is vacant.
 const FRESH: u32 = 16;
 
 #[derive(Debug)]
@@ -25,13 +26,12 @@ pub(super) struct Table {
     records: Vec<Record>,
     /// The first vacant slot; `after` leads to the next.
     vacant: u32,
-    /// How many slots are vacant.
     vacancies: u32,
 }
 
 impl Table {
     /// # Errors
-    /// The host has no memory.
+    /// [`ArenaError::HostMemory`].
     pub(super) fn new() -> Result<Self, ArenaError> {
         let mut table = Self { records: Vec::new(), vacant: NONE, vacancies: 0 };
         table.records.try_reserve_exact(NO_BLOCKS + FRESH as usize).map_err(|_| ArenaError::HostMemory)?;
@@ -39,7 +39,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Forgets all blocks and keeps the memory. A few slots are vacant.
+    /// Forgets all blocks and keeps the memory, with a few vacant slots.
     pub(super) fn clear(&mut self) {
         self.records.clear();
         for end in 0..NO_BLOCKS as u32 {
@@ -57,16 +57,16 @@ impl Table {
         self.vacancies += FRESH;
     }
 
-    /// Makes sure that the next `count` calls of [`take`](Self::take) have a slot; at most [`FRESH`].
+    /// Ensures slots for the next `count` calls of [`take`](Self::take), at most [`FRESH`].
     ///
     /// # Errors
-    /// There are no more indices, or the host has no memory.
+    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     #[inline]
     pub(super) fn reserve(&mut self, count: u32) -> Result<(), ArenaError> {
         if self.vacancies >= count { Ok(()) } else { self.grow() }
     }
 
-    /// As [`reserve`](Self::reserve), of any count.
+    /// As [`reserve`](Self::reserve), for any count.
     pub(super) fn reserve_many(&mut self, count: u32) -> Result<(), ArenaError> {
         while self.vacancies < count {
             self.grow()?;
@@ -74,7 +74,7 @@ impl Table {
         Ok(())
     }
 
-    /// Makes fresh slots vacant, so that taking one is the same as taking one that was in use.
+    /// Adds vacant slots, so that taking a new slot is the same as reusing one.
     #[cold]
     fn grow(&mut self) -> Result<(), ArenaError> {
         let slots = self.records.len();
@@ -89,8 +89,7 @@ impl Table {
         Ok(())
     }
 
-    /// A record for `offset` and `bytes`, linked in front of `after`, that is no block yet. Call
-    /// [`reserve`](Self::reserve) first.
+    /// Takes a [reserved](Self::reserve) slot for `offset` and `bytes`, linked before `after`; no block yet.
     #[inline]
     pub(super) fn take(&mut self, offset: u64, bytes: u64, after: u32) -> u32 {
         let index = self.vacant;
@@ -120,7 +119,6 @@ impl Table {
         self.vacancies += 1;
     }
 
-    /// Exchanges a record with its neighbour behind.
     pub(super) fn swap_with_next(&mut self, index: u32) {
         let Record { before, after, .. } = self[index];
         let beyond = self[after].after;
@@ -138,18 +136,16 @@ impl Table {
         self.records.get(index as usize)
     }
 
-    /// Bytes of host memory behind the table.
     pub(super) fn memory(&self) -> usize {
         self.records.capacity() * size_of::<Record>()
     }
 
-    /// How many slots the list of vacant ones has.
     pub(super) fn check_vacant(&self) -> usize {
         let next = |&index: &u32| (index != NONE).then_some(index);
         std::iter::successors(next(&self.vacant), |&index| next(&self[index].after)).count()
     }
 
-    /// Slots that hold a record, and those that do not.
+    /// Slots that hold a record, and vacant slots.
     pub(super) fn slots(&self) -> (usize, usize) {
         let vacancies = self.vacancies as usize;
         (self.records.len() - vacancies - NO_BLOCKS, vacancies)

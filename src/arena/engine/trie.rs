@@ -1,8 +1,8 @@
 //! Free blocks of one bin, by size.
 //!
-//! The sizes hang in a binary trie over the bits that the bin does not tell, one head for each size, and
-//! blocks of the same size hang behind their head as *twins*. As in dlmalloc's tree bins, any size whose bits
-//! lead into a subtree may be its root, so a trie needs no inner nodes of its own:
+//! The sizes form a binary trie over the low bits that the bin leaves open, with one head for each size.
+//! Blocks of the same size follow their head as *twins*. As in dlmalloc's tree bins, any size of a subtree
+//! may be its root, so a trie needs no inner nodes of its own:
 //!
 //! ```text
 //! bin 1000…1111        1011 ── twin ── twin
@@ -12,27 +12,26 @@
 //!                   1010  1101
 //! ```
 //!
-//! A bin that holds one size is a list, and a block enters and leaves it with the same few steps wherever it
-//! is in it. What comes to such a list becomes its head; what comes to a trie's node becomes the first twin.
+//! A bin that holds one size is a list, and a block enters and leaves it in the same few steps wherever it
+//! is. A new block of such a list becomes its head; a new block at a trie's node becomes the first twin.
 //!
-//! A search follows one path down and one path of smallest children, so it takes at most two steps for each
-//! bit that the bin does not tell, 53 at the very most, whatever the number of free blocks; in practice the
-//! path is as long as the logarithm of the number of *different* sizes in the bin.
+//! A search follows one path down and one path of smallest children. It takes at most two steps for each open
+//! bit, 53 at most, whatever the number of free blocks. In practice the path is as long as the logarithm of
+//! the number of *different* sizes in the bin.
 
 use super::record::{NONE, Record};
 use super::table::{TWIN, Table};
 
-/// What the back link of a trie's root holds: it is like a twin, behind a slot that no block has, and where
-/// what is written does not matter.
+/// The back link of a trie's root: like a twin's, after a slot that holds no block and ignores writes.
 pub(super) const ROOT: u32 = TWIN | 3;
 
-/// Whether a free block is a twin, or a root without children: it can leave, and the others hang as they did.
+/// Whether a free block is a twin or a root without children: removing it leaves other links unchanged.
 #[inline]
 pub(super) fn leaves_freely(record: &Record) -> bool {
     (record.back >= TWIN) & (record.children == [NONE; 2])
 }
 
-/// Hangs a block into the trie at `root`.
+/// Inserts a block into the trie at `root`.
 #[inline(never)]
 pub(super) fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) {
     let bytes = table[index].bytes;
@@ -56,7 +55,7 @@ pub(super) fn hang_below(table: &mut Table, index: u32, root: u32, untold: u32) 
     }
 }
 
-/// Takes any leaf from below `index`, which has children.
+/// Removes any leaf below `index`, which has children.
 pub(super) fn take_leaf(table: &mut Table, index: u32) -> u32 {
     let (mut parent, mut leaf) = (index, index);
     loop {
@@ -72,12 +71,11 @@ pub(super) fn take_leaf(table: &mut Table, index: u32) -> u32 {
     leaf
 }
 
-/// The head of the smallest size of at least `bytes` in the trie of `bytes`' bin, or none.
+/// Returns the head of the smallest size of at least `bytes` in the bin of `bytes`, or `NONE`.
 #[inline]
 pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32) -> u32 {
     let (mut index, mut best, mut best_bytes) = (root, NONE, u64::MAX);
-    // The last subtree that the path leaves to its right: all in it is larger, and less so than what lies
-    // right above.
+    // The last subtree to the right of the path: all its sizes are larger, but smaller than those above.
     let mut larger = NONE;
     let mut path = bytes.rotate_right(untold);
     while index != NONE {
@@ -102,7 +100,7 @@ pub(super) fn smallest_of_bin(table: &Table, root: u32, bytes: u64, untold: u32)
     if larger == NONE { best } else { smallest_below(table, larger, best) }
 }
 
-/// The head of the smallest size of the trie at `index` and of `best`, if that is one.
+/// Returns the head of the smallest size among the trie at `index` and `best`, if set.
 #[inline]
 pub(super) fn smallest_below(table: &Table, mut index: u32, mut best: u32) -> u32 {
     let mut best_bytes = if best == NONE { u64::MAX } else { table[best].bytes };

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// Which part of an arena a block is in.
+/// The part of an arena that a block is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Zone {
-    /// At the front; blocks in it never move. There is one only if the layout says so.
+    /// The front part, only if the layout has one. Its blocks never move.
     Stable,
-    /// Behind the stable zone; compaction may move its blocks.
+    /// The part after the stable zone. Compaction may move its blocks.
     Dynamic,
 }
 

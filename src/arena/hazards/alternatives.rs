@@ -1,7 +1,8 @@
-//! Other memory for a request that must not wait for the streams that used the first place found: a captured
-//! stream and an uncaptured stream never wait for each other. Tried in this order: the smallest hole that
-//! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range that is
-//! stitched of such holes.
+//! Alternatives for a request that must not wait for the streams that used the first place found.
+//!
+//! A captured stream and an uncaptured stream never wait for each other. The order is: the smallest hole that
+//! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range stitched of
+//! such holes.
 
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};
@@ -12,13 +13,11 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId};
 
-/// How often a place is searched for. A place becomes useless only if a stream's capture begins after the
-/// search.
+/// Most searches for a place: one becomes useless only if a stream's capture begins after the search.
 const ATTEMPTS: u32 = 3;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Returns the block that served a request, or, if a capture forbids it, other memory of that zone or the
-    /// dynamic one.
+    /// Returns the served block, or, if a capture forbids it, other memory of that zone or the dynamic one.
     ///
     /// # Errors
     /// The original error if there is no other memory.
@@ -71,7 +70,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Captured streams, other than this one, that used what is free.
+    /// Returns captured streams, other than this one, that used free memory.
     fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
         let users = self.state.lock().users_of_free();
         let mut captured = SmallVec::new();
@@ -87,7 +86,7 @@ impl<B: Backend> ArenaCore<B> {
 /// Streams that a request must not wait for.
 #[derive(Debug)]
 pub(in crate::arena) struct Refused {
-    /// Whether the stream of the request is captured, and so waits for nobody.
+    /// Whether the stream of the request is captured, and so cannot wait for any stream.
     is_captured: bool,
     captured: SmallVec<[StreamId; 4]>,
 }
@@ -98,7 +97,7 @@ impl Refused {
     }
 }
 
-/// A part of a hole that a request need not wait for, or only for streams that it may wait for.
+/// A part of a hole without a wait, or with waits only for allowed streams.
 #[derive(Debug, Clone, Copy)]
 struct Clear {
     zone: Zone,
@@ -107,8 +106,8 @@ struct Clear {
 }
 
 impl<B: Backend> State<B> {
-    /// What is mapped and [clear](Clear) of refused streams: the smallest such part of a hole that has room,
-    /// else a stitched range.
+    /// Takes mapped memory [clear](Clear) of refused streams: the smallest hole's part, else a stitched
+    /// range.
     pub(in crate::arena) fn take_clear(
         &mut self,
         zone: Zone,
@@ -172,7 +171,7 @@ impl<B: Backend> State<B> {
             };
             match stock {
                 Stock::Plenty => plain().or_else(stitched),
-                // Which asks for less.
+                // The one that needs less new memory first.
                 _ => stitched().or_else(plain),
             }
         });
@@ -186,9 +185,9 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
-    /// The parts of holes that this stream may have at once or behind streams that are not refused, by
-    /// offset: without what it would have to wait for otherwise; if it is captured, whatever those did, else
-    /// work without a [point](super::timeline).
+    /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
+    /// offset. Work of refused streams that a [point](super::timeline) follows is in the way only of a
+    /// captured stream.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
         let Self { engine, unsettled, timeline, .. } = self;
         let reach = unsettled.reach(stream);
@@ -218,7 +217,7 @@ impl<B: Backend> State<B> {
     }
 }
 
-/// Those of at least so many bytes, of the range's second part or of both.
+/// The parts of at least `least` bytes, in the range's second part or in both.
 fn holes_of(clear: &[Clear], least: u64, of_both: bool) -> Holes {
     let is_such = |part: &&Clear| part.bytes >= least && (of_both || part.zone == Zone::Dynamic);
     Holes::of(clear.iter().filter(is_such).map(|part| (part.start, part.bytes)))

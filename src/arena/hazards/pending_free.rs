@@ -12,24 +12,24 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::{Backend, Capabilities, Stream};
 
-/// So many are held at most: each poll that finds something done goes through all of them.
+/// Most deferred blocks: each poll that finds a completed stream visits all of them.
 const MOST: usize = 256;
 
 #[derive(Debug)]
 pub(in crate::arena) struct Deferred<S> {
-    /// In the order in which they were freed.
+    /// In the order of the frees.
     blocks: VecDeque<Entry<S>>,
-    /// Whether streams run side by side: if not there is nothing to be had by it.
+    /// Whether streams run concurrently; deferral is useless otherwise.
     is_wanted: bool,
 }
 
-/// One block, or all of a stitched one.
+/// One block, or all blocks of a stitched one.
 #[derive(Debug)]
 struct Entry<S> {
     blocks: SmallVec<[BlockId; 1]>,
-    /// The last of them is who wrote it.
+    /// The writer is last.
     users: Streams<S>,
-    /// In which era it was freed, which was over then: no other has it.
+    /// The era that ended with the free; unique to the entry.
     era: u64,
 }
 
@@ -39,7 +39,7 @@ impl<S: Stream> Deferred<S> {
         Self { blocks: VecDeque::new(), is_wanted }
     }
 
-    /// Each with those who may use its blocks still.
+    /// The blocks of each entry, with the streams that may still use them.
     pub(in crate::arena) fn named(&self) -> impl Iterator<Item = (&[BlockId], &Streams<S>)> {
         self.blocks.iter().map(|entry| (&*entry.blocks, &entry.users))
     }
@@ -51,14 +51,14 @@ impl<S: Stream> Deferred<S> {
 }
 
 impl<S: Stream> Entry<S> {
-    /// Whether all are done with it but, maybe, who wrote it.
+    /// Whether all users are complete, except possibly the writer.
     fn is_read(&self, unsettled: &Unsettled<S>) -> bool {
         let others = self.users.len().saturating_sub(1);
         self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
     }
 
-    /// Frees it. Whoever gets its bytes waits for those who are not known to be done with them. It is down as
-    /// who wrote it's, whether that is done or not: mostly that stream is who gets it next.
+    /// Frees the blocks. The next users of the bytes wait for users that are not known to be complete. The
+    /// writer is always recorded as a user, because it is mostly the stream that gets the bytes next.
     fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
         let (mut left, era) = (self.users, self.era);
         if let Some(writer) = left.pop() {
@@ -72,14 +72,14 @@ impl<S: Stream> Entry<S> {
             engine.put_back(block);
             unsettled.put_late(offset..offset + size, left.clone(), era);
         }
-        // None of these is the last handle: the parts have some.
+        // None of these is the last handle: the parts have others.
     }
 }
 
 impl<B: Backend> State<B> {
-    /// Holds a block, with those that were stitched to it, whose slot is gone; if that is of use.
-    /// Answers whose points are to be recorded: all who read it, and who wrote it once in a while: mostly
-    /// that stream is who gets it next.
+    /// Defers the free of a block and of those stitched to it, if that is useful. The block's slot is already
+    /// removed. Returns the streams whose points are to be recorded: all readers, and now and then the
+    /// writer, which mostly gets the bytes next.
     pub(in crate::arena) fn defer(
         &mut self,
         block: BlockId,
@@ -106,7 +106,7 @@ impl<B: Backend> State<B> {
         Some(ToRecord { streams, era })
     }
 
-    /// Frees those that all who read them are done with.
+    /// Frees the blocks whose readers are all complete.
     pub(in crate::arena) fn let_go_done(&mut self) {
         let Self { engine, unsettled, deferred, .. } = self;
         for _ in 0..deferred.blocks.len() {
@@ -118,7 +118,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Frees the one of that era: it is not known when those who used it are done.
+    /// Frees the block of that era: the completion of its users cannot be observed.
     pub(in crate::arena) fn let_go_unrecorded(&mut self, era: u64) {
         let Self { engine, unsettled, deferred, .. } = self;
         if let Some(place) = deferred.blocks.iter().position(|entry| entry.era == era)
@@ -128,10 +128,7 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Has the engine do something, and if it has no room for it do it once more with all of them freed.
-    ///
-    /// # Errors
-    /// Its own.
+    /// Calls `attempt` on the engine. If there is no room, frees all deferred blocks and calls it again.
     pub(in crate::arena) fn with_deferred<T>(
         &mut self,
         attempt: impl Fn(&mut Arena) -> Result<T, ArenaError>,
@@ -145,7 +142,6 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Frees all of them.
     #[inline]
     pub(in crate::arena) fn let_go_deferred(&mut self) {
         if !self.deferred.is_empty() {
@@ -167,7 +163,7 @@ mod tests {
     use crate::host::HostDevice;
     use std::sync::mpsc::channel;
 
-    /// So a look takes no longer however much a stream that does not get on has read.
+    /// So a poll has a bounded duration, however many blocks a stalled stream has read.
     #[test]
     fn no_more_are_held_than_a_poll_goes_through() {
         let device = HostDevice::new();

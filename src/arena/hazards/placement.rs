@@ -17,32 +17,32 @@ use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId};
 
-/// What a request may get that would have to wait for another stream.
+/// The treatment of memory that needs a wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) enum Late {
-    /// Nothing, if it [rather](ArenaCore::rather_grows) gets new memory.
+    /// Not taken if the request [prefers](ArenaCore::rather_grows) new memory.
     Rather,
-    /// Whatever there is.
+    /// Taken if nothing else is available.
     Any,
 }
 
-/// So many free blocks are looked at, and so many parts of them.
+/// Most free blocks to examine, and most parts of them.
 const PARTS: usize = 64;
 
-/// As [`PARTS`], for a place that was the stream's own.
+/// As [`PARTS`], for a place that the stream itself used.
 const OWN: usize = 24;
 
 /// Later than any era.
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Whether a request gets new memory where it would have to wait for another stream.
+    /// Whether a request maps new memory instead of waiting for another stream.
     pub(in crate::arena) fn rather_grows(&self, state: &State<B>, request: (u64, u64)) -> bool {
         self.share.is_unlimited() && state.may_grow_without_wait(request)
     }
 
-    /// For a request that would wait: memory that is mapped for it, if that may be, else what is there. None
-    /// if nothing is.
+    /// Serves a request that would wait: from newly mapped memory if allowed, else from existing memory.
+    /// Returns `None` if neither is available.
     #[cold]
     pub(in crate::arena) fn serve_without_wait(
         self: &Arc<Self>,
@@ -52,7 +52,7 @@ impl<B: Backend> ArenaCore<B> {
         if !self.rather_grows(&self.state.lock_with_deferred(), request) {
             return Ok(None);
         }
-        // Who changes the arena may wait for a stream, for long.
+        // A thread that changes the arena may wait for a stream for long.
         if let Some(_alone) = self.changing.try_lock()
             && let Some(buffer) = self.grow_without_wait(request, stream)?
         {
@@ -61,7 +61,7 @@ impl<B: Backend> ArenaCore<B> {
         self.serve_mapped(request, Stock::Plenty, Late::Any, stream)
     }
 
-    /// What takes no wait after another look, or new memory; none if that cannot be had.
+    /// Takes memory without a wait after another poll, or new memory. Returns `None` if neither is available.
     fn grow_without_wait(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -99,7 +99,7 @@ impl<B: Backend> ArenaCore<B> {
             return Ok(None);
         }
         let _ = state.commit(growth, made, &[]);
-        // Unless somebody was there first.
+        // Unless another thread took it first.
         match state.engine.allocate_at(place.start, place.bytes) {
             Ok(block) => self.hand_out((state, Some(false)), Taken::plain(block), request, stream).map(Some),
             Err(_) => Ok(None),
@@ -114,21 +114,21 @@ impl<B: Backend> State<B> {
         size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment))
     }
 
-    /// The device refused that.
+    /// Records that the device refused to map memory.
     pub(in crate::arena) fn note_growth_refused(&mut self) {
         if let Some(backing) = &mut self.backing {
             backing.note_growth_refused();
         }
     }
 
-    /// Whether a block of so many bytes has its place among the large ones.
+    /// Whether a block of so many bytes belongs in the zone of large blocks.
     #[inline]
     pub(in crate::arena) fn is_large(&self, bytes: u64) -> bool {
         self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
     }
 
-    /// As [`take_mapped`](Self::take_mapped), of what a stream need not wait for, and rather not of what
-    /// others had last.
+    /// As [`take_mapped`](Self::take_mapped), for memory without a wait, preferably not last used by other
+    /// streams.
     pub(in crate::arena) fn take_settled(
         &mut self,
         (bytes, alignment): (u64, u64),
@@ -157,8 +157,7 @@ impl<B: Backend> State<B> {
         if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
     }
 
-    /// What is to be made for a request that [rather](ArenaCore::rather_grows) gets new memory, and its place
-    /// there.
+    /// Plans the memory for a request that [prefers](ArenaCore::rather_grows) new memory, and its place.
     pub(in crate::arena) fn plan_without_wait(
         &mut self,
         bytes: u64,
@@ -174,8 +173,8 @@ impl<B: Backend> State<B> {
         Some((Extent { start, bytes }, backing.plan_without_wait(engine, bytes, start)?))
     }
 
-    /// What was taken for a stream, or other bytes that it waits less for; if it is captured, that it does
-    /// not wait for: whom else it may wait for is not known here.
+    /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory
+    /// without a wait only, because the streams that it may wait for are unknown here.
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
@@ -190,7 +189,7 @@ impl<B: Backend> State<B> {
             Some(is_captured) if is_anywhere && !self.timeline.is_empty() => {
                 Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured)?))
             }
-            // All of the range is there already: what waits for nothing costs nothing.
+            // The whole range is already reserved, so memory without a wait has no extra cost.
             _ if is_anywhere && self.prefers_settled => {
                 Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
             }
@@ -211,7 +210,7 @@ impl<B: Backend> State<B> {
         if late.is_none() || self.engine.zone(block)? != Zone::Dynamic {
             return Ok(block);
         }
-        // With these it is had again wherever it is to be, as it was at its own place.
+        // With these reserved, allocating it again succeeds anywhere, also at the original place.
         if self.engine.reserve_blocks(2).is_err() {
             return Ok(block);
         }
@@ -226,9 +225,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// A block of `size` bytes, a multiple of the alignment, for which a stream need not wait: where no other
-    /// stream was last, if there is such a place. What others had is left to them: from then on they would
-    /// have to wait for it.
+    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait. Places that no
+    /// other stream used last come first: otherwise those streams would have to wait for them later.
     #[cold]
     pub(in crate::arena) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let own = self.place_without(size, OWN, |user, _| user != stream.id());
@@ -236,13 +234,13 @@ impl<B: Backend> State<B> {
         self.engine.allocate_in_free(room, place, size).ok()
     }
 
-    /// A place for which a stream of that reach need not wait, in one of the smallest rooms.
+    /// Finds a place that needs no wait, in one of the smallest sufficient rooms.
     fn settled_place(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
         self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
     }
 
-    /// A place in one of the smallest rooms, or at the free end, without parts of such a user and era. Of
-    /// either no more of those are passed by than so many.
+    /// Finds a place in one of the smallest sufficient rooms, or at the free end, without parts for which
+    /// `is_in_the_way` holds. Examines at most `most` rooms, and skips at most `most` such parts in either.
     fn place_without(
         &self,
         bytes: u64,
@@ -262,7 +260,7 @@ impl<B: Backend> State<B> {
                     return Some((room, place));
                 }
                 if is_in_the_way {
-                    // With none left what is behind it is not looked at.
+                    // When the budget is used up, the rest of the room is not examined.
                     place = if left > 0 { part.end } else { all.end };
                     left = left.saturating_sub(1);
                 }
@@ -277,7 +275,7 @@ impl<B: Backend> State<B> {
         None
     }
 
-    /// The place for which a stream of that reach would be less late than so, and least of all of them.
+    /// Finds the place with the least lateness below `late`.
     fn earliest(&self, bytes: u64, reach: &StreamOrder, mut late: Option<u64>) -> Option<(FreeBlock, u64)> {
         let (mut best, mut left) = (None, PARTS);
         let mut rooms: SmallVec<[FreeBlock; 32]> = self.engine.fitting_blocks(bytes, PARTS).collect();
@@ -287,10 +285,10 @@ impl<B: Backend> State<B> {
             let parts: SmallVec<[_; 16]> = self.lateness(&(start..end), reach).take(left).collect();
             left -= parts.len();
             if left == 0 {
-                // What is behind those is not known.
+                // The lateness of parts beyond those is unknown.
                 end = parts.last().map_or(end, |(part, _)| end.min(part.end));
             }
-            // From where another part begins none is less late than from where the one before it ends.
+            // The start of a later part is never better than the end of the part before it.
             let places = std::iter::once(start).chain(parts.iter().map(|(part, _)| part.end));
             for place in places.take_while(|place| end.checked_sub(bytes).is_some_and(|last| *place <= last))
             {
@@ -311,9 +309,8 @@ impl<B: Backend> State<B> {
         best
     }
 
-    /// The parts of a range, and how late a stream of that reach would be behind those who freed each: an
-    /// era, or none if it need not wait. One without a point is waited for as it is now; so is, if that can
-    /// be, one that is captured.
+    /// Returns the parts of a range, each with the era of the point that a stream must wait for; `None` if it
+    /// need not wait. A stream without a point, including a captured one, counts as [`NOW`].
     fn lateness(
         &self,
         range: &Range<u64>,

@@ -1,5 +1,4 @@
-//! Polls the [points](super::timeline) of streams. Requests that find no memory without a wait trigger the
-//! poll.
+//! Polls the [points](super::timeline) of streams when a request finds no memory without a wait.
 
 use super::timeline::{OF_A_STREAM, Passed, StreamPoint};
 use crate::arena::state::{State, ToRecord};
@@ -12,7 +11,7 @@ use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, Capabilities, Event, Stream};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Looks how far streams are, if some have points and it is time. Answers whether it did.
+    /// Polls the streams' points, if there are any and a poll is due. Returns whether it polled.
     pub(crate) fn poll(&self) -> bool {
         if !self.core.has_points.load(Ordering::Relaxed) {
             return false;
@@ -27,14 +26,14 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Whether a request's own stream is captured, if that may matter. To be asked without the lock.
+    /// Returns whether a request's stream is captured, if that may matter. Must be called without the lock.
     #[inline]
     pub(in crate::arena) fn is_captured(&self, stream: &B::Stream) -> Option<bool> {
-        // Relaxed: who does not see a point finds its memory as if there was none.
+        // Relaxed: a thread that does not see a point places its memory as if there were none.
         self.has_points.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
     }
 
-    /// The state, for a request: with what streams are known to be done with.
+    /// Locks the state for a request, after a poll if one is due.
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock_with_deferred();
@@ -45,18 +44,18 @@ impl<B: Backend> ArenaCore<B> {
         state
     }
 
-    /// Asks for each stream how far it is with its points.
+    /// Polls the points of each stream.
     #[cold]
     pub(in crate::arena) fn note_done<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
         let (mut asked, mut are_any_done) = (state.timeline.asked(), false);
-        // Not for as long as others add some.
+        // Bounded, because other threads may add points meanwhile.
         for rounds_left in (0..OF_A_STREAM).rev() {
             drop(state);
-            // Any of these may be an event's last handle, whoever took the others: none is dropped under the
-            // lock.
+            // Any of these may be an event's last handle, since another thread may have removed the others:
+            // none is dropped under the lock.
             let mut missed = SmallVec::<[_; 4]>::new();
             asked.retain(|point| {
                 let is_reached = point.event.is_complete() == Ok(true);
@@ -93,12 +92,12 @@ impl<B: Backend> ArenaCore<B> {
         state
     }
 
-    /// Records how far streams are, which is behind their work on all that was freed until that era was over.
-    /// One with which that fails is waited for as it is when its memory is had again; and what is captured is
-    /// no work yet.
+    /// Records points after the work of `streams` on everything freed until the end of `era`. If recording
+    /// fails for a stream, the next user of its memory waits for the stream's work at that time. A captured
+    /// stream has no work to record yet.
     #[cold]
     pub(in crate::arena) fn record_points(&self, ToRecord { streams, era }: &ToRecord<B::Stream>) {
-        // Streams that never run side by side need not be kept so, and to ask where they are may hurry them.
+        // Points are useless if streams never run concurrently, and polling them may submit open work early.
         if !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
             return;
         }

@@ -6,19 +6,20 @@ use crate::error::Error;
 use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Waits on the host for the work so far of all streams that used what is free, but for captured ones:
-    /// `stream`, captured or not, gets what they freed without a wait on the device from then on. For a
-    /// capture that is refused memory for their sake; what another captured stream used is its graph's, and
-    /// stays refused.
+    /// Waits on the host until `stream` can use free memory without a wait on the device.
+    ///
+    /// It waits for the pending work of all streams that used free memory, except captured ones. Use it for a
+    /// capture whose requests are refused because of such streams. Memory that another captured stream used
+    /// belongs to its graph, and stays refused.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device fails, and then nothing is settled.
+    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device fails, and then nothing is settled.
     pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let core = &self.core;
         core.check_device(stream)?;
         let mut state = core.state.lock();
-        // What is freed from here on is of another era, and not waited for.
+        // Later frees belong to another era, and are not waited for.
         let (users, era) = (state.users_of_free(), state.unsettled.begin_era());
         drop(state);
         let mut settled: Streams<B::Stream> = Streams::new();

@@ -6,21 +6,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use vrampool_backend::{Backend, StreamId};
 
-/// How many are kept of a stream, and of how many streams. One of which none is kept is waited for as it is
-/// at that moment.
+/// Points kept for each stream, and streams kept. Others are waited for as of the time of the wait.
 pub(in crate::arena) const OF_A_STREAM: usize = 64;
 const STREAMS: usize = 16;
 
-/// So many requests that found nothing without a wait pass at most between two looks at how far streams are.
+/// Most requests between two polls of streams that do not advance.
 const LONGEST_PAUSE: u32 = 7;
 
-/// A stream that only wrote what is shared gets a point in one of so many eras, unless it has none.
+/// A stream that only wrote a shared block gets a point once in this many eras, unless it has none.
 const LATELY: u64 = 4;
 
-/// Points of several streams, mostly one of each; to be dropped without the lock.
+/// Points of several streams, mostly one each; to be dropped without the lock.
 pub(in crate::arena) type Passed<B> = SmallVec<[StreamPoint<B>; 4]>;
 
-/// An event behind all that a stream did until an era was over.
+/// An event after all work of a stream up to the end of an era.
 #[derive(Debug)]
 pub(in crate::arena) struct StreamPoint<B: Backend> {
     pub(in crate::arena) stream: StreamId,
@@ -36,32 +35,31 @@ impl<B: Backend> Clone for StreamPoint<B> {
 
 type AwaitedStream<B> = (<B as Backend>::Stream, Option<StreamPoint<B>>);
 
-/// Streams that are to be waited for, each with the point that is far enough, if there is one.
+/// Streams to wait for, each with the earliest sufficient point, if there is one.
 #[derive(Debug)]
 pub(in crate::arena) struct Before<B: Backend> {
     pub(in crate::arena) streams: SmallVec<[AwaitedStream<B>; 1]>,
-    /// The era that was over when they were asked, for those without.
+    /// The era that ended with the query, for streams without a point.
     pub(in crate::arena) era: u64,
 }
 
-/// Those of one stream, by era.
+/// The points of one stream, by era.
 #[derive(Debug)]
 struct Track<B: Backend> {
     stream: StreamId,
     points: VecDeque<StreamPoint<B>>,
-    /// Whether the stream may be done with all of them, for all that is known: it is asked for the latest one
-    /// first.
+    /// Whether all points may be complete: the latest is polled first then.
     may_be_done: bool,
 }
 
-/// The latest ones of each stream.
+/// The latest points of each stream.
 #[derive(Debug)]
 pub(in crate::arena) struct Timeline<B: Backend> {
-    /// None is empty.
+    /// None of the tracks is empty.
     tracks: Vec<Track<B>>,
-    /// Whether there ever was one.
+    /// Whether a point was ever added.
     were_any: bool,
-    /// How many requests are left until the next look, and how many will be behind that.
+    /// Requests left until the next poll, and the following pause.
     pause: u32,
     next_pause: u32,
 }
@@ -71,7 +69,7 @@ impl<B: Backend> Timeline<B> {
         Self { tracks: Vec::new(), were_any: false, pause: 0, next_pause: 0 }
     }
 
-    /// Answers those that are to be dropped without the lock.
+    /// Adds a point. Returns the points to be dropped without the lock.
     pub(in crate::arena) fn add(&mut self, point: StreamPoint<B>) -> VecDeque<StreamPoint<B>> {
         self.were_any = true;
         let mut gone = VecDeque::new();
@@ -79,7 +77,7 @@ impl<B: Backend> Timeline<B> {
             if track.points.len() == OF_A_STREAM {
                 gone.extend(track.points.pop_front());
             }
-            // Mostly it is the latest.
+            // Mostly the point is the latest.
             let is_behind = |other: &&StreamPoint<B>| other.era >= point.era;
             let behind = track.points.iter().rev().take_while(is_behind).count();
             track.points.insert(track.points.len() - behind, point);
@@ -103,28 +101,27 @@ impl<B: Backend> Timeline<B> {
         self.tracks.is_empty()
     }
 
-    /// Whether one of that stream is there that is not much older than that era.
+    /// Whether `stream` has a point that is not much older than `era`.
     pub(in crate::arena) fn has_lately(&self, stream: StreamId, era: u64) -> bool {
         let latest =
             self.tracks.iter().find(|track| track.stream == stream).and_then(|track| track.points.back());
         latest.is_some_and(|point| era < point.era.saturating_add(LATELY))
     }
 
-    /// Whether it is time to look how far streams are: at once while they get on, less and less often while
-    /// they do not.
+    /// Whether a poll is due: for every request while streams advance, less and less often while they do not.
     #[inline]
     pub(in crate::arena) fn is_due(&self) -> bool {
         !self.is_empty() && self.pause == 0
     }
 
-    /// A request did not look.
+    /// Counts a request without a poll.
     #[inline]
     pub(in crate::arena) fn pass(&mut self) {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// For a look: of each stream the latest, or, once that was asked for and not reached, the earliest,
-    /// until all it has were reached.
+    /// Starts a poll. Returns the latest point of each stream, or the earliest if the latest was polled and
+    /// is not reached, until all points of the stream are reached.
     pub(in crate::arena) fn asked(&mut self) -> Passed<B> {
         self.next_pause = (2 * self.next_pause + 1).min(LONGEST_PAUSE);
         self.pause = self.next_pause;
@@ -134,17 +131,16 @@ impl<B: Backend> Timeline<B> {
         self.tracks.iter().filter_map(asked).collect()
     }
 
-    /// That stream did not come to the point of that era. Answers the earliest one, if it was asked for the
-    /// latest.
+    /// Records that a stream has not reached `era`. Returns its earliest point if that was the latest one.
     pub(in crate::arena) fn instead(&mut self, stream: StreamId, era: u64) -> Option<StreamPoint<B>> {
         let track = self.tracks.iter_mut().find(|track| track.stream == stream && track.may_be_done)?;
         track.may_be_done = false;
         track.points.front().filter(|first| first.era < era).cloned()
     }
 
-    /// Takes those out that its stream passed before that one, and that one: to be dropped without the lock.
-    /// Answers the next one of that stream to be asked for, from the middle of those that are left: few are
-    /// asked for where most are reached.
+    /// Removes a reached point and the earlier ones of its stream, and appends them to `gone`, to be dropped
+    /// without the lock. Returns the stream's next point to poll, the middle of the remaining ones: a
+    /// bisection, since most points are reached.
     pub(in crate::arena) fn take_until(
         &mut self,
         passed: &StreamPoint<B>,
@@ -161,7 +157,7 @@ impl<B: Backend> Timeline<B> {
         next
     }
 
-    /// The earliest point of a stream that is behind what it freed in that era.
+    /// Returns the earliest point of a stream after its frees in `era`.
     pub(in crate::arena) fn behind(&self, stream: StreamId, era: u64) -> Option<&StreamPoint<B>> {
         let track = self.tracks.iter().find(|track| track.stream == stream)?;
         track.points.get(track.points.partition_point(|point| point.era < era))
@@ -179,7 +175,7 @@ mod tests {
     use vrampool_backend::Stream;
 
     proptest! {
-        /// The twin is a list.
+        /// The naive twin is a list.
         #[test]
         fn they_are_the_latest_of_each_stream(
             steps in prop::collection::vec((0..4u8, 0..STREAMS + 2, 0..200u64), 0..400),
@@ -254,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Streams that get on are looked at for every request, others less and less often, and never not at all.
+    /// Streams that advance are polled at every request, others less and less often, but always eventually.
     #[test]
     fn looks_become_rarer_while_nothing_is_reached() {
         let device = HostDevice::new();
@@ -267,7 +263,7 @@ mod tests {
         let mut points = Timeline::<HostDevice>::new();
         assert!(!points.is_due(), "there are none");
         assert!(points.add(point.clone()).is_empty());
-        // What a request does.
+        // Mimics a request.
         let looks = |points: &mut Timeline<HostDevice>| {
             let is_due = points.is_due();
             if is_due {
@@ -285,7 +281,7 @@ mod tests {
         assert_eq!(looked, [0, 2, 6], "one was reached");
     }
 
-    /// One that was begun before a resize is put among those of the next range.
+    /// A point that was begun before a resize is added to the points of the next range.
     #[test]
     fn a_point_is_behind_nothing_that_was_freed_after_it_was_made() {
         const BYTES: u64 = 1 << 16;

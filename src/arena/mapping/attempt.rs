@@ -1,5 +1,5 @@
-//! The slow path of one request of a growing arena: repeats the search, plans and maps missing memory, and
-//! climbs a ladder of its own where mapping is refused.
+//! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
+//! mapping is refused, it climbs a ladder of its own.
 
 use super::make::{Lack, Made, Unmade};
 use super::pages::{Growth, Stock, Weight};
@@ -15,37 +15,36 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-/// The parts of a growth that are there, held; `None` for those that are made.
+/// The existing parts of a growth, held; `None` for those still to be made.
 type HeldParts = Vec<Option<BlockId>>;
 
-/// The request, and what was tried for it so far. Nobody else changes the arena meanwhile.
+/// The request and its attempts so far. No other thread changes the arena meanwhile.
 struct Attempt<'a, B: Backend> {
     arena: &'a Arc<ArenaCore<B>>,
     request: (u64, u64),
     stream: &'a B::Stream,
     zone: Zone,
-    /// Where streams are refused, only what is [clear](crate::arena::hazards::alternatives) of them serves.
+    /// With refused streams, only memory that is [clear](crate::arena::hazards::alternatives) of them serves.
     refused: Option<&'a Refused>,
     alone: Option<LongMutexGuard<'a, ()>>,
     stock: Stock,
-    /// What the device said when it had no more.
+    /// The device's out-of-memory error, if any.
     shortage: Option<BackendError>,
-    /// Whether what small requests left was given back.
+    /// Whether memory that small requests left free was released.
     has_released: bool,
     rungs: Rungs,
 }
 
-/// What an attempt came to, unless it failed for good.
+/// The result of a step that did not fail finally.
 enum Outcome<B: Backend> {
     Served(ArenaBuffer<B>),
-    /// Something has changed: look again.
+    /// The state has changed: search again.
     Again,
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// A block of what is mapped after another look, or of what is made for it: new memory, or a stitched
-    /// range. Where streams are refused, of what is [clear](crate::arena::hazards::alternatives) of them
-    /// alone.
+    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range.
+    /// With refused streams, only from memory that is [clear](crate::arena::hazards::alternatives) of them.
     pub(in crate::arena) fn grow(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -76,7 +75,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> Attempt<'_, B> {
-    /// Takes what is there by now, or plans what is missing and makes it.
+    /// Takes memory that is available by now, or plans and makes what is missing.
     fn step(&mut self) -> Result<Outcome<B>, Error> {
         let (bytes, alignment) = self.request;
         let mut state = self.arena.state.lock_with_deferred();
@@ -112,13 +111,13 @@ impl<B: Backend> Attempt<'_, B> {
     }
 
     fn hand_out(&self, state: MutexGuard<'_, State<B>>, taken: Taken<B>) -> Result<Outcome<B>, Error> {
-        // What is clear is left where it is.
+        // Clear memory is not exchanged for other memory.
         let is_captured = if self.refused.is_none() { Some(false) } else { None };
         self.arena.hand_out((state, is_captured), taken, self.request, self.stream).map(Outcome::Served)
     }
 
-    /// There is no room: once, what small requests left is given back, which may do for a large one that
-    /// cannot be stitched.
+    /// Handles a lack of room. Memory that small requests left free is released once, because that may serve
+    /// a large request that cannot be stitched.
     fn release_small(&mut self, refusal: ArenaError, may_help: bool) -> Result<Outcome<B>, Error> {
         if may_help && !mem::replace(&mut self.has_released, true) {
             match self.among_others(|arena| arena.release(&[Zone::Stable], 0)) {
@@ -133,7 +132,7 @@ impl<B: Backend> Attempt<'_, B> {
         Err(self.shortage.take().map_or(refusal.into(), Error::Backend))
     }
 
-    /// What waits for streams, which may wait for whoever changes the arena.
+    /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.
     fn among_others<T>(&mut self, wait: impl FnOnce(&ArenaCore<B>) -> T) -> T {
         drop(self.alone.take());
         let outcome = wait(self.arena);
@@ -166,7 +165,7 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    /// There are as many stitched ranges as there may be.
+    /// Handles the maximum of stitched ranges.
     fn make_way(&mut self, weight: Weight) -> Result<Outcome<B>, Error> {
         match self.rungs.next() {
             Some(Rung::Retire) => {}
@@ -177,7 +176,7 @@ impl<B: Backend> Attempt<'_, B> {
         Ok(Outcome::Again)
     }
 
-    /// What was made becomes the arena's, and serves the request before anybody else has it.
+    /// Adds the new memory to the arena, and serves the request before any other.
     fn keep(
         &mut self,
         growth: Growth,
@@ -208,7 +207,7 @@ impl<B: Backend> Attempt<'_, B> {
         served
     }
 
-    /// It could not be made.
+    /// Handles a failure to make the memory.
     fn retreat(
         &mut self,
         growth: &Growth,

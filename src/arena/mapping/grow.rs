@@ -1,5 +1,4 @@
-//! A growing arena gets memory: from what is mapped, or by mapping more. What a request does for the latter
-//! is in `attempt`.
+//! Serves a request from mapped memory, or maps more. The slow path of a request is in `attempt`.
 
 use super::make::Made;
 use super::pages::{Extent, Growth, Stock, Unkept, runs};
@@ -12,13 +11,12 @@ use crate::streams::order::Need;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// How often a pool is asked to give back what it keeps idle before more is mapped: for all that it has, and
-/// for what its thread has.
+/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
 const RECLAIMS: u32 = 2;
 
 impl<B: Backend> ArenaCore<B> {
-    /// A block of a growing arena. Before it maps more `reclaim` may give something back to it, which it then
-    /// looks at first; it answers whether it did.
+    /// Allocates a block of a growing arena. Before the arena maps more, `reclaim` may return memory to it,
+    /// and returns whether it did; that memory is searched first.
     pub(in crate::arena) fn allocate_growing(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -45,7 +43,7 @@ impl<B: Backend> ArenaCore<B> {
         if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
             return Ok(buffer);
         }
-        // What is captured is not to ask the driver for memory.
+        // A capture must not request memory from the driver.
         let need = Need { requested: bytes, class: bytes };
         if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
             return self.serve_mapped(request, Stock::None, Late::Any, stream)?.ok_or(refused);
@@ -67,7 +65,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// What is to be made for a request, with the parts of it that are there, held.
+    /// Plans a growth for a request, and holds its existing parts.
     pub(in crate::arena) fn plan_growth(
         &mut self,
         bytes: u64,
@@ -93,12 +91,12 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
-    /// In which part of the range a request is served.
+    /// The part of the range that serves a request.
     pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
         self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
     }
 
-    /// Holds those parts of a growth that are there.
+    /// Holds the existing parts of a growth.
     pub(in crate::arena) fn hold_parts(
         &mut self,
         growth: Growth,
@@ -121,7 +119,7 @@ impl<B: Backend> State<B> {
         Ok((growth, held))
     }
 
-    /// Whether a request may be served once what small ones left free is given back.
+    /// Whether a request may be served once memory that small requests left free is released.
     pub(in crate::arena) fn small_may_serve(&self, bytes: u64) -> bool {
         let Some(backing) = &self.backing else { return false };
         let room = backing.limit.min(backing.addresses).saturating_sub(backing.mapped);
@@ -130,12 +128,12 @@ impl<B: Backend> State<B> {
         small > 0 && bytes <= free.saturating_add(room)
     }
 
-    /// Frees what was held for a growth that is not to be.
+    /// Frees the held parts of an abandoned growth.
     pub(in crate::arena) fn give_up(&mut self, held: &[Option<BlockId>]) {
         held.iter().flatten().for_each(|&block| self.engine.put_back(block));
     }
 
-    /// Has what was made; of a stitched range, the block that it was made for. For this there are records.
+    /// Adds new memory and returns the block of a stitched range, if one was made. Requires reserved records.
     pub(in crate::arena) fn commit(
         &mut self,
         growth: Growth,
@@ -159,15 +157,14 @@ impl<B: Backend> State<B> {
             let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
             taken = Taken::stitched(blocks, memory, fit.offset);
         }
-        // Younger than the range, which served first.
+        // Younger than the stitched range, which served first.
         if is_at_end && new.is_some_and(|new| backing.zone_at(new.start) == Zone::Dynamic) {
             backing.ends_at(engine.end(Zone::Dynamic));
         }
         taken
     }
 
-    /// What could be made neither accessible nor unmapped is the arena's all the same, until a release unmaps
-    /// it.
+    /// Adds pieces that could be neither made accessible nor unmapped, until a release unmaps them.
     pub(in crate::arena) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
         let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
         if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
@@ -176,8 +173,8 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Keeps what is stuck and had no records yet. Returns whether all of it has some now: before that
-    /// nothing may be mapped, or taken out.
+    /// Adds stuck pieces that have no records yet. Returns whether all of them have records now: until then
+    /// nothing may be mapped or released.
     #[inline]
     pub(in crate::arena) fn keep_unkept(&mut self) -> bool {
         self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
@@ -188,7 +185,7 @@ impl<B: Backend> State<B> {
         while let Some(unkept) = self.backing.as_mut().and_then(|backing| backing.unkept.pop()) {
             if self.engine.reserve_blocks(3 + 2 * unkept.extents.len()).is_err() {
                 if let Some(backing) = &mut self.backing {
-                    // In the place that it had.
+                    // At its previous position.
                     backing.unkept.push(unkept);
                 }
                 return false;
@@ -208,12 +205,12 @@ impl<B: Backend> State<B> {
         true
     }
 
-    /// Pieces at the end of a part of the range, or at the starts of gaps. For this there are records.
+    /// Adds pieces at the end of a part of the range, or at the starts of gaps. Requires reserved records.
     fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
         match is_at_end {
-            // There are records, and what is added was never there.
+            // Records are reserved, and the added offsets are new.
             true => _ = engine.set_end(backing.zone_at(last.start), last.end()),
             false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
         }
@@ -231,8 +228,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// New memory can be made neither accessible nor unmapped, and the host has no record for it: it is kept
-    /// until it has.
+    /// New memory can be neither made accessible nor unmapped, and the host has no memory for its record: it
+    /// is kept until a record is possible.
     #[test]
     fn what_is_mapped_is_never_forgotten() {
         let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();

@@ -11,34 +11,33 @@ use std::sync::atomic::Ordering;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
-    /// Mapping calls that this thread made, for any arena.
+    /// Mapping calls by this thread, for any arena.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Mapping calls that this thread has made for any arena. A difference tells whether a request called the
-/// driver.
+/// Mapping calls by this thread, for any arena. A difference shows whether a request called the driver.
 pub(crate) fn mapping_calls_of_this_thread() -> u64 {
     CALLS.get()
 }
 
-/// What was made for a request, and is nobody's yet.
+/// New memory for a request, not yet part of the arena.
 pub(in crate::arena) struct Made<B: Backend> {
     pub(in crate::arena) new: Vec<Physical>,
     pub(in crate::arena) stitched: Option<Arc<B::Memory>>,
 }
 
-/// Why it could not be made.
+/// A failure to make memory.
 pub(in crate::arena) struct Unmade {
     error: BackendError,
-    /// What it is short of, if it is out of memory.
+    /// The scarce resource, if out of memory.
     pub(in crate::arena) lacks: Lack,
-    /// What is mapped all the same, because it could not be unmapped: the first pieces of the growth.
+    /// The first pieces of the growth, which remain mapped because they could not be unmapped.
     pub(in crate::arena) stuck: Vec<Physical>,
-    /// The device's panic, to go on once the books are right.
+    /// The device's panic, to be resumed once the accounts are consistent.
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// What a device that is out of memory is short of.
+/// The resource that an out-of-memory device lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) enum Lack {
     /// Physical memory.
@@ -52,7 +51,7 @@ impl Unmade {
         move |error| Self { error, lacks, stuck: Vec::new(), panic: None }
     }
 
-    /// The error, once what is [stuck](Self::stuck) is kept. A panic goes on.
+    /// Returns the error, once the [stuck](Self::stuck) pieces are kept. Resumes a panic.
     pub(in crate::arena) fn into_error(self) -> BackendError {
         match self.panic {
             Some(panic) => resume_unwind(panic),
@@ -62,7 +61,7 @@ impl Unmade {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Makes the memory of a growth, all or nothing, also when the device panics.
+    /// Makes the memory of a growth, all or nothing, even if the device panics.
     pub(in crate::arena) fn make(
         &self,
         growth: &Growth,
@@ -102,7 +101,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Unmaps the first pieces of a growth again. Answers what stays mapped because the device refuses.
+    /// Unmaps the first pieces of a growth again. Returns those that stay mapped because the device refuses.
     pub(in crate::arena) fn unmake(
         &self,
         growth: &Growth,
@@ -110,12 +109,12 @@ impl<B: Backend> ArenaCore<B> {
         made: Vec<Physical>,
     ) -> Vec<Physical> {
         let all: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
-        // The last run first: what stays is then the first pieces.
+        // The last run first, so that the first pieces are those that remain.
         let (mapped, mut left) = (&growth.new[..made.len()], made);
         for run in runs(mapped).iter().rev() {
             let unmap = || {
                 let device = self.virtual_memory()?;
-                // Nobody has used it yet.
+                // No work has used it yet.
                 self.timed(|| device.unmap_settled(range, run.start, run.bytes))
             };
             if unmap().is_err() {
@@ -128,7 +127,7 @@ impl<B: Backend> ArenaCore<B> {
         left
     }
 
-    /// A range of those pieces, the new ones and those mapped before.
+    /// Stitches a range of the given pieces, new and mapped before.
     fn stitch(
         &self,
         device: &dyn VirtualMemory<Memory = B::Memory>,
@@ -152,7 +151,7 @@ impl<B: Backend> ArenaCore<B> {
         });
         let made = mapped.and_then(|()| self.timed(|| device.set_access(&memory, 0, bytes, &[])));
         if made.is_err() && offset > 0 {
-            // A drop would do it too, but wait for work that has nothing to do with it.
+            // Dropping it would also unmap it, but would wait for unrelated work.
             let _ = self.timed(|| device.unmap_settled(&memory, 0, offset));
         }
         made.map(|()| memory)
@@ -164,7 +163,7 @@ impl<B: Backend> ArenaCore<B> {
         virtual_memory(&self.device)
     }
 
-    /// Makes a call of the device, and counts it and its time.
+    /// Makes a device call, and counts it and its duration.
     pub(in crate::arena) fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let answer = call();
@@ -176,7 +175,7 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-/// What a device does that has virtual memory.
+/// The virtual memory of a device.
 pub(in crate::arena) fn virtual_memory<B: Backend>(
     device: &B,
 ) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {

@@ -1,9 +1,9 @@
-//! Physical memory behind a growing arena's range.
+//! Physical memory of a growing arena's range.
 //!
-//! * `pages`: what is mapped where, and plans for more; `serve`: a request from what is mapped; `grow`,
-//!   `attempt` and `make`: more of it;
-//! * `release` and `retire`: memory and stitched ranges given back; `widen`: more addresses; `quota`: what
-//!   several arenas have in all.
+//! * `pages`: mapped memory, and plans for more; `serve`: serves a request from mapped memory; `grow`,
+//!   `attempt` and `make`: map more;
+//! * `release` and `retire`: release memory and stitched ranges; `widen`: reserves more addresses; `quota`:
+//!   the limit that several arenas share.
 
 mod attempt;
 pub(in crate::arena) mod grow;

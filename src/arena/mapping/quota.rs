@@ -1,4 +1,4 @@
-//! Physical memory that several arenas may have in all.
+//! A limit on physical memory that several arenas share.
 
 use crate::arena::ArenaCore;
 use crate::environment::UNLIMITED;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
 
-/// A limit on the physical bytes of several growing arenas together
-/// ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and how much of it is taken.
+/// A limit on the physical bytes of several growing arenas together, and the bytes taken from it.
+///
+/// See [`ArenaBuilder::within`](crate::arena::ArenaBuilder::within).
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// At most `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
+    /// Returns an allowance of `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }
@@ -45,12 +46,12 @@ impl Allowance {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes it. Below what is taken nothing more is to be had until enough came back.
+    /// Changes the limit. Below the bytes taken, requests for more fail until enough is returned.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that arenas have now.
+    /// Bytes that arenas currently hold.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
@@ -68,7 +69,7 @@ impl Allowance {
     }
 }
 
-/// What an arena has of an allowance, if there is one; given back with the arena.
+/// An arena's share of an allowance, if there is one; returned with the arena.
 #[derive(Debug)]
 pub(in crate::arena) struct QuotaUse {
     allowance: Option<Arc<Allowance>>,
@@ -80,7 +81,7 @@ impl QuotaUse {
         Self { allowance, taken: AtomicU64::new(0) }
     }
 
-    /// Whether nobody else lacks what is taken.
+    /// Whether there is no limit, so that no other arena is short of the bytes taken.
     pub(in crate::arena) fn is_unlimited(&self) -> bool {
         self.allowance.as_ref().is_none_or(|allowance| allowance.limit() == UNLIMITED)
     }
@@ -100,7 +101,6 @@ impl Drop for QuotaUse {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Takes so much of the allowance.
     pub(in crate::arena) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
         if let Some(allowance) = &self.share.allowance {
             allowance.take(bytes)?;
@@ -113,13 +113,13 @@ impl<B: Backend> ArenaCore<B> {
         self.share.give(bytes);
     }
 
-    /// Part of the allowance that is returned when this is dropped: behind memory whose destructor may panic.
+    /// Returns a guard for part of the allowance, to be dropped after memory whose destructor may panic.
     pub(in crate::arena) fn allowance_of(&self, bytes: u64) -> Returned<'_> {
         Returned { share: &self.share, bytes }
     }
 }
 
-/// Part of an allowance. Returned when it is dropped, unless it is [kept](Self::keep).
+/// Part of an allowance. Returned on drop, unless it is [kept](Self::keep).
 #[derive(Debug)]
 #[must_use = "it is returned at once otherwise, before the memory is"]
 pub(in crate::arena) struct Returned<'a> {

@@ -1,4 +1,4 @@
-//! A growing arena gives memory back.
+//! Releases memory of a growing arena to the device.
 
 use super::pages::{Extent, Part, Stitched, headroom_of, runs};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
@@ -10,19 +10,18 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
 
-/// What a release waited for before it took a lock: other devices and streams up to an era, and so ranges
-/// that nobody has used since.
+/// Waits of a release before it took a lock: for other devices, streams up to an era, and unused ranges.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,
-    /// `None` where nothing was waited for.
+    /// `None` if there was no wait.
     era: Option<u64>,
-    /// By age, and when each was used last.
+    /// The age and last use of each range.
     ranges: Vec<(u64, u64)>,
 }
 
 impl Waited {
-    /// Whether the work of other devices was waited for that could use what was free in that era.
+    /// Whether the work of other devices on memory that was free in `era` was waited for.
     pub(in crate::arena) fn is_behind(&self, era: u64) -> bool {
         self.era.is_some_and(|waited| era <= waited)
     }
@@ -36,12 +35,12 @@ impl Waited {
     }
 }
 
-/// Pieces on their way back to the device, held. Nobody uses them any more.
+/// Pieces that are being released, held, without users.
 #[derive(Debug)]
 struct Leaving<B: Backend> {
     /// By offset.
     pieces: Vec<Piece>,
-    /// Stitched ranges with such pieces, and torn ones that no buffer has any more.
+    /// Stitched ranges with such pieces, and torn ranges that no buffer has any more.
     ranges: Vec<Range<B>>,
     range: Arc<B::Memory>,
 }
@@ -50,7 +49,7 @@ struct Leaving<B: Backend> {
 struct Piece {
     extent: Extent,
     block: BlockId,
-    /// It was never accessible.
+    /// Whether it was never accessible.
     is_stuck: bool,
     is_gone: bool,
 }
@@ -58,40 +57,41 @@ struct Piece {
 #[derive(Debug)]
 struct Range<B: Backend> {
     stitched: Stitched<B>,
-    /// What is still mapped in it.
+    /// The parts that are still mapped.
     parts: Vec<Part>,
-    /// Nobody uses it: it goes as a whole.
+    /// Whether the range is unused and released as a whole.
     goes: bool,
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Gives free memory of a [growing](crate::arena::ArenaBuilder::growing) arena back to the device, piece
-    /// by piece, until at most `spare_bytes` more than what is live are mapped, or no more piece is free as a
-    /// whole. Returns the number of bytes; 0 for an arena that does not grow.
+    /// Releases free memory of a [growing](crate::arena::ArenaBuilder::growing) arena to the device.
     ///
-    /// Waits on the host for the work that used that memory, without a lock: other threads go on to allocate,
-    /// and memory that they use meanwhile stays. So does memory that a captured stream used.
+    /// Stops when at most `spare_bytes` above the live bytes are mapped, or no piece is entirely free.
+    /// Returns the released bytes; 0 for an arena that does not grow.
+    ///
+    /// Waits on the host for the work that used the memory, without a lock: other threads can allocate, and
+    /// memory that they use meanwhile stays. Memory that a captured stream used stays too.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the device refuses; what it did not unmap is the arena's as before.
+    /// [`Error::Backend`] if the device refuses; memory that was not unmapped remains the arena's.
     pub fn release(&self, spare_bytes: u64) -> Result<u64, Error> {
         fork::check()?;
         self.core.release(&[Zone::Stable, Zone::Dynamic], spare_bytes)
     }
 
-    /// As [`release`](Self::release), of what was not needed since the last call of this: for calling once in
-    /// a while, say every few steps of a loop, so that a peak that is over is not kept for ever. The first
-    /// call gives nothing back.
+    /// As [`release`](Self::release), for memory that was not needed since the last call.
+    ///
+    /// Call it periodically, for example every few steps of a loop, so that memory of a past peak is
+    /// released. The first call releases nothing.
     ///
     /// # Errors
-    /// As [`release`](Self::release). The next call then gives back what this one could not, and no more than
-    /// that.
+    /// As [`release`](Self::release). The next call then releases what this call could not, and no more.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
         let mut state = self.core.state.lock_with_deferred();
         let State { engine, backing: Some(backing), timeline, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
-        // What keeps streams from waiting for each other is needed too.
+        // Memory that spares streams a wait counts as needed.
         let headroom = if timeline.were_any() { headroom_of(peak) } else { 0 };
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
@@ -100,13 +100,13 @@ impl<B: Backend> DeviceArena<B> {
             return Ok(0);
         }
         let released = self.release((peak - used).saturating_add(headroom));
-        // What was needed before one that failed counts as needed before the next one.
+        // After a failure, needs before this call count as needs before the next call.
         released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
     }
 
-    /// Sets the most bytes of physical memory that a growing arena may have.
+    /// Sets the physical memory limit of a growing arena.
     pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
-        // Not in the middle of a growth that reckons with another one.
+        // Not during a growth that relies on the previous limit.
         let _alone = self.core.changing.lock();
         let mut state = self.core.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return Ok(()) };
@@ -120,15 +120,15 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// As [`DeviceArena::release`] of parts of the range. Who calls this holds no lock.
+    /// As [`DeviceArena::release`], for parts of the range. The caller must hold no lock.
     pub(in crate::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
         let _alone = self.changing.lock();
         self.release_settled(parts, spare_bytes, &waited)
     }
 
-    /// Waits on the host for the work that used what a release would give back, and for all work of other
-    /// devices that may. What a captured stream used stays: its work is done whenever the graph is launched.
+    /// Waits on the host for the work on memory to be released, and for other devices that may use it. Memory
+    /// that a captured stream used stays, because its work runs whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         let era = state.unsettled.begin_era();
@@ -152,7 +152,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(Waited { users, era: Some(era), ranges: ranges.collect() })
     }
 
-    /// Waits on the host for the work of other devices that may use what a growing arena has.
+    /// Waits on the host for the work of other devices that may use memory of a growing arena.
     pub(in crate::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
         let mut state = self.state.lock_with_deferred();
         if state.backing.is_none() || !state.is_awake() {
@@ -164,8 +164,8 @@ impl<B: Backend> ArenaCore<B> {
         Ok(Waited { era: Some(era), ..Waited::default() })
     }
 
-    /// As [`release`](Self::release), of what nobody uses who was not waited for, by who changes the arena
-    /// alone.
+    /// As [`release`](Self::release), for memory without users other than those waited for. Only for the
+    /// thread that may change the arena.
     pub(in crate::arena) fn release_settled(
         &self,
         parts: &[Zone],
@@ -182,7 +182,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(released)
     }
 
-    /// Holds free pieces, the last ones first. None if nothing is to be done.
+    /// Holds free pieces, the last ones first. Returns `None` if there is nothing to do.
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
         if !state.keep_unkept() {
@@ -197,7 +197,7 @@ impl<B: Backend> ArenaCore<B> {
             surplus = surplus.saturating_sub(extent.bytes);
             leaving.pieces.push(Piece { extent, block, is_stuck: true, is_gone: false });
         }
-        // Where one is on its way out work may still use it.
+        // Work may still use pieces of retiring ranges.
         let retiring =
             backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
         let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
@@ -232,13 +232,13 @@ impl<B: Backend> ArenaCore<B> {
         (!leaving.pieces.is_empty() || !leaving.ranges.is_empty()).then_some(leaving)
     }
 
-    /// Unmaps what leaves everywhere, ranges that go as a whole first; notes what is gone.
+    /// Unmaps and marks the pieces everywhere, starting with ranges that are released as a whole.
     fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         let Leaving { pieces, ranges, range } = leaving;
         ranges.sort_by_key(|range| !range.goes);
         for Range { stitched, parts, goes } in ranges {
-            // All of one that goes: a drop would do it too, but wait for work that has nothing to do with it.
+            // All of a whole range: dropping it would also unmap it, but would wait for unrelated work.
             let goes = |part: &Part| *goes || has(pieces, part.piece);
             let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
@@ -246,7 +246,7 @@ impl<B: Backend> ArenaCore<B> {
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
         }
-        // One call for neighbours: unmapped one by one they would split the device's mappings.
+        // One call for adjacent pieces: separate calls would split the device's mappings.
         let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
             self.timed(|| device.unmap_settled(range, run.start, run.bytes))?;
@@ -256,8 +256,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(())
     }
 
-    /// Settles the books: what is not gone is the arena's as before. Returns the number of bytes that are
-    /// gone.
+    /// Updates the accounts: pieces that are not unmapped remain the arena's. Returns the released bytes.
     fn end_release(&self, leaving: Leaving<B>) -> u64 {
         let Leaving { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
@@ -290,9 +289,9 @@ impl<B: Backend> ArenaCore<B> {
         backing.join_gaps(engine);
         let users = state.unsettled.take_gone();
         drop(state);
-        // Only behind what follows is it there for others.
+        // Returned after the drops below: only then are the bytes available to other arenas.
         let _returned = self.allowance_of(released);
-        // Whatever calls the device goes without the lock.
+        // Drops that call the device run without the lock.
         if !(physical.is_empty() && going.is_empty()) {
             self.timed(|| drop((physical, going)));
         }
@@ -301,13 +300,13 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-/// Whether an extent is one of those pieces, by offset.
+/// Whether an extent is one of the pieces, which are sorted by offset.
 fn has(pieces: &[Piece], extent: Extent) -> bool {
     pieces.binary_search_by_key(&extent.start, |piece| piece.extent.start).is_ok()
 }
 
 impl<B: Backend> State<B> {
-    /// Pieces of parts of the range that are free as a whole, the last ones first.
+    /// Pieces of parts of the range that are entirely free, the last ones first.
     fn free_pieces(&self, parts: &[Zone]) -> Vec<Extent> {
         let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
         let holes = backing.holes(&self.engine, backing.granularity, true);
@@ -317,9 +316,8 @@ impl<B: Backend> State<B> {
         backing.extents.iter().rev().filter(is_free).copied().collect()
     }
 
-    /// Who uses what a release would give back, and each stitched range that nobody has and that would go
-    /// with it: its age, when it was used last, and who uses it. `None` if it would give nothing back that was
-    /// ever used.
+    /// Returns the users of memory that a release would free, and the unused stitched ranges that it would
+    /// release, each with age, last use and users. `None` if nothing that was ever used would be released.
     #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
     fn users_of_surplus(
         &self,

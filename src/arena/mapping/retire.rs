@@ -1,11 +1,9 @@
-//! Stitched ranges that are not needed are retired, whole, once the work that may use their addresses is
-//! complete.
+//! Retires unneeded stitched ranges, whole, once the work that may use their addresses is complete.
 //!
-//! `pages::stitched_ranges` selects them. No request waits for that on the host: events are recorded when a
-//! range is taken out, and polled when others are. Work of other devices cannot be polled: where there may be
-//! some, ranges stay on their way out until a release has waited for it. They count as before, so the bounds
-//! hold; a quarter of what stitched ranges may take is left for them. Only the last rung of the out-of-memory
-//! ladder waits, without a lock.
+//! `pages::stitched_ranges` selects them. No request waits for that work on the host: events are recorded
+//! when a range is taken out, and polled when others are. Work of other devices cannot be polled; if there
+//! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
+//! of the bounds is left for them. Only the last rung of the out-of-memory ladder waits, without a lock.
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
@@ -16,16 +14,16 @@ use crate::arena::state::State;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory};
 
-/// What a request does for which there are no mappings, or no addresses, before it fails.
+/// A step of a request without mappings or addresses, before it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) enum Rung {
-    /// Ranges are retired whose work is complete.
+    /// Retire ranges whose work is complete.
     Retire,
-    /// That work is waited for.
+    /// Wait for that work.
     Wait,
 }
 
-/// Those that are left: waits are tried again where others took what they brought.
+/// The remaining rungs. Waits are repeated, because other threads may take the memory they free.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Rungs(u8);
 
@@ -42,14 +40,13 @@ impl Rungs {
     }
 }
 
-/// For a range of so many bytes there are neither mappings nor addresses.
+/// The error when no mappings or addresses are left for a range of `requested` bytes.
 pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
     BackendError::OutOfMemory { requested, free: None }
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Retires ranges until those that are left take no more than three quarters of what they may. By who
-    /// changes the arena alone.
+    /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
     pub(in crate::arena) fn retire_surplus(&self) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
@@ -64,7 +61,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Retires ranges for one that takes so much, or all of them, and takes those out whose work is complete.
+    /// Retires ranges to make room for `weight`, or all of them, and unmaps those whose work is complete.
     pub(in crate::arena) fn make_way(&self, weight: Weight) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
@@ -75,8 +72,8 @@ impl<B: Backend> ArenaCore<B> {
         self.reap(&Waited::default());
     }
 
-    /// Ranges that no buffer uses, and that are nobody's any more, are on their way out. What a captured
-    /// stream used stays: its work is done whenever the graph is launched.
+    /// Starts to retire ranges that were removed and that no buffer uses. Ranges that a captured stream used
+    /// stay, because its work runs whenever the graph is launched.
     fn retire(&self, mut ranges: Vec<Stitched<B>>) {
         if ranges.is_empty() {
             return;
@@ -115,12 +112,12 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Unmaps ranges on their way out whose work is complete, also that of other devices, which is known where
-    /// there are none or they were waited for. By who changes the arena alone.
+    /// Unmaps retiring ranges whose work is complete, including that of other devices: there are none, or a
+    /// release waited for them. Only for the thread that may change the arena.
     pub(in crate::arena) fn reap(&self, waited: &Waited) {
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
-        // What they take counts until they are gone.
+        // They count until they are unmapped.
         let mut batches = std::mem::take(&mut backing.retiring);
         drop(state);
         let (mut gone, mut unused, mut stuck) = (Weight::default(), Vec::new(), Vec::new());
@@ -143,7 +140,7 @@ impl<B: Backend> ArenaCore<B> {
                 let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
                     self.timed(|| device.unmap_settled(&range.memory, 0, range.bytes()))
                 };
-                // A drop would do it too, but wait for work that has nothing to do with it.
+                // Dropping it would also unmap it, but would wait for unrelated work.
                 match self.virtual_memory().and_then(unmap) {
                     Ok(()) => self.timed(|| drop(range)),
                     Err(error) => {
@@ -153,7 +150,7 @@ impl<B: Backend> ArenaCore<B> {
                 }
             }
         }));
-        // Those that a panic left over are whole.
+        // Ranges left over by a panic are whole.
         stuck.append(&mut unused);
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
@@ -166,8 +163,8 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Gives back ranges on their way out, ranges that lost pieces, and what is free of parts of the range.
-    /// Waits for the work that used them; who calls this holds no lock.
+    /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for
+    /// the work that used them, so the caller must hold no lock.
     pub(in crate::arena) fn give_back(&self, parts: &[Zone]) {
         if let Err(error) = self.release(parts, 0) {
             log::warn!("arena on {}: {error}", self.id);
@@ -176,7 +173,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// Whether one more stitched range may take so much.
+    /// Whether one more stitched range of `weight` is allowed.
     pub(in crate::arena) fn may_stitch(&self, weight: Weight) -> bool {
         let may = |backing: &super::pages::Backing<B>| {
             backing.stitched_weight().plus(weight).is_within(backing.most_stitched())
@@ -184,8 +181,9 @@ impl<B: Backend> State<B> {
         weight == Weight::default() || self.backing.as_ref().is_none_or(may)
     }
 
-    /// All streams whose work may use addresses of those ranges, which no buffer has: those that used what is
-    /// free of their pieces, and those that got bytes of them since, who are behind all who used them before.
+    /// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
+    /// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
+    /// ordered after all earlier users.
     pub(in crate::arena) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
         let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);
@@ -193,7 +191,7 @@ impl<B: Backend> State<B> {
         self.users_of_pieces(&runs(&pieces))
     }
 
-    /// As [`users_of`](Self::users_of), of all that is or was used of those extents, by offset.
+    /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
     pub(in crate::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
         let mut users = Streams::new();
         let free = extents.iter().flat_map(|run| self.unsettled.users_in(&(run.start..run.end())));

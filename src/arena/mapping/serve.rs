@@ -1,4 +1,4 @@
-//! A growing arena serves a request from what is mapped.
+//! Serves requests of a growing arena from mapped memory.
 
 use super::pages::{Stock, Way};
 use crate::arena::engine::{ArenaError, BlockId, Zone};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use vrampool_backend::Backend;
 
 impl<B: Backend> ArenaCore<B> {
-    /// A buffer of what is mapped; none if nothing serves that may be so late, if it is better to make some
-    /// memory, or while the arena is asleep.
+    /// Returns a buffer of mapped memory. Returns `None` if no memory serves with the allowed wait, if making
+    /// memory is better, or while the arena sleeps.
     pub(in crate::arena) fn serve_mapped(
         self: &Arc<Self>,
         request: (u64, u64),
@@ -38,8 +38,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// As [`take_mapped`](Self::take_mapped); a large block of what a stream need not wait for, and only if
-    /// there is none of all that is free or deferred.
+    /// As [`take_mapped`](Self::take_mapped). A large block prefers memory without a wait to deferred blocks.
     pub(in crate::arena) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),
@@ -56,7 +55,7 @@ impl<B: Backend> State<B> {
         self.take_mapped(bytes, alignment, stock)
     }
 
-    /// A block of what is mapped; none if nothing serves, or if it is better to make some memory.
+    /// Returns a block of mapped memory; `None` if none serves, or if making memory is better.
     pub(in crate::arena) fn take_mapped(
         &mut self,
         bytes: u64,
@@ -85,7 +84,7 @@ impl<B: Backend> State<B> {
         if let found @ (Ok(Some(_)) | Err(_)) = served {
             return found;
         }
-        // What grows would be at the end the next time, when that is there.
+        // Memory that grows now would be found at the end the next time.
         if !stitches && backing.grows_for(engine, zone, (size, alignment), stock) {
             return Ok(None);
         }
@@ -93,7 +92,7 @@ impl<B: Backend> State<B> {
             && let found @ (Ok(Some(_)) | Err(_)) =
                 plain(engine.allocate_aligned(bytes, alignment, Zone::Dynamic))
         {
-            // There is room among the large ones.
+            // There is room in the part for large requests.
             return found;
         }
         if is_plain {

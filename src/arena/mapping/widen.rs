@@ -1,8 +1,8 @@
-//! A growing arena whose limit was raised gets more addresses.
+//! Reserves more addresses for a growing arena whose limit was raised.
 //!
 //! Addresses are reserved in proportion to the limit. If a higher limit needs more of them, a larger range
-//! is reserved, all pieces are mapped there at the same offsets, and it replaces the old range. Blocks keep
-//! their addresses: the old range stays until the last of them is freed, as a stitched range in use does.
+//! replaces the old one, with all pieces mapped at the same offsets. Blocks keep their addresses: the old
+//! range stays until the last of them is freed, like a stitched range in use.
 
 use super::pages::{Extent, Part, runs};
 use crate::arena::ArenaCore;
@@ -11,12 +11,11 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
 impl<B: Backend> ArenaCore<B> {
-    /// Sees to it that there are addresses for the limit, by who changes the arena alone. Where they cannot
-    /// be had, those that there are serve.
+    /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena.
     pub(in crate::arena) fn widen(&self) {
         let mut state = self.state.lock_with_deferred();
         let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());
-        // What is mapped without a record is in the range so far alone.
+        // Pieces without a record are mapped only in the current range.
         let is_ready = state.is_awake() && state.keep_unkept();
         drop(state);
         if !is_wide
@@ -44,7 +43,7 @@ impl<B: Backend> ArenaCore<B> {
         });
         let allow = |run: &Extent| self.timed(|| device.set_access(&range, run.start, run.bytes, &[]));
         if let Err(error) = made.and_then(|()| runs(&extents).iter().try_for_each(allow)) {
-            // A drop would do it too, but wait for work that has nothing to do with it.
+            // Dropping it would also unmap it, but would wait for unrelated work.
             let unmap = |run: &Extent| self.timed(|| device.unmap_settled(&range, run.start, run.bytes));
             let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
             return Err(error);

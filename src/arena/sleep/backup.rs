@@ -1,4 +1,4 @@
-//! What blocks hold, in host memory while they sleep.
+//! Contents of blocks in host memory while an arena sleeps.
 
 use super::Offload;
 use crate::arena::ArenaCore;
@@ -10,27 +10,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use vrampool_backend::{Backend, BackendError, Region, RegionMut};
 
-/// The most bytes in one piece of host memory.
+/// Largest piece of host memory, bytes.
 const MOST: u64 = 256 << 20;
 
-/// The most bytes of small blocks in one.
+/// Most bytes of small blocks in one piece.
 const MOST_SHARED: u64 = 64 << 20;
 
-/// From this size on a block has one to itself, so that its backup goes when it is freed, bytes.
+/// Blocks from this size on have their own piece, so that freeing a block releases its backup, bytes.
 const ALONE_FROM: u64 = 16 << 20;
 
-/// Backups of an arena's blocks.
 #[derive(Debug)]
 pub(super) struct Backups<B: Backend> {
-    /// By where they were.
+    /// By offset in the range.
     chunks: Vec<Chunk<B>>,
 }
 
 #[derive(Debug)]
 struct Chunk<B: Backend> {
-    /// What of the arena's range it holds, by offset, one behind the other.
+    /// The extents of the arena's range in it, by offset, stored consecutively.
     parts: Vec<Extent>,
-    /// How much of that is of live blocks.
+    /// Bytes of live blocks in it.
     live: u64,
     stored: Option<Stored<B>>,
 }
@@ -48,7 +47,6 @@ impl<B: Backend> Chunk<B> {
 }
 
 impl<B: Backend> Backups<B> {
-    /// Bytes of host memory.
     pub(super) fn bytes(&self) -> u64 {
         self.stored().map(Stored::bytes).sum()
     }
@@ -57,7 +55,7 @@ impl<B: Backend> Backups<B> {
         self.chunks.iter().filter_map(|chunk| chunk.stored.as_ref())
     }
 
-    /// Blocks were freed that were there. Answers memory that holds nothing of others.
+    /// Forgets freed blocks. Returns memory without other contents.
     pub(super) fn forget(&mut self, extents: &[Extent]) -> Vec<Stored<B>> {
         let mut empty = Vec::new();
         for extent in extents {
@@ -67,7 +65,7 @@ impl<B: Backend> Backups<B> {
                 if start >= extent.end() {
                     break;
                 }
-                // A block is wholly in parts, and between the parts of a chunk is none of it.
+                // A block is entirely in parts, and no bytes of it are between the parts of a chunk.
                 let bytes = extent.end().min(chunk.end()) - extent.start.max(start);
                 chunk.live = chunk.live.saturating_sub(bytes);
                 if chunk.live == 0 {
@@ -78,7 +76,7 @@ impl<B: Backend> Backups<B> {
         empty
     }
 
-    /// Of all blocks that were live, those are. Answers memory that holds nothing of them.
+    /// Keeps only the given live blocks. Returns memory without their contents.
     pub(super) fn keep(&mut self, live: &[Extent]) -> Vec<Stored<B>> {
         let mut empty = Vec::new();
         for chunk in &mut self.chunks {
@@ -91,13 +89,12 @@ impl<B: Backend> Backups<B> {
         empty
     }
 
-    /// All of their memory.
     pub(super) fn into_stored(self) -> Vec<Stored<B>> {
         self.chunks.into_iter().filter_map(|chunk| chunk.stored).collect()
     }
 }
 
-/// What extents by offset have in common with another one.
+/// The intersections of sorted extents with another extent.
 fn common(extents: &[Extent], of: Extent) -> impl Iterator<Item = Extent> {
     let first = extents.partition_point(|extent| extent.end() <= of.start);
     extents[first..].iter().take_while(move |extent| extent.start < of.end()).map(move |extent| {
@@ -106,7 +103,7 @@ fn common(extents: &[Extent], of: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Extents by offset, neighbours as one.
+/// Joins adjacent extents, which are sorted by offset.
 pub(super) fn merged(extents: &[Extent]) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::new();
     for &extent in extents {
@@ -118,7 +115,7 @@ pub(super) fn merged(extents: &[Extent]) -> Vec<Extent> {
     merged
 }
 
-/// Which extents, given by offset, go to one piece of host memory each.
+/// Distributes extents, sorted by offset, over pieces of host memory.
 fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
     let (mut chunks, mut open, mut open_bytes) = (Vec::new(), Vec::new(), 0);
     for &extent in live {
@@ -144,8 +141,7 @@ fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Copies what live extents of the range, given by offset, hold to the host: all copies one behind the
-    /// other, then one wait.
+    /// Copies live extents, sorted by offset, to the host: all copies in sequence, then one wait.
     pub(super) fn back_up(
         &self,
         range: &B::Memory,
@@ -174,8 +170,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(backups)
     }
 
-    /// Copies backups of live extents, given by offset, to the range again, and waits. Answers how many
-    /// bytes.
+    /// Copies backups of live extents, sorted by offset, back to the range, and waits. Returns the bytes.
     pub(super) fn restore(
         &self,
         range: &B::Memory,
@@ -206,8 +201,8 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-/// Pinned memory on its way back to the system, which takes as long as copying it: by a thread that nobody
-/// waits for but who pins again, and who drops the arena.
+/// Pinned memory that a separate thread releases, because that takes as long as copying it. Only a later use
+/// of pinned memory, and the drop of the arena, wait for that thread.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct GivingBack {
     bytes: Arc<AtomicU64>,
@@ -215,18 +210,18 @@ pub(in crate::arena) struct GivingBack {
 }
 
 impl GivingBack {
-    /// Bytes that are left.
+    /// Bytes that remain.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     pub(super) fn wait(&self) {
         let thread = self.thread.lock().take();
-        // It does not panic: a drop does not fail.
+        // The thread does not panic, because a drop does not fail.
         let _ = thread.map(JoinHandle::join);
     }
 
-    /// Drops it; the pinned part of it later.
+    /// Drops the memory; its pinned part later.
     pub(super) fn take<B: Backend>(&self, stored: Vec<Stored<B>>) {
         let (pinned, pageable): (Vec<_>, Vec<_>) =
             stored.into_iter().partition(|stored| matches!(stored, Stored::Pinned(_)));
@@ -244,7 +239,7 @@ impl GivingBack {
                 bytes.fetch_sub(given, Ordering::Relaxed);
             }
         };
-        // Where no thread is to be had, the closure is dropped here, with what it holds.
+        // If no thread can be created, the closure and its contents are dropped here.
         let spawned = std::thread::Builder::new().name("vrampool backups".into()).spawn(give_back);
         match spawned {
             Ok(thread) => *self.thread.lock() = Some(thread),
@@ -265,8 +260,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Nothing is left out, nothing is there twice, no piece is too large, and large blocks share with
-        /// none.
+        /// No byte is missing or duplicated, no piece is too large, and large blocks share no piece.
         #[test]
         fn packed_extents_are_the_live_ones(
             sizes in prop::collection::vec((any::<bool>(), prop_oneof![1..4096u64, 1..MOST_SHARED, 1..3 * MOST]), 0..40),

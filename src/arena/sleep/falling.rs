@@ -1,4 +1,4 @@
-//! An arena falls asleep.
+//! The transition of an arena to sleep.
 
 use super::view::{Kept, MapState, Mapping, View};
 use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
@@ -16,19 +16,18 @@ use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-/// An arena whose contents are saved and whose memory is mapped nowhere, but is not given back yet. A drop
-/// maps it again.
+/// An arena whose contents are saved and whose memory is unmapped but not yet released. A drop maps it again.
 #[derive(Debug)]
 pub(crate) struct Falling<'a, B: Backend> {
     core: &'a ArenaCore<B>,
     _alone: LongGuard<'a, ()>,
-    /// `None` once it is asleep, or awake again.
+    /// `None` once the arena is asleep, or awake again.
     arena: Option<Changing<B>>,
     discarded: u64,
     backed_up: u64,
 }
 
-/// An arena that is between the two.
+/// An arena between awake and asleep.
 #[derive(Debug)]
 pub(super) struct Changing<B: Backend> {
     pub(super) pieces: Vec<SleepingPiece>,
@@ -39,12 +38,12 @@ pub(super) struct Changing<B: Backend> {
 }
 
 impl<B: Backend> Falling<'_, B> {
-    /// Gives its physical memory to the device. It does not fail.
+    /// Releases the physical memory to the device. Never fails.
     pub(crate) fn commit(mut self) -> SleepReport {
         let Some(mut arena) = self.arena.take() else { return SleepReport::default() };
         let physical: Vec<_> = arena.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
         let freed = physical.iter().map(|physical| physical.len()).sum();
-        // Only behind the memory is it there for others.
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
         let returned = self.core.settle_asleep(arena);
         drop(physical);
         drop(returned);
@@ -77,7 +76,7 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         let waited = self.wait_for_others()?;
         let alone = self.changing.lock();
-        // What is stuck goes now, or it is the device that fails.
+        // Stuck pieces are released now, or the device fails.
         self.release_settled(&[], 0, &waited)?;
         let mut state = self.state.lock();
         if state.backing.is_none() {
@@ -96,7 +95,7 @@ impl<B: Backend> ArenaCore<B> {
         let (pieces, views) = state.mapped();
         state.sleep = Sleep::Changing;
         drop(state);
-        // From here on a drop takes everything back.
+        // From here on a drop reverses everything.
         let arena = Changing { pieces, views, backups: Backups::default(), offload };
         let mut falling =
             Falling { core: self, _alone: alone, arena: Some(arena), discarded: 0, backed_up: 0 };
@@ -109,7 +108,7 @@ impl<B: Backend> Falling<'_, B> {
     fn fall(&mut self, users: &Streams<B::Stream>, live: &[Extent], offload: Offload) -> Result<(), Error> {
         let (core, Some(arena)) = (self.core, &mut self.arena) else { return Ok(()) };
         let bytes = live.iter().map(|extent| extent.bytes).sum();
-        // A wait for a captured stream would spoil the capture.
+        // A wait for a captured stream would invalidate the capture.
         let need = Need { requested: bytes, class: bytes };
         users.iter().try_for_each(|user| need.check(&core.device, user, Forbidden::Relief))?;
         users.iter().try_for_each(|user| core.device.synchronize(user))?;
@@ -126,8 +125,8 @@ impl<B: Backend> Falling<'_, B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// The arena is asleep, with what could not be let go. Returns the allowance of what is mapped no more,
-    /// to be dropped behind its memory.
+    /// Makes the arena asleep, keeping memory that could not be released. Returns the allowance of unmapped
+    /// memory, to be dropped after that memory.
     pub(super) fn settle_asleep(&self, arena: Changing<B>) -> Returned<'_> {
         let Changing { pieces, views, mut backups, offload } = arena;
         let mut state = self.state.lock();
@@ -146,14 +145,14 @@ impl<B: Backend> ArenaCore<B> {
         drop(state);
         let returned = self.allowance_of(unmapped);
         self.giving_back.take(empty);
-        // Whatever calls the device goes without the lock.
+        // Drops that call the device run without the lock.
         drop((gone, handles));
         returned
     }
 }
 
 impl<B: Backend> State<B> {
-    /// All pieces, and all that they are mapped in but ranges that no buffer has.
+    /// Returns all pieces, and all their views except ranges that no buffer uses.
     fn mapped(&self) -> (Vec<SleepingPiece>, Vec<Kept<B>>) {
         let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
         let pieces = backing.extents.iter().zip(&backing.physical);

@@ -1,13 +1,13 @@
-//! A growing arena sleeps: its physical memory goes back to the device, its addresses stay.
+//! Sleep of a growing arena: its physical memory returns to the device, its addresses stay.
 //!
-//! * `view`: a memory in which pieces are mapped, the arena's range or a stitched one;
-//! * `backup`: what blocks hold; `stored`: host memory that holds it;
-//! * `falling` and `waking`: the two ways, each in a part that can be taken back and one that cannot fail.
+//! * `view`: memory in which pieces are mapped, the arena's range or a stitched range;
+//! * `backup`: contents of blocks; `stored`: host memory that holds them;
+//! * `falling` and `waking`: the two directions, each with a reversible part and a part that cannot fail.
 //!
-//! What it promises: a call that fails leaves the arena as it was, with all contents; blocks keep their
-//! addresses. Both ways keep the handles of physical memory, or the backups, until nothing can fail any more.
-//! If even the way back fails (a second fault in one call), the arena is asleep with its physical memory
-//! kept, and the next wake maps it again.
+//! A failed call leaves the arena as it was, with all contents. Blocks keep their addresses. Both directions
+//! keep the handles of physical memory, or the backups, until nothing can fail any more. If the reversal
+//! fails too (a second fault in one call), the arena is asleep and keeps its physical memory, and the next
+//! wake maps it again.
 
 mod backup;
 mod falling;
@@ -30,90 +30,89 @@ use std::sync::Weak;
 use view::View;
 use vrampool_backend::{Backend, Physical, fork};
 
-/// What becomes of the contents of memory that goes to sleep.
+/// The treatment of contents when memory goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Offload {
-    /// Copied to pinned memory of the host, which the device reaches at its full rate. Where host and device
-    /// share one memory, where there is no pinned memory, and when it runs out, it is pageable memory.
+    /// Copied to pinned host memory, which the device accesses at its full rate. Pageable memory is used
+    /// instead if host and device share memory, or if pinned memory is unsupported or exhausted.
     #[default]
     Pinned,
-    /// Copied to pageable memory of the host: slower, and the system may swap it out.
+    /// Copied to pageable host memory: slower, and the system may swap it out.
     Pageable,
-    /// Not kept: undefined after waking.
+    /// Discarded: undefined after waking.
     Discard,
 }
 
-/// Whether memory can be used.
+/// Whether memory is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SleepState {
-    /// It is mapped, and can be.
+    /// Mapped and usable.
     Awake,
-    /// A sleep or a wake is under way.
+    /// A sleep or a wake is in progress.
     Changing,
-    /// Its physical memory is the device's again.
+    /// The physical memory is released to the device.
     Asleep,
 }
 
-/// Where the contents of a block are.
+/// The location of a block's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockState {
-    /// In the device's memory.
+    /// In device memory.
     Mapped,
-    /// In the host's memory; they come back with a wake.
+    /// In host memory; a wake restores them.
     AsleepBackedUp,
-    /// Nowhere: undefined after a wake.
+    /// Discarded; undefined after a wake.
     AsleepDiscarded,
 }
 
-/// What a sleep did.
+/// Results of a sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub struct SleepReport {
-    /// Bytes of physical memory that the device has back.
+    /// Physical memory released to the device, bytes.
     pub freed: u64,
-    /// Bytes of blocks that were copied to the host.
+    /// Bytes of blocks copied to the host.
     pub backed_up: u64,
-    /// Bytes of blocks that were not.
+    /// Bytes of blocks discarded.
     pub discarded: u64,
-    /// Nothing was done, because it was asleep; its backups are as they were.
+    /// Whether the arena was already asleep, so that nothing was done and its backups are unchanged.
     pub was_asleep: bool,
 }
 
-/// What a wake did.
+/// Results of a wake.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub struct WakeReport {
-    /// Bytes of physical memory that were taken from the device.
+    /// Physical memory allocated from the device, bytes.
     pub mapped: u64,
-    /// Bytes of blocks that were copied back from the host.
+    /// Bytes of blocks restored from the host.
     pub restored: u64,
-    /// Nothing was done, because it was awake.
+    /// Whether the arena was already awake, so that nothing was done.
     pub was_awake: bool,
 }
 
-/// What an arena's state knows of its sleep.
 #[derive(Debug)]
 pub(super) enum Sleep<B: Backend> {
     Awake,
-    /// Whoever finds this waits for the lock of changes and looks again; a free does not wait.
+    /// Threads that find this state wait for the lock of changes and look again; a free does not wait.
     Changing,
     Asleep(Box<Asleep<B>>),
 }
 
-/// An arena without its memory.
+/// An arena without its physical memory.
 #[derive(Debug)]
 pub(super) struct Asleep<B: Backend> {
     /// By offset.
     pieces: Vec<SleepingPiece>,
-    /// The range and the stitched ranges that buffers have.
+    /// The range, and the stitched ranges that buffers use.
     views: Vec<View<Weak<B::Memory>>>,
     backups: Backups<B>,
     offload: Offload,
 }
 
-/// Where a piece of physical memory was, and it itself if it could not be let go.
+/// The extent of a piece, and its physical memory if that could not be released.
 #[derive(Debug)]
 struct SleepingPiece {
     extent: Extent,
@@ -127,17 +126,16 @@ impl<B: Backend> Asleep<B> {
         stitched.map(View::bytes).sum()
     }
 
-    /// Bytes of host memory that hold contents.
     fn backup_bytes(&self) -> u64 {
         self.backups.bytes()
     }
 
-    /// Forgets what those extents held. Answers memory that is to be dropped without the lock.
+    /// Forgets the contents of the extents. Returns memory to be dropped without the lock.
     fn forget(&mut self, extents: &[Extent]) -> Vec<Stored<B>> {
         self.backups.forget(extents)
     }
 
-    /// Bytes of physical memory that it could not let go.
+    /// Bytes of physical memory that could not be released.
     fn kept(&self) -> u64 {
         let kept = self.pieces.iter().filter(|piece| piece.physical.is_some());
         kept.map(|piece| piece.extent.bytes).sum()
@@ -145,14 +143,16 @@ impl<B: Backend> Asleep<B> {
 }
 
 impl<B: Backend> DeviceArena<B> {
-    /// Gives all physical memory of a [growing](super::ArenaBuilder::growing) arena back to the device, and
-    /// keeps its addresses: blocks stay live where they are, and are as they were after [`wake`](Self::wake),
-    /// those of [`Offload::Discard`] with undefined contents. Waits on the host for all work that uses them.
+    /// Releases all physical memory to the device, and keeps the addresses.
     ///
-    /// Asleep, an allocation and the use of a block are [`Error::Asleep`] (who asks while a sleep or a wake
-    /// is under way waits for its end); a block that is dropped is free, and so is its backup (together with
-    /// those of its neighbours, if it is small). [`reserved_bytes`](Self::reserved_bytes) is 0. To sleep
-    /// twice does nothing, and says so.
+    /// Only a [growing](super::ArenaBuilder::growing) arena can sleep. Waits on the host for all work that
+    /// uses the blocks. Blocks stay live at their addresses, and [`wake`](Self::wake) restores them; with
+    /// [`Offload::Discard`] their contents are undefined then.
+    ///
+    /// While the arena sleeps, allocations and uses of blocks fail with [`Error::Asleep`]; during a sleep or
+    /// a wake they wait for its end. Dropping a block frees it and its backup (a small one together with its
+    /// neighbours'). [`reserved_bytes`](Self::reserved_bytes) is 0. A second sleep does nothing and reports
+    /// that.
     ///
     /// ```
     /// # use vrampool::{Backend, DeviceArena, Offload, host::HostDevice};
@@ -175,10 +175,10 @@ impl<B: Backend> DeviceArena<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] while a zone of a block exists; [`Error::Capture`] while a stream is captured that
-    /// uses one; [`Error::Backend`] when the device fails, the host has no memory for the backup, or the
-    /// arena is not a growing one. The arena is then awake, with all contents; or, when the device fails a
-    /// second time on the way back, asleep with them.
+    /// [`Error::Arena`] while a region of a block exists; [`Error::Capture`] while a captured stream uses a
+    /// block; [`Error::Backend`] if the device fails, the host has no memory for the backup, or the arena is
+    /// not a growing one. The arena is then awake, with all contents. If the device fails again during the
+    /// reversal, it is asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
         Ok(match self.begin_sleep(offload)? {
             Some(falling) => falling.commit(),
@@ -186,17 +186,16 @@ impl<B: Backend> DeviceArena<B> {
         })
     }
 
-    /// Takes physical memory for all live blocks again, at the addresses that they have, and copies back what
-    /// [`sleep`](Self::sleep) copied to the host. To wake twice does nothing, and says so.
+    /// Maps physical memory for all live blocks at their addresses, and restores backed-up contents.
     ///
-    /// Pinned memory of the backups is given back behind the call, by a thread of its own: letting go of many
-    /// GiB takes the system longer than the copy. [`backup_bytes`](Self::backup_bytes) tells how much is
-    /// left.
+    /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
+    /// by a separate thread, because releasing many GiB takes longer than the copy.
+    /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the device fails, or has not enough memory, or the arena's limit is below what
-    /// its blocks take ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with all
-    /// backups, and a later wake works.
+    /// [`Error::Backend`] if the device fails or has too little memory, or if the arena's limit is below the
+    /// memory of its blocks ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with
+    /// all backups, and a later wake can succeed.
     pub fn wake(&self) -> Result<WakeReport, Error> {
         Ok(match self.begin_wake()? {
             Some(waking) => waking.commit(),
@@ -204,19 +203,19 @@ impl<B: Backend> DeviceArena<B> {
         })
     }
 
-    /// Sleeps, but can be taken back still: by a drop. `None` when it is asleep.
+    /// Starts a sleep that a drop of the result reverses. Returns `None` if the arena is asleep.
     pub(crate) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         fork::check()?;
         self.core.begin_sleep(offload)
     }
 
-    /// Wakes, but can be taken back still: by a drop. `None` when it is awake.
+    /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
     pub(crate) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
         fork::check()?;
         self.core.begin_wake()
     }
 
-    /// Whether its memory can be used at this moment: never in a forked child.
+    /// Whether the memory is usable at this moment: never in a forked child.
     #[must_use]
     pub fn state(&self) -> SleepState {
         if fork::is_child() {
@@ -229,7 +228,7 @@ impl<B: Backend> DeviceArena<B> {
         }
     }
 
-    /// Bytes of host memory that hold contents, or did and are being given back.
+    /// Bytes of host memory that hold contents, or are being released.
     #[must_use]
     pub fn backup_bytes(&self) -> u64 {
         if fork::is_child() {
@@ -242,8 +241,7 @@ impl<B: Backend> DeviceArena<B> {
         held + self.core.giving_back.bytes()
     }
 
-    /// What its contents became when it fell asleep; `None` when it is awake. Waits for a change that is
-    /// under way.
+    /// The treatment of contents during this sleep; `None` if awake. Waits for a change in progress.
     pub(crate) fn offload(&self) -> Option<Offload> {
         if fork::is_child() {
             return None;
@@ -256,8 +254,7 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaBuffer<B> {
-    /// Where its contents are. Waits for a sleep or a wake that is in progress. In a forked child they are
-    /// discarded.
+    /// The location of the contents, after any sleep or wake in progress. Discarded in a forked child.
     #[must_use]
     pub fn state(&self) -> BlockState {
         if fork::is_child() {
@@ -270,7 +267,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
     }
 
-    /// Says whether it can be used now.
+    /// Returns an error if the buffer is not usable now.
     pub(crate) fn check_awake(&self) -> Result<(), Error> {
         fork::check()?;
         self.arena.awake(self.block, self.len).map(drop)
@@ -278,7 +275,7 @@ impl<B: Backend> ArenaBuffer<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// The state, while neither a sleep nor a wake is under way.
+    /// Locks the state while neither a sleep nor a wake is in progress.
     fn unchanging(&self) -> MutexGuard<'_, State<B>> {
         loop {
             let state = self.state.lock_with_deferred();
@@ -290,7 +287,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// The state, once nothing moves the block, if its memory is there.
+    /// Locks the state once no move of the block is in progress. Fails while the arena sleeps.
     #[inline]
     pub(super) fn awake(&self, block: BlockId, bytes: u64) -> Result<MutexGuard<'_, State<B>>, Error> {
         let state = self.settled(block);
@@ -321,14 +318,13 @@ impl<B: Backend> State<B> {
         matches!(self.sleep, Sleep::Awake)
     }
 
-    /// What a request of an arena that is asleep gets.
+    /// The error of a request to a sleeping arena.
     #[cold]
     pub(super) fn asleep(&self, requested: u64) -> Error {
         Error::Asleep { requested, live: self.engine.used() }
     }
 
-    /// Forgets the backup of a block that is about to be freed. Answers memory that is to be dropped without
-    /// the lock.
+    /// Forgets the backup of a block to be freed. Returns memory to be dropped without the lock.
     #[cold]
     pub(super) fn forget_backup(&mut self, block: BlockId) -> Vec<Stored<B>> {
         let Self { engine, slots, sleep: Sleep::Asleep(asleep), .. } = self else { return Vec::new() };
@@ -337,7 +333,7 @@ impl<B: Backend> State<B> {
         asleep.forget(&extents)
     }
 
-    /// Where the blocks of all buffers are, by offset.
+    /// The extents of the blocks of all buffers, by offset.
     fn live(&self) -> Vec<Extent> {
         let blocks = self
             .slots

@@ -1,4 +1,4 @@
-//! A memory in which pieces of an arena's physical memory are mapped.
+//! Memory in which pieces of an arena's physical memory are mapped.
 
 use super::SleepingPiece;
 use crate::arena::ArenaCore;
@@ -6,12 +6,12 @@ use crate::arena::mapping::pages::Extent;
 use std::sync::{Arc, Weak};
 use vrampool_backend::{Backend, BackendError};
 
-/// The arena's range, or a stitched one: a strong handle while something is changed there, else a weak one.
+/// The arena's range or a stitched range, with a strong handle during a change and a weak one otherwise.
 #[derive(Debug)]
 pub(super) struct View<M> {
     pub(super) memory: M,
     pub(super) is_range: bool,
-    /// When it was stitched, if all of its pieces were still there.
+    /// The age of a stitched range whose pieces are all present.
     pub(super) age: Option<u64>,
     /// By offset.
     pub(super) mappings: Vec<Mapping>,
@@ -28,7 +28,6 @@ pub(super) struct Mapping {
     pub(super) state: MapState,
 }
 
-/// How far a piece came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MapState {
     Out,
@@ -51,7 +50,7 @@ impl<M> View<M> {
         View { memory, is_range: self.is_range, age: self.age, mappings: self.mappings }
     }
 
-    /// Such mappings, one behind the other: where each run starts, its bytes, and which they are.
+    /// Returns runs of adjacent mappings for which `is_such` holds: start, bytes, and indices.
     fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, std::ops::Range<usize>)> {
         let mut runs: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
         for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
@@ -68,7 +67,7 @@ impl<M> View<M> {
 }
 
 impl<M> View<Weak<M>> {
-    /// If anybody has it still.
+    /// Returns the view with a strong handle, if its memory still exists.
     pub(super) fn strong(self) -> Option<View<Arc<M>>> {
         let memory = self.memory.upgrade()?;
         Some(self.with(memory))
@@ -76,7 +75,7 @@ impl<M> View<Weak<M>> {
 }
 
 impl<M> View<Arc<M>> {
-    /// The view, and its handle, which is to be dropped without a lock.
+    /// Returns the view with a weak handle, and its strong handle, to be dropped without a lock.
     pub(super) fn weak(self) -> (View<Weak<M>>, Arc<M>) {
         let memory = Arc::clone(&self.memory);
         (self.with(Arc::downgrade(&memory)), memory)
@@ -84,8 +83,7 @@ impl<M> View<Arc<M>> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Takes everything out of the views, which no work of any device uses any more. What was taken out when a
-    /// call fails is noted there.
+    /// Unmaps all views, which no work uses any more. After a failure the states record what was unmapped.
     pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
         for view in views {
@@ -97,8 +95,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(())
     }
 
-    /// Maps all pieces whose physical memory is there where they belong. What was mapped when a call fails is
-    /// noted there.
+    /// Maps all pieces with physical memory in the views. After a failure the states record what was mapped.
     pub(super) fn map_views(
         &self,
         views: &mut [Kept<B>],

@@ -1,4 +1,4 @@
-//! An arena wakes.
+//! The transition of an arena to awake.
 
 use super::falling::Changing;
 use super::view::Mapping;
@@ -13,30 +13,30 @@ use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError};
 
-/// An arena that has memory and contents again, and its backups still. A drop puts it to sleep.
+/// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
 #[derive(Debug)]
 pub(crate) struct Waking<'a, B: Backend> {
     core: &'a ArenaCore<B>,
     _alone: LongGuard<'a, ()>,
-    /// `None` once it is awake, or asleep again.
+    /// `None` once the arena is awake, or asleep again.
     arena: Option<Changing<B>>,
-    /// Parts of the range without need, held, which are to be gaps.
+    /// Unneeded parts of the range, held, that become gaps.
     gaps: Vec<BlockId>,
-    /// Pieces that were made for this, by their number.
+    /// Indices of the pieces that this wake created.
     made: Vec<usize>,
     mapped: u64,
     restored: u64,
 }
 
 impl<B: Backend> Waking<'_, B> {
-    /// It is awake. This does not fail.
+    /// Completes the wake. Never fails.
     pub(crate) fn commit(mut self) -> WakeReport {
         let Some(arena) = self.arena.take() else { return WakeReport::default() };
         let mut state = self.core.state.lock();
         let state_now = &mut *state;
         let mut handles = Vec::with_capacity(arena.views.len());
         if let Some(backing) = &mut state_now.backing {
-            // Of this sleep's, those that it could not let go, are among the pieces.
+            // Pieces that this sleep could not release are among the pieces.
             backing.mapped = 0;
             for SleepingPiece { extent, physical } in arena.pieces {
                 if let Some(physical) = physical {
@@ -107,7 +107,7 @@ impl<B: Backend> Drop for Waking<'_, B> {
                     gone.extend(arena.pieces.get_mut(index).and_then(|piece| piece.physical.take()));
                 }
             }
-            // What is mapped keeps its memory; it is kept with it, for the next wake.
+            // Mapped pieces keep their memory for the next wake.
             Err(error) => log::warn!("arena on {}: asleep with memory, because {error}", self.core.id),
         }
         let mut state = self.core.state.lock();
@@ -115,11 +115,11 @@ impl<B: Backend> Drop for Waking<'_, B> {
             state.engine.put_back(gap);
         }
         if let Some(backing) = &mut state.backing {
-            // So much counts as mapped, of which `settle_asleep` gives back what is not kept.
+            // Counted as mapped, so that `settle_asleep` returns the part that is not kept.
             backing.mapped += self.mapped;
         }
         drop(state);
-        // Only behind the memory is it there for others.
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
         let returned = self.core.settle_asleep(arena);
         drop(gone);
         drop(returned);
@@ -144,7 +144,7 @@ impl<B: Backend> ArenaCore<B> {
             Changing { pieces: asleep.pieces, views, backups: asleep.backups, offload: asleep.offload };
         let planned = state.plan_wake(&arena.pieces, &live);
         drop(state);
-        // From here on a drop takes everything back.
+        // From here on a drop reverses everything.
         let mut waking = Waking {
             core: self,
             _alone: alone,
@@ -159,8 +159,7 @@ impl<B: Backend> ArenaCore<B> {
         Ok(Some(waking))
     }
 
-    /// Forgets an arena that is asleep, all blocks with it: it is awake and empty. The caller has the lock of
-    /// changes.
+    /// Forgets a sleeping arena's blocks: it is awake and empty. The caller holds the lock of changes.
     pub(in crate::arena) fn wake_empty(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let Sleep::Asleep(asleep) = std::mem::replace(&mut state.sleep, Sleep::Changing) else {
@@ -190,7 +189,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         state.sleep = Sleep::Awake;
         drop(state);
-        // Only behind the memory is it there for others.
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
         let returned = self.allowance_of(unmapped);
         self.giving_back.take(arena.backups.into_stored());
         drop((slots, arena.views, arena.pieces));
@@ -199,14 +198,14 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
-/// Whether any of those, by offset, is in a piece.
+/// Whether any of the sorted extents is in the piece.
 fn is_needed(live: &[Extent], piece: Extent) -> bool {
     let first = live.partition_point(|extent| extent.end() <= piece.start);
     live.get(first).is_some_and(|extent| extent.start < piece.end())
 }
 
 impl<B: Backend> super::State<B> {
-    /// Holds what of the range is not to come back.
+    /// Holds the parts of the range that are not restored.
     fn plan_wake(&mut self, pieces: &[SleepingPiece], live: &[Extent]) -> Result<Vec<BlockId>, Error> {
         let comes = |piece: &&SleepingPiece| piece.physical.is_some() || is_needed(live, piece.extent);
         let needed: u64 = pieces.iter().filter(comes).map(|piece| piece.extent.bytes).sum();

@@ -1,4 +1,4 @@
-//! Which list of a magazine serves which request. Numbers only.
+//! The mapping from requests to lists of a magazine. Numbers only.
 //!
 //! The *number* of a size is its power of two and the next three bits. If no class begins inside one of
 //! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a list of
@@ -7,40 +7,39 @@
 
 use crate::cache::size_class::SizeClasses;
 
-/// ClassTable of a rack. So many that a `u8` needs no check.
+/// Number of lists of a rack. A `u8` index needs no bounds check.
 #[cfg(not(model))]
 pub(crate) const LISTS: usize = 256;
-/// A model has few classes, and each of its words is dear.
+/// A model has few classes, and each of its words is costly.
 #[cfg(model)]
 pub(crate) const LISTS: usize = 4;
 
-/// The list that never has slots: of blocks that no magazine takes.
+/// The list without slots, for blocks that no magazine takes.
 pub(crate) const NO_LIST: u8 = u8::MAX;
 
-/// Numbers of larger sizes do not fit.
+/// The largest class with a number.
 pub(crate) const LARGEST_CLASS: u64 = 1 << 30;
 
-/// Bytes that an entry of the table stands for.
+/// Bytes per entry of the table.
 const GRAIN: u64 = 1024;
 
 const TABLE: usize = 1024;
 
-/// A pool's lists.
+/// The mapping of one pool.
 #[derive(Debug, Clone)]
 pub(crate) struct ClassTable {
-    /// Requests of more bytes are not in the table.
+    /// The largest request in the table.
     reach: u64,
-    /// The list of each [`GRAIN`] of sizes; [`NO_LIST`] where it is not the same for all of them.
+    /// The list of each [`GRAIN`] of sizes; [`NO_LIST`] if its sizes have different lists.
     table: [u8; TABLE],
-    /// The largest class that has one.
     largest: u64,
-    /// No class that serves requests of more bytes has one.
+    /// No class that serves requests of more bytes has a list.
     large: u64,
     are_unshared: bool,
     are_quick: bool,
 }
 
-/// A size's power of two and the next three bits. Sizes below 8 have the numbers of sizes below 16.
+/// Returns a size's power of two and the next three bits. Sizes below 8 count as 8 more.
 #[inline(always)]
 pub(crate) fn number(bytes: u64) -> u8 {
     let bytes = bytes | 8;
@@ -49,7 +48,7 @@ pub(crate) fn number(bytes: u64) -> u8 {
 }
 
 impl ClassTable {
-    /// For classes up to `largest` bytes.
+    /// Creates the table for classes up to `largest` bytes.
     pub(crate) fn new(classes: SizeClasses, largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let are_unshared = classes.are_eighths(largest);
@@ -64,32 +63,32 @@ impl ClassTable {
         Self { reach, table, largest, large: largest, are_unshared, are_quick: are_unshared }
     }
 
-    /// For classes up to `largest` bytes of a pool whose every request, and every block that comes back, is
-    /// to be seen: the quick ways, which see neither, find no list.
+    /// As [`new`](Self::new), for a pool that must see every request and every returned block. The fast
+    /// paths, which see neither, find no list.
     pub(crate) fn watched(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let table = [NO_LIST; TABLE];
         Self { reach: 0, table, largest, large: u64::MAX, are_unshared: false, are_quick: false }
     }
 
-    /// As [`watched`](Self::watched), where it is enough to see a large request when it was served.
+    /// As [`watched`](Self::watched), for a pool that may see large requests after they are served.
     #[cfg(feature = "trace")]
     pub(crate) fn recorded(classes: SizeClasses, largest: u64) -> Self {
         let watched = Self::watched(largest);
         Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
     }
 
-    /// Whether each class has a list to itself.
+    /// Whether each class has its own list.
     pub(crate) fn are_unshared(&self) -> bool {
         self.are_unshared
     }
 
-    /// Whether in addition nobody has to see which block comes back.
+    /// Whether, in addition, blocks may return unseen.
     pub(crate) fn are_quick(&self) -> bool {
         self.are_quick
     }
 
-    /// The list for a request, if it can be told without rounding.
+    /// Returns the list for a request, if it is known without rounding.
     #[inline(always)]
     pub(crate) fn of_request(&self, bytes: u64) -> Option<u8> {
         let below = bytes.wrapping_sub(1);
@@ -102,7 +101,7 @@ impl ClassTable {
         bytes > self.large
     }
 
-    /// The list for a class, perhaps among others.
+    /// Returns the list for a class, which other classes may share.
     pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
         (class <= self.largest).then(|| number(class))
     }

@@ -1,6 +1,6 @@
 //! Counters of one thread's magazines, which other threads read.
 //!
-//! Only the thread itself writes: one word at a time, a plain load and a plain store each, no atomic
+//! Only the owning thread writes: one word at a time, a plain load and a plain store each, no atomic
 //! read-modify-write. Readers hold the depot's lock, under which slot counts change. The computed number of
 //! idle blocks in a list (its slots less its room) therefore never exceeds the leased slots.
 
@@ -9,32 +9,31 @@ use crate::sync::AtomicU64;
 use std::array;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The counts of one thread with one pool.
+/// Counters of one thread for one pool.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Tally {
-    /// Bytes that its hits asked for, less those of the buffers it took back, since it last visited the
-    /// depot: the most they were, and by how much they are less now.
+    /// Bytes requested by its hits, less those of returned buffers, since it last visited the depot.
     requested: HighWater,
-    /// One more than the bytes that the [last](crate::cache::magazine::hot) block was asked for, when it is
-    /// out and not accounted for otherwise; else 0. And its list.
+    /// Requested bytes of the [hot](crate::cache::magazine::hot) block plus one while it is out and not
+    /// accounted for; else 0. Then its list.
     hot: AtomicU64,
     hot_list: AtomicU64,
     lists: [ListTally; LISTS],
-    /// Each list's hits when [`hit_classes`](Self::hit_classes) was last asked, under the depot's lock.
+    /// Hits of each list at the last call of [`hit_classes`](Self::hit_classes), under the depot's lock.
     seen: [AtomicU64; LISTS],
 }
 
-/// The counts of one list. In this order: what each hit touches is in front.
+/// Counters of one list. Fields used by each hit come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct ListTally {
-    /// How many more blocks it may take.
+    /// Number of blocks that it can still take.
     room: AtomicU64,
     hits: AtomicU64,
-    /// How many blocks it may hold. Changes under the depot's lock.
+    /// Number of blocks that it may hold. Changes under the depot's lock.
     slots: AtomicU64,
-    /// The class it holds, bytes; 0 = none. Changes under the depot's lock.
+    /// Its class, bytes; 0 = unset. Changes under the depot's lock.
     class: AtomicU64,
 }
 
@@ -56,18 +55,18 @@ impl Tally {
         &self.lists[usize::from(list) % LISTS]
     }
 
-    /// All lists that have a class, by number.
+    /// Returns all lists that have a class, by number.
     pub(crate) fn used_lists(&self) -> impl Iterator<Item = (u8, &ListTally)> {
         (0..=u8::MAX).zip(&self.lists).filter(|(_, list)| list.class() != 0)
     }
 
-    /// Notes that the hot block went out.
+    /// Notes that the hot block is out.
     #[inline(always)]
     pub(crate) fn lend_hot(&self, requested: u64) {
         self.hot.store(requested + 1, Relaxed);
     }
 
-    /// Notes that the hot block came back, if that is what one is that was lent for so many bytes.
+    /// Notes the return of the hot block, if a block lent for `requested` bytes is the hot one.
     #[inline(always)]
     pub(crate) fn hot_came_back(&self, requested: u64) -> bool {
         let is_hot = self.hot.load(Relaxed) == requested + 1;
@@ -77,7 +76,7 @@ impl Tally {
         is_hot
     }
 
-    /// The hot block's list and what was asked for, when it is out and not accounted for otherwise.
+    /// Returns the hot block's list and requested bytes, while it is out and not accounted for.
     pub(crate) fn hot_lent(&self) -> Option<(u8, u64)> {
         let requested = self.hot.load(Relaxed).checked_sub(1)?;
         Some((self.hot_list.load(Relaxed) as u8, requested))
@@ -87,12 +86,12 @@ impl Tally {
         self.hot_list.store(u64::from(list), Relaxed);
     }
 
-    /// The hot block is accounted for otherwise.
+    /// Notes that the hot block has been accounted for.
     pub(crate) fn forget_hot(&self) {
         self.hot.store(0, Relaxed);
     }
 
-    /// The classes that were hit since this was last asked. Under the depot's lock.
+    /// Returns classes with hits since the last call. Under the depot's lock.
     pub(crate) fn hit_classes(&self) -> impl Iterator<Item = u64> {
         let was_hit = |(list, seen): (&ListTally, &AtomicU64)| {
             let (hits, before) = (list.hits(), seen.load(Relaxed));
@@ -102,7 +101,7 @@ impl Tally {
         self.lists.iter().zip(&self.seen).filter_map(was_hit)
     }
 
-    /// Bytes that hits asked for, less those that came back, since the depot was last told. Wraps.
+    /// Bytes requested by hits, less returned ones, since the last settlement. Wraps.
     pub(crate) fn requested(&self) -> &HighWater {
         &self.requested
     }
@@ -121,7 +120,6 @@ impl ListTally {
         self.hits.load(Relaxed)
     }
 
-    /// Blocks in it.
     pub(crate) fn idle(&self) -> u64 {
         self.slots().saturating_sub(self.room.load(Relaxed))
     }
@@ -134,7 +132,7 @@ impl ListTally {
     #[inline(always)]
     pub(crate) fn push(&self) -> bool {
         let (left, none) = self.room.load(Relaxed).overflowing_sub(1);
-        // For a moment without room this says too much: more room than slots is none idle.
+        // Without room this stores too large a value for a moment. Readers then compute zero idle blocks.
         self.room.store(left, Relaxed);
         if none {
             self.room.store(0, Relaxed);
@@ -153,28 +151,26 @@ impl ListTally {
         add(&self.hits, 1);
     }
 
-    /// So many more slots, empty ones. Under the depot's lock.
+    /// Adds empty slots. Under the depot's lock.
     pub(crate) fn lease(&self, slots: u64) {
         add(&self.slots, slots);
         add(&self.room, slots);
     }
 
-    /// So many empty slots less. Under the depot's lock.
+    /// Removes empty slots. Under the depot's lock.
     pub(crate) fn unlease(&self, slots: u64) {
         add(&self.room, slots.wrapping_neg());
         add(&self.slots, slots.wrapping_neg());
     }
 
-    /// Gives it, without slots, another class, and starts its count anew. Under the depot's lock.
+    /// Sets the class of a list without slots, and resets its hits. Under the depot's lock.
     pub(crate) fn set_class(&self, class: u64) {
         self.class.store(class, Relaxed);
         self.hits.store(0, Relaxed);
     }
 }
 
-/// A sum and the most it ever was. One thread writes.
-///
-/// What is written at each change is how far the sum is below its highest.
+/// A sum and its highest value, with one writing thread. Each change stores the distance below that value.
 #[derive(Debug)]
 pub(crate) struct HighWater {
     below: AtomicU64,
@@ -191,13 +187,13 @@ impl HighWater {
         let (below, over) = self.below.load(Relaxed).overflowing_sub(by);
         self.below.store(below, Relaxed);
         if over {
-            // The highest first: a reader in between sees too much, and never a sum that wrapped.
+            // `most` first: a reader in between sees too large a sum, but never a wrapped one.
             add(&self.most, below.wrapping_neg());
             self.below.store(0, Relaxed);
         }
     }
 
-    /// Whether the sum may rise by so much without being higher than ever.
+    /// Whether the sum may rise by `by` without a new highest value.
     #[inline(always)]
     pub(crate) fn has_room(&self, by: u64) -> bool {
         by <= self.below.load(Relaxed)
@@ -208,18 +204,18 @@ impl HighWater {
         add(&self.below, by);
     }
 
-    /// The sum; negative when more fell than rose.
+    /// Returns the sum; negative (wrapped) when it fell more than it rose.
     pub(crate) fn sum(&self) -> u64 {
         self.most.load(Relaxed).wrapping_sub(self.below.load(Relaxed))
     }
 
-    /// Whether nothing rose or fell since it last started.
+    /// Whether the sum has not changed since the last [`take`](Self::take).
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
         self.most.load(Relaxed) | self.below.load(Relaxed) == 0
     }
 
-    /// Starts anew from 0. Answers what the sum was, and the most it was.
+    /// Restarts from 0. Returns the sum and its highest value.
     pub(crate) fn take(&self) -> (u64, u64) {
         let (sum, most) = (self.sum(), self.most.load(Relaxed));
         self.most.store(0, Relaxed);
@@ -228,7 +224,7 @@ impl HighWater {
     }
 }
 
-/// Adds to a word that this thread alone writes. Answers the sum.
+/// Adds to a word that only this thread writes. Returns the sum.
 #[inline(always)]
 fn add(word: &AtomicU64, by: u64) -> u64 {
     let sum = word.load(Relaxed).wrapping_add(by);

@@ -1,9 +1,9 @@
-//! The block that was freed last on this thread, of whichever pool: usually the next one to be requested.
+//! The hot block: the most recently freed block of this thread, of any pool.
 //!
-//! Most programs free a block and request it again before any other. That hot block is therefore not
-//! kept in its [list](crate::cache::magazine::rack), but in a thread-local slot without a destructor, which
-//! a hit reaches without a search of the thread's racks. The epoch, unique to each pool, identifies the
-//! block's rack.
+//! Most programs free a block and request it again before any other. The hot block is therefore not kept in
+//! its [list](crate::cache::magazine::rack), but in a thread-local slot without a destructor, which a hit
+//! reaches without a search of the thread's racks. The epoch, unique to each pool, identifies the block's
+//! rack.
 //!
 //! A hit is recorded in one word, which [other threads read](Tally::hot_lent), and is accounted for only
 //! when another block is freed first. The hit itself only verifies that it sets no new peak.
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
 
-/// The epoch of no rack, whether its pool is known or not.
+/// An epoch of no rack, known or unknown.
 const NOBODY: u64 = NEVER - 1;
 
-/// Where a thread has it: with the flag of the borrow, all that a hit touches shares a line.
+/// The slot of a thread. Aligned, so that all that a hit touches, including the borrow flag, shares a line.
 ///
-/// Where threads' variables are not the loader's but looked up by keys, a thread's end may drop it before the
-/// racks that take it back: what it holds stays taken then.
+/// On platforms where thread-local variables are looked up by keys, the end of a thread may destroy it before
+/// the racks take its content back. Its content is then leaked.
 #[repr(align(64))]
 struct Place(ManuallyDrop<RefCell<HotBlock>>);
 
@@ -38,22 +38,20 @@ impl Place {
 
 #[repr(C)]
 pub(crate) struct HotBlock {
-    /// The epoch of the rack that it is of.
+    /// The epoch of its rack.
     epoch: u64,
-    /// Requests of fewer bytes are no new peak when the block serves them, as far as was looked. 0 whenever
-    /// what was lent otherwise has risen since, or another block came back.
+    /// Requests of fewer bytes set no new peak if this block serves them. 0 when this must be checked again:
+    /// after a rise of other loans, or when another block became hot.
     proven: u64,
-    /// None while it is out.
+    /// `None` while it is out.
     block: Option<Box<Block>>,
-    /// The rack's.
     tally: Option<Arc<Tally>>,
-    /// The list that the block is of.
     list: u8,
-    /// The number of the pool, by which the thread finds the rack.
+    /// The pool's number, by which the thread finds the rack.
     slot: u8,
 }
 
-/// What a rack gets back.
+/// Content returned to a rack.
 pub(crate) struct Given {
     pub(crate) tally: Arc<Tally>,
     /// The block and its list, if it is not out.
@@ -70,18 +68,18 @@ loom::thread_local! {
     static HOT: Place = Place::empty();
 }
 
-/// What a look at the hot block finds.
+/// The result of a lookup of the hot block.
 pub(crate) enum Peek {
     /// It is of the list: the block, if it needs no wait.
     Lent(Option<Box<Block>>),
-    /// It is of the list, and may be a new peak.
+    /// It is of the list, and may set a new peak.
     Unproven,
     /// It is out, or of another list.
     Elsewhere,
 }
 
-/// A block of `list`: the hot one, if that is of this list and here, or one of the list's. No block may mean
-/// many things: ask the depot.
+/// Takes a block of `list`: the hot block if it is of this list and idle, else from the list. `None` does not
+/// mean a miss: ask the depot.
 #[inline(never)]
 pub(crate) fn take(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     match peek(pool, list, requested, stream) {
@@ -91,13 +89,13 @@ pub(crate) fn take(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) 
     }
 }
 
-/// As [`take`], of the hot block alone.
+/// As [`take`], for the hot block only.
 #[inline(always)]
 pub(crate) fn peek(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Peek {
     HOT.with(|hot| {
         let Ok(mut hot) = hot.0.try_borrow_mut() else { return Peek::Elsewhere };
         if hot.epoch != pool.epoch.load(Relaxed) || hot.list != list || hot.block.is_none() {
-            // It is out, or may soon be out together with what is taken now.
+            // It is out, or may soon be out together with the block that is taken instead.
             hot.proven = 0;
             return Peek::Elsewhere;
         }
@@ -105,7 +103,7 @@ pub(crate) fn peek(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) 
     })
 }
 
-/// Takes the hot block back, if that is what this is. Answers one that is not.
+/// Takes a block back if it is the hot one. Returns any other block.
 #[inline(always)]
 pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     HOT.with(|hot| {
@@ -121,30 +119,29 @@ pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     })
 }
 
-/// Does something with it, if it is of the rack of `epoch`.
+/// Calls `act` with the hot block, if it is of the rack of `epoch`.
 #[inline(always)]
 pub(crate) fn of<T>(epoch: u64, act: impl FnOnce(&mut HotBlock) -> T) -> Option<T> {
     let acted = HOT.try_with(|hot| {
         let mut hot = hot.0.try_borrow_mut().ok()?;
         (hot.epoch == epoch).then(|| act(&mut hot))
     });
-    // There always is one, but in a model.
+    // The slot has no destructor, so access fails only in a model.
     acted.ok().flatten()
 }
 
-/// The number of the pool that it is of, if any.
+/// Returns the number of the hot block's pool, if any.
 pub(crate) fn slot() -> Option<u8> {
     HOT.with(|hot| hot.0.try_borrow().ok().filter(|hot| hot.epoch != NOBODY).map(|hot| hot.slot))
 }
 
-/// Makes a block that came back to the rack of `epoch` the hot one. Answers what it was given if there is one
-/// already.
+/// Makes a block returned to the rack of `epoch` the hot block, or returns it if there is one.
 pub(crate) fn begin(epoch: u64, list: u8, tally: Arc<Tally>, block: Box<Block>) -> Option<Given> {
     HOT.with(|hot| match hot.0.try_borrow_mut() {
         Ok(mut hot) if hot.epoch == NOBODY => {
             let slot = block.pool.slot;
             let begun = HotBlock { epoch, proven: 0, block: Some(block), tally: Some(tally), list, slot };
-            // Nobody's has nothing to be dropped.
+            // The empty slot has nothing to drop.
             mem::forget(mem::replace(&mut *hot, begun));
             None
         }
@@ -155,12 +152,12 @@ pub(crate) fn begin(epoch: u64, list: u8, tally: Arc<Tally>, block: Box<Block>) 
 impl HotBlock {
     const NONE: Self = Self { epoch: NOBODY, proven: 0, block: None, tally: None, list: NO_LIST, slot: 0 };
 
-    /// Its class, bytes, if it is not out.
+    /// Returns its class, bytes, if it is not out.
     pub(crate) fn class(&self) -> Option<u64> {
         self.block.as_ref().map(|block| block.key.class)
     }
 
-    /// The block, if it needs no wait for `stream`; counts the hit. That it is no new peak is known.
+    /// Lends the block if it needs no wait for `stream`, and counts the hit. It is known to set no new peak.
     #[inline(always)]
     pub(crate) fn lend(&mut self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let tally = self.tally.as_deref()?;
@@ -174,33 +171,32 @@ impl HotBlock {
         Some(block)
     }
 
-    /// The block, if it needs no wait for `stream`, and its list; uncounted.
+    /// Takes the block and its list if it needs no wait for `stream`; uncounted.
     pub(crate) fn take_ready(&mut self, stream: StreamId) -> Option<(u8, Box<Block>)> {
         let block = self.block.take_if(|block| block.is_ready_on(stream))?;
         Some((self.list, block))
     }
 
-    /// Another block comes back, which is the hot one now. Answers the one before, if it is not out, and its
-    /// list.
+    /// Makes another block the hot one. Returns the previous block and its list, if it is not out.
     pub(crate) fn replace(&mut self, list: u8, block: Box<Block>) -> Option<(u8, Box<Block>)> {
         self.proven = 0;
         let list_before = mem::replace(&mut self.list, list);
         self.block.replace(block).map(|before| (list_before, before))
     }
 
-    /// Requests of fewer bytes are no new peak.
+    /// Records that requests of fewer than `below` bytes set no new peak.
     pub(crate) fn prove(&mut self, below: u64) {
         self.proven = below;
     }
 
-    /// There is none any more.
+    /// Clears the hot block and returns it.
     pub(crate) fn give_up(&mut self) -> Option<Given> {
         let Self { block, tally, list, .. } = mem::replace(self, Self::NONE);
         Some(Given { tally: tally?, block: block.map(|block| (list, block)) })
     }
 }
 
-/// Sets what is known to be empty: there is nothing to be dropped.
+/// Sets a slot that is known to be empty, so there is nothing to drop.
 #[inline(always)]
 fn set(place: &mut Option<Box<Block>>, block: Box<Block>) {
     mem::forget(place.replace(block));

@@ -1,4 +1,4 @@
-//! A thread's own idle blocks: hits without a lock, a shared line, or a reference count.
+//! Idle blocks of one thread: hits without a lock, a shared cache line, or a reference count.
 //!
 //! ```text
 //!  thread-local        rack of pool 0                      depot of pool 0 (one lock)
@@ -10,23 +10,25 @@
 //!                       ▣ idle block   ▢ slot that a block may come back to
 //! ```
 //!
-//! A *rack* is one thread's magazines for one pool, with a *list* for each class, a linked list through the
-//! blocks' records. A list holds at most as many blocks as it has *slots*, and slots are leased from the
-//! depot, where they count against the caps as idle blocks do, filled or not: so the caps hold at every
-//! instant, and a hit need not look at them.
+//! A *rack* is one thread's magazines for one pool. It has a *list* for each class, linked through the
+//! blocks' records. A list holds at most as many blocks as it has *slots*. Slots are leased from the depot,
+//! where they count against the caps like idle blocks, filled or not. So the caps hold at every instant, and
+//! a hit need not check them.
 //!
-//! The block that came back [last](crate::cache::magazine::hot), of whichever pool, is not in its list but at
-//! hand: mostly it is what is wanted next.
+//! The [most recently freed](crate::cache::magazine::hot) block of any pool is kept outside its list, because
+//! it is usually requested next.
 //!
-//! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for a thread that has
-//! none starts a new epoch, and each thread returns its blocks at its next request of a small class or free.
-//! A request that finds no memory waits a moment for that. What a thread keeps that makes no call meanwhile
-//! is out of reach: to take it, each hit would have to be a lock's or an atomic operation's. It is an eighth
-//! of the limit at most in all threads, and less where that is near.
-//! A thread that makes no more calls keeps at most [`Builder::magazine_bytes`](crate::Builder) until it
-//! ends; of a closed pool, until its next visit to any pool's depot for such a class or with a free. A
-//! thread frees nothing when it ends: its blocks move to the depot, and
-//! [another thread](crate::cache::orphans) frees those of closed pools.
+//! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for another thread starts
+//! a new epoch. Each thread then returns its blocks at its next request of a small class or free. A request
+//! that finds no memory waits a moment for that.
+//!
+//! Blocks of a thread that makes no call are out of reach: to take them, each hit would need a lock or an
+//! atomic operation. They are at most an eighth of the limit in all threads, and less when the limit is near.
+//! Such a thread keeps at most [`Builder::magazine_bytes`](crate::Builder) until it ends. It keeps blocks of
+//! a closed pool until it next visits any pool's depot for a small class or a free.
+//!
+//! A thread frees nothing when it ends: its blocks move to the depot, and [another
+//! thread](crate::cache::orphans) frees those of closed pools.
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
@@ -45,20 +47,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::{StreamId, fork};
 
-/// Pools that can have magazines at a time, and one number for pools that have none. So many that a `u8`
-/// needs no check.
+/// The most pools with magazines at a time, plus one. A `u8` index needs no bounds check.
 #[cfg(not(model))]
 pub(crate) const SLOTS: usize = 256;
 #[cfg(model)]
 pub(crate) const SLOTS: usize = 4;
 
-/// The number of pools without magazines: no thread has a rack there.
+/// The number of pools without magazines; no thread has a rack for it.
 pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
 
-/// What a thread keeps.
+/// The racks of one thread.
 struct Local {
     racks: [OnceCell<Box<Rack>>; SLOTS],
-    /// How many pools had been closed when it last looked for racks of closed ones.
+    /// Number of pools that were closed when it last searched for racks of closed pools.
     closed: Cell<u64>,
 }
 
@@ -72,15 +73,15 @@ loom::thread_local! {
     static LOCAL: Local = Local::new();
 }
 
-/// The newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`. No
-/// block may mean many things: ask the depot.
+/// Takes the newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`.
+/// `None` does not mean a miss: ask the depot.
 #[inline(always)]
 pub(crate) fn take(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let list = pool.class_table.of_request(requested)?;
     hot::take(pool, list, requested, stream)
 }
 
-/// As [`take`], where [the hot block](crate::cache::magazine::hot) is out, or of another list.
+/// As [`take`], if [the hot block](crate::cache::magazine::hot) is out or of another list.
 #[inline(never)]
 pub(crate) fn take_from_list(
     pool: &PoolCore,
@@ -92,14 +93,14 @@ pub(crate) fn take_from_list(
     taken.ok().flatten()
 }
 
-/// As [`take`], where [the hot block](crate::cache::magazine::hot) is of this list, and may be a new peak.
+/// As [`take`], if [the hot block](crate::cache::magazine::hot) is of this list and may set a new peak.
 #[inline(never)]
 pub(crate) fn take_hot(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let taken = LOCAL.try_with(|local| local.rack(pool)?.pop_hot(requested, stream));
     taken.ok().flatten()
 }
 
-/// As [`take`], where classes share lists.
+/// As [`take`], for classes that share lists.
 pub(crate) fn take_class(
     pool: &PoolCore,
     class: u64,
@@ -117,7 +118,7 @@ pub(crate) fn take_class(
     })
 }
 
-/// Puts a block in this thread's magazine for its class. Answers one that it has no room for.
+/// Puts a block in this thread's magazine for its class. Returns the block if there is no room.
 #[inline(always)]
 pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     match hot::put(list, block) {
@@ -126,21 +127,21 @@ pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     }
 }
 
-/// As [`put`], of a block that is not [the hot one](hot::put).
+/// As [`put`], for a block that is not [the hot one](hot::put).
 #[inline(never)]
 fn put_anew(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     match list {
-        // No magazine takes it, or it does not say which, so that it comes by here.
+        // Either no magazine takes it, or its list is hidden so that the release passes through the recorder.
         NO_LIST => Records::put(block),
         list => put_in_list(list, block),
     }
 }
 
-/// A function of its own: the registers that it needs are not for others to save.
+/// A separate function, so that callers need not save the registers that it uses.
 #[inline(never)]
 fn put_in_list(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     let mut block = Some(block);
-    // Gone, in the destructor of another thread-local variable: it has no magazines any more.
+    // In the destructor of another thread-local variable the racks may already be destroyed.
     let _ = LOCAL.try_with(|local| {
         block = block.take().and_then(|block| match local.rack(&block.pool) {
             Some(rack) => rack.push(list, block),
@@ -150,7 +151,7 @@ fn put_in_list(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     block
 }
 
-/// Has the rack that [the hot block](crate::cache::magazine::hot) is of take it back, whatever its pool.
+/// Returns [the hot block](crate::cache::magazine::hot) to its rack, whatever its pool.
 pub(crate) fn flush_hot() {
     with_local(|local| {
         let rack =
@@ -159,7 +160,7 @@ pub(crate) fn flush_hot() {
     });
 }
 
-/// As [`put`], where classes share lists.
+/// As [`put`], for classes that share lists.
 pub(crate) fn put_in_shared_list(block: Box<Block>) -> Option<Box<Block>> {
     with_local(|local| {
         let list = block.pool.class_table.of_class(block.key.class);
@@ -172,8 +173,8 @@ pub(crate) fn put_in_shared_list(block: Box<Block>) -> Option<Box<Block>> {
     })
 }
 
-/// Tells the depot of `pool` what this thread lent from its magazines. Answers whether that is all that they
-/// have to do with it: they are of its present epoch, and none is of a pool that is closed.
+/// Settles this thread's loans with the depot of `pool`. Returns whether nothing else is due: its rack is of
+/// the current epoch, and it has no racks of closed pools.
 #[inline]
 pub(crate) fn settle(pool: &PoolCore, depot: &mut Depot) -> bool {
     let settled = LOCAL.try_with(|local| {
@@ -186,18 +187,18 @@ pub(crate) fn settle(pool: &PoolCore, depot: &mut Depot) -> bool {
     settled.unwrap_or(true)
 }
 
-/// Does something with this thread's rack for `pool`, fresh in its present epoch; without one where there is
-/// none: the pool is closed or has no magazines, or the thread is ending.
+/// Calls `visit` with this thread's rack for `pool`, joined to its current epoch. The rack is `None` if the
+/// pool is closed or has no magazines, or the thread is ending.
 pub(crate) fn visit<T>(pool: &Arc<PoolCore>, visit: impl FnOnce(Option<&Rack>) -> T) -> T {
     with_local(|local| visit(local.and_then(|local| local.join(pool))))
 }
 
-/// As [`visit`], but only with a rack that is there and of the present epoch.
+/// As [`visit`], but only with an existing rack of the current epoch.
 pub(crate) fn inspect<T>(pool: &PoolCore, act: impl FnOnce(Option<&Rack>) -> T) -> T {
     with_local(|local| act(local.and_then(|local| local.rack(pool))))
 }
 
-/// As [`visit`], to bring a block back to its pool.
+/// As [`visit`], with a block that returns to its pool.
 pub(crate) fn visit_with<T>(block: Box<Block>, visit: impl FnOnce(Option<&Rack>, Box<Block>) -> T) -> T {
     with_local(|local| {
         let rack = local.and_then(|local| local.join(&block.pool));
@@ -205,7 +206,7 @@ pub(crate) fn visit_with<T>(block: Box<Block>, visit: impl FnOnce(Option<&Rack>,
     })
 }
 
-/// Gives this thread's blocks and slots back to the depot of `pool`.
+/// Returns this thread's blocks and slots to the depot of `pool`.
 pub(crate) fn leave(pool: &PoolCore) {
     with_local(|local| {
         if let Some(rack) = local.and_then(|local| local.racks[usize::from(pool.slot) % SLOTS].get()) {
@@ -214,8 +215,7 @@ pub(crate) fn leave(pool: &PoolCore) {
     });
 }
 
-/// Does something with what this thread keeps; with nothing in the destructors of its other thread-local
-/// variables, when that may be gone.
+/// Calls `act` with this thread's racks, or with `None` after their destruction at the thread's end.
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     let mut act = Some(act);
     let acted = LOCAL.try_with(|local| act.take().map(|act| act(Some(local))));
@@ -226,8 +226,8 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
     }
 }
 
-/// What a thread's end does. In a model, whose joins do not wait for thread-local variables to go, threads do
-/// it themselves.
+/// Does the work of a thread's end. In a model, joins do not wait for the destruction of thread-local
+/// variables, so threads call this themselves.
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     with_local(|local| local.into_iter().for_each(Local::leave_all));
@@ -239,21 +239,20 @@ impl Local {
         Self { racks: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
     }
 
-    /// The rack for `pool`, if it is of the pool's present epoch.
+    /// Returns the rack for `pool`, if it is of the pool's current epoch.
     #[inline(always)]
     fn rack(&self, pool: &PoolCore) -> Option<&Rack> {
         let rack = self.racks[usize::from(pool.slot) % SLOTS].get()?;
-        // Relaxed: what another epoch is for comes later than any one call; nothing is published with it.
+        // Relaxed: a recall takes effect at some later call, and no data is published with the epoch.
         (rack.epoch.get() == pool.epoch.load(Relaxed)).then_some(rack)
     }
 
-    /// Frees nothing: a driver's thread-local variables may be gone.
+    /// Leaves all racks. Frees nothing, because a driver's thread-local variables may be destroyed.
     fn leave_all(&self) {
         self.racks.iter().filter_map(OnceCell::get).for_each(|rack| rack.leave_at_end());
     }
 
-    /// The rack for `pool` in its present epoch, after giving back what is there of another epoch or of
-    /// closed pools.
+    /// Returns the rack for `pool` in its current epoch, after leaving old epochs and closed pools.
     #[inline]
     fn join(&self, pool: &Arc<PoolCore>) -> Option<&Rack> {
         match self.rack(pool) {
@@ -268,8 +267,8 @@ impl Local {
 
     #[cold]
     fn join_anew(&self, pool: &Arc<PoolCore>) -> Option<&Rack> {
-        // Acquire: pairs with the release of a pool's closing. A look is not repeated: the pools that were
-        // counted must be seen to be closed.
+        // Acquire: pairs with the release of a pool's closing. The search is not repeated, so each counted
+        // pool must be seen as closed.
         let closed = CLOSED.load(Acquire);
         if self.closed.replace(closed) != closed {
             self.racks.iter().filter_map(OnceCell::get).for_each(|rack| {
@@ -287,7 +286,7 @@ impl Local {
         let rack = self.racks[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(Rack::new()));
         if rack.epoch.get() != pool.epoch.load(Relaxed) {
             rack.leave();
-            // A destructor that ran in there may have joined on its own account.
+            // A destructor that ran in `leave` may have joined already.
             if rack.epoch.get() == NEVER {
                 let epoch = pool.depot().enroll(&rack.tally, &pool.epoch)?;
                 rack.pool.set(Some(Arc::clone(pool)));
@@ -301,7 +300,7 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         if fork::is_child() {
-            // Depots may be locked by threads that are not here.
+            // Depots may be locked by threads that do not exist in the child.
             return self.racks.iter_mut().for_each(|rack| mem::forget(rack.take()));
         }
         self.leave_all();

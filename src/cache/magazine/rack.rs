@@ -18,49 +18,48 @@ use vrampool_backend::StreamId;
 /// An epoch that no pool is ever in.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// One thread's magazines for one pool at a time. In this order: what each hit touches shares a line.
+/// One thread's magazines for one pool at a time. Fields used by each hit come first, to share a line.
 #[repr(C, align(64))]
 pub(crate) struct Rack {
-    /// The epoch of the pool's that its content is of.
+    /// The epoch of the pool that its content belongs to.
     pub(crate) epoch: Cell<u64>,
     pub(crate) tally: Arc<Tally>,
-    /// Bytes lent from its lists, less those that came back, since the depot was last told. What was asked
-    /// for of them is in the tally.
+    /// Bytes lent from its lists, less returned ones, since the last settlement.
     live: HighWater,
-    /// The tally once more, for [the hot block](crate::cache::magazine::hot) while that is of this rack: so
-    /// no count of references changes.
+    /// A second handle of the tally, for [the hot block](crate::cache::magazine::hot) while it is of this
+    /// rack, so that no reference count changes.
     hot_tally: Cell<Option<Arc<Tally>>>,
     lists: [Cell<Option<Box<Block>>>; LISTS],
-    /// What refilling remembers of each list.
+    /// State of each list for refills.
     habits: [Cell<Habit>; LISTS],
     /// Bytes of all its slots.
     pub(crate) leased: Cell<u64>,
     pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
 }
 
-/// What a thread leaves when it gives magazines up.
+/// Why a thread gives up magazines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaving {
     Pool,
-    /// Itself: nothing is freed there.
+    /// The thread ends, and nothing may be freed.
     Thread,
 }
 
-/// What magazines were of, and the blocks that it does not keep.
+/// The former pool of a rack, and the blocks that the pool does not keep.
 struct Vacated {
     pool: Arc<PoolCore>,
     gone: Vec<Box<Block>>,
     is_closed: bool,
 }
 
-/// How a list is used, seen at the depot.
+/// Use of a list, as of its last refill.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Habit {
-    /// How many blocks it was last refilled with.
+    /// Number of blocks of the last refill.
     pub(crate) refill: u64,
-    /// The hits by then.
+    /// Hits at that time.
     pub(crate) hits: u64,
-    /// What it held then.
+    /// Idle blocks at that time.
     pub(crate) idle: u64,
 }
 
@@ -84,7 +83,7 @@ impl Rack {
         &self.lists[usize::from(list) % LISTS]
     }
 
-    /// The slots of the list that is of `class`.
+    /// Returns the slots of the list that holds `class`.
     pub(crate) fn slots_of(&self, class: u64) -> u64 {
         let list = self.tally.list(class_table::number(class));
         if list.class() == class { list.slots() } else { 0 }
@@ -94,8 +93,8 @@ impl Rack {
         &self.habits[usize::from(list) % LISTS]
     }
 
-    /// A hit by [the hot block](crate::cache::magazine::hot), of which it is not known whether it makes a new
-    /// peak, if it needs no wait. If it does make one it is accounted for as any other.
+    /// Serves a hit with [the hot block](crate::cache::magazine::hot), which may set a new peak, if it needs
+    /// no wait. A hit that sets a new peak is accounted for at once.
     pub(crate) fn pop_hot(&self, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let popped = hot::of(self.epoch.get(), |hot| {
             if self.live.has_room(hot.class()?) && self.tally.requested().has_room(requested) {
@@ -109,8 +108,8 @@ impl Rack {
         popped.flatten()
     }
 
-    /// A hit, if the newest block in the list needs no wait. [The hot block](crate::cache::magazine::hot) is
-    /// out, or of another list.
+    /// Serves a hit if the newest block in the list needs no wait. [The hot
+    /// block](crate::cache::magazine::hot) is out, or of another list.
     #[inline(always)]
     pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let list = self.list(number);
@@ -120,7 +119,7 @@ impl Rack {
             return None;
         }
         set(list, block.next.take());
-        // Both are out now, and may be a new peak.
+        // Both blocks are out now, and may set a new peak.
         self.settle_hot();
         self.count_hit(number, &mut block, requested);
         Some(block)
@@ -136,8 +135,8 @@ impl Rack {
         self.tally.requested().rise(requested);
     }
 
-    /// Keeps a block of `list` that came back, if that has a slot for it: one that is not
-    /// [the hot one](hot::put), or not as it went out.
+    /// Keeps a returned block of `list`, if the list has a slot for it. The block is not [the hot
+    /// one](hot::put), or changed since it was lent.
     #[inline(always)]
     pub(crate) fn push(&self, list: u8, block: Box<Block>) -> Option<Box<Block>> {
         if !self.has_slot(list) {
@@ -157,8 +156,7 @@ impl Rack {
         None
     }
 
-    /// Takes a slot of a list, perhaps that of the hot block, which is out and keeps it until it is
-    /// accounted for.
+    /// Takes a slot of a list. The hot block keeps its slot while it is out, until it is accounted for.
     #[inline(always)]
     fn has_slot(&self, list: u8) -> bool {
         let tally = self.tally.list(list);
@@ -168,7 +166,7 @@ impl Rack {
         }
     }
 
-    /// The hot block is another pool's, or there is none.
+    /// Keeps a returned block if the hot block is of another pool, or absent.
     #[cold]
     #[inline(never)]
     fn begin_hot(&self, list: u8, block: Option<Box<Block>>) {
@@ -184,7 +182,7 @@ impl Rack {
         }
     }
 
-    /// As [`push`](Self::push), where classes share lists.
+    /// As [`push`](Self::push), for classes that share lists.
     pub(crate) fn push_in_shared_list(&self, list: u8, block: Box<Block>) -> Option<Box<Block>> {
         if !self.has_slot(list) {
             return Some(block);
@@ -195,8 +193,7 @@ impl Rack {
         None
     }
 
-    /// Puts the block that came back last in its list, or accounts for it when it is out: before lists or
-    /// accounts are looked at.
+    /// Puts the hot block in its list, or accounts for it if it is out.
     pub(crate) fn flush_hot(&self) {
         if let Some(given) = hot::of(self.epoch.get(), HotBlock::give_up).flatten() {
             self.take_back(given);
@@ -204,7 +201,7 @@ impl Rack {
     }
 
     fn take_back(&self, Given { tally, block }: Given) {
-        // It has none meanwhile: there is nothing to be dropped.
+        // `hot_tally` is empty meanwhile, so there is nothing to drop.
         mem::forget(self.hot_tally.replace(Some(tally)));
         match block {
             Some((list, block)) => self.stack(list, block),
@@ -212,7 +209,7 @@ impl Rack {
         }
     }
 
-    /// Accounts for the hot block, if it is out, as for any other.
+    /// Accounts for the hot block, if it is out, like for any other.
     fn settle_hot(&self) {
         if let Some((list, requested)) = self.tally.hot_lent() {
             let list = self.tally.list(list);
@@ -223,18 +220,18 @@ impl Rack {
         }
     }
 
-    /// What the hot block may be lent for is to be found out anew.
+    /// Requires a new check for peaks before the hot block is lent.
     fn doubt_hot(&self) {
         hot::of(self.epoch.get(), |hot| hot.prove(0));
     }
 
-    /// Whether nothing was lent or came back since that was last [taken](Self::take_lent).
+    /// Whether no block was lent or returned since [`take_lent`](Self::take_lent).
     #[inline]
     pub(crate) fn lent_nothing(&self) -> bool {
         self.live.is_untouched() && self.tally.requested().is_untouched() && self.tally.hot_lent().is_none()
     }
 
-    /// What was lent since this was last asked, and the most that was in between.
+    /// Returns and resets the bytes lent since the last call, and the highest sum in between.
     pub(crate) fn take_lent(&self) -> (Lent, Lent) {
         self.settle_hot();
         self.doubt_hot();
@@ -247,12 +244,12 @@ impl Rack {
     #[inline(always)]
     pub(crate) fn stack(&self, list: u8, mut block: Box<Block>) {
         let list = self.list(list);
-        // It has none below it yet: there is nothing to be dropped.
+        // `next` is empty, so there is nothing to drop.
         mem::forget(mem::replace(&mut block.next, list.take()));
         set(list, Some(block));
     }
 
-    /// Takes out the newest of the first `search` blocks of a list that `wanted` finds, uncounted.
+    /// Takes out the newest of the first `search` blocks of a list that satisfies `wanted`, uncounted.
     pub(crate) fn unstack(
         &self,
         list: u8,
@@ -301,7 +298,7 @@ impl Rack {
         below
     }
 
-    /// Gives blocks and slots back to the depot they are of.
+    /// Returns blocks and slots to their depot.
     pub(crate) fn leave(&self) {
         if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Pool) {
             pool.give_back(gone);
@@ -311,7 +308,7 @@ impl Rack {
         }
     }
 
-    /// The same where the thread ends: neither a block nor the last handle of a pool is dropped there.
+    /// As [`leave`](Self::leave) at the thread's end: drops neither a block nor the last handle of a pool.
     pub(crate) fn leave_at_end(&self) {
         if let Some(Vacated { pool, gone, is_closed }) = self.vacate(Leaving::Thread) {
             orphans::leave(pool, gone, is_closed);
@@ -326,14 +323,14 @@ impl Rack {
         let gone = depot.dismiss(self, epoch, leaving);
         let is_closed = depot.is_closed();
         drop(depot);
-        // Of its slots, too, of which others may wait to hear.
+        // Other threads may also wait for its slots.
         pool.notify_freed();
         self.leased.set(0);
         Some(Vacated { pool, gone, is_closed })
     }
 }
 
-/// Sets a list that is known to be empty: there is nothing to be dropped.
+/// Sets a list that is known to be empty, so there is nothing to drop.
 #[inline(always)]
 fn set(list: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
     mem::forget(list.replace(blocks));
@@ -347,8 +344,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// With the depot's lock taken by somebody else: the next is asked for, then the one before freed, in
-    /// sizes that change.
+    /// With the depot's lock held: the next buffer is allocated, then the previous freed, in changing sizes.
     #[test]
     fn what_a_list_has_room_for_needs_no_lock() {
         let device = HostDevice::new();

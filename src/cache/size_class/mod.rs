@@ -1,4 +1,4 @@
-//! Size classes: what a request rounds up to. Numbers only.
+//! Size classes, to which requests round up. Numbers only.
 
 pub mod fitted;
 
@@ -11,16 +11,15 @@ use std::str::FromStr;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// The largest of the fixed buckets; above it sizes round up to a power of two.
+/// The largest of the fixed buckets; larger sizes round up to a power of two.
 const LARGEST_FIXED: u64 = 256 * MIB;
 
-/// Up to this size tight classes are an eighth of a power of two apart; above it they are multiples of 512
-/// bytes.
+/// Larger tight classes are multiples of 512 bytes, smaller ones an eighth of a power of two apart.
 const LARGEST_TIGHT: u64 = MIB;
 
-/// How requests round up to classes. Memory of a class is handed out for any request of that class.
+/// The rule by which requests round up to classes. Memory of a class serves any request of that class.
 ///
-/// A request of 0 bytes gets the smallest class. Whatever the rule, a larger request never gets a smaller
+/// A request of 0 bytes gets the smallest class. With every rule, a larger request never gets a smaller
 /// class.
 ///
 /// ```
@@ -34,43 +33,42 @@ const LARGEST_TIGHT: u64 = MIB;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SizeClasses {
-    /// netcl's ten buckets, 1 KiB to 256 MiB by factors of 4, then powers of two. Few classes, so most
-    /// requests hit; a buffer may be almost 4 times what was asked for.
+    /// netcl's ten buckets, 1 KiB to 256 MiB by factors of 4, then powers of two. With few classes most
+    /// requests hit, but a buffer may be almost 4 times the requested size.
     #[default]
     Fixed,
     /// Powers of two.
     PowerOfTwo,
-    /// `per_doubling` classes to each power of two above `from` bytes, the fixed buckets (at most `from`)
-    /// below. A class that is empty borrows from the next ones
+    /// `per_doubling` classes per power of two above `from` bytes, and the fixed buckets (at most `from`)
+    /// below. An empty class borrows from the next ones
     /// ([`Builder::borrow_classes`](crate::Builder::borrow_classes)).
     Geometric {
-        /// Classes to each power of two; a power of two. 8 pads by at most 12.5 %.
+        /// Classes per power of two; a power of two. 8 adds at most 12.5 % padding.
         per_doubling: u32,
-        /// Where they start, bytes; at least `per_doubling`.
+        /// Start of the geometric range, bytes; at least `per_doubling`.
         from: u64,
     },
-    /// Multiples of this many bytes, for requests of at least that many; the fixed buckets (at most that)
-    /// below.
+    /// Multiples of this many bytes; for smaller requests the fixed buckets (at most this size).
     Multiple(u64),
-    /// Multiples of this many bytes for every request: as many classes as sizes, hardly any padding.
+    /// Multiples of this many bytes for every request: as many classes as sizes, little padding.
     Exact(u64),
-    /// For a source that coalesces: 8 classes to a power of two up to 1 MiB (multiples of 1 KiB below 8 KiB),
-    /// which are often idle and padded little, and multiples of 512 bytes above, where padding would be most
-    /// of what is wasted.
+    /// For a source that coalesces. Up to 1 MiB, 8 classes per power of two (multiples of 1 KiB below 8 KiB),
+    /// which are often idle and have little padding. Above, multiples of 512 bytes, because padding would be
+    /// most of the waste.
     Tight,
-    /// Sizes that were learned from what a program asks for, and chosen so that it holds least: see
-    /// [`fitted`](crate::cache::size_class::fitted). For what was not learned, 8 classes to a power of two.
+    /// Sizes learned from a program's requests and chosen to hold the least memory: see
+    /// [`fitted`](crate::cache::size_class::fitted). Other sizes get 8 classes per power of two.
     Fitted(FittedClasses),
 }
 
 impl SizeClasses {
-    /// netcl's geometric rule: 8 classes to a power of two above 1 MiB.
+    /// netcl's geometric rule: 8 classes per power of two above 1 MiB.
     pub const GEOMETRIC: Self = Self::Geometric { per_doubling: 8, from: MIB };
 
-    /// Every size its own class, in steps of 512 bytes, which is what device allocators align to.
+    /// A class per size, in steps of 512 bytes, the alignment of device allocators.
     pub const EXACT: Self = Self::Exact(512);
 
-    /// The class of a request, bytes; `None` when there is none below 2⁶⁴.
+    /// Returns the class of a request, bytes; `None` if it would be 2⁶⁴ or more.
     #[inline]
     #[must_use]
     pub fn round(&self, bytes: u64) -> Option<u64> {
@@ -93,16 +91,16 @@ impl SizeClasses {
         }
     }
 
-    /// The classes that may serve a request of `class` when it has nothing idle, nearest first: all above it
-    /// of the geometric range, none elsewhere, where the next class is far away.
+    /// Returns the classes that may serve a request of `class` when it has no idle block, nearest first.
+    /// These are all larger classes of the geometric range. Other rules return none, because the next class
+    /// is far larger.
     pub(crate) fn lenders(&self, class: u64) -> impl Iterator<Item = u64> + use<> {
         let (classes, borrows) = (*self, matches!(*self, Self::Geometric { from, .. } if class > from));
         let next = move |class: &u64| class.checked_add(1).and_then(|above| classes.round(above));
         std::iter::successors(Some(class).filter(|_| borrows), next).skip(1)
     }
 
-    /// Whether no class up to `largest` begins within an eighth of a power of two (the smallest classes
-    /// aside).
+    /// Whether no class up to `largest`, except the smallest ones, begins within an eighth of a power of two.
     pub(crate) fn are_eighths(&self, largest: u64) -> bool {
         match self {
             Self::Fixed | Self::PowerOfTwo => true,
@@ -112,8 +110,8 @@ impl SizeClasses {
         }
     }
 
-    /// Under which size a class is reported: itself where classes are few, else the power of two above it, so
-    /// that a report stays short whatever sizes are asked for.
+    /// Returns the size under which a class is reported: the class itself if there are few, else the next
+    /// power of two, to keep reports short.
     pub(crate) fn reported(&self, class: u64) -> u64 {
         match self {
             Self::Tight if class <= LARGEST_TIGHT => class,
@@ -124,8 +122,10 @@ impl SizeClasses {
         }
     }
 
+    /// Checks the rule.
+    ///
     /// # Errors
-    /// [`Error::Configuration`] for a rule that has no classes.
+    /// [`Error::Configuration`] for a rule without classes.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let reason = match *self {
             Self::Geometric { per_doubling, .. } if !per_doubling.is_power_of_two() => {
@@ -148,11 +148,11 @@ fn fixed(bytes: u64) -> Option<u64> {
         return Some(KIB);
     }
     let power = bytes.checked_next_power_of_two()?;
-    // 1 KiB is 2¹⁰ and even powers are buckets, so an odd one moves up by one.
+    // 1 KiB is 2¹⁰ and even powers are buckets, so an odd power moves up by one.
     Some(if power <= LARGEST_FIXED && power.ilog2() % 2 == 1 { power << 1 } else { power })
 }
 
-/// As it is parsed; of fitted classes only how many they are.
+/// Writes the form that is parsed; for fitted classes only their number.
 impl fmt::Display for SizeClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -169,8 +169,8 @@ impl fmt::Display for SizeClasses {
     }
 }
 
-/// Reads `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`,
-/// `exact`, `exact:UNIT`; sizes as in `32MiB`. Fitted classes are read by [`FittedClasses::load`].
+/// Parses `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`,
+/// `exact`, `exact:UNIT`, with sizes such as `32MiB`. [`FittedClasses::load`] reads fitted classes.
 impl FromStr for SizeClasses {
     type Err = Error;
 
@@ -304,7 +304,6 @@ mod tests {
         ]
     }
 
-    /// Sizes of every magnitude, and the edges of each.
     fn any_bytes() -> impl Strategy<Value = u64> {
         prop_oneof![
             any::<u64>(),

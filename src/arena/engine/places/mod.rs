@@ -1,5 +1,4 @@
-//! Blocks where the caller wants them: for whoever has more than one way to make a range of bytes, and looks
-//! which of them a request is to have.
+//! Blocks at places that the caller selects, for callers with several ways to serve a request.
 
 #[cfg(test)]
 mod tests;
@@ -13,62 +12,61 @@ use super::space::{Space, choose};
 use super::table::{Table, end_of};
 use super::zone::Zone;
 
-/// When something was looked up in an arena in which nothing moves.
+/// The time of a lookup in an arena in which no block moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
-    /// Blocks named before.
+    /// Number of blocks named before.
     named: u64,
-    /// How often something of the dynamic zone had become free.
+    /// Number of changes of the dynamic zone's free memory before.
     changes: u64,
 }
 
-/// A free block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FreeBlock {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// Its record, if that is known.
+    /// The record, if known.
     index: u32,
 }
 
 impl FreeBlock {
-    /// Free bytes, or such as will be, whose record is not known: it is searched for.
+    /// Free bytes, now or in the future, whose record is unknown and must be searched for.
     pub(crate) fn unnamed(offset: u64, bytes: u64) -> Self {
         Self { offset, bytes, index: NONE }
     }
 }
 
 impl Moment {
-    /// Whether nothing of the dynamic zone became free in between.
+    /// Whether no memory of the dynamic zone became free in between.
     pub(crate) fn is_as_free(self, other: Self) -> bool {
         self.changes == other.changes
     }
 }
 
 impl Arena {
-    /// The same as before if the same is free in the dynamic zone.
+    /// Equal to an earlier value if the same memory is free in the dynamic zone.
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
         Moment { named: self.serial(), changes: self.dynamic.changes }
     }
 
-    /// As [`allocate`](Self::allocate) in the dynamic zone, from a hole alone: never from the free end.
-    /// Nobody is told why there is none, for whoever asks this has another way.
+    /// As [`allocate`](Self::allocate) in the dynamic zone, only from a hole, never from the free end.
+    /// Returns no reason for a failure, because the caller has an alternative.
     #[inline]
     pub(crate) fn allocate_in_hole(&mut self, bytes: u64) -> Option<BlockId> {
         let index = self.place_by(bytes, FreeBlocks::cut_hole);
         self.newest(index)
     }
 
-    /// As [`allocate_in_hole`](Self::allocate_in_hole), from the free end alone, whatever the holes have.
+    /// As [`allocate_in_hole`](Self::allocate_in_hole), only from the free end, even if a hole would do.
     #[inline]
     pub(crate) fn allocate_at_end(&mut self, bytes: u64) -> Option<BlockId> {
         let index = self.place_by(bytes, FreeBlocks::cut_tail);
         self.newest(index)
     }
 
-    /// `bytes` at `offset`, both multiples of the alignment, if all of it is free. Looks at the zone's free
-    /// blocks that are as large, smallest first.
+    /// Allocates `bytes` at `offset`, both multiples of the alignment, if all of it is free. Searches the
+    /// zone's free blocks that are large enough, smallest first.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -77,8 +75,8 @@ impl Arena {
         self.named(index, (bytes, 1, Zone::Dynamic))
     }
 
-    /// As [`allocate_at`](Self::allocate_at), and the place is neither live nor free, but [held](Self::held),
-    /// until it is [let in](Self::let_in) or [put back](Self::put_back). No figure of live bytes ever had it.
+    /// As [`allocate_at`](Self::allocate_at), but makes the place [held](Self::held), neither live nor free,
+    /// until it is [let in](Self::let_in) or [put back](Self::put_back). It never counts as live.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -90,8 +88,7 @@ impl Arena {
         Ok(block)
     }
 
-    /// A live block that its owner freed is neither live nor free from now on, but [held](Self::held), until
-    /// it is [put back](Self::put_back).
+    /// Makes a live block that its owner freed [held](Self::held), until it is [put back](Self::put_back).
     pub(crate) fn hold_freed(&mut self, block: BlockId) {
         let is_idle =
             self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
@@ -109,7 +106,7 @@ impl Arena {
         self.tag(block, State::Held);
     }
 
-    /// What was held is live from now on.
+    /// Makes a held block live.
     pub(crate) fn let_in(&mut self, block: BlockId) {
         if self.is_held(block) {
             self.take_in(block);
@@ -117,16 +114,16 @@ impl Arena {
         }
     }
 
-    /// What was held is free from now on.
+    /// Makes a held block free.
     pub(crate) fn put_back(&mut self, block: BlockId) {
         if self.is_held(block) {
             self.take_in(block);
-            // It is live, and neither moves nor is pinned.
+            // The block is live, and neither moves nor is pinned.
             let _ = self.free(block);
         }
     }
 
-    /// Sees to it that so many more blocks, live or free, can come to be.
+    /// Reserves records for `count` more blocks, live or free.
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
@@ -138,8 +135,7 @@ impl Arena {
         self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
     }
 
-    /// Whether a live block would be a hole of its own if it were free: nothing free is before it, and behind
-    /// it is something that is not, nor the end of its zone.
+    /// Whether a live block, if freed, would become a separate hole: between used blocks, not at the end.
     #[inline]
     pub(crate) fn is_between_live(&self, live: BlockId) -> bool {
         let Record { before, after, .. } = self.table[live.index()];
@@ -173,7 +169,7 @@ impl Arena {
         }
     }
 
-    /// A new block of the dynamic zone, cut in that way.
+    /// Allocates a block of the dynamic zone with the given cut.
     #[inline]
     fn place_by(&mut self, bytes: u64, cut: impl FnOnce(&mut FreeBlocks, &mut Table, u64) -> u32) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };
@@ -197,7 +193,7 @@ impl Arena {
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, zone);
         let holds = |&index: &u32| table[index].offset <= offset && end <= table[index].end();
-        // Mostly what is asked for by its place is at the end.
+        // Mostly a requested place is at the end.
         let of = |most| space.free.at_least(table, bytes, most).find(holds);
         let Some(hole) = of(0).or_else(|| of(usize::MAX)) else { return NONE };
         let index = space.carve(table, hole, offset, bytes);
@@ -205,16 +201,14 @@ impl Arena {
         index
     }
 
-    /// Free blocks of the dynamic zone of at least `bytes`: the smallest so many, the smaller first, and last
-    /// its free end.
+    /// Returns the `most` smallest free blocks of the dynamic zone of at least `bytes`, then the free end.
     pub(crate) fn fitting_blocks(&self, bytes: u64, most: usize) -> impl Iterator<Item = FreeBlock> {
         let (table, free) = (&self.table, &self.dynamic.free);
         let room = |index: u32| FreeBlock { offset: table[index].offset, bytes: table[index].bytes, index };
         free.at_least(table, bytes, most).map(room)
     }
 
-    /// As [`allocate_at`](Self::allocate_at), without a search if it is in that [block](Self::fitting_blocks)
-    /// still.
+    /// As [`allocate_at`](Self::allocate_at), without a search if `offset` is still in that block.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -237,8 +231,8 @@ impl Arena {
         self.named(index, (bytes, 1, Zone::Dynamic))
     }
 
-    /// The free blocks of the dynamic zone of at least `bytes`, and its free end whatever that has, by
-    /// offset. To a list that is empty.
+    /// Appends to an empty list, by offset, the free blocks of the dynamic zone of at least `bytes`, and the
+    /// free end whatever its size.
     pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<FreeBlock>) {
         holes.extend(self.fitting_blocks(bytes, usize::MAX));
         let (end, capacity) = (self.free_end(Zone::Dynamic), self.dynamic.end);
@@ -248,8 +242,8 @@ impl Arena {
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
-    /// The free blocks of the stable zone of at least `bytes`, by offset, in front of a list of such blocks
-    /// of the dynamic one.
+    /// Inserts the free blocks of the stable zone of at least `bytes`, by offset, before those of the dynamic
+    /// zone.
     pub(crate) fn stable_holes(&self, bytes: u64, holes: &mut Vec<FreeBlock>) {
         // A zone without bytes has no bins.
         if self.stable.end == 0 {
@@ -264,13 +258,12 @@ impl Arena {
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
-    /// Where the free end of a zone starts: its end if there is none.
+    /// The start of a zone's free end; the zone's end if there is none.
     pub(crate) fn free_end(&self, zone: Zone) -> u64 {
         let last = &self.table[self.table[end_of(zone)].before];
         if last.is_free() { last.offset } else { self.end(zone) }
     }
 
-    /// Where a zone ends.
     pub(crate) fn end(&self, zone: Zone) -> u64 {
         self.space(zone).end
     }

@@ -10,7 +10,7 @@ fn holes(arena: &Arena, bytes: u64) -> Vec<(u64, u64)> {
 }
 
 proptest! {
-    /// The twin is a byte map.
+    /// The naive twin is a byte map.
     #[test]
     fn a_place_is_had_exactly_when_all_of_it_is_free(
         steps in prop::collection::vec((0..9, 0..END, 1..END), 1..80),
@@ -88,7 +88,7 @@ proptest! {
                 _ => {
                     let range = one as usize..(one + two).min(END) as usize;
                     let is_free = one + two <= END && !taken[range.clone()].contains(&true);
-                    // Rooms of any time: most of them are not there any more, or not the same.
+                    // Arbitrary earlier rooms: most of them no longer exist, or have changed.
                     rooms.extend(arena.fitting_blocks(1, usize::MAX));
                     let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
                     let got = match room {

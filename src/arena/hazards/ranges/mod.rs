@@ -1,4 +1,4 @@
-//! Which streams may still use free parts of a range: what whoever gets them next must wait for.
+//! Streams that may still use free parts of a range: the next user of a part must wait for them.
 
 mod order;
 mod parts;
@@ -15,19 +15,19 @@ use std::ops::Range;
 pub(crate) use streams::{Streams, add};
 use vrampool_backend::{Stream, StreamId};
 
-/// Streams, each once, with the era of the last free of theirs that is to be waited for.
+/// Streams to wait for, each once, with the era of its last free.
 pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
 
-/// So many handles that are to be dropped are kept at most, and those of one free.
+/// Most kept handles that await a drop, besides those of one free.
 const GONE: usize = 8;
 
-/// A part is of one era as a whole up to so many times the bytes that were freed in it.
+/// A part is renewed as a whole if it has at most so many times the bytes that are freed in it.
 const WHOLE: u64 = 16;
 
-/// As [`WHOLE`], of a part that is done with: nobody waited for the rest of it.
+/// As [`WHOLE`], for a part whose user is complete: the rest of it would need no wait.
 const WHOLE_DONE: u64 = 2;
 
-/// Adds a stream, or that a later free of it counts.
+/// Adds a stream, or raises its era.
 pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u64) {
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
         Some((_, known)) => *known = era.max(*known),
@@ -35,28 +35,30 @@ pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, era: u
     }
 }
 
-/// Disjoint parts of a range with the streams that used them last. A free costs an entry here and no event;
-/// neighbours of the same streams are one entry.
+/// Disjoint parts of a range with the streams that used them last.
 ///
-/// What a stream gets that it alone used, or all users of which it is behind, may stay here, under the block,
-/// until the block is freed: what is here of live bytes does not matter, because freeing them says it anew.
-/// So a program with one stream has one entry, from the start to the highest byte it ever had, and that is a
-/// known one: nothing is looked up. Two are known, because a growing arena has two parts.
+/// A free costs an entry here and no event. Adjacent parts of the same streams are one entry.
 ///
-/// A stream that waits for another is behind all that the other did up to some point. So it need not wait
-/// again for what the other freed before that: such a point begins an era, parts have the era of their last
-/// free, and who waited for whom up to which one is known, and who is done up to which one.
+/// Entries may remain under a live block, if its stream was the only user of the bytes or is ordered after
+/// all users. The entries of live bytes are irrelevant, because the next free replaces them. A program with
+/// one stream therefore has one entry, from the start to the highest byte ever used. That entry is cached in
+/// `known`, so nothing is looked up. Two entries are cached, because a growing arena has two parts.
+///
+/// A stream that waits for another is ordered after the other's work up to some point, and need not wait
+/// again for what the other freed before. Such a point begins an era. A part stores the era of its last free.
+/// `waits` stores up to which era each stream is ordered after another, and up to which era a stream is
+/// complete.
 #[derive(Debug)]
 pub(crate) struct Unsettled<S> {
     parts: Parts<S>,
     known: [Known; 2],
     era: u64,
     waits: Waits,
-    /// Of streams that a block's new one is behind already: one of these may be the last handle.
+    /// Handles of streams that their parts no longer have: one of these may be the last handle.
     gone: Streams<S>,
 }
 
-/// One of the parts that only one stream used; an empty one when none is known.
+/// A cached part that only one stream used; empty if unset.
 #[derive(Debug, Default)]
 struct Known {
     start: u64,
@@ -66,7 +68,7 @@ struct Known {
 }
 
 impl Known {
-    /// Whether it is the stream's, and the range in it.
+    /// Whether the part is the stream's and contains the range.
     #[inline]
     fn holds(&self, range: &Range<u64>, stream: &impl Stream) -> bool {
         self.stream == stream.id().get() && self.start <= range.start && range.end <= self.end
@@ -84,16 +86,14 @@ impl<S: Stream> Unsettled<S> {
         }
     }
 
-    /// One in place of another, of other bytes: no era that began there is one of here, whenever its answer
-    /// comes.
+    /// Creates the state for another range. Its eras are all later, so pending results do not apply to it.
     pub(crate) fn after(before: &mut Self) -> Self {
         let mut new = Self::new();
         new.era = before.begin_era() + 1;
         new
     }
 
-    /// Whether all of `range` is down as freed by the stream in this era, so that nothing has to be put there
-    /// when it was the only user.
+    /// Whether `range` is recorded as freed by only this stream in this era: its free then records nothing.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.known;
@@ -101,7 +101,7 @@ impl<S: Stream> Unsettled<S> {
         holds(first) || holds(second) || self.becomes_known_as(range, stream) == Some(self.era)
     }
 
-    /// Whether all of `range` is down as the stream's alone.
+    /// Whether `range` is recorded as used by the stream alone.
     #[inline]
     fn is_settled(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.known;
@@ -110,41 +110,40 @@ impl<S: Stream> Unsettled<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    /// The era that is not over yet.
     pub(crate) fn era(&self) -> u64 {
         self.era
     }
 
-    /// Somebody waits from now on, or gets a point. To be called before that is asked of the device; answers the
-    /// era that is over, for [`waited`](Self::waited) or [`done`](Self::done).
+    /// Ends an era, because a stream is about to wait or to get a point. Must be called before the device
+    /// call. Returns the ended era, for [`waited`](Self::waited) or [`done`](Self::done).
     pub(crate) fn begin_era(&mut self) -> u64 {
         self.era += 1;
         self.era - 1
     }
 
-    /// `stream` is behind all that `user` did until that era was over.
+    /// Records that `stream` is ordered after the work of `user` up to the end of `era`.
     pub(crate) fn waited(&mut self, user: &S, stream: &S, era: u64) {
         self.waits.add(Wait { user: user.id(), stream: Some(stream.id()), era });
     }
 
-    /// What `user` did until that era was over is done.
+    /// Records that the work of `user` up to the end of `era` is complete.
     pub(crate) fn done(&mut self, user: StreamId, era: u64) {
         self.waits.add(Wait { user, stream: None, era });
     }
 
-    /// Whether what `user` did until that era was over is known to be done.
+    /// Whether the work of `user` up to the end of `era` is known to be complete.
     pub(crate) fn is_done(&self, user: StreamId, era: u64) -> bool {
         self.waits.are_done(user, era)
     }
 
-    /// How far `stream` is behind others.
+    /// Returns the eras up to which `stream` is ordered after others.
     pub(crate) fn reach(&self, stream: &S) -> StreamOrder {
         self.waits.reach(stream.id())
     }
 
-    /// The parts that overlap `range`, in order: each part's range, and how late whoever `reach` is of would
-    /// be behind those who freed it. That is the latest answer of `point`, which is asked of each that it
-    /// would have to wait for and its era; none if it need not wait.
+    /// Returns the parts that overlap `range`, in order, each with its lateness for the stream of `reach`.
+    /// The lateness is the largest value of `point` over the streams that it must wait for, with their eras;
+    /// `None` if it need not wait.
     pub(crate) fn lateness(
         &self,
         range: &Range<u64>,
@@ -157,8 +156,7 @@ impl<S: Stream> Unsettled<S> {
         })
     }
 
-    /// The parts that overlap `range`, in order, and whether one of those who freed each is such, which is
-    /// told the part's era.
+    /// Returns the parts that overlap `range`, and whether `is_such` holds for a user and the part's era.
     pub(crate) fn parts_with(
         &self,
         range: &Range<u64>,
@@ -169,7 +167,7 @@ impl<S: Stream> Unsettled<S> {
             .map(move |part| (part.start..part.end, part.has(|user| is_such(user, part.era))))
     }
 
-    /// Whether no other stream than this one had any of `range` last.
+    /// Whether no other stream used any part of `range` last.
     #[inline]
     pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.known;
@@ -178,9 +176,9 @@ impl<S: Stream> Unsettled<S> {
             || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
     }
 
-    /// From now on `range` is free and `streams` used it last. Answers handles that may be the last ones, of
-    /// others that parts here had: to be dropped without the lock, and no list of all who used the range
-    /// before.
+    /// Records that `range` is free and that `streams` used it last. Returns handles of other streams that
+    /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
+    /// list of earlier users.
     #[must_use]
     pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
         self.put_of(range, streams, self.era)
@@ -193,7 +191,7 @@ impl<S: Stream> Unsettled<S> {
         let ids: SmallVec<[StreamId; 4]> = streams.iter().map(Stream::id).collect();
         let mut gone = Streams::<S>::new();
         let tell = |users: Streams<S>| {
-            // None of those that are put is the last handle.
+            // None of the new streams' handles is the last.
             for user in users {
                 if !ids.contains(&user.id()) && gone.iter().all(|known| known.id() != user.id()) {
                     gone.push(user);
@@ -212,8 +210,8 @@ impl<S: Stream> Unsettled<S> {
         gone
     }
 
-    /// As [`put`](Self::put) for one stream, without a lock's being let go: what that answers is kept until
-    /// it is [taken](Self::take_gone). Does nothing, and answers no, if there are too many already.
+    /// As [`put`](Self::put) for one stream, without releasing a lock: returned handles are kept until they
+    /// are [taken](Self::take_gone). Returns `false` and does nothing if too many are kept.
     #[inline]
     pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
         let is_here = |known: &Known| known.holds(&range, stream) && known.era == self.era;
@@ -232,9 +230,8 @@ impl<S: Stream> Unsettled<S> {
         true
     }
 
-    /// Has all of the part that `range` is in be of this era, if it is the stream's alone and not much
-    /// larger: who gets the rest of it waits longer than he must, which is on the safe side, and neither the
-    /// part nor the next search for it is cut in pieces.
+    /// Moves the whole part around `range` to this era, if it is the stream's alone and not much larger. The
+    /// rest of it may then cause longer waits, which is safe, and the part is not divided.
     fn renew(&mut self, range: &Range<u64>, stream: &S) -> bool {
         let (id, era, bytes, waits) = (stream.id(), self.era, range.end - range.start, &self.waits);
         let is_whole = |part: &Part<S>| {
@@ -249,29 +246,27 @@ impl<S: Stream> Unsettled<S> {
         true
     }
 
-    /// As [`put`](Self::put) of what they had freed in that era, without a lock's being let go: what that
-    /// answers is kept until it is [taken](Self::take_gone).
+    /// As [`put`](Self::put) for a free in an earlier era, without releasing a lock: returned handles are
+    /// kept until they are [taken](Self::take_gone).
     pub(crate) fn put_late(&mut self, range: Range<u64>, streams: Streams<S>, era: u64) {
         let gone = self.put_of(range, streams, era);
         self.keep_gone(gone);
     }
 
-    /// Keeps handles until they are [taken](Self::take_gone), of each stream one: with that no other is the
-    /// last.
+    /// Keeps one handle of each stream until it is [taken](Self::take_gone), so that no other is the last.
     pub(crate) fn keep_gone(&mut self, streams: Streams<S>) {
         streams.iter().for_each(|stream| add(&mut self.gone, stream));
     }
 
-    /// `range` is about to be handed out to `stream`: returns all others that used any part of it and that it
-    /// is not behind, if there are any. They stay here: freeing the range says anew who used it, and a
-    /// request that fails changes nothing.
+    /// Returns the other streams that used any part of `range` and that `stream` must wait for, if any.
+    /// Nothing is removed: the next free of the range records its users anew, and a failed request changes
+    /// nothing.
     #[inline]
     pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
         if self.is_settled(range, stream) { None } else { self.others_of(range, stream) }
     }
 
-    /// Whether there is nobody whom a stream that `range` is handed out to has to wait for. What is here
-    /// stays as it is then.
+    /// Whether `stream` can get `range` without a wait. Records are unchanged.
     #[inline]
     pub(crate) fn is_settled_for(&mut self, range: &Range<u64>, stream: &S) -> bool {
         self.is_settled(range, stream) || self.has_no_others(range, stream)
@@ -296,14 +291,13 @@ impl<S: Stream> Unsettled<S> {
         (!others.is_empty()).then_some(others)
     }
 
-    /// Handles that are to be dropped without the lock.
+    /// Takes the handles to be dropped without the lock.
     #[inline]
     pub(crate) fn take_gone(&mut self) -> Streams<S> {
         if self.gone.is_empty() { Streams::new() } else { mem::take(&mut self.gone) }
     }
 
-    /// Finds the part with the start of `range`, if it is the stream's; answers its era if all of the range
-    /// is in it.
+    /// Caches the part at the start of `range`, if the stream's. Returns its era if it contains the range.
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
         let part = self.parts.at(range.start).filter(|part| part.is_of(stream.id()))?;
@@ -314,14 +308,14 @@ impl<S: Stream> Unsettled<S> {
         holds.then_some(era)
     }
 
-    /// In place of the one that was known longer.
+    /// Replaces the older cached part.
     fn know(&mut self, known: Known) {
         self.known.swap(0, 1);
         self.known[0] = known;
     }
 
-    /// All streams that used any part of `range` and are not known to be done with that, as far as it is
-    /// free: of what is live it may say less, or who used it before.
+    /// Returns all streams whose use of a free part of `range` is not known to be complete. For live parts the
+    /// result may be incomplete or outdated.
     pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
         let mut used = Streams::new();
         for Part { streams, era, .. } in self.parts.overlapping(range) {
@@ -331,13 +325,12 @@ impl<S: Stream> Unsettled<S> {
         used
     }
 
-    /// Forgets `range`, and answers all streams that used any part of it and are not known to be done with
-    /// that.
+    /// Forgets `range`. Returns all streams whose use of any part of it is not known to be complete.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let (mut used, mut gone) = (Streams::new(), mem::take(&mut self.gone));
         self.take_each(range, |waits, Part { streams, era, .. }| {
             for user in streams {
-                // None of these that goes is the last handle: the one that is there is another.
+                // None of the dropped handles is the last: the list has another.
                 add(if waits.are_done(user.id(), era) { &mut gone } else { &mut used }, &user);
             }
         });
@@ -345,7 +338,7 @@ impl<S: Stream> Unsettled<S> {
         used
     }
 
-    /// Forgets `range`, of which it tells each part.
+    /// Forgets `range`, and passes each part to `tell`.
     fn take_each(&mut self, range: Range<u64>, mut tell: impl FnMut(&Waits, Part<S>)) {
         if range.is_empty() {
             return;

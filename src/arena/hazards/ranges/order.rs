@@ -1,14 +1,14 @@
-//! The known order between streams: which of them waited for which.
+//! The known order between streams: which stream waited for which.
 
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::StreamId;
 
-/// Which streams are behind which, of the latest pairs.
+/// The latest waits between pairs of streams.
 #[derive(Debug, Default)]
 pub(super) struct Waits(VecDeque<Wait>);
 
-/// `stream`, or where there is none everybody, is behind all that `user` did until that era was over.
+/// All work of `user` up to the end of `era` precedes `stream`, or, if that is `None`, is complete.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) user: StreamId,
@@ -16,7 +16,7 @@ pub(super) struct Wait {
     pub(super) era: u64,
 }
 
-/// Until which era was over a stream is behind each other, for more than one question.
+/// The eras up to which one stream is ordered after others, for repeated queries.
 #[derive(Debug)]
 pub(crate) struct StreamOrder {
     stream: StreamId,
@@ -24,29 +24,29 @@ pub(crate) struct StreamOrder {
 }
 
 impl StreamOrder {
-    /// Whether the stream is behind all that `user` did up to that era.
+    /// Whether the stream is ordered after the work of `user` up to the end of `era`.
     pub(crate) fn covers(&self, user: StreamId, era: u64) -> bool {
         user == self.stream || self.others.iter().any(|(known, reach)| *known == user && *reach >= era)
     }
 }
 
-/// How many pairs of streams are kept. One that is not is taken to be unordered.
+/// Most pairs of streams that are kept. Other pairs count as unordered.
 const WAITS: usize = 64;
 
 impl Waits {
-    /// Whether `stream` is behind all that `user` did up to that era.
+    /// Whether `stream` is ordered after the work of `user` up to the end of `era`.
     pub(super) fn cover(&self, user: StreamId, stream: StreamId, era: u64) -> bool {
         self.0.iter().any(|wait| {
             wait.user == user && wait.stream.is_none_or(|other| other == stream) && wait.era >= era
         })
     }
 
-    /// Whether everybody is behind all that `user` did up to that era.
+    /// Whether the work of `user` up to the end of `era` is complete.
     pub(super) fn are_done(&self, user: StreamId, era: u64) -> bool {
         self.0.iter().any(|wait| wait.user == user && wait.stream.is_none() && wait.era >= era)
     }
 
-    /// How far a stream is behind others, itself among them.
+    /// Returns the eras up to which a stream is ordered after others and itself.
     pub(super) fn reach(&self, stream: StreamId) -> StreamOrder {
         let mut others = SmallVec::<[(StreamId, u64); 8]>::new();
         for wait in self.0.iter().filter(|wait| wait.stream.is_none_or(|other| other == stream)) {
@@ -63,7 +63,7 @@ impl Waits {
             Some(known) => known.era = known.era.max(wait.era),
             None => {
                 if self.0.len() == WAITS {
-                    // Who is done is asked for more often than who waited for whom.
+                    // Completed streams are queried more often than pairs.
                     let oldest = self.0.iter().rposition(|known| known.stream.is_some());
                     self.0.remove(oldest.unwrap_or(WAITS - 1));
                 }

@@ -1,13 +1,14 @@
-//! Disjoint parts of a range, by offset. A sorted list in chunks: mostly there is one chunk, which is
-//! searched and changed faster than a tree; and where there are many parts a change moves those of one chunk
-//! alone.
+//! Disjoint parts of a range, by offset.
+//!
+//! They are a sorted list in chunks. Mostly there is one chunk, which is searched and changed faster than a
+//! tree. With many parts, a change moves only those of one chunk.
 
 use super::streams::Streams;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
 
-/// So many parts are in a chunk at most.
+/// Most parts of a chunk.
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
 
 #[derive(Debug)]
@@ -15,24 +16,24 @@ pub(super) struct Part<S> {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) streams: Streams<S>,
-    /// The only one of them, if there is one only: here it is seen without a look at the stream.
+    /// The stream, if there is exactly one: read without access to the stream.
     only: Option<StreamId>,
-    /// In which it was freed.
+    /// The era of the free.
     pub(super) era: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Parts<S> {
-    /// None is empty.
+    /// None of the chunks is empty.
     chunks: Vec<Vec<Part<S>>>,
 }
 
-/// Those that overlap a range, by offset.
+/// The parts that overlap a range, by offset.
 #[derive(Debug)]
 pub(super) struct Overlapping<'a, S> {
-    /// From the one on that the next part is in.
+    /// The chunk of the next part, and the chunks after it.
     chunks: &'a [Vec<Part<S>>],
-    /// Its place in that.
+    /// The next part's index in the first chunk.
     place: usize,
     range: Range<u64>,
 }
@@ -67,13 +68,13 @@ impl<S: Stream> Part<S> {
         Self { start: range.start, end: range.end, streams, only, era }
     }
 
-    /// Whether it is that stream's alone.
+    /// Whether the stream is the only user.
     #[inline]
     pub(super) fn is_of(&self, stream: StreamId) -> bool {
         self.only == Some(stream)
     }
 
-    /// Whether one of its streams is such.
+    /// Whether `is_such` holds for one of the streams.
     #[inline]
     pub(super) fn has(&self, mut is_such: impl FnMut(StreamId) -> bool) -> bool {
         match self.only {
@@ -82,7 +83,7 @@ impl<S: Stream> Part<S> {
         }
     }
 
-    /// Whether it has the same streams and era.
+    /// Whether both have the same streams and era.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         let has = |user: &S| other.streams.iter().any(|one| one.id() == user.id());
         self.era == other.era
@@ -91,7 +92,6 @@ impl<S: Stream> Part<S> {
             && (self.only.is_some() || self.streams.iter().all(has))
     }
 
-    /// What of it is in `range`.
     fn within(&self, range: &Range<u64>) -> Self {
         let (start, end) = (self.start.max(range.start), self.end.min(range.end));
         Self { start, end, streams: self.streams.clone(), ..*self }
@@ -108,28 +108,26 @@ impl<S: Stream> Parts<S> {
         self.chunks.iter().flatten()
     }
 
-    /// The last one that starts there or before.
+    /// Returns the last part that starts at or before `offset`.
     pub(super) fn at(&self, offset: u64) -> Option<&Part<S>> {
         let (chunk, place) = self.place(offset)?;
         self.chunks.get(chunk)?.get(place)
     }
 
-    /// As [`at`](Self::at).
     pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
         let (chunk, place) = self.place(offset)?;
         self.chunks.get_mut(chunk)?.get_mut(place)
     }
 
-    /// Those that overlap `range`.
     #[inline]
     pub(super) fn overlapping(&self, range: &Range<u64>) -> Overlapping<'_, S> {
         let (chunk, place) = self.place(range.start).unwrap_or_default();
         Overlapping { chunks: self.chunks.get(chunk..).unwrap_or_default(), place, range: range.clone() }
     }
 
-    /// Puts one that is not empty in place of all that is there, and joins it with neighbours that are
-    /// [alike](Part::is_alike). Tells handles that no part has any more, whose streams others may have;
-    /// answers the range of the one that it is in now.
+    /// Replaces everything in the range of a part that is not empty, and joins it with
+    /// [alike](Part::is_alike) neighbours. Passes handles of removed parts to `tell`; other parts may have
+    /// the same streams. Returns the range of the joined part.
     pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
@@ -137,7 +135,7 @@ impl<S: Stream> Parts<S> {
             return self.put_across(new, tell);
         }
         let parts = &mut self.chunks[chunk];
-        // The first one that it touches.
+        // The first part that it touches.
         let mut first = at - usize::from(at > 0 && parts[at].start == start);
         first += parts[first..].iter().take_while(|part| part.end < start).count();
         let mut behind = first;
@@ -176,8 +174,7 @@ impl<S: Stream> Parts<S> {
         range
     }
 
-    /// Whether what is put up to `end` may touch parts of another chunk than the one where it starts, or
-    /// there is none.
+    /// Whether a part up to `end` may touch another chunk than the one where it starts, or there is no chunk.
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
         let last = self.chunks.get(chunk).and_then(|parts| parts.last());
         let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());
@@ -185,7 +182,7 @@ impl<S: Stream> Parts<S> {
         at == 0 && chunk > 0 || last.is_none_or(is_next)
     }
 
-    /// As [`put`](Self::put), wherever that is.
+    /// As [`put`](Self::put), across chunks.
     #[cold]
     fn put_across(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
         self.cut(&(new.start..new.end), |part| tell(part.streams));
@@ -200,7 +197,7 @@ impl<S: Stream> Parts<S> {
         range
     }
 
-    /// Takes the last one that starts there or before, if it is such.
+    /// Removes the last part that starts at or before `offset`, if `is_such` holds for it.
     fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part<S>) -> bool) -> Option<Part<S>> {
         let (chunk, place) = self.place(offset)?;
         if !is_such(self.chunks.get(chunk)?.get(place)?) {
@@ -211,7 +208,7 @@ impl<S: Stream> Parts<S> {
         Some(part)
     }
 
-    /// Adds one that overlaps no other.
+    /// Adds a part that overlaps no other.
     fn insert(&mut self, part: Part<S>) {
         let (chunk, place) = match self.place(part.start) {
             Some((chunk, place)) => (chunk, place + 1),
@@ -233,7 +230,7 @@ impl<S: Stream> Parts<S> {
         }
     }
 
-    /// Takes `range` out of them, of which it tells each part.
+    /// Removes `range`, and passes each removed portion to `tell`.
     pub(super) fn cut(&mut self, range: &Range<u64>, mut tell: impl FnMut(Part<S>)) {
         if range.is_empty() {
             return;
@@ -242,7 +239,7 @@ impl<S: Stream> Parts<S> {
         if let Some(part) = self.chunks.get_mut(chunk).and_then(|parts| parts.get_mut(place))
             && part.start < range.start
         {
-            // It may reach into the range, or beyond it.
+            // The part may extend into the range, or beyond it.
             place += 1;
             if part.end > range.start {
                 let rest = part.within(&(range.end..u64::MAX));
@@ -281,7 +278,7 @@ impl<S: Stream> Parts<S> {
         is_empty
     }
 
-    /// Where the last one is that starts there or before: its chunk, and its place in that.
+    /// Returns the chunk and index of the last part that starts at or before `offset`.
     #[inline]
     fn place(&self, offset: u64) -> Option<(usize, usize)> {
         let starts = |part: &Part<S>| part.start <= offset;

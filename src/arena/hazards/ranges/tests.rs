@@ -17,7 +17,7 @@ impl Stream for Named {
     }
 }
 
-/// With a count of its handles.
+/// Counts its handles.
 #[derive(Debug, Clone)]
 struct Counted(StreamId, Arc<()>);
 
@@ -39,11 +39,11 @@ impl Stream for Counted {
 
 const END: u64 = 64;
 
-/// What a byte's users are, and in which era each freed it; nothing of a live one, which nobody asks for.
+/// The users of a byte, each with the era of its free; `None` for a live byte, which is never queried.
 type Byte = Option<BTreeMap<usize, u64>>;
 
 proptest! {
-    /// The twin keeps the users of each byte, and who waited for whom.
+    /// The naive twin keeps the users of each byte, and the waits.
     #[test]
     fn it_is_a_set_of_streams_for_each_byte(
         steps in prop::collection::vec((0..6, 0..END, 0..END, prop::collection::btree_set(0..4usize, 0..3)), 0..60),
@@ -52,7 +52,7 @@ proptest! {
         let mut unsettled = Unsettled::new();
         let mut twin: Vec<Byte> = vec![Some(BTreeMap::new()); END as usize];
         let (mut waits, mut now) = (BTreeMap::new(), 0);
-        // Whom everybody is behind, and until which era.
+        // The era up to which each stream is complete.
         let mut done = BTreeMap::new();
         for (step, one, two, streams) in steps {
             let range = one.min(two)..one.max(two);
@@ -137,7 +137,7 @@ proptest! {
         }
     }
 
-    /// Who frees what was his own may be taken to have freed more of his at that time, and never less.
+    /// A free of a stream's own part may renew more of that part, and never less.
     #[test]
     fn an_own_part_is_freed_as_late_as_any_of_it(
         steps in prop::collection::vec((0..5, 0..END, 0..END, prop::collection::btree_set(0..3usize, 1..3)), 0..60),
@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// Nothing has to be put where the stream freed it before, but where a wait was between.
+    /// A stream's part need not be recorded again, except in another era.
     #[test]
     fn what_is_freed_in_another_era_is_put_anew(era in 0..3u64) {
         let stream = Named(StreamId::next());
@@ -203,8 +203,7 @@ proptest! {
     }
 }
 
-/// A request changes nothing; under the lock no handle is the last, also of a stream that nobody has to wait
-/// for.
+/// A request changes nothing. Under the lock no handle is the last, even of a stream that needs no wait.
 #[test]
 fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let streams = [(); 2].map(|()| Counted::new());
@@ -221,8 +220,8 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     assert_eq!(Arc::strong_count(&user.1), 1);
 }
 
-/// No handle of a stream that used a part last is dropped by a put, only with what that answers; and
-/// neighbours of the same streams and era are one part, wherever chunks end.
+/// A put drops no last handle; it returns them. Adjacent parts of the same streams and era are one part, also
+/// across chunks.
 #[test]
 fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
     let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.1));
@@ -232,7 +231,7 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
         for (start, bytes, users, is_new) in steps {
             if is_new {
                 let _ = unsettled.begin_era();
-                // From now on only parts have the one before.
+                // From now on only parts hold the previous stream.
                 streams[users.len()] = Counted::new();
             }
             let users: Streams<Counted> = users.into_iter().map(|user| streams[user].clone()).collect();

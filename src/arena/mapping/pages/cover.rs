@@ -1,8 +1,8 @@
-//! Extents of a growing arena's range, and which parts of them are free. Numbers only.
+//! Extents of a growing arena's range, and their free parts. Numbers only.
 
 use crate::arena::engine::{Arena, FreeBlock};
 
-/// Bytes from one offset of the range on.
+/// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) struct Extent {
     pub(in crate::arena) start: u64,
@@ -26,19 +26,19 @@ impl Extent {
         Self { start: self.end() - bytes, bytes }
     }
 
-    /// How many bytes at the front of another, which does not start before it, are its too.
+    /// Bytes that it shares with the front of `other`, which does not start before it.
     #[inline]
     pub(super) fn reach_in(self, other: Self) -> u64 {
         self.end().min(other.end()).saturating_sub(other.start)
     }
 }
 
-/// Free blocks by offset, those too small to matter left out.
+/// Free blocks by offset, without those that are too small.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Holes(Vec<FreeBlock>);
 
 impl Holes {
-    /// Of parts by offset, with their bytes; none touches another within a piece.
+    /// Creates holes from offsets and sizes, by offset. No two touch within a piece.
     pub(in crate::arena) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
     }
@@ -48,8 +48,7 @@ impl Holes {
         self.0.iter().map(Extent::of)
     }
 
-    /// Those of the second part of an engine's range, or of both, with at least so many bytes, in place of
-    /// what is here.
+    /// Replaces the holes by those of the engine's second part, or of both, of at least `bytes`.
     pub(super) fn find(&mut self, engine: &Arena, bytes: u64, of_both: bool) {
         self.0.clear();
         engine.holes(bytes, &mut self.0);
@@ -58,22 +57,22 @@ impl Holes {
         }
     }
 
-    /// The same, with more free extents that are in none.
+    /// Adds free extents that are in none of the holes.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
         self.0.extend(more.iter().map(|extent| FreeBlock::unnamed(extent.start, extent.bytes)));
         self.0.sort_unstable_by_key(|room| room.offset);
         self
     }
 
-    /// Forgets what is behind `end`.
+    /// Removes everything after `end`.
     pub(super) fn cut_at(&mut self, end: u64) {
         if let Some(room) = self.0.last_mut() {
             room.bytes = room.bytes.min(end.saturating_sub(room.offset));
         }
     }
 
-    /// Of pieces by offset, none of which overlap, the places of those with a free back, each with the hole
-    /// that has it.
+    /// Returns the indices of pieces with a free back, each with its hole. The pieces are sorted by offset
+    /// and do not overlap.
     pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
         let mut first = 0;
         self.0.iter().map(Extent::of).flat_map(move |hole| {
@@ -83,11 +82,11 @@ impl Holes {
         })
     }
 
-    /// Of pieces by offset, none of which overlap, those with a free front or back, and how many bytes are
-    /// free in one piece at either.
+    /// Returns the pieces with a free front or back, and the contiguous free bytes at both. The pieces are
+    /// sorted by offset and do not overlap.
     pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
         let mut holes = self.0.iter().map(Extent::of).peekable();
-        // The last hole that starts before a piece ends may reach into the next one.
+        // The last hole that starts before a piece ends may extend into the next one.
         let mut last = None;
         pieces.iter().filter_map(move |&piece| {
             let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
@@ -103,25 +102,25 @@ impl Holes {
         })
     }
 
-    /// The last hole that starts there or before.
+    /// The last hole that starts at or before `offset`.
     #[inline]
     pub(super) fn hole_at(&self, offset: u64) -> Option<Extent> {
         self.room_at(offset).map(Extent::of)
     }
 
-    /// As [`hole_at`](Self::hole_at), as the engine knows it.
+    /// As [`hole_at`](Self::hole_at), with the engine's record.
     #[inline]
     pub(super) fn room_at(&self, offset: u64) -> Option<&FreeBlock> {
         let next = self.0.partition_point(|room| room.offset <= offset);
         next.checked_sub(1).and_then(|last| self.0.get(last))
     }
 
-    /// How many bytes at the front of an extent are free in one piece.
+    /// Contiguous free bytes at the front of an extent.
     pub(in crate::arena) fn front_of(&self, extent: Extent) -> u64 {
         self.hole_at(extent.start).map_or(0, |hole| hole.reach_in(extent))
     }
 
-    /// How many bytes at the back of an extent are free in one piece.
+    /// Contiguous free bytes at the back of an extent.
     pub(super) fn back_of(&self, extent: Extent) -> u64 {
         let next = self.0.partition_point(|room| room.offset < extent.end());
         let last = next.checked_sub(1).and_then(|last| self.0.get(last)).map(Extent::of);

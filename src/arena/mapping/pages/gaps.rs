@@ -5,13 +5,13 @@ use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
 
 impl<B: Backend> Backing<B> {
-    /// Where the first gap of at least `bytes` in the second part starts.
+    /// The start of the first gap of at least `bytes` in the second part.
     pub(super) fn gap_of(&self, engine: &Arena, bytes: u64) -> Option<u64> {
         let mut gaps = self.gaps.iter().map(|&gap| engine.extent(gap));
         gaps.find(|(start, room)| *room >= bytes && *start >= self.front).map(|(start, _)| start)
     }
 
-    /// What is at the start of a gap is none any more. There are records for it.
+    /// Fills the start of a gap. Requires reserved records.
     pub(in crate::arena) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
         let is_there = |gap: &BlockId| engine.extent(*gap).0 == filled.start;
         let Some(gap) = self.gaps.iter().position(is_there) else { return };
@@ -23,9 +23,9 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Makes one of gaps that touch, and cuts those at the end of a part off the range.
+    /// Joins adjacent gaps, and removes gaps at the end of a part from the range.
     pub(in crate::arena) fn join_gaps(&mut self, engine: &mut Arena) {
-        // With these, nothing here fails: gaps that become one have two records or more between them.
+        // With these reserved, nothing here fails: joined gaps have at least two records between them.
         if engine.reserve_blocks(2).is_err() {
             return;
         }
@@ -64,10 +64,10 @@ impl<B: Backend> Backing<B> {
         self.gaps = joined;
     }
 
-    /// Frees all but what has nothing behind it.
+    /// Frees everything except unmapped parts.
     ///
     /// # Errors
-    /// None that is to be expected: there were more records before.
+    /// None is expected, because there were more records before.
     pub(in crate::arena) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
         let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
         engine.reset();

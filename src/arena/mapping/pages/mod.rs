@@ -1,35 +1,35 @@
-//! The backing of a growing arena: pieces of physical memory, each mapped once in the arena's range and any
-//! number of times in stitched ranges.
+//! The physical memory of a growing arena: pieces, and where they are mapped.
 //!
-//! * `cover`: extents of the range, and what of them is free;
-//! * `gaps`: parts of the range with nothing behind them;
-//! * `plan`: what is made for a request;
+//! Each piece is mapped once in the arena's range and any number of times in stitched ranges.
+//!
+//! * `cover`: extents of the range, and their free parts;
+//! * `gaps`: unmapped parts of the range;
+//! * `plan`: the memory to make for a request;
 //! * `stitched_ranges`: stitched ranges, and the bounds on them;
-//! * `search`: what is there for one that no hole holds;
-//! * `stitch`: which pieces make a range for a request;
-//! * `whole`: all of it taken out, and put back.
+//! * `search`: existing memory for a request that no hole holds;
+//! * `stitch`: selects the pieces of a stitched range;
+//! * `whole`: detaches and restores all of it.
 //!
-//! Nothing here calls the device: `make`, `release`, `retire`, `widen` and the arena's sleep do. The arena's
-//! lock protects all of it.
+//! Only `make`, `release`, `retire`, `widen` and the arena's sleep call the device. The arena's lock protects
+//! it.
 //!
-//! # Which memory a request gets
+//! # Placement of a request
 //!
-//! The range has two parts, each of which grows at its end: small requests are served in one and the others
-//! in the other, so that a small block never keeps a large piece from being free.
+//! The range has two parts, each of which grows at its end: one for small requests, one for all others. So a
+//! small block never keeps a large piece from becoming free.
 //!
-//! The smallest hole that holds it, as in any arena. A large one that no hole holds gets, of the stitched
-//! ranges and the free end, the *oldest* that holds it: so a program that repeats itself finds each time what
-//! was made for it the first time, and makes no call of the driver from then on. (By induction: what was made
-//! later is younger than what served before.)
+//! 1. A request gets the smallest sufficient hole, as in any arena.
+//! 2. If no hole holds a large request, it gets the *oldest* sufficient memory among the stitched ranges and
+//!    the free end. A program that repeats itself thus finds the memory that was first made for it, and makes
+//!    no more driver calls. (By induction: later memory is younger than memory that served before.)
+//! 3. Otherwise, and if reclaimed idle memory of a pool does not serve either, the range grows at the end of
+//!    a part or in a gap. Mapped bytes stay within 1 + 1/256 of the peak of live bytes since the last decay.
+//! 4. Beyond that, or at the limit, a range is stitched of free pieces, and only the missing bytes are made.
+//!    At the limit, pieces that small requests left free may be stitched for a large request too.
 //!
-//! If nothing does, not even with what a pool gives back that it kept idle, the range grows, at the end of a
-//! part or in a gap, as long as mapped bytes stay within 1 + 1/256 of the most that was live since the last
-//! decay. Beyond that, or at the limit, a range is stitched of free pieces, and only what they lack is made
-//! anew. At the limit pieces that small requests left free are stitched for a large one, too.
-//!
-//! Once streams share a block, a request that would wait for another stream has the range grow first, as long
-//! as mapped bytes stay within 1 3/8 of the most that was live since the last decay, and no other arena
-//! shares the allowance: a wait costs a loop that runs ahead of the device more than memory that is there.
+//! Once streams share a block, a request that would wait for another stream grows the range first: a wait
+//! costs a loop that runs ahead of the device more than memory does. Mapped bytes then stay within 1 3/8 of
+//! the peak of live bytes since the last decay, and no other arena may share the allowance.
 
 mod cover;
 mod gaps;
@@ -52,70 +52,70 @@ use std::sync::Arc;
 pub(in crate::arena) use stitched_ranges::{Part, Retiring, Stitched, Weight};
 use vrampool_backend::{Backend, Physical};
 
-/// Requests up to this part of a granule are served in the front part of the range: what pools keep idle.
+/// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
 const SMALL: u64 = 2;
 
-/// The first pieces of a growth, which are mapped and not accessible.
+/// The first pieces of a growth, mapped but not accessible.
 #[derive(Debug)]
 pub(in crate::arena) struct Unkept {
     pub(in crate::arena) extents: Vec<Extent>,
-    /// As that of the growth.
+    /// As in the growth.
     pub(in crate::arena) is_at_end: bool,
     pub(in crate::arena) physical: Vec<Physical>,
 }
 
-/// What a growing arena's range has behind it.
+/// The physical memory of a growing arena's range.
 #[derive(Debug)]
 pub(in crate::arena) struct Backing<B: Backend> {
     pub(in crate::arena) granularity: u64,
-    /// The most bytes of physical memory.
+    /// The physical memory limit, bytes.
     pub(in crate::arena) limit: u64,
     /// The device's memory, bytes.
     total: u64,
-    /// What other arenas have a part in.
+    /// The allowance shared with other arenas, if any.
     allowance: Option<Arc<Allowance>>,
-    /// The most bytes of one piece.
+    /// Largest piece, bytes.
     piece_bytes: u64,
-    /// Where the second part of the range starts, and where it must end.
+    /// The start of the range's second part, and the largest possible end.
     pub(in crate::arena) front: u64,
     pub(in crate::arena) addresses: u64,
-    /// Pieces of physical memory, by where they are mapped in the range, and what they are.
+    /// Pieces of physical memory by their offset in the range, and their handles.
     pub(in crate::arena) extents: Vec<Extent>,
     pub(in crate::arena) physical: Vec<Physical>,
-    /// Of which stitched ranges each is a part, the oldest first, and which of theirs it is.
+    /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
     parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
-    /// Parts of the range that have nothing behind them any more, held.
+    /// Unmapped parts of the range, held.
     pub(in crate::arena) gaps: Vec<BlockId>,
-    /// Pieces that could be neither made accessible nor unmapped again, held.
+    /// Pieces that could be neither made accessible nor unmapped, held.
     pub(in crate::arena) stuck: Vec<(Extent, BlockId)>,
-    /// Such pieces for which the host has no records: nothing grows and nothing is released until it has.
+    /// Such pieces without records on the host. Until they have records, nothing grows or is released.
     pub(in crate::arena) unkept: Vec<Unkept>,
     /// Bytes of all pieces.
     pub(in crate::arena) mapped: u64,
     reserved_peaks: ReservedPeaks,
-    /// Where the range ended, each later than the one before, and when it came to.
+    /// Ends of the range in ascending order, each with the time at which it was reached.
     ends: Vec<(u64, u64)>,
     /// By age.
     pub(in crate::arena) stitched: Vec<Stitched<B>>,
-    /// Stitched ranges that lost a piece while buffers have them, and what is still mapped in each.
+    /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
     pub(in crate::arena) torn: Vec<(Stitched<B>, Vec<Part>)>,
-    /// What whole stitched ranges take.
+    /// Weight of the whole stitched ranges.
     in_ranges: Weight,
-    /// Ranges on their way out, those that went first in front, and what they take.
+    /// Retiring ranges, oldest batch first, and their weight.
     pub(in crate::arena) retiring: VecDeque<Retiring<B>>,
     pub(in crate::arena) retiring_weight: Weight,
-    /// Ends and stitched ranges so far.
+    /// Number of ends and stitched ranges so far.
     ages: u64,
     /// The last search for a range.
     search: Search,
-    /// What was mapped when the device refused more that was to spare a wait.
+    /// Mapped bytes at the time when the device refused memory that would spare a wait.
     growth_refused_at: Option<u64>,
-    /// Whether there was a [decay](crate::arena::DeviceArena::decay) yet.
+    /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
     pub(in crate::arena) decays: bool,
 }
 
 impl<B: Backend> Backing<B> {
-    /// `front` bytes of the `addresses` are the first part's; the device has `total` bytes.
+    /// Creates an empty backing. The first part has `front` of the `addresses`; the device has `total` bytes.
     pub(in crate::arena) fn new(
         granularity: u64,
         (limit, total): (u64, u64),
@@ -151,41 +151,40 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// The same within an allowance, which bounds what it takes, too.
+    /// Sets the allowance, which limits its resources too.
     pub(in crate::arena) fn within(self, allowance: Option<Arc<Allowance>>) -> Self {
         Self { allowance, ..self }
     }
 
-    /// The same with its arena's peaks.
     pub(in crate::arena) fn noting(self, reserved_peaks: ReservedPeaks) -> Self {
         Self { reserved_peaks, ..self }
     }
 
-    /// In which part of the range a request is served.
+    /// The part of the range that serves a request.
     pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
         if self.front > 0 && bytes <= self.granularity / SMALL { Zone::Stable } else { Zone::Dynamic }
     }
 
-    /// In which part of the range an offset is.
+    /// The part of the range that contains an offset.
     pub(in crate::arena) fn zone_at(&self, offset: u64) -> Zone {
         if offset < self.front { Zone::Stable } else { Zone::Dynamic }
     }
 
-    /// Free parts of the range's second part, or of both, of at least so many bytes.
+    /// Free parts of at least `least` bytes, of the range's second part or of both.
     pub(in crate::arena) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
         let mut holes = Holes::default();
         holes.find(engine, least, of_both);
         holes
     }
 
-    /// Its second part ends there from now on.
+    /// Records that the second part ends at `end` from now on.
     pub(in crate::arena) fn ends_at(&mut self, end: u64) {
         let age = self.next_age();
         self.ends.retain(|&(other, _)| other < end);
         self.ends.push((end, age));
     }
 
-    /// Its second part was cut.
+    /// Records that the second part was cut off at `end`.
     pub(in crate::arena) fn cut_at(&mut self, end: u64) {
         let kept = self.ends.partition_point(|&(other, _)| other < end);
         if let Some(next) = self.ends.get_mut(kept) {
@@ -194,7 +193,6 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// There is one more piece.
     pub(in crate::arena) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
         self.reserved_peaks.note(self.mapped);
@@ -205,7 +203,7 @@ impl<B: Backend> Backing<B> {
         self.search.forget();
     }
 
-    /// Those pieces are gone, of which no stitched range consists any more.
+    /// Removes pieces that are in no stitched range any more. Returns their physical memory.
     pub(in crate::arena) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
         let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
         starts.sort_unstable();
@@ -214,7 +212,7 @@ impl<B: Backend> Backing<B> {
         if !are_gone.contains(&true) {
             return Vec::new();
         }
-        // Three lists of one order.
+        // Three lists in the same order.
         let (mut of_extents, mut of_physical, mut of_parts) =
             (are_gone.iter(), are_gone.iter(), are_gone.iter());
         self.extents.retain(|_| of_extents.next() != Some(&true));
@@ -229,12 +227,12 @@ impl<B: Backend> Backing<B> {
         self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
     }
 
-    /// Bytes of addresses, of stitched ranges too.
+    /// Bytes of addresses, including stitched ranges.
     pub(in crate::arena) fn address_bytes(&self) -> u64 {
         self.addresses + self.stitched_weight().bytes
     }
 
-    /// Pieces that are mapped, each as often as it is.
+    /// Mappings: each piece counts as often as it is mapped.
     pub(in crate::arena) fn mappings(&self) -> u64 {
         self.extents.len() as u64 + self.stitched_weight().parts
     }
@@ -244,13 +242,12 @@ impl<B: Backend> Backing<B> {
         self.ages
     }
 
-    /// The physical memory of a piece.
     pub(in crate::arena) fn physical(&self, extent: Extent) -> Option<&Physical> {
         self.physical.get(self.place_of(extent)?)
     }
 }
 
-/// A stitched range consists of those pieces.
+/// Records that a stitched range consists of the given pieces.
 fn note_parts(parts_of: &mut [SmallVec<[(u32, u32); 2]>], pieces: &[Extent], all: &[Extent], range: usize) {
     for (number, piece) in (0..).zip(pieces) {
         let place = all.partition_point(|other| other.start < piece.start);

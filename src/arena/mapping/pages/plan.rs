@@ -1,4 +1,4 @@
-//! What is made for a request that nothing mapped serves.
+//! Plans new memory for a request that no mapped memory serves.
 
 use super::stitch;
 use super::stitch::{Fit, Plan};
@@ -6,78 +6,72 @@ use super::{Backing, Extent, Holes};
 use crate::arena::engine::{Arena, Zone};
 use vrampool_backend::Backend;
 
-/// Requests below this size are never stitched but at the limit: each piece of a range costs calls of the
-/// driver, granules.
+/// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
 const STITCHED_FROM: u64 = 1;
 
-/// What is mapped may exceed the most that was live by this share, as a power of two, before ranges are
-/// stitched.
+/// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 8;
 
-/// What is mapped may exceed the most that was live by so many eighths, where streams share memory and one
-/// would wait for another.
+/// Eighths of the peak of live bytes that may be mapped above it to spare waits between streams.
 const HEADROOM: u64 = 3;
 
-/// Whole pieces are spared where the limit leaves less than this share of what is mapped, as a power of two.
+/// Whole pieces are spared if the limit leaves less than this share of the mapped bytes, as a power of two.
 const SPARING: u32 = 3;
 
-/// The share of what is mapped, as a power of two, that one piece may be: few pieces, and yet small ones.
+/// Largest piece as a share of the mapped bytes, as a power of two: few pieces, but small ones.
 const PIECE: u32 = 7;
 
-/// The share of what is mapped, as a power of two, that small requests get at once: few calls, and little
-/// that nobody asked for.
+/// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
 const RESERVE: u32 = 10;
 
-/// The share of a growth, as a power of two, that one piece is at least: the first request may be for most of
-/// the device.
+/// Smallest piece as a share of a growth, as a power of two: the first request may be for most of the device.
 const FEW_PIECES: u32 = 10;
 
-/// As [`FEW_PIECES`], however small pieces are to be.
+/// As [`FEW_PIECES`], regardless of the configured piece size.
 const MOST_PIECES: u32 = 16;
 
-/// How much more than the most that was live may be mapped to spare waits.
+/// Bytes that may be mapped above the peak of live bytes to spare waits.
 pub(in crate::arena) fn headroom_of(most_live: u64) -> u64 {
     most_live / 8 * HEADROOM
 }
 
-/// What physical memory the device has, as far as its answers to one request tell.
+/// The device's physical memory, as far as its results during one request show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::arena) enum Stock {
-    /// Nothing was refused yet.
+    /// No allocation was refused yet.
     Plenty,
-    /// Some was: as little as possible is asked for.
+    /// An allocation was refused: request as little as possible.
     Scarce,
     /// That was refused too.
     None,
 }
 
 impl Stock {
-    /// The device refused something.
     pub(in crate::arena) fn refused(self) -> Self {
         if self == Self::Plenty { Self::Scarce } else { Self::None }
     }
 }
 
-/// What is to be made for a request.
+/// The memory to make for a request.
 #[derive(Debug)]
 pub(in crate::arena) struct Growth {
-    /// Of physical memory, mapped in the range: one behind the other at the end of a part, or in gaps.
+    /// New physical memory, mapped in the range: consecutive at the end of a part, or in gaps.
     pub(in crate::arena) new: Vec<Extent>,
-    /// Whether it is the end of a part that they are at.
+    /// Whether the new memory is at the end of a part.
     pub(in crate::arena) is_at_end: bool,
-    /// The stitched range, if one is to be.
+    /// The pieces of a new stitched range, if any.
     pub(in crate::arena) stitched: Option<Vec<Extent>>,
     pub(in crate::arena) fit: Option<Fit>,
 }
 
 impl<B: Backend> Backing<B> {
-    /// Whether requests of `bytes` may get a stitched range before the limit makes them.
+    /// Whether requests of `bytes` may get a stitched range before the limit is reached.
     pub(in crate::arena) fn stitches(&self, bytes: u64) -> bool {
         bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
-    /// What is to be made for a request of `bytes`, a multiple of the arena's alignment, that nothing mapped
-    /// in that part of the range serves: `None` when that is too much.
+    /// Plans the memory for a request of `bytes`, a multiple of the arena's alignment, that no mapped memory
+    /// of the part serves. Returns `None` if the limit does not allow it.
     pub(in crate::arena) fn plan(
         &self,
         engine: &Arena,
@@ -106,7 +100,7 @@ impl<B: Backend> Backing<B> {
             }
         }
         if zone == Zone::Stable && gap.is_none() && stock == Stock::Plenty {
-            // Small ones come in great numbers: they get some in reserve.
+            // Small requests are numerous, so some memory is added in reserve.
             let reserve = self.round(self.mapped >> RESERVE)?.min(room);
             let more = Extent { bytes: plain.bytes.max(reserve), ..plain };
             plain = if self.has_addresses(more) { more } else { plain };
@@ -120,19 +114,19 @@ impl<B: Backend> Backing<B> {
         if stock == Stock::None { 0 } else { self.limit.saturating_sub(self.mapped) }
     }
 
-    /// Whether the limit leaves so little that whole pieces are kept for those who will need them.
+    /// Whether the limit leaves so little that whole pieces are kept for later requests.
     fn is_sparing(&self) -> bool {
         self.room(Stock::Plenty) < self.mapped >> SPARING
     }
 
-    /// Whether what is mapped stays close to what is live when so much is added.
+    /// Whether mapped bytes stay close to the peak of live bytes after adding `added`.
     fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
     }
 
-    /// Whether a request of `bytes` gets new memory rather than that of a stream which is not done with it:
-    /// mapped bytes stay within 1 3/8 of the most that was live.
+    /// Whether a request of `bytes` gets new memory instead of waiting for another stream: mapped bytes stay
+    /// within 1 3/8 of the peak of live bytes.
     pub(in crate::arena) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
@@ -146,13 +140,12 @@ impl<B: Backend> Backing<B> {
             && self.has_addresses(end)
     }
 
-    /// The device had nothing for that: it is not asked again while as much is mapped.
+    /// Records that the device refused such memory. It is not asked again while as many bytes are mapped.
     pub(in crate::arena) fn note_growth_refused(&mut self) {
         self.growth_refused_at = Some(self.mapped);
     }
 
-    /// What is to be made for that at the end of the range, from `start` on: there, or where what is free
-    /// there begins.
+    /// Plans memory for `bytes` at `start`, which is the end of the range or the start of its free end.
     pub(in crate::arena) fn plan_without_wait(
         &self,
         engine: &Arena,
@@ -165,7 +158,7 @@ impl<B: Backend> Backing<B> {
         Some(Growth { new, is_at_end: true, stitched: None, fit: None })
     }
 
-    /// As [`plan_without_wait`](Self::plan_without_wait), where the limit and the addresses allow it.
+    /// As [`plan_without_wait`](Self::plan_without_wait), within the limit and the addresses.
     pub(in crate::arena) fn plan_end(
         &self,
         engine: &Arena,
@@ -178,8 +171,8 @@ impl<B: Backend> Backing<B> {
         (added <= self.room(stock)).then_some(growth)
     }
 
-    /// A range of the free pieces among those `holes`, which are told their least bytes and whether they are
-    /// of both parts of the range, and of new ones for what they lack.
+    /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
+    /// at least some bytes, in the second part of the range or in both.
     pub(in crate::arena) fn plan_around(
         &self,
         engine: &Arena,
@@ -196,15 +189,14 @@ impl<B: Backend> Backing<B> {
         })
     }
 
-    /// The least bytes of holes that a range is stitched of, and whether they are of both parts of the
-    /// arena's, best first: parts smaller than a granule are not worth a piece of a range, and what small
-    /// requests left free is for small ones, but where nothing else serves.
+    /// Smallest holes to stitch, and whether those of both parts of the range are used, best first. Parts
+    /// below a granule are not worth a piece of a range. Memory that small requests left free is for small
+    /// requests, unless nothing else serves.
     fn hole_sizes(&self) -> [(u64, bool); 3] {
         [(self.granularity, false), (self.granularity, true), (1, true)]
     }
 
-    /// Whether a request that is not stitched without need gets more of that part of the range, if nothing of
-    /// it serves.
+    /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
     pub(in crate::arena) fn grows_for(
         &self,
         engine: &Arena,
@@ -217,8 +209,8 @@ impl<B: Backend> Backing<B> {
             && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
     }
 
-    /// What a part of the range lacks for a request, at its end or in a gap: where the least is lacking, of
-    /// where there are addresses. Its end where nowhere are.
+    /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with
+    /// addresses, or the end if none has.
     fn plain(
         &self,
         engine: &Arena,
@@ -263,7 +255,7 @@ impl<B: Backend> Backing<B> {
         Some(Growth { new, is_at_end, stitched: Some(pieces), fit: Some(fit) })
     }
 
-    /// As [`split`](Self::split), in as many gaps as it takes, the largest first.
+    /// As [`split`](Self::split), over as many gaps as necessary, the largest first.
     fn split_over_gaps(&self, engine: &Arena, mut missing: u64) -> Option<Vec<Extent>> {
         let mut gaps: Vec<_> = self.gaps.iter().map(|&gap| engine.extent(gap)).collect();
         gaps.retain(|(start, _)| *start >= self.front);
@@ -288,13 +280,13 @@ impl<B: Backend> Backing<B> {
         bytes.checked_next_multiple_of(self.granularity)
     }
 
-    /// As much as one piece may be.
+    /// Largest piece as a share of the mapped bytes.
     fn share(&self) -> u64 {
         let share = self.mapped >> PIECE;
         share - share % self.granularity
     }
 
-    /// An extent as pieces, if there are addresses for it.
+    /// Splits an extent into pieces, if there are addresses for it.
     fn split(&self, all: Extent) -> Option<Vec<Extent>> {
         if !self.has_addresses(all) {
             return None;
@@ -307,7 +299,7 @@ impl<B: Backend> Backing<B> {
     }
 }
 
-/// Where those extents follow each other, one extent.
+/// Joins adjacent extents.
 pub(in crate::arena) fn runs(extents: &[Extent]) -> Vec<Extent> {
     let mut runs: Vec<Extent> = Vec::new();
     for &extent in extents {

@@ -9,7 +9,7 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-/// What a request gets without a call of the device.
+/// Memory that serves a request without a device call.
 #[derive(Debug)]
 pub(in crate::arena) enum Way<B: Backend> {
     /// The free end of the range's second part.
@@ -18,32 +18,33 @@ pub(in crate::arena) enum Way<B: Backend> {
     Nothing,
 }
 
-/// A search for a range, and what it found: mostly the next one is for as much of the same, or more of less.
+/// The last search for a range, and its result. The next search is mostly for as many bytes with the same
+/// free memory, or for more bytes with less of it.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// When that was, if ranges and pieces are what they were.
+    /// The time of the search; `None` if ranges or pieces have changed.
     moment: Option<Moment>,
-    /// What was free.
+    /// The free memory at that time.
     holes: Holes,
     bytes: u64,
-    /// Of so many ranges, the oldest, and the piece of it from which on it serves.
+    /// The number of ranges searched, and the oldest result: the range, and its first piece used.
     ranges: usize,
     oldest: Option<(usize, usize)>,
-    /// Whether one had as much free, and more than is worth it.
+    /// Whether a range had the bytes free, but the request would use too little of it.
     is_spared: bool,
 }
 
 impl Search {
-    /// Ranges or pieces change.
+    /// Invalidates the result, because ranges or pieces change.
     pub(super) fn forget(&mut self) {
         self.moment = None;
     }
 
-    /// Whether a search for so much in so many ranges, the oldest, would find the same.
+    /// Whether a search of the oldest `ranges` ranges for `bytes` would have the same result.
     fn answers(&self, now: Moment, bytes: u64, ranges: usize) -> bool {
         let Some(then) = self.moment else { return false };
         let is_same = then == now && bytes == self.bytes && ranges == self.ranges;
-        // Where there was too little for less, and nothing became free.
+        // Too few bytes were free for a smaller request, and no memory became free.
         let is_less =
             self.oldest.is_none() && !self.is_spared && bytes >= self.bytes && ranges <= self.ranges;
         is_same || is_less && then.is_as_free(now)
@@ -51,13 +52,13 @@ impl Search {
 }
 
 impl<B: Backend> Backing<B> {
-    /// Whether [`oldest`](Self::oldest) is the free end.
+    /// Whether [`oldest`](Self::oldest) would return the free end.
     pub(in crate::arena) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
         let (end_age, older) = self.older_than_end(engine, bytes);
         end_age.is_some() && self.search(engine, bytes, older).is_none()
     }
 
-    /// The oldest of what is mapped and holds `bytes`, which no hole does.
+    /// Returns the oldest mapped memory that holds `bytes`, which no hole does.
     pub(in crate::arena) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
         let found = self.search(engine, bytes, older);
@@ -78,7 +79,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// The oldest stitched range that has `bytes` in a row in those holes and may be used for them.
+    /// Returns the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
     pub(in crate::arena) fn oldest_around(
         &mut self,
         holes: &Holes,
@@ -96,20 +97,20 @@ impl<B: Backend> Backing<B> {
         })
     }
 
-    /// The free block in which an extent was that was [found](Self::oldest) last.
+    /// Returns the free block that contained an extent of the last [result](Self::oldest).
     pub(in crate::arena) fn room_of(&self, extent: Extent) -> FreeBlock {
         let room = self.search.holes.room_at(extent.start).copied();
         room.unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
     }
 
-    /// When the free end came to hold `bytes`, if it does, and how many stitched ranges are older.
+    /// Returns the age of the free end, if it holds `bytes`, and the number of older stitched ranges.
     fn older_than_end(&self, engine: &Arena, bytes: u64) -> (Option<u64>, usize) {
         let end = engine.free_end(Zone::Dynamic).saturating_add(bytes);
         let age = self.ends.get(self.ends.partition_point(|&(other, _)| other < end)).map(|&(_, age)| age);
         (age, self.stitched.partition_point(|range| age.is_none_or(|age| range.age < age)))
     }
 
-    /// The oldest of so many ranges in which `bytes` fit, and from which of its pieces on.
+    /// Returns the oldest of `ranges` ranges in which `bytes` fit, and its first piece used.
     fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<(usize, usize)> {
         let now = engine.moment();
         if ranges > 0 && !self.search.answers(now, bytes, ranges) {
@@ -117,7 +118,7 @@ impl<B: Backend> Backing<B> {
             let (oldest, is_spared) = match self.reach(engine, bytes, ranges) {
                 Some(reach) => {
                     holes.find(engine, self.granularity, false);
-                    // The free end goes on and on.
+                    // The free end extends beyond all ranges.
                     holes.cut_at(reach);
                     self.oldest_with(&holes, bytes, ranges)
                 }
@@ -128,7 +129,7 @@ impl<B: Backend> Backing<B> {
         self.search.oldest.filter(|_| ranges > 0)
     }
 
-    /// Where the last of so many ranges ends that may have as much free; none if there is none.
+    /// Returns the last end of those `ranges` that may have as many bytes free; `None` if there is none.
     fn reach(&self, engine: &Arena, bytes: u64, ranges: usize) -> Option<u64> {
         let end = engine.free_end(Zone::Dynamic);
         // A range that ends before the free end has holes alone.
@@ -137,11 +138,11 @@ impl<B: Backend> Backing<B> {
         self.stitched[..ranges].iter().filter(may_fit).map(|range| range.end).max()
     }
 
-    /// No hole holds as much, so it goes on from the free back of one piece to the next: mostly no hole
-    /// reaches to the end of a piece, and then no range is looked at. Also whether one was spared because a
-    /// block of so few bytes would keep too much of it.
+    /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
+    /// no hole holds them. Mostly no hole reaches the end of a piece, and no range is examined. Also returns
+    /// whether a range was spared because a block of so few bytes would occupy too much of it.
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
-        // Of one range the first of its pieces: the row that a request got for which the range was made.
+        // The first piece of a range: the row of the request for which the range was made.
         let (mut oldest, mut is_spared) = ((ranges, 0), false);
         let is_scarce = self.are_ranges_scarce();
         for (place, hole) in holes.backs(&self.extents) {
@@ -180,7 +181,7 @@ mod tests {
     const PIECE: u64 = 8;
     const PIECES: u64 = 6;
 
-    /// Ranges that nobody used are gone after a sleep, in which nothing need become free.
+    /// Unused ranges are gone after a sleep, although no memory need become free in it.
     #[cfg(feature = "host")]
     #[test]
     fn it_says_nothing_of_ranges_that_come_after_a_sleep() -> Result<(), Box<dyn std::error::Error>> {
@@ -189,7 +190,7 @@ mod tests {
 
         let device = HostDevice::new();
         let mut arena = Arena::new(ArenaLayout::new(PIECE * PIECES).alignment(1))?;
-        // Free are the back of the first piece, and the fourth.
+        // The back of the first piece and the fourth piece are free.
         for (place, bytes) in [(0, 1), (PIECE, 2 * PIECE), (4 * PIECE, 2 * PIECE)] {
             arena.allocate_at(place, bytes)?;
         }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a search found holds for as long as it is taken to.
+        /// A result is valid as long as the search assumes it is.
         #[test]
         fn it_answers_what_another_search_would_find(
             steps in prop::collection::vec((0..4, 0..PIECE * PIECES, 1..2 * PIECE), 1..80),

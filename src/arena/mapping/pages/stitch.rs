@@ -1,29 +1,29 @@
-//! How pieces of memory from several holes make one range for a request. Numbers only.
+//! Selects pieces of memory from several holes to form one range for a request. Numbers only.
 //!
-//! A stitched range is a list of pieces, each mapped there a second time, one behind the other. A request
-//! gets what is free of it in a row: the back of a piece, whole pieces, and the front of one.
+//! A stitched range is a list of pieces, each mapped there a second time, consecutively. A request gets bytes
+//! of it that are free in a row: the back of a piece, whole pieces, and the front of a piece.
 //!
 //! ```text
 //! the arena's range    │   piece 1   │   piece 2   │   piece 3   │   piece 4   │
 //!                      │ live │ free │    live     │    free     │ free │ live │
 //! a stitched one       │   piece 1   │   piece 3   │   piece 4   │
-//! what a request gets         │      │             │      │
+//! a request's bytes           │      │             │      │
 //! ```
 
 use super::cover::{Extent, Holes};
 use smallvec::SmallVec;
 
-/// What a request gets of a stitched range.
+/// The part of a stitched range that a request gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::arena) struct Fit {
-    /// Where in the stitched range it starts.
+    /// Its offset in the stitched range.
     pub(in crate::arena) offset: u64,
-    /// The bytes of the arena's range that are its, in the order of the stitched one.
+    /// Its extents in the arena's range, in the order of the stitched range.
     pub(in crate::arena) extents: SmallVec<[Extent; 4]>,
 }
 
 impl Fit {
-    /// Adds what follows: to the last extent, if it goes on there and both are in `new`, or neither is.
+    /// Appends an extent. Adjacent extents are joined if both are in `new`, or neither is.
     fn add(&mut self, taken: Extent, new: &[Extent]) {
         let is_new = |start| new.iter().any(|new| new.start <= start && start < new.end());
         match self.extents.last_mut() {
@@ -35,8 +35,8 @@ impl Fit {
     }
 }
 
-/// The first place in a range of those pieces with `bytes` free in a row. Extents that follow each other are
-/// one; those in `new`, which is whole pieces, are apart from the others.
+/// Finds the first `bytes` free bytes in a row in a range of the given pieces. Adjacent extents are joined;
+/// those in `new`, which consists of whole pieces, stay separate from others.
 pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &[Extent]) -> Option<Fit> {
     let mut fit = Fit { offset: 0, extents: SmallVec::new() };
     let (mut end, mut row) = (0, 0);
@@ -75,8 +75,7 @@ pub(in crate::arena) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &
     None
 }
 
-/// A range of those pieces alone that a fit of so many bytes touches: what is missing is rounded up, so there
-/// may be one too many.
+/// Removes pieces that a fit of `bytes` does not touch: rounding up may add one too many.
 pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent>, Fit) {
     let (offset, mut end) = (fit.offset, 0);
     let touched = pieces.into_iter().filter(|piece| {
@@ -90,9 +89,9 @@ pub(super) fn trim(pieces: Vec<Extent>, mut fit: Fit, bytes: u64) -> (Vec<Extent
     (touched.collect(), fit)
 }
 
-/// How many pieces `bytes` are free in, in a row of a range from the back of its `first` piece on, which is
-/// in `hole`; 0 if they are not, and where an earlier piece would be the first of that row. If they are so
-/// from no piece's back, and no hole has them, [`fit`] finds no place in the range.
+/// Returns the number of pieces in which `bytes` are free in a row, from the back of piece `first`, which is
+/// in `hole`. Returns 0 if they are not free, or if an earlier piece is the first of that row. If it returns
+/// 0 for every back, and no hole has the bytes, [`fit`] finds no place in the range.
 #[inline]
 pub(super) fn goes_on_from(
     first: usize,
@@ -128,20 +127,20 @@ pub(super) fn goes_on_from(
     if row >= bytes { count } else { 0 }
 }
 
-/// Pieces for a range with at least some bytes free in a row.
+/// Pieces of a range in which some number of bytes is free in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::arena) struct Plan {
     /// In order.
     pub(in crate::arena) front: Vec<Extent>,
-    /// Bytes that are missing between front and back: to be made anew.
+    /// Missing bytes between front and back, to be made.
     pub(in crate::arena) missing: u64,
     pub(in crate::arena) back: Option<Extent>,
 }
 
-/// Of pieces by offset, none of which overlap, finds some with `bytes` free in a row: whole ones, the largest
-/// first, then the front of one that holds the rest as closely as any; else the back of one and the front of
-/// one, as large as there are. Where there is little left, a whole one is broken for the rest only if what is
-/// left of those that others use does not hold it.
+/// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap. Takes
+/// whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the best
+/// back and front available. When memory is short, a whole piece is broken for the rest only if partly used
+/// pieces do not hold it.
 pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
@@ -182,8 +181,8 @@ pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sp
     plan
 }
 
-/// A back for the start of a range and a front for its end that hold `bytes`, or as much of them as any.
-/// `whole` are free as a whole, and larger than that.
+/// Selects a back for the start of a range and a front for its end that hold `bytes`, or as much as possible.
+/// `whole` pieces are entirely free, and larger than that.
 fn rest(
     backs: &[(u64, Extent)],
     fronts: &[(u64, Extent)],
@@ -207,8 +206,8 @@ fn rest(
     }
 }
 
-/// A back for the start of a range and a front for its end, of two pieces, that together have as much of
-/// `bytes` as any: the back that is closest to what it takes, or the largest, and so the front for the rest.
+/// Selects a back for the start of a range and a front for its end, of two pieces, with as much of `bytes` as
+/// possible. One end is the closest-fitting or largest; the other is chosen likewise for the rest.
 fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candidate, Candidate) {
     let best = |candidates: &[(u64, Extent)], bytes, but: Option<Extent>| {
         let others = || candidates.iter().filter(|(_, piece)| Some(*piece) != but).copied();
@@ -225,14 +224,14 @@ fn ends(backs: &[(u64, Extent)], fronts: &[(u64, Extent)], bytes: u64) -> (Candi
     let by_back = (back, best(fronts, lacking(back), back.map(|(_, piece)| piece)));
     let front = best(fronts, bytes, None);
     let by_front = (best(backs, lacking(front), front.map(|(_, piece)| piece)), front);
-    // The largest of both may be one piece's: then the other of its ends may be better left to another piece.
+    // The largest back and front may be of one piece. Another piece may then serve better for one of them.
     if sum(&by_front) > sum(&by_back) { by_front } else { by_back }
 }
 
 /// The free bytes at an end of a piece.
 type Candidate = Option<(u64, Extent)>;
 
-/// The one with the fewest free bytes that are enough, and of several the first in the range.
+/// The candidate with the fewest sufficient free bytes; among equals, the first in the range.
 fn closest(candidates: &[(u64, Extent)], bytes: u64) -> Option<(u64, Extent)> {
     let enough = candidates.iter().filter(|(free, _)| *free >= bytes);
     enough.min_by_key(|(free, piece)| (*free, piece.start)).copied()
@@ -243,8 +242,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pieces that follow each other, and which bytes are free. What is free within a piece is a hole and no
-    /// part of a row.
+    /// Consecutive pieces, and the free bytes. Free bytes within a piece are a hole and no part of a row.
     fn heap() -> impl Strategy<Value = (Vec<Extent>, Vec<bool>)> {
         let heaps = prop::collection::vec(1u64..9, 1..12).prop_flat_map(|sizes| {
             let bytes = sizes.iter().sum::<u64>() as usize;
@@ -283,7 +281,7 @@ mod tests {
         Holes::of(holes)
     }
 
-    /// What each byte of a range of pieces is in the arena's.
+    /// The offset in the arena's range of each byte of a range of pieces.
     fn bytes_of(pieces: &[Extent]) -> Vec<u64> {
         pieces.iter().flat_map(|piece| piece.start..piece.end()).collect()
     }
@@ -321,8 +319,7 @@ mod tests {
             }
         }
 
-        /// Where no hole but the free end holds as much, a row goes on from a free back; and only where there
-        /// is one.
+        /// If no hole except the free end holds the bytes, a row always continues from a free back.
         #[test]
         fn a_fit_goes_on_from_the_back_of_a_piece(
             ((pieces, free), mut range) in heap().prop_flat_map(|heap| {
@@ -346,7 +343,7 @@ mod tests {
             }
         }
 
-        /// The twin looks each of them up.
+        /// The naive twin looks each of them up.
         #[test]
         fn ends_are_those_of_each_piece((pieces, free) in heap(), but in any::<prop::sample::Index>()) {
             let (holes, mut pieces) = (holes(&free), pieces);
@@ -356,8 +353,7 @@ mod tests {
             prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }
 
-        /// Whatever is missing, what is there fits with so much more; and nothing is missing that whole
-        /// pieces have.
+        /// With the missing bytes added, the request fits, and nothing is missing that whole pieces have.
         #[test]
         fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
             let holes_before = holes(&free);

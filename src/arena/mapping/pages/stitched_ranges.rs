@@ -1,18 +1,19 @@
-//! Stitched ranges: which ones exist, how many may exist, and which are retired first.
+//! Stitched ranges: the existing ones, their bounds, and the order of their retirement.
 //!
 //! A stitched range is a cache entry: its pieces stay in the arena's own range, so it may be retired whenever
 //! no buffer uses it. Two bounds hold for any traffic, both in proportion to the capacity (the limit, or the
-//! device's memory where there is none):
+//! device's memory if there is no limit):
 //!
 //! * pieces in all stitched ranges: three times the granules of the capacity, and [`FEW_PARTS`];
 //! * addresses of all stitched ranges: five times the capacity.
 //!
-//! From three quarters of either on, ranges that no buffer uses are retired, the least recently used first.
-//! Ranges in use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a
-//! request gets one only if it uses half of its bytes and three quarters of its pieces. A piece is part of
-//! two live stitched blocks at most, one with its front and one with its back. So ranges in use have at most
-//! eight thirds as many pieces as there are, and addresses of at most four times the capacity, besides that
-//! thirtieth: one more always fits.
+//! From three quarters of either bound on, unused ranges are retired, least recently used first. Ranges in
+//! use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a range must
+//! be used well: a request needs at least half of its bytes and three quarters of its pieces.
+//!
+//! A piece is part of at most two live stitched blocks, with its front and with its back. So ranges in use
+//! have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity.
+//! Together with that thirtieth, one more range always fits.
 
 use super::cover::Extent;
 use super::{Backing, note_parts};
@@ -21,7 +22,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
 
-/// So many pieces stitched ranges may have whatever the capacity is.
+/// Pieces of stitched ranges that are always allowed, whatever the capacity.
 const FEW_PARTS: u64 = 512;
 
 /// Pieces of stitched ranges for each granule of the capacity.
@@ -30,43 +31,41 @@ const PARTS: u64 = 3;
 /// Addresses of stitched ranges, in multiples of the capacity.
 const ADDRESSES: u64 = 5;
 
-/// The share of both bounds up to which it does not matter how much of a range a request uses: one of so
-/// many.
+/// Up to this fraction of both bounds, one in so many, ranges may be used in small part.
 const SPARE: u64 = 30;
 
-/// A range of pieces that are elsewhere in the arena's.
+/// A range of pieces that are also mapped in the arena's own range.
 #[derive(Debug)]
 pub(in crate::arena) struct Stitched<B: Backend> {
     pub(in crate::arena) age: u64,
-    /// When a buffer got it last.
+    /// When a buffer last got memory of it.
     pub(in crate::arena) used: u64,
     pub(in crate::arena) memory: Arc<B::Memory>,
     pub(in crate::arena) pieces: Box<[Extent]>,
     pub(super) bytes: u64,
-    /// Where in the arena's range the last of them ends.
+    /// The end of its last piece in the arena's range.
     pub(super) end: u64,
 }
 
-/// A piece in a stitched range.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::arena) struct Part {
-    /// Where in the range.
+    /// Offset in the stitched range.
     pub(in crate::arena) offset: u64,
     pub(in crate::arena) piece: Extent,
 }
 
-/// Stitched ranges on their way out. They stay mapped until work that may use their addresses is complete.
+/// Ranges that are being retired, mapped until work that may use their addresses is complete.
 #[derive(Debug)]
 pub(in crate::arena) struct Retiring<B: Backend> {
     pub(in crate::arena) ranges: Vec<Stitched<B>>,
-    /// Streams with such work, and the points to be reached, one for each.
+    /// Streams with such work, and the event to be reached on each.
     pub(in crate::arena) users: SmallVec<[B::Stream; 2]>,
     pub(in crate::arena) events: Vec<B::Event>,
     /// The era in which no buffer had them any more.
     pub(in crate::arena) era: u64,
 }
 
-/// What stitched ranges take.
+/// Resources of stitched ranges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::arena) struct Weight {
     /// Pieces mapped in them.
@@ -94,7 +93,7 @@ impl Weight {
         self.parts <= most.parts && self.bytes <= most.bytes
     }
 
-    /// So many eighths of it.
+    /// `count` eighths of it.
     pub(in crate::arena) fn eighths(self, count: u64) -> Self {
         let share = |whole: u64| whole / 8 * count + whole % 8 * count / 8;
         Self { parts: share(self.parts), bytes: share(self.bytes) }
@@ -108,7 +107,7 @@ impl<B: Backend> Stitched<B> {
         Self { age, used: age, memory, pieces: pieces.into(), bytes, end }
     }
 
-    /// All its pieces, where they are in it.
+    /// All pieces with their offsets in the range.
     pub(in crate::arena) fn parts(&self) -> Vec<Part> {
         let offsets = self.pieces.iter().scan(0, |end, piece| {
             *end += piece.bytes;
@@ -117,12 +116,11 @@ impl<B: Backend> Stitched<B> {
         self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
     }
 
-    /// Whether no buffer has it. Under the arena's lock nobody gets it meanwhile.
+    /// Whether no buffer uses it. Under the arena's lock that does not change.
     pub(in crate::arena) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.memory) == 1
     }
 
-    /// Bytes of its addresses.
     pub(in crate::arena) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -131,7 +129,7 @@ impl<B: Backend> Stitched<B> {
         Weight { parts: self.pieces.len() as u64, bytes: self.bytes }
     }
 
-    /// Whether a block that uses those of its pieces uses enough of it.
+    /// Whether a block of the given pieces uses enough of the range.
     #[inline]
     pub(super) fn is_worth(&self, used: &[Extent]) -> bool {
         let Weight { parts, bytes } = Weight::of(used);
@@ -146,26 +144,26 @@ impl<B: Backend> Retiring<B> {
 }
 
 impl<B: Backend> Backing<B> {
-    /// The most bytes of physical memory that there can be.
+    /// Largest possible physical memory, bytes.
     pub(in crate::arena) fn capacity(&self) -> u64 {
-        // Without a first part, the addresses are what they are.
+        // Without a first part, the addresses are fixed.
         let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
         let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
         self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
     }
 
-    /// Whether its second part has addresses for the capacity.
+    /// Whether the second part has addresses for the capacity.
     pub(in crate::arena) fn is_wide(&self) -> bool {
         self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
     }
 
-    /// The range that it had before, of so many bytes, in which those pieces are mapped too.
+    /// Keeps the previous range of `bytes` bytes, in which the given pieces are still mapped.
     pub(in crate::arena) fn put_old(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
         let age = self.next_age();
         self.torn.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
     }
 
-    /// The most that stitched ranges take, those on their way out included.
+    /// The bound on stitched ranges, including retiring ones.
     pub(in crate::arena) fn most_stitched(&self) -> Weight {
         let capacity = self.capacity();
         Weight {
@@ -174,13 +172,13 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Whether stitched ranges take so much of what they may that a request gets only one that it uses well.
+    /// Whether stitched ranges take so much that a request only gets one that it uses well.
     pub(super) fn are_ranges_scarce(&self) -> bool {
         let Weight { parts, bytes } = self.most_stitched();
         !self.stitched_weight().is_within(Weight { parts: parts / SPARE, bytes: bytes / SPARE })
     }
 
-    /// What all stitched ranges take, those on their way out included.
+    /// The weight of all stitched ranges, including retiring ones.
     pub(in crate::arena) fn stitched_weight(&self) -> Weight {
         let torn = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
             parts: parts.len() as u64,
@@ -189,14 +187,14 @@ impl<B: Backend> Backing<B> {
         self.torn.iter().map(torn).fold(self.in_ranges.plus(self.retiring_weight), Weight::plus)
     }
 
-    /// How many stitched ranges there are, those on their way out included.
+    /// Number of stitched ranges, including retiring ones.
     pub(in crate::arena) fn stitched_ranges(&self) -> u64 {
         let retiring: usize = self.retiring.iter().map(|batch| batch.ranges.len()).sum();
         (self.stitched.len() + self.torn.len() + retiring) as u64
     }
 
-    /// Takes out ranges that no buffer uses, the least recently used first, until those that stay take no
-    /// more than `most`, or there are none. `Weight::default()` is all of them.
+    /// Removes unused ranges, least recently used first, until the rest take at most `most`, or none is
+    /// unused. With `Weight::default()`, removes all of them.
     pub(in crate::arena) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
         let mut weight = self.stitched_weight().minus(self.retiring_weight);
         let mut going: Vec<(u64, u64)> = self
@@ -223,7 +221,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Stitched ranges with such pieces, which are theirs no more.
+    /// Removes and returns the stitched ranges for which `has` holds.
     pub(in crate::arena) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
         let taken: Vec<_> = self.stitched.extract_if(.., |range| has(range)).collect();
         if !taken.is_empty() {
@@ -232,7 +230,7 @@ impl<B: Backend> Backing<B> {
         taken
     }
 
-    /// Stitched ranges are whole, as they were before.
+    /// Puts whole stitched ranges back.
     pub(in crate::arena) fn mend(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
         let before = self.stitched.len();
         self.stitched.extend(ranges);
@@ -242,7 +240,6 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// There is one more stitched range.
     pub(in crate::arena) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let age = self.next_age();
         self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
@@ -250,7 +247,7 @@ impl<B: Backend> Backing<B> {
         self.stitched.push(Stitched::new(age, memory, pieces));
     }
 
-    /// Pieces, or stitched ranges, have other places among each other.
+    /// Updates the indices after pieces or stitched ranges have changed.
     pub(super) fn place_anew(&mut self) {
         let Self { extents, stitched, parts_of, search, .. } = self;
         search.forget();

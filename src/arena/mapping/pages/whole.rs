@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Physical};
 
-/// All that was behind a range.
+/// Everything that backed a range.
 #[derive(Debug)]
 pub(in crate::arena) struct Whole<B: Backend> {
     _physical: Vec<Physical>,
@@ -15,7 +15,7 @@ pub(in crate::arena) struct Whole<B: Backend> {
 }
 
 impl<B: Backend> Backing<B> {
-    /// Nothing is behind the range any more. What this answers is to be dropped without the lock.
+    /// Detaches everything that backs the range. The result must be dropped without the lock.
     pub(in crate::arena) fn take_all(&mut self) -> Whole<B> {
         self.mapped = 0;
         self.search.forget();
@@ -30,12 +30,12 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// A stitched range is there again, as old as it was. Its pieces are there already.
+    /// Restores a stitched range with its previous age. Its pieces must be restored already.
     pub(in crate::arena) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         self.mend([Stitched::new(age, memory, pieces)]);
     }
 
-    /// As [`put_stitched`](Self::put_stitched), of a range of which some pieces are gone.
+    /// As [`put_stitched`](Self::put_stitched), for a range that lost some pieces.
     pub(in crate::arena) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
         let bytes = parts.iter().map(|part| part.piece.bytes).sum();
         let torn = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };

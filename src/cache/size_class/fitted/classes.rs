@@ -1,4 +1,4 @@
-//! A set of learned sizes, and which of them serves a request. Numbers only.
+//! A set of learned sizes, and the lookup of a request's size. Numbers only.
 
 use super::bounds;
 use super::error::Fault;
@@ -7,10 +7,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::LazyLock;
 
-/// What classes are multiples of where none was learned, bytes: what device allocators align to.
+/// The unit of small classes in bytes: the alignment of device allocators.
 pub(crate) const UNIT: u64 = 512;
 
-/// How many times the class that a request would have by the general rule a learned one may be.
+/// The highest ratio of a learned class to a request's class by the general rule.
 const REACH: u64 = 4;
 
 /// Eighths of powers of two below 2⁶⁴.
@@ -18,14 +18,12 @@ const EIGHTHS: usize = 488;
 
 /// Sizes learned from what a program asks for, for [`SizeClasses::Fitted`](crate::SizeClasses::Fitted).
 ///
-/// A request gets the smallest learned size that holds it, unless that is more than 4 times what it would get
-/// by the general rule; then, and above all learned sizes, it gets the latter: the next multiple of 512 bytes
-/// up to 4 KiB, then the next of 8 sizes to a power of two. So what was learned fits as it was learned, and
-/// what was not is padded by an eighth (from 4 KiB on), or shares a learned class of at most 4.5 times its
-/// size.
+/// A request gets the smallest learned size that holds it, up to 4 times its class by the general rule.
+/// Otherwise it gets its class by the general rule: the next multiple of 512 bytes up to 4 KiB, then the next
+/// of 8 sizes per power of two. So learned sizes fit exactly. Other sizes are padded by at most an eighth
+/// (from 4 KiB on), or share a learned class of at most 4.5 times their size.
 ///
-/// It is a pointer: copied freely, and compared by the sizes. The sizes themselves are kept for the life of
-/// the process, each set once, however often it is fitted or loaded.
+/// This is a pointer, compared by the sizes. Each distinct set is stored once, for the life of the process.
 ///
 /// ```
 /// use vrampool::{FittedClasses, SizeClasses};
@@ -40,24 +38,25 @@ pub struct FittedClasses(&'static Table);
 
 #[derive(PartialEq, Eq, Hash)]
 struct Table {
-    /// From the smallest on.
+    /// Smallest first.
     sizes: Box<[u64]>,
-    /// How many of them are below each eighth of a power of two.
+    /// Number of sizes below each eighth of a power of two.
     below: [u16; EIGHTHS + 1],
 }
 
-/// Every set there is. A pool's rule is copied wherever a class is asked for, on a hit too, so it is a
-/// pointer; and what points there is not counted, so it stays.
+/// All sets. A pool's rule is copied at each rounding, also on a hit, so it is a pointer without a reference
+/// count, and its target is never freed.
 static TABLES: LazyLock<Mutex<HashSet<&'static Table>>> = LazyLock::new(Mutex::default);
 
 impl FittedClasses {
-    /// The most sizes there may be.
+    /// The largest number of sizes.
     pub const MAX_CLASSES: usize = bounds::MAX_CLASSES;
 
-    /// How many to fit where there is no reason for another number.
+    /// The recommended number of classes to fit.
     pub const DEFAULT_CLASSES: usize = 64;
 
-    /// Of these sizes, in whatever order. Without any, every request gets its class by the general rule.
+    /// Creates classes of these sizes, in any order. Without sizes every request gets its class by the
+    /// general rule.
     ///
     /// # Errors
     /// [`Fault::Zero`] for a size of 0 bytes, [`Fault::TooManyClasses`] for more than
@@ -76,7 +75,7 @@ impl FittedClasses {
         Ok(Self::of_sorted(set.into_iter().collect()))
     }
 
-    /// Of sizes that are sorted, distinct, and not too many.
+    /// Creates classes of sizes that are sorted, distinct, and within the maximum.
     pub(crate) fn of_sorted(sizes: Vec<u64>) -> Self {
         let mut below = [0; EIGHTHS + 1];
         for &size in &sizes {
@@ -92,14 +91,14 @@ impl FittedClasses {
         Self(table)
     }
 
-    /// The sizes, from the smallest on.
+    /// Returns the sizes, smallest first.
     #[must_use]
     pub fn sizes(&self) -> &'static [u64] {
         &self.0.sizes
     }
 
-    /// The class of a request, bytes; `None` when there is none below 2⁶⁴.
-    // Not inlined: where pools round by another rule, that is no longer for this one's sake.
+    /// Returns the class of a request, bytes; `None` if it would be 2⁶⁴ or more.
+    // Not inlined, so that it does not slow down pools with other rules.
     #[inline(never)]
     pub(crate) fn round(self, bytes: u64) -> Option<u64> {
         let general = general(bytes);
@@ -110,7 +109,7 @@ impl FittedClasses {
         }
     }
 
-    /// The smallest size that holds so many bytes, in constant time where no two are close together.
+    /// Returns the smallest size of at least `bytes`, in constant time if no two sizes are close together.
     fn at_least(self, bytes: u64) -> Option<u64> {
         let Table { sizes, below } = self.0;
         let eighth = eighth(bytes);
@@ -119,27 +118,26 @@ impl FittedClasses {
     }
 }
 
-/// The class of a request for which nothing was learned; `None` when there is none below 2⁶⁴.
+/// Returns the class of a request without a learned size; `None` if it would be 2⁶⁴ or more.
 pub(crate) fn general(bytes: u64) -> Option<u64> {
     let bytes = bytes.max(1);
     let unit = if bytes <= 8 * UNIT { UNIT } else { 1 << (bytes.ilog2() - 3) };
     bytes.checked_next_multiple_of(unit)
 }
 
-/// Whether requests whose class by the general rule is this one go to the smallest learned size that holds
-/// them.
+/// Whether a learned size may serve requests whose class by the general rule is `general`.
 pub(crate) fn reaches(size: u64, general: u64) -> bool {
     size <= general.saturating_mul(REACH)
 }
 
-/// Which eighth of which power of two. Sizes below 8 are counted with 8.
+/// Returns the number of the eighth of a power of two. Sizes below 8 count as 8.
 fn eighth(bytes: u64) -> usize {
     let bytes = bytes.max(8);
     let shift = bytes.ilog2() - 3;
     (bytes >> shift) as usize + 8 * shift as usize - 8
 }
 
-/// Not the table, whose address and index say nothing.
+/// Omits the table's address and index, which are of no use to readers.
 impl fmt::Debug for FittedClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FittedClasses").field(&self.sizes()).finish()
@@ -152,7 +150,6 @@ mod tests {
     use proptest::collection::btree_set;
     use proptest::prelude::*;
 
-    /// Sizes of every magnitude.
     fn any_size() -> impl Strategy<Value = u64> {
         prop_oneof![
             (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),
@@ -190,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// As a few lines say it that look at every size.
+        /// Checked against a linear search.
         #[test]
         fn a_request_gets_the_smallest_size_within_reach(
             sizes in btree_set(any_size().prop_map(|size| size.max(1)), 0..40), bytes in any_size(),

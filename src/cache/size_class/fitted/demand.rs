@@ -1,14 +1,13 @@
-//! What a program asked for and gave back, in order. Numbers only.
+//! A program's requests and frees, in order. Numbers only.
 
 use crate::cache::size_class::SizeClasses;
 use std::collections::{BTreeMap, HashMap};
 
-/// From how many requests and frees on no more requests are kept: 8 GiB of them, more than any program needs
-/// to show what it is like. So counts of buffers fit 32 bits.
+/// The number of requests and frees after which further ones are not kept: 8 GiB of them, more than any
+/// program needs for a representative sample. So counts of buffers fit in 32 bits.
 const MOST_STEPS: usize = 1 << 30;
 
-/// What a program asked for and gave back, in order: what classes are fitted to, and what a rule is judged
-/// by.
+/// A program's requests and frees, in order. Classes are fitted to it, and rules are compared by it.
 ///
 /// ```
 /// use vrampool::fitted::Demand;
@@ -26,10 +25,9 @@ const MOST_STEPS: usize = 1 << 30;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
-    /// Every size that was asked for, in the order of their first requests.
+    /// Every requested size, in order of the first request.
     sizes: Vec<Size>,
-    /// Where each is among them. Not a faster hash: sizes come from files, and this one's collisions cannot
-    /// be made on purpose.
+    /// Index of each size. The standard hash resists provoked collisions of sizes in files.
     places: HashMap<u64, u32>,
     steps: Vec<Step>,
     live_bytes: u64,
@@ -50,30 +48,30 @@ pub(crate) struct Step {
     pub(crate) is_free: bool,
 }
 
-/// What was asked of one class.
+/// Requests of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassDemand {
     /// The class, bytes.
     pub class: u64,
-    /// Different sizes that were asked for.
+    /// Number of different requested sizes.
     pub sizes: u64,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Bytes that they asked for; at most 2⁶⁴ − 1.
+    /// Requested bytes; at most 2⁶⁴ − 1.
     pub requested_bytes: u64,
-    /// The most buffers that were live at once.
+    /// The highest number of live buffers.
     pub peak_buffers: u64,
 }
 
 impl ClassDemand {
-    /// Bytes that a pool without caps has of this class in the end; `None` when that is 2⁶⁴ or more.
+    /// Returns the bytes that a pool without caps finally holds of this class; `None` for 2⁶⁴ or more.
     #[must_use]
     pub fn held_bytes(&self) -> Option<u64> {
         self.class.checked_mul(self.peak_buffers)
     }
 
-    /// Bytes that all requests together got more than they asked for; at most 2⁶⁴ − 1.
+    /// Returns the padding of all requests in bytes; at most 2⁶⁴ − 1.
     #[must_use]
     pub fn padding_bytes(&self) -> u64 {
         self.class.saturating_mul(self.requests).saturating_sub(self.requested_bytes)
@@ -81,13 +79,13 @@ impl ClassDemand {
 }
 
 impl Demand {
-    /// Nothing yet.
+    /// Creates an empty demand.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Somebody asked for so many bytes and got them.
+    /// Adds a successful request of `bytes` bytes.
     pub fn allocate(&mut self, bytes: u64) {
         let next = self.sizes.len() as u32;
         if self.steps.len() >= MOST_STEPS {
@@ -106,8 +104,8 @@ impl Demand {
         self.peak_requested = self.peak_requested.max(self.live_bytes);
     }
 
-    /// A buffer that was asked for as so many bytes was given back. Of a size that has none live nothing is
-    /// noted: its request was before the first one here.
+    /// Adds a free of a buffer requested with `bytes` bytes. A size without a live buffer is ignored, because
+    /// its request preceded this demand.
     pub fn free(&mut self, bytes: u64) {
         let place = self.places.get(&bytes).copied();
         let size = place.and_then(|place| self.sizes.get_mut(place as usize)).filter(|size| size.live > 0);
@@ -118,26 +116,26 @@ impl Demand {
         }
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.sizes.iter().map(|size| size.requests).sum()
     }
 
-    /// How many different sizes were asked for.
+    /// Returns the number of different requested sizes.
     #[must_use]
     pub fn distinct_sizes(&self) -> usize {
         self.sizes.len()
     }
 
-    /// The most bytes that were live at once, before any rounding; at most 2⁶⁴ − 1.
+    /// Returns the highest number of live bytes, before rounding; at most 2⁶⁴ − 1.
     #[must_use]
     pub fn peak_requested(&self) -> u64 {
         self.peak_requested
     }
 
-    /// What was asked of each class by this rule, from the smallest on. Requests for which it has no class
-    /// are left out.
+    /// Returns the requests of each class by this rule, smallest class first. Requests without a class are
+    /// omitted.
     #[must_use]
     pub fn by_class(&self, classes: SizeClasses) -> Vec<ClassDemand> {
         let rounded: Vec<Option<u64>> = self.sizes.iter().map(|size| classes.round(size.bytes)).collect();
@@ -163,15 +161,15 @@ impl Demand {
         rows.into_values().map(|(row, _)| row).collect()
     }
 
-    /// Bytes that a pool by this rule has in the end, if nothing makes it give any back and no class borrows:
-    /// of each class as many buffers as were ever live at once. `None` when that is 2⁶⁴ or more.
+    /// Returns the bytes that a pool by this rule finally holds, without evictions and borrowing. For each
+    /// class that is the highest number of live buffers. `None` for 2⁶⁴ or more.
     #[must_use]
     pub fn held(&self, classes: SizeClasses) -> Option<u64> {
         let mut rows = self.by_class(classes).into_iter();
         rows.try_fold(0u64, |sum, row| sum.checked_add(row.held_bytes()?))
     }
 
-    /// The sizes that steps name by their place.
+    /// Returns the sizes that steps refer to by index.
     pub(crate) fn sizes(&self) -> &[Size] {
         &self.sizes
     }

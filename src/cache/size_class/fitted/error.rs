@@ -1,11 +1,11 @@
-//! Why fitted classes could not be read or written.
+//! Errors of reading and writing fitted classes.
 
 use super::bounds::{HEADER, MAX_CLASSES, MAX_FILE, OLD_HEADER};
 use crate::output::{OutputFault, shown};
 use std::fmt;
 use std::io;
 
-/// Why fitted classes could not be read or written: where, and what to do.
+/// Why fitted classes could not be read or written, with the position and the action to take.
 ///
 /// ```
 /// use vrampool::FittedClasses;
@@ -21,9 +21,9 @@ use std::io;
 pub struct FittedError {
     /// The file's path, or `fitted classes`.
     pub file: String,
-    /// The line, from 1; `None` when the fault is not one of a line.
+    /// The line, from 1; `None` if the fault is not in a line.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -37,14 +37,14 @@ impl fmt::Display for FittedError {
     }
 }
 
-/// The cause of the fault; the fault itself is in the text.
+/// Returns the cause of the fault; the fault itself is in the text.
 impl std::error::Error for FittedError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.fault)
     }
 }
 
-/// What is wrong with fitted classes. The text of each says what to do.
+/// A fault of fitted classes. Each message includes the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -54,7 +54,7 @@ pub enum Fault {
     /// The file cannot be read.
     #[error("the file cannot be read: {0}; check that it is a regular file and that its disk has no errors")]
     Read(#[source] io::Error),
-    /// The file cannot be created or written. The previous file is as it was.
+    /// The file cannot be created or written. The previous file is unchanged.
     #[error("{0}")]
     Output(#[source] OutputFault),
     /// The file is cut.
@@ -70,10 +70,10 @@ pub enum Fault {
     Altered {
         /// The last line.
         found: String,
-        /// What it would be.
+        /// The expected line.
         expected: String,
     },
-    /// Something follows the last line.
+    /// Data follows the last line.
     #[error("data follows the last line `end`; write each set of classes to its own file")]
     Trailing,
     /// The first line is not the header.
@@ -81,30 +81,30 @@ pub enum Fault {
         "`{found}` is not the header; the first line must be `{HEADER}`, or `{OLD_HEADER}` in a file without a last line `end`"
     )]
     Header {
-        /// The first line, or how it begins.
+        /// The first line, or its beginning.
         found: String,
     },
-    /// The file is too long to be one of classes.
+    /// The file is too long for a file of classes.
     #[error("the file is longer than {MAX_FILE} bytes; fitted classes are a header and one size per line")]
     FileTooLong,
     /// A size is not a number.
     #[error("`{found}` is not a size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
     NotASize {
-        /// What is there, or how it begins.
+        /// The text, or its beginning.
         found: String,
     },
     /// A size of 0 bytes.
     #[error("a class of 0 bytes is invalid; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
     Zero,
-    /// A size that is not larger than the one before.
+    /// A size is not larger than the previous one.
     #[error("{size} is not larger than {before} in the previous line; write each size once, smallest first")]
     Order {
         /// The size.
         size: u64,
-        /// The one before.
+        /// The previous size.
         before: u64,
     },
-    /// More sizes than are allowed.
+    /// There are more sizes than allowed.
     #[error("the file has more than {most} sizes; fit fewer classes", most = MAX_CLASSES)]
     TooManyClasses,
 }

@@ -1,4 +1,4 @@
-//! Fitted classes as text.
+//! The text format of fitted classes.
 
 use super::bounds::{HEADER, MAX_FILE, OLD_HEADER};
 use super::classes::FittedClasses;
@@ -14,31 +14,33 @@ use std::str::FromStr;
 /// The first word of the last line.
 const END: &[u8] = b"end ";
 
-/// What errors call what is no file.
+/// The name of text that is not a file, in errors.
 const UNNAMED: &str = "fitted classes";
 
-/// How much of a line an error shows, bytes.
+/// The most bytes of a line that an error shows.
 const SHOWN: usize = 64;
 
 impl FittedClasses {
-    /// Reads a file that [`save`](Self::save) wrote, or somebody by hand: see the
-    /// [format](crate::cache::size_class::fitted#the-file). A cut of a file without a last line `end` cannot
-    /// always be noticed; reading one is logged as a warning.
+    /// Reads a file written by [`save`](Self::save) or by hand, in this
+    /// [format](crate::cache::size_class::fitted#the-file).
+    ///
+    /// A cut of a file without a last line `end` cannot always be detected; reading such a file logs a
+    /// warning.
     ///
     /// # Errors
-    /// [`FittedError`], which says where and what to do.
+    /// [`FittedError`] with the position and the action to take.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FittedError> {
         let path = path.as_ref();
         let read = || -> Result<Self, (Option<u64>, Fault)> {
             let file = File::open(path).map_err(|error| (None, Fault::Open(error)))?;
             let mut text = Vec::new();
-            // One more than allowed tells.
+            // One more byte than allowed reveals a longer file.
             let bounded = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text);
             bounded.map_err(|error| (None, Fault::Read(error)))?;
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
                 let path = shown_path(path);
-                // Where the module is public.
+                // The public path of this module.
                 log::warn!(
                     target: "vrampool::fitted",
                     "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
@@ -49,10 +51,10 @@ impl FittedClasses {
         read().map_err(|(line, fault)| FittedError { file: path.display().to_string(), line, fault })
     }
 
-    /// Writes them to a file, in place of the previous one.
+    /// Writes them to a file, replacing the previous one.
     ///
     /// # Errors
-    /// [`FittedError`] when it cannot be written; the previous file is then as it was.
+    /// [`FittedError`] if it cannot be written; the previous file is then unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FittedError> {
         let path = path.as_ref();
         let saved = Output::create(path).and_then(|output| output.save(self.to_string()));
@@ -64,7 +66,7 @@ impl FittedClasses {
     }
 }
 
-/// The text of a file.
+/// Writes the text of a file.
 impl fmt::Display for FittedClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEADER}")?;
@@ -73,14 +75,14 @@ impl fmt::Display for FittedClasses {
     }
 }
 
-/// Of the sizes as they are written, a line each.
+/// Returns the checksum of the sizes as written, one per line.
 fn checksum(sizes: &[u64]) -> u32 {
     let mut sum = Checksum::new();
     sizes.iter().for_each(|size| sum.add_line(size.to_string().as_bytes()));
     sum.value()
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 impl FromStr for FittedClasses {
     type Err = FittedError;
 
@@ -90,7 +92,7 @@ impl FromStr for FittedClasses {
     }
 }
 
-/// The classes, and whether a last line counts them.
+/// Parses the classes, and returns whether a last line counts them.
 fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, Fault)> {
     if text.len() > MAX_FILE {
         return Err((None, Fault::FileTooLong));
@@ -140,13 +142,13 @@ fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, Fault)> {
     }
 }
 
-/// A line without its end; `None` where the file ends in it.
+/// Returns a line without its end; `None` if the file ends within it.
 fn ended(line: &[u8]) -> Option<&[u8]> {
     let line = line.strip_suffix(b"\n")?;
     Some(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// Digits alone: no sign, no unit.
+/// Parses digits only, without sign or unit.
 fn size(text: &[u8]) -> Result<u64, Fault> {
     let digit = |sum: u64, &byte: &u8| match byte {
         b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
@@ -159,7 +161,7 @@ fn size(text: &[u8]) -> Result<u64, Fault> {
     }
 }
 
-/// For a message: short, and whatever is in a file does nothing to a terminal.
+/// Shortens and escapes text for a message, so that it is safe on a terminal.
 fn shown(text: &[u8]) -> String {
     text[..text.len().min(SHOWN)].escape_ascii().to_string()
 }
@@ -176,7 +178,7 @@ mod tests {
         let empty: FittedClasses = format!("{OLD_HEADER}\n").parse().expect("no sizes");
         assert!(empty.sizes().is_empty());
         assert_eq!(empty.to_string(), format!("{HEADER}\nend 0 00000000\n"));
-        // A comment in a file that was saved does no harm.
+        // A comment in a saved file is allowed.
         let saved = FittedClasses::new([512, 4096]).expect("sizes").to_string();
         let noted = saved.replace("4096", "# for the large model\r\n\t4096 # weights\r");
         assert_eq!(noted.parse::<FittedClasses>().expect("a comment").sizes(), [512, 4096]);
@@ -227,7 +229,7 @@ mod tests {
         let classes = FittedClasses::new([512, 1 << 40]).expect("sizes");
         classes.save(&path).expect("a file");
         assert_eq!(FittedClasses::load(&path).expect("what was written"), classes);
-        // No text, and without end.
+        // Not text, and without a line end.
         std::fs::write(&path, [0xff, 0xfe, b'\n']).expect("a file");
         let error = FittedClasses::load(&path).expect_err("no header");
         assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe\\n` is not"), "{error}");
@@ -266,7 +268,7 @@ mod tests {
             if let Ok((classes, _)) = parse(&text) {
                 prop_assert!(classes.sizes().windows(2).all(|two| two[0] < two[1]));
             }
-            // Whatever it is.
+            // It must not panic.
             let _ = parse(&body);
         }
     }

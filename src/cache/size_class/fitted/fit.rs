@@ -9,31 +9,37 @@ use super::classes::{FittedClasses, UNIT, general, reaches};
 use super::demand::Demand;
 use super::peaks::Peaks;
 
-/// How much a fit may look at.
+/// Limits on the work of a fit.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// Sizes to choose from. Of more, those in a part of a power of two count as its largest.
+    /// The most candidate sizes. With more sizes, those in a part of a power of two count as its largest.
     sizes: usize,
-    /// Counts that are kept of how many buffers were live, 4 bytes each.
+    /// The most stored counts of live buffers, 4 bytes each.
     counts: usize,
 }
 
-/// At most 128 MiB's worth, and some seconds'.
+/// At most 128 MiB, and some seconds.
 const LIMITS: Limits = Limits { sizes: 1024, counts: 1 << 25 };
 
-/// What a choice of classes holds, bytes: a sum of counts times sizes.
+/// Bytes held by a choice of classes: a sum of counts times sizes.
 type Cost = u128;
 
 impl FittedClasses {
-    /// The classes, at most so many (and [`MAX_CLASSES`](Self::MAX_CLASSES)), with which a pool holds least
-    /// when it serves this demand, without caps and without borrowing: the minimum of [`Demand::held`] over
-    /// all sets of sizes that were asked for, each rounded up to 512 bytes. So it holds no more than with any
-    /// of the other rules from 512 bytes on, if as many classes as they use are allowed.
+    /// Chooses at most `most_classes` (and [`MAX_CLASSES`](Self::MAX_CLASSES)) classes that minimise the
+    /// memory held.
     ///
-    /// That is exact up to 1024 different sizes (more are put together first, those next to each other) and
-    /// as long as sizes times turns from asking to freeing are at most 2²⁵ (beyond, what is live at
-    /// neighbouring turns counts as live at once). It takes up to 128 MiB; a recording of 180,000 events of
-    /// 570 sizes takes less than a second, the worst there can be ten.
+    /// The result is the minimum of [`Demand::held`] over all sets of requested sizes, each rounded up to 512
+    /// bytes, without caps and borrowing. It therefore holds no more than any other rule from 512 bytes on,
+    /// if it may use as many classes.
+    ///
+    /// It is exact within these limits:
+    ///
+    /// * up to 1024 different sizes; of more, neighbouring sizes are first merged;
+    /// * up to 2²⁵ for the product of sizes and changes from requests to frees; above, buffers live at
+    ///   neighbouring changes count as live at once.
+    ///
+    /// It takes up to 128 MiB of memory. A recording of 180,000 events of 570 sizes takes less than a second,
+    /// the worst case ten.
     ///
     /// ```
     /// use vrampool::FittedClasses;
@@ -52,7 +58,7 @@ impl FittedClasses {
 }
 
 fn choose(demand: &Demand, most_classes: usize, limits: Limits) -> Vec<u64> {
-    // What has no class at all is nobody's to serve.
+    // Sizes without a general class cannot be served.
     let unit = |bytes: u64| general(bytes).and_then(|_| bytes.max(1).checked_next_multiple_of(UNIT));
     let sizes = candidates(demand.sizes().iter().filter_map(|size| unit(size.bytes)).collect(), limits.sizes);
     let places: Vec<Option<usize>> = demand
@@ -66,8 +72,8 @@ fn choose(demand: &Demand, most_classes: usize, limits: Limits) -> Vec<u64> {
     Costs::new(&sizes, &peaks).best(most_classes).into_iter().map(|place| sizes[place]).collect()
 }
 
-/// At most so many of the sizes, from the smallest on: of those between two neighbours of a grid, which gets
-/// coarser, the largest. The grid's cells lie within every other rule's classes.
+/// Returns at most `most` of the sizes, smallest first. Of the sizes in a cell of a grid, which gets coarser,
+/// the largest is kept. The cells lie within every other rule's classes.
 fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
@@ -86,14 +92,13 @@ fn candidates(mut sizes: Vec<u64>, most: usize) -> Vec<u64> {
     sizes
 }
 
-/// What ranges of sizes cost. A place is one of the sizes, from the smallest on.
+/// Costs of ranges of sizes. A place is an index of a size, smallest first.
 struct Costs {
-    /// Of each place, the lowest from which a class of its size is within reach.
+    /// For each place, the lowest size that a class of its size may serve.
     lowest: Vec<usize>,
-    /// Of each place, what a class of its size costs that serves from the lowest on, from the next on, and so
-    /// on.
+    /// For each place, the costs of a class of its size by the place from which it serves.
     classes: Vec<Vec<Cost>>,
-    /// Of each place, and of one behind them, what it and all above cost without classes.
+    /// For each place, and the end, the cost of all sizes from it on without classes.
     general: Vec<Cost>,
 }
 
@@ -118,7 +123,7 @@ impl Costs {
         let cost = |count: u32, bytes: u64| Cost::from(count) * Cost::from(bytes);
         let mut general = vec![0; sizes.len() + 1];
         for place in (0..sizes.len()).rev() {
-            // The sizes above it that have the same general class.
+            // Larger sizes with the same general class are included.
             let behind = generals.partition_point(|&general| general <= generals[place]);
             let last = behind - 1;
             general[place] = cost(buffers[last][place - lowest[last]], generals[place]) + general[behind];
@@ -128,11 +133,11 @@ impl Costs {
         Self { lowest, classes: buffers.into_iter().zip(sizes).map(of_size).collect(), general }
     }
 
-    /// The places of at most so many classes that cost least together, lowest first.
+    /// Returns the places of at most `most_classes` classes with the lowest total cost, lowest place first.
     fn best(&self, most_classes: usize) -> Vec<usize> {
         let sizes = self.classes.len();
-        // What so many classes cost for the sizes below each place, if the last class is the one before it;
-        // and which is the class before that one, by the place behind it.
+        // For each end, the cost of `count` classes for the sizes below it, the last class being the size
+        // before it. `befores` stores the end of the previous class.
         let mut below = vec![None; sizes + 1];
         below[0] = Some(0);
         let mut befores: Vec<Vec<usize>> = Vec::new();
@@ -158,12 +163,11 @@ impl Costs {
         chosen
     }
 
-    /// The same with one class more than `below`, and where the one before each begins.
+    /// Returns the costs with one class more than `below`, and the start of each last range.
     fn one_more(&self, below: &[Option<Cost>]) -> (Vec<Option<Cost>>, Vec<usize>) {
         let sizes = self.classes.len();
         let (mut next, mut before) = (vec![None; sizes + 1], vec![0; sizes + 1]);
-        // The best start so far of a range that begins below the class's reach: with all from there on in
-        // general classes.
+        // The best start so far below the class's reach, from which sizes get general classes.
         let (mut far, mut seen): (Option<(Cost, usize)>, usize) = (None, 0);
         for (place, classes) in self.classes.iter().enumerate() {
             let lowest = self.lowest[place];
@@ -194,7 +198,7 @@ mod tests {
         demand.held(SizeClasses::Fitted(FittedClasses::of_sorted(sizes))).expect("little")
     }
 
-    /// Frees of what is live, of so many sizes of every magnitude and close together.
+    /// Frees of live buffers, of sizes of every magnitude and close together.
     fn any_demand(sizes: usize, steps: usize) -> impl Strategy<Value = Demand> {
         let magnitude =
             (0u32..24, 0u64..1 << 20).prop_map(|(shift, bits)| (1 << shift) + (bits >> (20 - shift.min(20))));
@@ -205,7 +209,7 @@ mod tests {
                 let mut demand = Demand::new();
                 for (place, what) in steps {
                     let size = sizes[place.index(sizes.len())];
-                    // A little more often freed than asked for, so that not everything is live at once.
+                    // Frees are more frequent than requests, so that not everything is live at once.
                     if what < 3 { demand.free(size) } else { demand.allocate(size) }
                 }
                 demand
@@ -261,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// The least that any set of the sizes holds, by the pool's own rounding.
+        /// The minimum over all sets of the sizes, by the pool's own rounding.
         #[test]
         fn no_choice_holds_less(demand in any_demand(9, 60), most in 0usize..5) {
             let unit = |size: u64| size.max(1).next_multiple_of(UNIT);

@@ -1,13 +1,13 @@
-//! Size classes learned from what a program asks for.
+//! Size classes learned from a program's requests.
 //!
 //! A program's sizes recur: a training step requests the same tensors again and again. Classes of exactly
-//! these sizes waste nothing; where sizes vary, a few shared classes leave less memory idle than one class a
-//! size. [`FittedClasses::fit`] minimises the memory that a pool holds, padding and idle blocks of unused
-//! classes together. The result is optimal for the recorded requests only. Sizes outside of them get classes
-//! of their own, 8 to a power of two.
+//! these sizes waste no memory. If sizes vary, a few shared classes leave less memory idle than a class per
+//! size. [`FittedClasses::fit`] minimises the memory that a pool holds: padding plus idle blocks of unused
+//! classes. The result is optimal for the recorded requests only. Other sizes get classes of their own, 8 per
+//! power of two.
 //!
-//! What a program asks for is a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the
-//! command `cargo vrampool fit TRACE`), or from the program's own first steps:
+//! The requests are a [`Demand`]. It comes from a recorded trace (`trace::Trace::demand`, or the command
+//! `cargo vrampool fit TRACE`), or from the program's own first steps:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -42,14 +42,18 @@
 //!
 //! # The file
 //!
-//! Text, for people too. The first line is `vrampool fitted classes 2`, the last one `end COUNT CHECKSUM`:
-//! how many sizes there are, and the CRC-32 of these in decimal, each with `\n`, in 8 hexadecimal digits. So
-//! a file that is cut or altered is an error. Every line between is a size in bytes, each larger than the one
-//! before. Empty lines and what follows a `#` mean nothing. A file that is written by hand, or by an earlier
-//! version, begins with `vrampool fitted classes 1` and has no line `end`. Each line ends with a line end,
-//! the last one too. At most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and [`MAX_FILE`] bytes, so
-//! that whatever a stranger sent takes no more memory than that. What is wrong with one is said by a
-//! [`FittedError`], with its line.
+//! A text file:
+//!
+//! * The first line is `vrampool fitted classes 2`.
+//! * Each further line is a size in bytes, larger than the previous one. Empty lines, and text after a `#`,
+//!   are ignored.
+//! * The last line is `end COUNT CHECKSUM`: the number of sizes, and the CRC-32 of the sizes in decimal, each
+//!   with `\n`, in 8 hexadecimal digits. A cut or altered file is therefore an error.
+//! * Each line ends with a line end, including the last.
+//!
+//! A file written by hand, or by an earlier version, begins with `vrampool fitted classes 1` and has no line
+//! `end`. A file has at most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and [`MAX_FILE`] bytes, which
+//! bounds the memory for untrusted files. A [`FittedError`] reports an invalid file with its line.
 
 mod bounds;
 mod classes;

@@ -4,24 +4,23 @@
 //! For each moment, prefix sums over sizes give the count of a range as a difference. Blocks of moments are
 //! skipped if their highest counts, size by size, add up to no more than the peak found so far.
 
-/// Moments of a block.
+/// Number of moments in a block.
 const BLOCK: usize = 64;
 
-/// Steps as places in a list of sizes from the smallest on: a request or a free of one of them.
+/// Requests (`false`) and frees (`true`) of sizes by index, smallest size first.
 pub(crate) type Steps<'a> = &'a mut dyn Iterator<Item = (usize, bool)>;
 
 #[derive(Debug)]
 pub(crate) struct Peaks {
     moments: usize,
     blocks: usize,
-    /// The live buffers of the sizes below the n-th, at each moment: a row for each size, and one for all of
-    /// them.
+    /// Live buffers of all sizes below the n-th, at each moment: a row for each size, and one for their sum.
     below: Vec<u32>,
-    /// The same of the highest counts in each block.
+    /// The same sums of the highest counts in each block.
     below_in_blocks: Vec<u32>,
 }
 
-/// How many buffers of a size were live from a moment on.
+/// The number of live buffers of a size from a moment on.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     moment: usize,
@@ -29,9 +28,9 @@ struct Change {
 }
 
 impl Peaks {
-    /// Of steps with so many sizes. It keeps at most so many counts, about; where there are more moments,
-    /// neighbours are taken for one with the highest count of each size: no peak is then too low, and some
-    /// may be too high.
+    /// Counts the live buffers of steps with `sizes` sizes, storing about `most_counts` counts. If there are
+    /// more moments, neighbours are merged with the highest count of each size. No peak is then too low, but
+    /// some may be too high.
     pub(crate) fn new(steps: Steps<'_>, sizes: usize, most_counts: usize) -> Self {
         let (changes, all) = changes(steps, sizes);
         let together = all.div_ceil((most_counts / (sizes + 1)).max(1)).max(1);
@@ -49,7 +48,7 @@ impl Peaks {
         peaks
     }
 
-    /// Adds the row behind the n-th size's.
+    /// Adds the row after the n-th size's.
     fn add(&mut self, size: usize, changes: &[Change], together: usize) {
         let (below, row) = two_rows(&mut self.below, size, self.moments);
         let (in_blocks, block_row) = two_rows(&mut self.below_in_blocks, size, self.blocks);
@@ -74,8 +73,8 @@ impl Peaks {
         }
     }
 
-    /// The most buffers of the sizes from one to another, both included, that were live at once. It is known
-    /// to be at least so many.
+    /// Returns the highest number of live buffers of the sizes from `from` to `to`, both included, which is
+    /// known to be at least `at_least`.
     pub(crate) fn of(&self, from: usize, to: usize, at_least: u32) -> u32 {
         let (low, high) = (row(&self.below, from, self.moments), row(&self.below, to + 1, self.moments));
         let blocks = |size| row(&self.below_in_blocks, size, self.blocks);
@@ -96,13 +95,13 @@ fn row(rows: &[u32], row: usize, length: usize) -> &[u32] {
     &rows[row * length..(row + 1) * length]
 }
 
-/// A row that is there, and the one behind it.
+/// Returns a filled row, and the next one.
 fn two_rows(rows: &mut [u32], row: usize, length: usize) -> (&[u32], &mut [u32]) {
     let (before, behind) = rows.split_at_mut((row + 1) * length);
     (&before[row * length..], &mut behind[..length])
 }
 
-/// At which moments each size's count changed, and how many moments there are.
+/// Returns the changes of each size's count, and the number of moments.
 fn changes(steps: Steps<'_>, sizes: usize) -> (Vec<Vec<Change>>, usize) {
     let mut changes: Vec<Vec<Change>> = vec![Vec::new(); sizes];
     let (mut moment, mut was_request) = (0, false);
@@ -128,7 +127,7 @@ mod tests {
 
     const SIZES: usize = 6;
 
-    /// Requests of some sizes, and frees of what is live.
+    /// Requests of some sizes, and frees of live buffers.
     fn any_steps() -> impl Strategy<Value = Vec<(usize, bool)>> {
         proptest::collection::vec((0..SIZES, any::<bool>()), 0..600).prop_map(|steps| {
             let mut live = [0; SIZES];
