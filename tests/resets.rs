@@ -14,6 +14,8 @@ type Device = AuditDevice<HostDevice>;
 
 const KIB: u64 = 1024;
 const RANGE: u64 = 256 * KIB;
+const PAGE: u64 = 4 * KIB;
+const PAGES: u64 = 8 * PAGE;
 
 struct Scene {
     device: Device,
@@ -123,40 +125,53 @@ fn an_idle_block_does_not_keep_a_range_that_was_replaced() {
     }
 }
 
-/// A wake that can be neither finished nor taken back leaves pages behind. A reset releases them, and until
-/// then no other arena takes their part of the allowance.
+/// How often another arena was refused [`PAGES`] of memory: once behind each release of `act`.
+fn refusals(device: &Device, other: &DeviceArena<Device>, stream: &HostStream, act: impl FnOnce()) -> u64 {
+    let refused = Arc::new(AtomicU64::new(0));
+    device.on_drop({
+        let (refused, other, stream) = (Arc::clone(&refused), other.clone(), stream.clone());
+        move || _ = refused.fetch_add(u64::from(other.allocate(PAGES, &stream).is_err()), Relaxed)
+    });
+    act();
+    device.forget_hook();
+    refused.load(Relaxed)
+}
+
+/// An arena falls asleep, does not wake, and is reset, where a wake that could be neither finished nor taken
+/// back left pages: until the last page is released no other arena takes their part of the allowance.
 #[test]
 fn an_allowance_is_there_again_behind_the_pages_of_an_arena_asleep() {
-    const PAGE: u64 = 4 * KIB;
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 24).granularity(PAGE).build());
     if device.virtual_memory().is_none() {
         return;
     }
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(8 * PAGE));
+    let allowance = Arc::new(Allowance::new(PAGES));
     let arena = || {
         let builder = DeviceArena::builder(&device).growing().limit(RANGE).piece_bytes(PAGE);
         builder.within(&allowance).build().expect("an arena")
     };
     let (arena, other) = (arena(), arena());
-    let block = arena.allocate(8 * PAGE, &stream).expect("memory");
-    let _report = arena.sleep(Offload::Discard).expect("no fault");
+    let block = arena.allocate(PAGES, &stream).expect("memory");
     let faults = device.inner().faults();
+    let sleep = || _ = arena.sleep(Offload::Discard).expect("no fault");
+    assert_eq!(refusals(&device, &other, &stream, sleep), 8, "one for each page");
+    let wake = || {
+        faults.fail_nth(Call::Map, 3);
+        assert!(arena.wake().is_err());
+        faults.clear();
+    };
+    assert_eq!(refusals(&device, &other, &stream, wake), 8, "one for each page");
+    assert_eq!((device.taken(), allowance.taken()), (0, 0));
     faults.fail_nth(Call::Map, 3);
     faults.fail_nth(Call::Unmap, 1);
     assert!(arena.wake().is_err());
     faults.clear();
-    assert_eq!((device.taken(), allowance.taken()), (8 * PAGE, 8 * PAGE), "asleep with memory");
-    let refused = Arc::new(AtomicU64::new(0));
-    device.on_drop({
-        let (refused, other, stream) = (Arc::clone(&refused), other.clone(), stream.clone());
-        move || _ = refused.fetch_add(u64::from(other.allocate(8 * PAGE, &stream).is_err()), Relaxed)
-    });
-    arena.reset().expect("no fault");
-    device.forget_hook();
-    assert_eq!((refused.load(Relaxed), device.peak()), (8, 8 * PAGE), "one for each page");
-    assert_eq!((device.taken(), allowance.taken()), (0, 0));
-    assert!(other.allocate(8 * PAGE, &stream).is_ok());
+    assert_eq!((device.taken(), allowance.taken()), (PAGES, PAGES), "asleep with memory");
+    let reset = || arena.reset().expect("no fault");
+    assert_eq!(refusals(&device, &other, &stream, reset), 8, "one for each page");
+    assert_eq!((device.taken(), device.peak(), allowance.taken()), (0, PAGES, 0));
+    assert!(other.allocate(PAGES, &stream).is_ok());
     drop(block);
 }
 

@@ -129,10 +129,7 @@ impl<B: Backend> SleeperBuilder<B> {
                         ),
                     });
                 }
-                let chunk_bytes = match self.chunk_bytes {
-                    Some(bytes) => chunk::round_up(bytes, granularity),
-                    None => chunk::bytes(granularity, &environment::process)?,
-                };
+                let chunk_bytes = chunk::bytes(self.chunk_bytes, granularity, &environment::process)?;
                 let allowance = Arc::new(Allowance::new(self.limit.unwrap_or(u64::MAX)));
                 Places::Addresses { allowance, chunk_bytes }
             }

@@ -7,10 +7,11 @@ use crate::error::Error;
 /// Default size of a piece, MiB.
 const DEFAULT: u64 = 256;
 
-/// Returns the largest size of a piece in bytes, rounded up to the granularity. It is read from
-/// `VRAMPOOL_SLEEP_CHUNK_MB`, then from vLLM's variable by vLLM's rules.
-pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> {
-    let bytes = match Settings::read(lookup)?.sleep_chunk {
+/// Returns the largest size of a piece in bytes, rounded up to the granularity: the given one, or that of
+/// `VRAMPOOL_SLEEP_CHUNK_MB`, or that of vLLM's variable by vLLM's rules.
+pub(super) fn bytes(given: Option<u64>, granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> {
+    let settings = Settings::read(lookup)?;
+    let bytes = match given.or(settings.sleep_chunk) {
         Some(bytes) => bytes,
         None => {
             let text = lookup(environment::VLLM_CHUNK).map(|text| text.to_string_lossy().into_owned());
@@ -21,7 +22,7 @@ pub(super) fn bytes(granularity: u64, lookup: Lookup<'_>) -> Result<u64, Error> 
 }
 
 /// Rounds up to the granularity, at least one unit.
-pub(super) fn round_up(bytes: u64, granularity: u64) -> u64 {
+fn round_up(bytes: u64, granularity: u64) -> u64 {
     bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX - u64::MAX % granularity)
 }
 
@@ -90,7 +91,7 @@ mod tests {
     }
 
     fn chunk(ours: Option<&str>, vllms: Option<&str>, granularity: u64) -> Result<u64, Error> {
-        bytes(granularity, &|name| {
+        bytes(None, granularity, &|name| {
             let value = match name {
                 "VRAMPOOL_SLEEP_CHUNK_MB" => ours,
                 environment::VLLM_CHUNK => vllms,
@@ -109,5 +110,10 @@ mod tests {
         assert_eq!(chunk(Some(""), Some("1"), 4096).expect("empty is unset"), MIB);
         assert_eq!(chunk(Some("1e300"), None, 2 * MIB).expect("all there is") % (2 * MIB), 0);
         assert!(chunk(Some("64abc"), None, 4096).is_err(), "ours is a number or an error");
+        let given = |variable: &'static str| {
+            bytes(Some(5 * MIB), 2 * MIB, &|name| (name == variable).then(|| OsString::from("-1")))
+        };
+        assert_eq!(given("none").expect("the argument"), 6 * MIB);
+        assert!(given("NETCL_POOL_BUDGET_FRAC").is_err(), "every value is checked with any argument");
     }
 }

@@ -54,3 +54,28 @@ fn a_missing_folder_for_temporary_files_matters_to_a_spill_alone() {
         assert!(error.to_string().contains("choose a directory"), "{error}");
     }
 }
+
+/// A file in memory would take the memory that the spill is to spare.
+#[test]
+fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
+    const MEMORY: &str = "/dev/shm";
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mounts");
+    let is_tmpfs = |point: &str| mounts.contains(&format!(" {point} tmpfs "));
+    if !is_tmpfs(MEMORY) || ["/var/tmp", "/var", "/"].into_iter().any(is_tmpfs) {
+        println!("skipped: {MEMORY} is no memory, or /var/tmp is");
+        return;
+    }
+    let name = "limits::a_spill_is_on_a_disk_where_temporary_files_are_memory";
+    if again(name, &format!("export TMPDIR={MEMORY}")) {
+        return;
+    }
+    let broker = Broker::builder(&device(MIB)).build().expect("a broker");
+    let array = broker.host_array_in(HostBacking::File, MIB).expect("an array");
+    let files: Vec<_> = std::fs::read_dir("/proc/self/fd")
+        .expect("the open files")
+        .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok())
+        .collect();
+    let is_open_in = |folder: &str| files.iter().any(|file| file.starts_with(folder));
+    assert!(is_open_in("/var/tmp") && !is_open_in(MEMORY), "{files:?}");
+    drop(array);
+}

@@ -2,6 +2,7 @@
 
 use super::support::{BYTES, Check, Outcome, pattern, read, refused, require};
 use crate::{Backend, BackendError, Capabilities, MemoryKind, Placement, RegionMut, Usage};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
@@ -26,34 +27,48 @@ pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
 
 /// Whole writes of two threads, and reads of a third, which see each of them whole or not at all.
 fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
-    // So many that a write takes a while, as often as two of them meet whatever the processors are.
-    const ROUNDS: u8 = 60;
+    // Reads and writes go on until there were so many of both. Without turns some reads see a write that
+    // another thread is at, or was interrupted at, however the threads are scheduled.
+    const READS: u32 = 200;
+    const WRITES: u32 = 1000;
+    // So that they end in any case.
+    const MOST: u32 = 20_000;
     let bytes = 16 * BYTES;
     let memory =
         device.allocate(bytes, MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT })?;
+    let (is_over, written) = (AtomicBool::new(false), AtomicU32::new(0));
     let write = |value: u8| {
         let whole = vec![value; bytes as usize];
-        (0..ROUNDS).try_for_each(|_| device.write_mapped(&memory, 0, &whole))
+        let done = (0..MOST).take_while(|_| !is_over.load(Ordering::Relaxed)).try_for_each(|_| {
+            device.write_mapped(&memory, 0, &whole)?;
+            written.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, BackendError>(())
+        });
+        // Nobody waits for more.
+        written.fetch_add(WRITES, Ordering::Relaxed);
+        done
     };
-    let torn = || {
-        let (mut whole, mut torn) = (vec![0; bytes as usize], 0);
-        for _ in 0..ROUNDS {
+    let reads = || {
+        let (mut whole, mut reads, mut torn) = (vec![0; bytes as usize], 0, 0);
+        while reads < READS || reads < MOST && written.load(Ordering::Relaxed) < WRITES {
             device.read_mapped(&memory, 0, &mut whole)?;
-            torn += usize::from(whole.iter().any(|byte| *byte != whole[0]));
+            reads += 1;
+            torn += u32::from(whole[1..] != whole[..whole.len() - 1]);
         }
-        Ok::<_, BackendError>(torn)
+        Ok::<_, BackendError>((reads, torn))
     };
-    write(0)?;
-    let (writes, torn) = thread::scope(|scope| {
+    device.write_mapped(&memory, 0, &vec![0; bytes as usize])?;
+    let (writes, seen) = thread::scope(|scope| {
         let write = &write;
         let writers = [1, 2].map(|value| scope.spawn(move || write(value)));
-        let torn = torn();
-        (writers.map(thread::ScopedJoinHandle::join), torn)
+        let seen = reads();
+        is_over.store(true, Ordering::Relaxed);
+        (writers.map(thread::ScopedJoinHandle::join), seen)
     });
     for written in writes {
         written.map_err(|_| Outcome::Broken("a mapped write panicked".into()))??;
     }
-    let torn = torn?;
-    require!(torn == 0, "{torn} of {ROUNDS} mapped reads saw parts of two writes");
+    let (reads, torn) = seen?;
+    require!(torn == 0, "{torn} of {reads} mapped reads saw parts of two writes");
     Ok(())
 }
