@@ -1,7 +1,7 @@
 //! What serves misses.
 
 use crate::arena::{ArenaBuffer, DeviceArena, ReservedPeak};
-use crate::error::Error;
+use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -58,7 +58,7 @@ pub enum Source {
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Arena, Self::Virtual, Self::Driver];
+    pub const ALL: &'static [Self] = &[Self::Direct, Self::Arena, Self::Virtual, Self::Driver];
 
     /// Its name in settings.
     #[must_use]
@@ -82,10 +82,10 @@ impl FromStr for Source {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
+        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
             field: "source",
             value: text.into(),
-            reason: format!("known are {}", Self::ALL.map(Self::name).join(", ")),
+            reason: format!("known are {}", names(Self::ALL, Self::name)),
         })
     }
 }

@@ -163,7 +163,7 @@ fn check_pairs(told: &[Told]) -> [usize; 3] {
 
 #[test]
 fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::Exact(512)] {
             let device = device();
             let recorder = Recorder::new("recorder");

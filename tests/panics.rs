@@ -2,7 +2,6 @@
 //! lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -87,7 +86,7 @@ fn a_panic_while_memory_is_made_leaves_none_of_it() {
                 return;
             }
             let stream = device.create_stream().expect("a stream");
-            let allowance = Arc::new(Allowance::new(64 * PAGE));
+            let allowance = Allowance::new(64 * PAGE);
             let arena = DeviceArena::builder(&device)
                 .limit(32 * PAGE)
                 .growing()
@@ -125,7 +124,7 @@ struct Growing {
     device: Device,
     stream: HostStream,
     arena: DeviceArena<Device>,
-    allowance: Arc<Allowance>,
+    allowance: Allowance,
     blocks: Vec<(u8, ArenaBuffer<Device>)>,
 }
 
@@ -136,7 +135,7 @@ fn growing() -> Option<Growing> {
     let device = AuditDevice::new(builder.work_latency(Duration::from_micros(200)).build());
     device.virtual_memory()?;
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(LIMIT));
+    let allowance = Allowance::new(LIMIT);
     let builder = DeviceArena::builder(&device).limit(LIMIT).growing().piece_bytes(2 * PAGE);
     let arena = builder.within(&allowance).build().expect("an arena");
     let allocate = |value: u8, pages: u64| {

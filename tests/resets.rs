@@ -133,7 +133,7 @@ fn an_allowance_is_there_again_behind_the_pages_of_an_arena_asleep() {
         return;
     }
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(8 * PAGE));
+    let allowance = Allowance::new(8 * PAGE);
     let arena = || {
         let builder = DeviceArena::builder(&device).growing().limit(RANGE).piece_bytes(PAGE);
         builder.within(&allowance).build().expect("an arena")

@@ -51,7 +51,7 @@ pub struct ArenaBuilder<B: Backend> {
     grows: bool,
     piece_bytes: u64,
     addresses: Option<u64>,
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -138,8 +138,8 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Physical memory of a growing arena is a part of that, as well as within its own
     /// [`limit`](Self::limit).
-    pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
-        self.allowance = Some(Arc::clone(allowance));
+    pub fn within(mut self, allowance: &Allowance) -> Self {
+        self.allowance = Some(allowance.clone());
         self
     }
 

@@ -14,7 +14,7 @@ pub enum ServedBy {
 
 impl ServedBy {
     /// All layers, cheapest first.
-    pub const ALL: [Self; 3] = [Self::Cache, Self::Arena, Self::Driver];
+    pub const ALL: &'static [Self] = &[Self::Cache, Self::Arena, Self::Driver];
 
     /// The value of the label `served_by` in metrics.
     #[must_use]

@@ -117,8 +117,7 @@ pub struct PoolStats {
     pub failed_by_backend: u64,
     /// Requests that were wrong: no such size class, another device's stream.
     pub failed_invalid: u64,
-    /// How often each rung of the ladder was climbed.
-    pub rungs: [u64; Rung::ALL.len()],
+    rungs: [u64; Rung::ALL.len()],
     /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers
     /// of two.
     pub buckets: Vec<BucketStats>,

@@ -16,7 +16,7 @@ use vrampool_backend::Backend;
 /// ```
 /// assert!(vrampool::metrics::BROKER_METRICS.iter().all(|metric| metric.name.starts_with("vrampool_broker_")));
 /// ```
-pub const BROKER_METRICS: [Metric; 25] = [
+pub const BROKER_METRICS: &[Metric] = &[
     metric("vrampool_broker_clients", Gauge, &[], "Registered clients."),
     metric("vrampool_broker_held_bytes", Gauge, &[], "Device bytes that clients hold."),
     metric("vrampool_broker_idle_bytes", Gauge, &[], "Idle device bytes in the pool."),

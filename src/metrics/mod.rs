@@ -42,7 +42,7 @@ use vrampool_backend::Backend;
 
 /// Registers every metric's description with the current recorder.
 pub fn describe() {
-    for metric in METRICS.iter().chain(&BROKER_METRICS) {
+    for metric in METRICS.iter().chain(BROKER_METRICS) {
         let unit = if metric.name.ends_with("_bytes") || metric.name.ends_with("_bytes_total") {
             Unit::Bytes
         } else {

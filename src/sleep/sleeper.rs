@@ -53,7 +53,7 @@ pub(super) struct SleeperCore<B: Backend> {
 #[derive(Debug)]
 pub(super) enum Places<B: Backend> {
     /// In a growing arena for each tag.
-    Addresses { allowance: Arc<Allowance>, chunk_bytes: u64 },
+    Addresses { allowance: Allowance, chunk_bytes: u64 },
     /// Each by itself.
     Loose(Pool<B>),
 }

@@ -197,7 +197,7 @@ fn w9_the_destructor_throws() {
         if lost {
             device.faults().lose_device();
         }
-        for call in Call::ALL {
+        for &call in Call::ALL {
             device.faults().fail_nth(call, 1);
         }
         let [early, late] = buffers;

@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::fork;
 use bytesize::ByteSize;
-use std::sync::Arc;
 use vrampool::any::{self, AnyDevice};
 use vrampool::host::HostDevice;
 use vrampool::{
@@ -153,7 +152,7 @@ impl Options {
         &self,
         device: &AnyDevice,
         name: Option<&str>,
-        allowance: Option<&Arc<Allowance>>,
+        allowance: Option<&Allowance>,
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).addresses_stay(true);

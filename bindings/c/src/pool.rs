@@ -21,7 +21,7 @@ pub(crate) struct CPool {
     pub(crate) home: Arc<Home>,
     pub(crate) options: Options,
     /// What all tags together may have of physical memory, where that is virtual.
-    pub(crate) allowance: Option<Arc<Allowance>>,
+    pub(crate) allowance: Option<Allowance>,
     pub(crate) main: Arc<Tagged>,
     /// All of them, `main` too.
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
@@ -57,7 +57,7 @@ impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
         let allowance = match options.source_on(&device) {
-            Source::Virtual => Some(Arc::new(Allowance::new(allowed(&options, &device)?))),
+            Source::Virtual => Some(Allowance::new(allowed(&options, &device)?)),
             _ => None,
         };
         let pool = options.build(&device, options.name.as_deref(), allowance.as_ref())?;

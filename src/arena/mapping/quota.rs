@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
 
 /// A limit on the physical bytes of several growing arenas together
-/// ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and how much of it is taken.
+/// ([`ArenaBuilder::within`](crate::arena::ArenaBuilder::within)), and how much of it is taken. A clone is
+/// another handle to it.
 ///
 /// ```
-/// # use std::sync::Arc;
 /// # use vrampool::{Allowance, Backend, DeviceArena, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # if device.virtual_memory().is_none() { return Ok(()) }
 /// let stream = device.create_stream()?;
-/// let allowance = Arc::new(Allowance::new(64 << 20));
+/// let allowance = Allowance::new(64 << 20);
 /// let arena = || DeviceArena::builder(&device).growing().within(&allowance).build();
 /// let (one, other) = (arena()?, arena()?);
 /// let block = one.allocate(40 << 20, &stream)?;
@@ -25,8 +25,13 @@ use vrampool_backend::{Backend, BackendError};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Allowance {
+    account: Arc<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
     limit: AtomicU64,
     taken: AtomicU64,
 }
@@ -35,30 +40,30 @@ impl Allowance {
     /// At most `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }
+        Self { account: Arc::new(Account { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }) }
     }
 
     /// The most bytes that may be taken.
     #[must_use]
     pub fn limit(&self) -> u64 {
         // Relaxed, here and below: only the numbers matter, nothing is published with them.
-        self.limit.load(Ordering::Relaxed)
+        self.account.limit.load(Ordering::Relaxed)
     }
 
     /// Changes it. Below what is taken nothing more is to be had until enough came back.
     pub fn set_limit(&self, bytes: u64) {
-        self.limit.store(bytes, Ordering::Relaxed);
+        self.account.limit.store(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that arenas have now.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+        self.account.taken.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: u64) -> Result<(), BackendError> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
-        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+        match self.account.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(taken) => Err(BackendError::OutOfMemory {
                 requested: bytes,
@@ -71,12 +76,12 @@ impl Allowance {
 /// What an arena has of an allowance, if there is one; given back with the arena.
 #[derive(Debug)]
 pub(in crate::arena) struct QuotaUse {
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
     taken: AtomicU64,
 }
 
 impl QuotaUse {
-    pub(in crate::arena) fn of(allowance: Option<Arc<Allowance>>) -> Self {
+    pub(in crate::arena) fn of(allowance: Option<Allowance>) -> Self {
         Self { allowance, taken: AtomicU64::new(0) }
     }
 
@@ -88,7 +93,7 @@ impl QuotaUse {
     fn give(&self, bytes: u64) {
         if let Some(allowance) = &self.allowance {
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
-            allowance.taken.fetch_sub(bytes, Ordering::Relaxed);
+            allowance.account.taken.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }

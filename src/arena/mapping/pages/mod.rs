@@ -48,7 +48,6 @@ use search::Search;
 pub(in crate::arena) use search::Way;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::Arc;
 pub(in crate::arena) use stitched_ranges::{Part, Retiring, Stitched, Weight};
 use vrampool_backend::{Backend, Physical};
 
@@ -73,7 +72,7 @@ pub(in crate::arena) struct Backing<B: Backend> {
     /// The device's memory, bytes.
     total: u64,
     /// What other arenas have a part in.
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
     /// The most bytes of one piece.
     piece_bytes: u64,
     /// Where the second part of the range starts, and where it must end.
@@ -152,7 +151,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// The same within an allowance, which bounds what it takes, too.
-    pub(in crate::arena) fn within(self, allowance: Option<Arc<Allowance>>) -> Self {
+    pub(in crate::arena) fn within(self, allowance: Option<Allowance>) -> Self {
         Self { allowance, ..self }
     }
 
