@@ -64,6 +64,7 @@
 //! | `wgpu` | `vrampool::wgpu`, GPUs through Vulkan, or a `wgpu::Device` of the program |
 //! | `metrics` | `vrampool::metrics`: publishes through the `metrics` facade |
 //! | `prometheus` | `vrampool::metrics::Exporter`: an endpoint for Prometheus |
+//! | `serde` | `serde::Serialize` of statistics and reports |
 //! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
@@ -106,8 +107,10 @@ pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::Builder;
+pub use pool::elements::Element;
 pub use pool::global::persistent_pool;
 pub use pool::private_pool::{GraphBuffer, GraphMemory};
+pub use pool::report::PoolReport;
 pub use sleep::{SleepBuffer, Sleeper};
 pub use source::Source;
 pub use staging::stager::{Stager, Upload};

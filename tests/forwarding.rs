@@ -1,5 +1,5 @@
-//! `AnyDevice` forwards every method of the contract, those with a default too: what a backend does better than by the
-//! default is not lost behind the enums.
+//! `AnyDevice` and the hooks that wrap others forward every method, those with a default too: what a backend does better
+//! than by the default is not lost behind the enums.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,22 +18,26 @@ fn methods(file: &str, head: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_method_of_the_contract_is_forwarded() {
-    for (contract, head, any, enum_head) in [
-        ("memory.rs", "pub trait Memory", "device.rs", "impl Memory for AnyMemory"),
-        ("stream.rs", "pub trait Stream", "device.rs", "impl Stream for AnyStream"),
-        ("stream.rs", "pub trait Event", "device.rs", "impl Event for AnyEvent"),
-        ("device.rs", "pub trait Backend", "device.rs", "impl Backend for AnyDevice"),
+    let hook = ("hook.rs", "pub trait Hook");
+    for (contract, head, forwarding, forwarding_head) in [
+        (hook.0, hook.1, "backends/api/src/hook.rs", "impl<H: Hook + ?Sized> Hook for Arc<H>"),
+        (hook.0, hook.1, "backends/api/src/hooks.rs", "impl Hook for Hooks"),
+        (hook.0, hook.1, "src/hooks/scoped.rs", "impl Hook for Scoped"),
+        ("memory.rs", "pub trait Memory", "src/any/device.rs", "impl Memory for AnyMemory"),
+        ("stream.rs", "pub trait Stream", "src/any/device.rs", "impl Stream for AnyStream"),
+        ("stream.rs", "pub trait Event", "src/any/device.rs", "impl Event for AnyEvent"),
+        ("device.rs", "pub trait Backend", "src/any/device.rs", "impl Backend for AnyDevice"),
         (
             "virtual_memory.rs",
             "pub trait VirtualMemory",
-            "virtual_memory.rs",
+            "src/any/virtual_memory.rs",
             "impl VirtualMemory for AnyDevice",
         ),
     ] {
         let declared = methods(&format!("backends/api/src/{contract}"), head);
-        let forwarded = methods(&format!("src/any/{any}"), enum_head);
+        let forwarded = methods(forwarding, forwarding_head);
         assert!(!declared.is_empty(), "{head}");
         let lost: Vec<_> = declared.difference(&forwarded).filter(|name| *name != "is_empty").collect();
-        assert!(lost.is_empty(), "{enum_head} does not forward {lost:?}");
+        assert!(lost.is_empty(), "{forwarding_head} does not forward {lost:?}");
     }
 }

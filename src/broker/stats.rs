@@ -4,6 +4,7 @@ use super::ClientId;
 
 /// Memory figures of a client, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClientStats {
     /// The part of the device that it may hold.
@@ -39,6 +40,7 @@ pub struct RegisteredClient {
 /// What a broker has given out, in bytes, and what it did since it was made. Not one consistent snapshot:
 /// accounts are read one after another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct BrokerStats {
@@ -79,6 +81,7 @@ pub(crate) struct LastFigures {
 
 /// Counters of a broker since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BrokerCounts {
     /// Commits that were granted, those that a run begins with included.

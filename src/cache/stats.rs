@@ -31,6 +31,7 @@ use vrampool_backend::Backend;
 /// # }
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct PoolStats {
@@ -117,6 +118,7 @@ pub struct PoolStats {
     pub failed_by_backend: u64,
     /// Requests that were wrong: no such size class, another device's stream.
     pub failed_invalid: u64,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
     rungs: [u64; Rung::ALL.len()],
     /// Each size class that was ever asked for, by size. Multiples and exact classes are summed up by powers
     /// of two.
@@ -125,6 +127,7 @@ pub struct PoolStats {
 
 /// One size class of a pool, all kinds of memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BucketStats {
     /// The class, bytes.
@@ -346,6 +349,11 @@ impl PoolStats {
     pub fn capped(cap: u64) -> Option<u64> {
         (cap != UNLIMITED).then_some(cap)
     }
+}
+
+#[cfg(feature = "serde")]
+fn by_name<S: serde::Serializer>(rungs: &[u64; Rung::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(Rung::ALL.iter().zip(rungs).map(|(rung, count)| (rung.name(), count)))
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

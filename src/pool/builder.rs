@@ -84,6 +84,14 @@ pub struct Builder<B: Backend> {
 }
 
 impl<B: Backend> Pool<B> {
+    /// A pool on `device` with the defaults of a [builder](Self::builder).
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::builder(device).build()
+    }
+
     /// How to make a pool on `device`.
     pub fn builder(device: &B) -> Builder<B> {
         Builder::new(device)
@@ -326,7 +334,7 @@ impl<B: Backend> Builder<B> {
         let is_shared = self.arena.is_some();
         let supply = Supply::new(self.device, source, arena, is_shared, self.addresses_stay);
         let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
-        Ok(Pool::new(core, self.recorded_by))
+        Ok(Pool::of_core(core, self.recorded_by))
     }
 
     /// The source that is set, or that of the arena that is.

@@ -3,9 +3,11 @@
 pub(crate) mod allocate;
 pub(crate) mod buffer;
 pub(crate) mod builder;
+pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
 pub(crate) mod private_pool;
+pub(crate) mod report;
 mod trim;
 
 use crate::arena::DeviceArena;
@@ -103,6 +105,7 @@ impl<B: Backend> Drop for Handle<B> {
             // Nobody else sets it.
             let _ = self.last.set(self.stats());
         }
+        report::warn_of_leaks(&self.core);
         self.core.close();
         self.core.supply::<B>().close();
     }
@@ -121,7 +124,7 @@ impl<B: Backend> Handle<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn new(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
+    pub(crate) fn of_core(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
         let last = Arc::default();
         Self { handle: Arc::new(Handle { core, _recorded_by: recorded_by, last, backend: PhantomData }) }
     }

@@ -42,7 +42,7 @@ pub use account::{Account, Charge};
 pub use device::{Backend, Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use error::BackendError;
 pub use hold::{HeldMemory, Hold};
-pub use hook::{Hook, HookEvent, Outcome, Ticket};
+pub use hook::{Holder, Hook, HookEvent, Outcome, Ticket};
 pub use hooks::{Announced, Hooks, Occasion};
 pub use host_memory::host_memory;
 pub use memory::{Memory, MemoryKind, Placement, Usage};
