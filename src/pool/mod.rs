@@ -19,12 +19,13 @@ use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
+use crate::pool::report::PoolReport;
 use crate::source::Source;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
+use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
 ///
@@ -299,6 +300,27 @@ impl<B: Backend> Pool<B> {
             return PoolStats::default();
         }
         self.handle.stats()
+    }
+
+    /// What the pool holds, and for whom: at a program's end, what it leaked. A pool with a hook that counts
+    /// holders also logs a warning with them when its last handle is dropped before its buffers.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).hook(CallSites::new()).build()?;
+    /// let leaked = pool.allocate(1000, &stream)?;
+    /// let report = pool.report();
+    /// assert_eq!((report.holders.len(), report.holders[0].bytes), (1, 1024));
+    /// println!("{report}"); // this file, and the line of `leaked`
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn report(&self) -> PoolReport {
+        let (stats, holders) = (self.stats(), self.handle.core.hooks.holders());
+        PoolReport { pool: self.name().into(), stats, holders }
     }
 
     /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.

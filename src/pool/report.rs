@@ -2,11 +2,10 @@
 
 use crate::cache::core::PoolCore;
 use crate::cache::stats::PoolStats;
-use crate::pool::Pool;
 use bytesize::ByteSize;
 use std::fmt;
 use std::thread;
-use vrampool_backend::{Backend, Holder, Hook};
+use vrampool_backend::{Holder, Hook};
 
 /// What a pool holds, and which lines of code hold its live buffers; as text, a table.
 ///
@@ -28,29 +27,6 @@ pub struct PoolReport {
     /// ([`CallSites`](crate::hooks::CallSites)). A hook of several pools counts all of them.
     #[cfg_attr(feature = "serde", serde(serialize_with = "as_rows"))]
     pub holders: Vec<Holder>,
-}
-
-impl<B: Backend> Pool<B> {
-    /// What the pool holds, and for whom: at a program's end, what it leaked. A pool with a hook that counts
-    /// holders also logs a warning with them when its last handle is dropped before its buffers.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
-    /// # let device = HostDevice::new();
-    /// # let stream = device.create_stream()?;
-    /// let pool = Pool::builder(&device).hook(CallSites::new()).build()?;
-    /// let leaked = pool.allocate(1000, &stream)?;
-    /// let report = pool.report();
-    /// assert_eq!((report.holders.len(), report.holders[0].bytes), (1, 1024));
-    /// println!("{report}"); // this file, and the line of `leaked`
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn report(&self) -> PoolReport {
-        let (stats, holders) = (self.stats(), self.handle.core.hooks.holders());
-        PoolReport { pool: self.name().into(), stats, holders }
-    }
 }
 
 /// Before the pool ends.
