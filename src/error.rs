@@ -49,7 +49,7 @@ pub enum Error {
         /// What they take.
         forbidden: Forbidden,
     },
-    /// The memory is [asleep](crate::DeviceArena::sleep): physical memory behind it is the device's.
+    /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
     #[error(
         "{requested} bytes are requested from memory that is asleep, with {live} bytes of live blocks; wake it first, or use \
          memory that is awake"

@@ -26,7 +26,7 @@ pub enum Source {
     /// is over a cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's
     /// go to the device.
     Arena,
-    /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical
+    /// Blocks of a [growing](crate::arena::ArenaBuilder::growing) arena: addresses are reserved once, and physical
     /// memory is mapped as it is needed, stitched where holes are too small, and given back by
     /// [`Pool::trim`](crate::Pool::trim). Before more is mapped for a request of a class that is kept idle,
     /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual

@@ -1,9 +1,9 @@
 //! Bad input gets a typed error that names field and remedy, and nothing is lost.
 
+use vrampool::arena::DeviceArena;
+use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{
-    Backend, BackendError, DeviceArena, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED,
-};
+use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use vrampool::backend::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::Scoped;
+use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{
-    Backend, Buffer, Error, GraphMemory, Hook, HookEvent, Outcome, Placement, Pool, SizeClasses, Source,
-};
+use vrampool::{Backend, Buffer, Error, GraphMemory, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 use vrampool::broker::{ArrayRequest, Broker, Client, ClientHandle, HostBacking, Plan, Share};
 use vrampool::host::HostDevice;
-use vrampool::metrics::{
+use vrampool::telemetry::{
     BROKER_METRICS, DEFAULT_ADDRESS, Exporter, METRICS, MetricKind, Publisher, describe, publish,
     publish_broker,
 };

@@ -5,8 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
+use vrampool::arena::{Allowance, ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, DeviceKind, HostDevice, HostStream};
-use vrampool::{Allowance, ArenaBuffer, Backend, DeviceArena, Error, Offload, SleepState};
+use vrampool::sleep::{Offload, SleepState};
+use vrampool::{Backend, Error};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Allowance, Backend, Buffer, DeviceArena, Error, Offload, Pool, SizeClasses, Source};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::mpsc::channel;
+use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, DeviceArena, Error, Event, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, streams};
 
 type Device = AuditDevice<HostDevice>;

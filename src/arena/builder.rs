@@ -31,7 +31,7 @@ const ADDRESSES: u64 = 3;
 /// How a [`DeviceArena`] is to be.
 ///
 /// ```
-/// # use vrampool::{DeviceArena, Placement, arena::Zone, host::HostDevice};
+/// # use vrampool::{Placement, host::HostDevice, arena::{DeviceArena, Zone}};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::builder().capacity(1 << 30).build();
 /// let arena = DeviceArena::builder(&device).stable_bytes(64 << 20).memory(Placement::HostVisible).build()?;
@@ -86,7 +86,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// freed.
     ///
     /// ```
-    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
@@ -120,7 +120,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// device's memory if that is less), so that holes may be passed over.
     ///
     /// ```
-    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }

@@ -294,7 +294,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as
-    /// [`ArenaBuffer::parts`](crate::ArenaBuffer::parts); nothing where none serves it.
+    /// [`ArenaBuffer::parts`](crate::arena::ArenaBuffer::parts); nothing where none serves it.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         self.block().parts()

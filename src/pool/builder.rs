@@ -214,7 +214,7 @@ impl<B: Backend> Builder<B> {
 
     /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is
     /// reserved; without a limit, of what is free less a margin
-    /// ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
+    /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
     /// reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
         self.source = Some(source);
@@ -289,7 +289,7 @@ impl<B: Backend> Builder<B> {
     ///
     /// # Errors
     /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose
-    /// value is not valid; those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with
+    /// value is not valid; those of [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build) with
     /// [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)

@@ -33,7 +33,7 @@ impl<B: Backend> Sleeper<B> {
     /// and were not, or the other way round. To sleep when everything is asleep does nothing, and says so.
     ///
     /// # Errors
-    /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep); every tag is as it was then.
+    /// As [`DeviceArena::sleep`](crate::arena::DeviceArena::sleep); every tag is as it was then.
     pub fn sleep(&self, offload: &[&str]) -> Result<SleepReport, Error> {
         let kept = self.core.offload;
         self.fall_asleep(|tag| Some(if offload.contains(&tag) { kept } else { Offload::Discard }))
@@ -109,7 +109,7 @@ impl<B: Backend> Sleeper<B> {
     /// memory of tags that are awake is given back first.
     ///
     /// # Errors
-    /// As [`DeviceArena::wake`](crate::DeviceArena::wake); every tag is as it was then, and a later wake
+    /// As [`DeviceArena::wake`](crate::arena::DeviceArena::wake); every tag is as it was then, and a later wake
     /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;

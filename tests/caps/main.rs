@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
+use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, FittedClasses, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

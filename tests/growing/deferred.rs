@@ -5,8 +5,9 @@ use super::{PAGE, has_virtual_memory};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use vrampool::arena::Zone::Dynamic;
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Allowance, Backend, DeviceArena, Event, UNLIMITED};
+use vrampool::{Backend, Event, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {

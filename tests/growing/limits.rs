@@ -1,9 +1,10 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Allowance, Backend, DeviceArena, Error, Memory, Pool, Source};
+use vrampool::{Backend, Error, Memory, Pool, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {

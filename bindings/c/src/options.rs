@@ -4,11 +4,11 @@ use crate::failure::Failure;
 use crate::fork;
 use bytesize::ByteSize;
 use vrampool::any::{self, AnyDevice};
+use vrampool::arena::{Allowance, DeviceArena};
+use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
-use vrampool::{
-    Allowance, Backend, Builder, DeviceArena, FittedClasses, Offload, Placement, Pool, SizeClasses, Source,
-    UNLIMITED,
-};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Builder, Placement, Pool, SizeClasses, Source, UNLIMITED};
 
 /// All keys, as errors list them.
 const KEYS: [&str; 15] = [

@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::arena::Allowance;
 use vrampool::sleep::DEFAULT_TAG;
-use vrampool::{Allowance, Backend, Buffer, MemoryKind, Offload, Pool, Source, UNLIMITED};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, UNLIMITED};
 
 #[derive(Debug)]
 pub(crate) struct CPool {

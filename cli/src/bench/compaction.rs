@@ -5,7 +5,8 @@ use super::name::Name;
 use super::row::Row;
 use super::workload::RANGE;
 use std::hint::black_box;
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Error, Region, RegionMut, UNLIMITED};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::{Backend, Error, Region, RegionMut, UNLIMITED};
 
 const BLOCKS: u64 = 8;
 const BLOCK: u64 = 32 << 20;

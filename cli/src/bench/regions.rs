@@ -5,8 +5,9 @@ use super::clock::Effort;
 use super::name::Name;
 use super::row::{Case, Row};
 use super::workload::{PAIRS, RANGE, pairs};
+use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
-use vrampool::{Backend, DeviceArena, Error};
+use vrampool::{Backend, Error};
 
 const STABLE: u64 = 512 << 20;
 

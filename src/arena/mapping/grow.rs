@@ -225,8 +225,9 @@ impl<B: Backend> State<B> {
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
+    use crate::Backend;
+    use crate::arena::{Allowance, DeviceArena};
     use crate::host::{Call, HostDevice};
-    use crate::{Allowance, Backend, DeviceArena};
 
     const PAGE: u64 = 4096;
 

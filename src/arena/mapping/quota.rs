@@ -11,7 +11,7 @@ use vrampool_backend::{Backend, BackendError};
 /// another handle to it.
 ///
 /// ```
-/// # use vrampool::{Allowance, Backend, DeviceArena, host::HostDevice};
+/// # use vrampool::{Backend, host::HostDevice, arena::{Allowance, DeviceArena}};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # if device.virtual_memory().is_none() { return Ok(()) }

@@ -36,7 +36,7 @@ impl FittedClasses {
     /// 570 sizes takes less than a second, the worst there can be ten.
     ///
     /// ```
-    /// use vrampool::FittedClasses;
+    /// use vrampool::fitted::FittedClasses;
     /// use vrampool::fitted::Demand;
     /// let mut demand = Demand::new();
     /// for size in [1000, 30_000, 38_000] {

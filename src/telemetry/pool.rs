@@ -15,7 +15,7 @@ use vrampool_backend::{Backend, MemoryInfo};
 /// Every metric that a pool exports.
 ///
 /// ```
-/// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
+/// assert!(vrampool::telemetry::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
 pub const METRICS: &[Metric] = &[
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),

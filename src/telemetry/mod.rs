@@ -63,8 +63,8 @@ pub fn describe() {
 /// # use vrampool::{Pool, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
-/// vrampool::metrics::describe();
-/// vrampool::metrics::publish(&pool); // from the application's own timer, say
+/// vrampool::telemetry::describe();
+/// vrampool::telemetry::publish(&pool); // from the application's own timer, say
 /// # Ok(())
 /// # }
 /// ```

@@ -1,0 +1,24 @@
+//! The names that most programs use.
+//!
+//! Traits of devices come without their names, for their methods alone; generic code imports
+//! [`Backend`](crate::Backend) by name. [`Error`](crate::Error) is not here, because programs have one of
+//! their own.
+//!
+//! ```
+//! use vrampool::host::HostDevice;
+//! use vrampool::prelude::*;
+//!
+//! # fn main() -> Result<(), vrampool::Error> {
+//! let device = HostDevice::new();
+//! let stream = device.create_stream()?;
+//! let pool = Pool::new(&device)?;
+//! let numbers = pool.upload(&[1.0f32, 2.0], &stream)?;
+//! assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0, 2.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+pub use crate::{Backend as _, Event as _, Memory as _, Stream as _};
+pub use crate::{
+    Buffer, MemoryKind, Placement, Pool, PoolStats, Region, RegionMut, SizeClasses, Source, Stager,
+};
