@@ -18,7 +18,11 @@
 //! # }
 //! ```
 
-pub use crate::{Backend as _, Event as _, Memory as _, Stream as _};
-pub use crate::{
-    Buffer, MemoryKind, Placement, Pool, PoolStats, Region, RegionMut, SizeClasses, Source, Stager,
-};
+pub use crate::cache::size_class::SizeClasses;
+pub use crate::cache::stats::PoolStats;
+pub use crate::pool::Pool;
+pub use crate::pool::buffer::Buffer;
+pub use crate::source::Source;
+pub use crate::staging::stager::Stager;
+pub use vrampool_backend::{Backend as _, Event as _, Memory as _, Stream as _};
+pub use vrampool_backend::{MemoryKind, Placement, Region, RegionMut};
