@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             stats.bytes_live,
             stats.bytes_reserved,
             stats.mapping_calls,
-            pool.arena().map_or(0, vrampool::DeviceArena::address_bytes),
+            pool.arena().map_or(0, vrampool::arena::DeviceArena::address_bytes),
             std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count()),
         );
     }

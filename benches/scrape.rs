@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use vrampool::host::HostDevice;
-use vrampool::metrics::Exporter;
+use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool};
 
 fn main() {

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 use vrampool::any::{self, AnyDevice, AnyStream};
+use vrampool::fitted::FittedClasses;
 use vrampool::hooks::Learner;
-use vrampool::{Backend, FittedClasses, Pool, SizeClasses};
+use vrampool::{Backend, Pool, SizeClasses};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::temp_dir().join(format!("step-{}.classes", std::process::id()));

@@ -5,7 +5,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any;
-use vrampool::metrics::Publisher;
+use vrampool::telemetry::Publisher;
 use vrampool::{Backend, Pool};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -4,7 +4,7 @@ use crate::any::found::NotOpened;
 use crate::arena::engine::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
-use vrampool_backend::{BackendError, DeviceId};
+use vrampool_backend::{BackendError, DeviceId, Rejected};
 
 /// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
@@ -49,7 +49,7 @@ pub enum Error {
         /// What they take.
         forbidden: Forbidden,
     },
-    /// The memory is [asleep](crate::DeviceArena::sleep): physical memory behind it is the device's.
+    /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
     #[error(
         "{requested} bytes are requested from memory that is asleep, with {live} bytes of live blocks; wake it first, or use \
          memory that is awake"
@@ -90,6 +90,12 @@ pub enum Error {
     /// more memory ([`is_out_of_memory`](Self::is_out_of_memory)).
     #[error(transparent)]
     Backend(#[from] BackendError),
+}
+
+impl<T> From<Rejected<T>> for Error {
+    fn from(rejected: Rejected<T>) -> Self {
+        rejected.error.into()
+    }
 }
 
 impl Error {
@@ -133,6 +139,11 @@ impl Error {
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_device_lost())
     }
+}
+
+/// The names of `all`, for the text of an error.
+pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
+    all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ")
 }
 
 /// What a pool does not do while a stream is captured into a graph.

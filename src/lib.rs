@@ -62,8 +62,9 @@
 //! | `cuda` | `vrampool::cuda`, NVIDIA GPUs; the driver is looked for at run time |
 //! | `opencl` | `vrampool::opencl`, OpenCL devices; the library is looked for at run time |
 //! | `wgpu` | `vrampool::wgpu`, GPUs through Vulkan, or a `wgpu::Device` of the program |
-//! | `metrics` | `vrampool::metrics`: publishes through the `metrics` facade |
-//! | `prometheus` | `vrampool::metrics::Exporter`: an endpoint for Prometheus |
+//! | `metrics` | `vrampool::telemetry`: publishes through the `metrics` facade |
+//! | `prometheus` | `vrampool::telemetry::Exporter`: an endpoint for Prometheus |
+//! | `serde` | `serde::Serialize` of statistics and reports |
 //! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
@@ -77,10 +78,12 @@ mod cache;
 mod environment;
 mod error;
 pub mod hooks;
-#[cfg(feature = "metrics")]
-pub mod metrics;
+#[cfg(not(model))]
+#[doc(hidden)]
+pub mod internal;
 pub mod output;
 mod pool;
+pub mod prelude;
 #[cfg(feature = "trace")]
 mod recorder;
 pub mod sleep;
@@ -88,37 +91,30 @@ mod source;
 mod staging;
 mod streams;
 mod sync;
+#[cfg(feature = "metrics")]
+pub mod telemetry;
 #[cfg(feature = "trace")]
 pub mod trace;
 
-pub use arena::{
-    Allowance, ArenaBuffer, ArenaBuilder, BlockState, Compaction, DeviceArena, Moved, Offload, SleepReport,
-    SleepState, WakeReport,
-};
 pub use cache::oom_rung::Rung;
 pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;
-pub use cache::size_class::fitted::FittedClasses;
 pub use cache::stats::{BucketStats, PoolStats};
 pub use environment::UNLIMITED;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::Builder;
+pub use pool::elements::Element;
 pub use pool::global::persistent_pool;
 pub use pool::private_pool::{GraphBuffer, GraphMemory};
-pub use sleep::{SleepBuffer, Sleeper};
+pub use pool::report::PoolReport;
 pub use source::Source;
 pub use staging::stager::{Stager, Upload};
-/// For the C ABI, whose blocks are behind such a lock too.
-#[cfg(not(model))]
-#[doc(hidden)]
-pub use sync::{Mutex as BriefLock, MutexGuard as BriefLockGuard};
 pub use vrampool_backend as backend;
 pub use vrampool_backend::{
-    Backend, BackendError, Event, Hook, HookEvent, Memory, MemoryKind, Outcome, Placement, Region, RegionMut,
-    Stream, Usage,
+    Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
 };
 #[cfg(feature = "cuda")]
 pub use vrampool_cuda as cuda;
@@ -138,11 +134,11 @@ mod thread_safety {
         crosses_threads::<crate::Pool<crate::host::HostDevice>>();
         crosses_threads::<crate::Buffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Stager<crate::host::HostDevice>>();
-        crosses_threads::<crate::DeviceArena<crate::host::HostDevice>>();
-        crosses_threads::<crate::ArenaBuffer<crate::host::HostDevice>>();
+        crosses_threads::<crate::arena::DeviceArena<crate::host::HostDevice>>();
+        crosses_threads::<crate::arena::ArenaBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Pool<crate::any::AnyDevice>>();
-        crosses_threads::<crate::Sleeper<crate::host::HostDevice>>();
-        crosses_threads::<crate::SleepBuffer<crate::host::HostDevice>>();
+        crosses_threads::<crate::sleep::Sleeper<crate::host::HostDevice>>();
+        crosses_threads::<crate::sleep::SleepBuffer<crate::host::HostDevice>>();
         crosses_threads::<crate::Error>();
         crosses_threads::<crate::broker::Broker<crate::host::HostDevice>>();
         crosses_threads::<crate::broker::ClientHandle<crate::host::HostDevice>>();

@@ -1,7 +1,7 @@
 //! What serves misses.
 
 use crate::arena::{ArenaBuffer, DeviceArena, ReservedPeak};
-use crate::error::Error;
+use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -16,6 +16,7 @@ pub(crate) struct Key {
 
 /// Where a pool gets the memory that its buckets do not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Source {
     /// Each block is an allocation of the device's own.
@@ -25,7 +26,7 @@ pub enum Source {
     /// is over a cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's
     /// go to the device.
     Arena,
-    /// Blocks of a [growing](crate::ArenaBuilder::growing) arena: addresses are reserved once, and physical
+    /// Blocks of a [growing](crate::arena::ArenaBuilder::growing) arena: addresses are reserved once, and physical
     /// memory is mapped as it is needed, stitched where holes are too small, and given back by
     /// [`Pool::trim`](crate::Pool::trim). Before more is mapped for a request of a class that is kept idle,
     /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual
@@ -58,7 +59,7 @@ pub enum Source {
 
 impl Source {
     /// All sources.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Arena, Self::Virtual, Self::Driver];
+    pub const ALL: &'static [Self] = &[Self::Direct, Self::Arena, Self::Virtual, Self::Driver];
 
     /// Its name in settings.
     #[must_use]
@@ -82,10 +83,10 @@ impl FromStr for Source {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
+        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
             field: "source",
             value: text.into(),
-            reason: format!("known are {}", Self::ALL.map(Self::name).join(", ")),
+            reason: format!("known are {}", names(Self::ALL, Self::name)),
         })
     }
 }

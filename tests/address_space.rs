@@ -3,8 +3,9 @@
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Pool, Source};
+use vrampool::{Backend, Pool, Source};
 
 /// Whether this is the process with the limit.
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";

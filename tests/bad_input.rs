@@ -1,9 +1,9 @@
 //! Bad input gets a typed error that names field and remedy, and nothing is lost.
 
+use vrampool::arena::DeviceArena;
+use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{
-    Backend, BackendError, DeviceArena, Error, FittedClasses, Pool, SizeClasses, Source, Stager, UNLIMITED,
-};
+use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
@@ -218,4 +218,34 @@ fn regions_that_leave_a_buffer_are_refused() {
     assert_eq!(region.slice(5..=99).expect("inside").len(), 95);
     assert!(buffer.read(&stream, &mut [0; 101]).is_err());
     assert_eq!(device.inner().faults().calls(Call::Download), 0);
+}
+
+/// An arena and another source than its own contradict each other: neither is dropped silently.
+#[test]
+fn an_arena_beside_another_source_is_refused() {
+    let device = HostDevice::new();
+    let fixed = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+    let with = |source| Pool::builder(&device).arena(&fixed).source(source).build();
+    for source in [Source::Direct, Source::Virtual, Source::Driver] {
+        let error = with(source).expect_err("a contradiction");
+        assert!(matches!(error, Error::Configuration { field: "source", .. }), "{error}");
+        let reversed = Pool::builder(&device).source(source).arena(&fixed).build();
+        assert!(matches!(reversed, Err(Error::Configuration { field: "source", .. })), "{source}");
+    }
+    assert_eq!(with(Source::Arena).expect("its own").source(), Source::Arena);
+    let pool = Pool::builder(&device).arena(&fixed).build().expect("the arena's");
+    assert_eq!(pool.source(), Source::Arena);
+}
+
+/// A pool asks twice where memory runs out: all calls fail until the faults are cleared.
+#[test]
+fn faults_of_all_calls_reach_the_caller() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    device.faults().fail_all(Call::Allocate, BackendError::OutOfMemory { requested: 1, free: None });
+    assert!(pool.allocate(KIB, &stream).expect_err("a fault").is_out_of_memory());
+    assert!(device.faults().calls(Call::Allocate) > 1, "the ladder asked again");
+    device.faults().clear();
+    drop(pool.allocate(KIB, &stream).expect("memory"));
 }

@@ -60,7 +60,7 @@ impl Scene {
 
 #[test]
 fn what_is_idle_on_the_stream_is_served_and_the_drivers_memory_refused() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let scene = scene(source);
         drop(scene.buffer(2, 0));
         drop(scene.buffer(40, 0));
@@ -82,7 +82,7 @@ fn what_is_idle_on_the_stream_is_served_and_the_drivers_memory_refused() {
 
 #[test]
 fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let scene = scene(source);
         let [captured, other, third] = &scene.streams;
         drop(scene.buffer(2, 1));
@@ -206,7 +206,7 @@ fn idle_memory_goes_back_for_a_request_that_would_have_to_wait_for_a_capture() {
 /// A wait between two captures would merge their graphs.
 #[test]
 fn streams_of_two_captures_do_not_wait_for_each_other() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let scene = scene(source);
         let [one, two, _] = &scene.streams;
         let mut kept = scene.buffer(3, 0);
@@ -229,7 +229,7 @@ fn streams_of_two_captures_do_not_wait_for_each_other() {
 /// is done.
 #[test]
 fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let scene = scene(source);
         drop(scene.buffer(2, 1));
         scene.device.capture(&[&scene.streams[0], &scene.streams[1]]);
@@ -253,7 +253,7 @@ fn memory_that_was_used_before_a_capture_is_for_no_other_stream_of_it() {
 /// An order within a graph is none of the streams' own: they wait once more when nothing is captured.
 #[test]
 fn what_is_ordered_in_a_capture_is_ordered_again_after_it() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let scene = scene(source);
         let [one, two, third] = &scene.streams;
         let mut buffer = scene.buffer(2, 0);

@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use vrampool::arena::ArenaError;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, BackendError, DeviceArena, Error, Forbidden};
+use vrampool::{Backend, BackendError, Error, Forbidden};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

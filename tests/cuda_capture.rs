@@ -52,7 +52,7 @@ fn a_plain_pool_spoils_no_capture(device: &CudaDevice, pool: &Pool<CudaDevice>, 
 #[test]
 fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let [stream]: [CudaStream; 1] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(64 << 20).build().expect("a pool");
         let memory = GraphMemory::new(&pool, &stream);

@@ -2,7 +2,7 @@
 //! `VRAMPOOL_CUTS` is the number of random lengths to which each large file is cut.
 #![cfg(feature = "trace")]
 
-use vrampool::FittedClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::trace::{Doubt, Export, Fault, Format, Import, Trace};
 
 const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");

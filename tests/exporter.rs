@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
-use vrampool::metrics::Exporter;
+use vrampool::telemetry::Exporter;
 use vrampool::{Error, Pool};
 
 /// Whether this is the process that serves.

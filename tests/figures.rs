@@ -114,7 +114,7 @@ fn request_at_random(
 
 #[test]
 fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         // The pool's own limit, and the device's memory alone.
         for (capacity, limit, cached) in [(1 << 30, 16 * MIB, UNLIMITED), (16 * MIB, UNLIMITED, 12 * MIB)] {
             // Requests overlap while the device serves them.

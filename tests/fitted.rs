@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use vrampool::fitted::Demand;
+use vrampool::fitted::FittedClasses;
 use vrampool::hooks::Learner;
 use vrampool::host::{Call, HostDevice};
 use vrampool::trace::{Op, Pass, Replay, Trace};
-use vrampool::{Backend, FittedClasses, Pool, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Pool, SizeClasses, UNLIMITED};
 
 /// Every recorded trace, and bytes held over bytes requested by the best 64 classes.
 const RECORDED: [(&str, f64); 4] =

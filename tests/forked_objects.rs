@@ -6,11 +6,13 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, LimitMode};
 use vrampool::host::HostDevice;
+use vrampool::sleep::{BlockState, SleepState};
 use vrampool::sleep::{SleepUsage, Sleeper, Wake};
-use vrampool::{Backend, BlockState, DeviceArena, GraphMemory, SleepState, Stager, persistent_pool};
+use vrampool::{Backend, GraphMemory, Stager, persistent_pool};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
 const KIB: u64 = 1 << 10;

@@ -5,9 +5,11 @@
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use vrampool::arena::DeviceArena;
 use vrampool::backend::VirtualMemory;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Memory, Offload, Placement, Pool, PoolStats, Source};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Memory, Placement, Pool, PoolStats, Source};
 use vrampool_test_support::{assert_forked, in_child};
 
 const KIB: u64 = 1 << 10;

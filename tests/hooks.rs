@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use vrampool::backend::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::Scoped;
+use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{
-    Backend, Buffer, Error, GraphMemory, Hook, HookEvent, Outcome, Placement, Pool, SizeClasses, Source,
-};
+use vrampool::{Backend, Buffer, Error, GraphMemory, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 
@@ -163,7 +162,7 @@ fn check_pairs(told: &[Told]) -> [usize; 3] {
 
 #[test]
 fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::Exact(512)] {
             let device = device();
             let recorder = Recorder::new("recorder");

@@ -7,8 +7,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
+use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, Source, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -73,7 +74,7 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
         let stream = device.create_stream().expect("a stream");
         #[cfg(feature = "metrics")]
         let publisher = {
-            let publisher = vrampool::metrics::Publisher::start(std::time::Duration::from_millis(1));
+            let publisher = vrampool::telemetry::Publisher::start(std::time::Duration::from_millis(1));
             let publisher = publisher.expect("an interval");
             publisher.add(&pool).expect("a name of its own");
             publisher

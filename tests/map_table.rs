@@ -3,8 +3,9 @@
 //!
 //! Alone in its program, because the table is the process's.
 
+use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, MemoryKind};
+use vrampool::{Backend, MemoryKind};
 
 const PAGE: u64 = 4096;
 

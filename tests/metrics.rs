@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 use vrampool::broker::{ArrayRequest, Broker, Client, ClientHandle, HostBacking, Plan, Share};
 use vrampool::host::HostDevice;
-use vrampool::metrics::{
+use vrampool::telemetry::{
     BROKER_METRICS, DEFAULT_ADDRESS, Exporter, METRICS, MetricKind, Publisher, describe, publish,
     publish_broker,
 };
@@ -30,7 +30,7 @@ fn names(text: &str) -> BTreeSet<String> {
 
 /// Every metric there is.
 fn listed() -> BTreeSet<String> {
-    METRICS.iter().chain(&BROKER_METRICS).map(|metric| metric.name.to_owned()).collect()
+    METRICS.iter().chain(BROKER_METRICS).map(|metric| metric.name.to_owned()).collect()
 }
 
 fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
@@ -279,7 +279,7 @@ fn requests_are_counted_by_the_layer_that_served_them() {
         assert!(pool.allocate(2 << 30, &stream).is_err(), "over the limit");
         metrics::with_local_recorder(&recorder, || publish(&pool));
         let (stats, series) = (pool.stats(), series(&handle.render()));
-        let served = ServedBy::ALL.map(|layer| {
+        let served = [ServedBy::Cache, ServedBy::Arena, ServedBy::Driver].map(|layer| {
             let labels = format!(
                 "pool=\"{}\",backend=\"host\",device=\"{}\",served_by=\"{}\"",
                 source.name(),

@@ -3,10 +3,9 @@
 
 use proptest::prelude::*;
 use vrampool::arena::Zone;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{
-    ArenaBuffer, Backend, Buffer, DeviceArena, Placement, Pool, PoolStats, Region, RegionMut, Source,
-};
+use vrampool::{Backend, Buffer, Placement, Pool, PoolStats, Region, RegionMut, Source};
 use vrampool_test_support::close_gate;
 
 const KIB: u64 = 1 << 10;

@@ -49,7 +49,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Export::new(format).write(&trace, &mut bytes).expect("memory takes everything");
         seeds.push(bytes);
     }
-    seeds.push(vrampool::FittedClasses::new([1, 512, 4096]).expect("sizes").to_string().into());
+    seeds.push(vrampool::fitted::FittedClasses::new([1, 512, 4096]).expect("sizes").to_string().into());
     seeds
 }
 

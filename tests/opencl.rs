@@ -6,10 +6,10 @@ use opencl3::event::{CL_COMPLETE, create_user_event, release_event, set_user_eve
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+use vrampool::arena::DeviceArena;
 use vrampool::opencl::{DeviceKind, OpenClDevice, OpenClStream, TestKernels, list};
 use vrampool::{
-    Backend, Buffer, DeviceArena, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source,
-    Stager, Upload,
+    Backend, Buffer, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
 };
 use vrampool_test_support::{Count, require};
 

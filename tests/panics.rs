@@ -2,12 +2,13 @@
 //! lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
+use vrampool::arena::{Allowance, ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, DeviceKind, HostDevice, HostStream};
-use vrampool::{Allowance, ArenaBuffer, Backend, DeviceArena, Error, Offload, SleepState};
+use vrampool::sleep::{Offload, SleepState};
+use vrampool::{Backend, Error};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -87,7 +88,7 @@ fn a_panic_while_memory_is_made_leaves_none_of_it() {
                 return;
             }
             let stream = device.create_stream().expect("a stream");
-            let allowance = Arc::new(Allowance::new(64 * PAGE));
+            let allowance = Allowance::new(64 * PAGE);
             let arena = DeviceArena::builder(&device)
                 .limit(32 * PAGE)
                 .growing()
@@ -125,7 +126,7 @@ struct Growing {
     device: Device,
     stream: HostStream,
     arena: DeviceArena<Device>,
-    allowance: Arc<Allowance>,
+    allowance: Allowance,
     blocks: Vec<(u8, ArenaBuffer<Device>)>,
 }
 
@@ -136,7 +137,7 @@ fn growing() -> Option<Growing> {
     let device = AuditDevice::new(builder.work_latency(Duration::from_micros(200)).build());
     device.virtual_memory()?;
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(LIMIT));
+    let allowance = Allowance::new(LIMIT);
     let builder = DeviceArena::builder(&device).limit(LIMIT).growing().piece_bytes(2 * PAGE);
     let arena = builder.within(&allowance).build().expect("an arena");
     let allocate = |value: u8, pages: u64| {

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Output, Stdio};
 use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
-use vrampool::metrics::Exporter;
+use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool};
 use vrampool_test_support::program;
 

@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vrampool::FittedClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::trace::{Export, Fault, Format, Import, Limits, Trace, TraceError};
 
 /// Bytes that are allocated, and the most that were.

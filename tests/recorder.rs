@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
+use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::trace::{Event, Op, Recorder, Replay, Trace};
-use vrampool::{Backend, Buffer, Builder, Hook, HookEvent, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Builder, Placement, Pool, SizeClasses, Source};
 
 fn builder() -> Builder<HostDevice> {
     Pool::builder(&HostDevice::builder().capacity(1 << 40).build())

@@ -5,12 +5,11 @@
 
 use proptest::prelude::*;
 use vrampool::arena::ArenaError;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
 use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::{
-    ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, Offload, Pool, Region, RegionMut,
-    SizeClasses, Source,
-};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, Region, RegionMut, SizeClasses, Source};
 
 const BYTES: u64 = 4096;
 

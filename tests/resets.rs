@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::thread;
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Allowance, Backend, Buffer, DeviceArena, Error, Offload, Pool, SizeClasses, Source};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -146,7 +148,7 @@ fn an_allowance_is_there_again_behind_the_pages_of_an_arena_asleep() {
         return;
     }
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(PAGES));
+    let allowance = Allowance::new(PAGES);
     let arena = || {
         let builder = DeviceArena::builder(&device).growing().limit(RANGE).piece_bytes(PAGE);
         builder.within(&allowance).build().expect("an arena")

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::mpsc::channel;
+use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, DeviceArena, Error, Event, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, streams};
 
 type Device = AuditDevice<HostDevice>;
@@ -165,7 +166,7 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
 /// stream.
 #[test]
 fn a_recorded_stream_that_reads_waits_for_the_writer() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let device = device();
         let [a, b] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
@@ -211,7 +212,7 @@ fn its_own_stream_that_is_recorded_after_a_compaction_is_waited_for() {
 /// Every reader sees the last write and no writer overtakes a reader, whichever streams they are on.
 #[test]
 fn reads_follow_writes_and_writes_follow_reads_across_streams() {
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let device = device();
         let [a, b, c] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
@@ -389,7 +390,7 @@ proptest! {
     #[test]
     fn random_work_on_four_streams_never_sees_anothers_data(
         leases in prop::collection::vec(lease(), 1..120),
-        source in prop::sample::select(&Source::ALL),
+        source in prop::sample::select(Source::ALL),
     ) {
         let device = device();
         prop_assert_eq!(wrong_results(&device, source, &leases), 0);
@@ -401,7 +402,7 @@ proptest! {
 #[test]
 fn random_work_without_waits_sees_anothers_data() {
     let mut random = fastrand::Rng::with_seed(7);
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let seen = (0..50).any(|_| {
             let device = device();
             device.remove_waits();

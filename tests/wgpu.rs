@@ -4,10 +4,9 @@
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
-use vrampool::{
-    ArenaBuffer, Backend, DeviceArena, Error, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
-};
+use vrampool::{Backend, Error, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload};
 use vrampool_test_support::{Count, require};
 
 const KIB: u64 = 1 << 10;

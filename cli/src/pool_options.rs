@@ -4,7 +4,8 @@ use bytesize::ByteSize;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
-use vrampool::{Backend, Builder, FittedClasses, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::fitted::FittedClasses;
+use vrampool::{Backend, Builder, Pool, SizeClasses, Source, UNLIMITED};
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
-use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
+use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter};
 use vrampool::{Backend, Pool, Source, UNLIMITED};
 use vrampool_test_support::program;
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, unused_imports, unused_variables, reason = "no backend may be compiled in")]
 
 use super::variants::{AnyDevice, AnyMemory, on_each};
-use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
+use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, Rejected, VirtualMemory};
 
 fn absent() -> BackendError {
     BackendError::Unsupported { operation: "virtual memory" }
@@ -52,6 +52,34 @@ impl VirtualMemory for AnyDevice {
     fn unmap_settled(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         on_each!(self, device => {
             device.virtual_memory().ok_or_else(absent)?.unmap_settled(reservation.try_into()?, offset, bytes)
+        })
+    }
+
+    fn create_and_map(
+        &self,
+        reservation: &AnyMemory,
+        offset: u64,
+        bytes: u64,
+        kind: MemoryKind,
+    ) -> Result<Physical, BackendError> {
+        on_each!(self, device => {
+            let memory = device.virtual_memory().ok_or_else(absent)?;
+            memory.create_and_map(reservation.try_into()?, offset, bytes, kind)
+        })
+    }
+
+    fn unmap_and_release(
+        &self,
+        reservation: &AnyMemory,
+        offset: u64,
+        physical: Physical,
+    ) -> Result<(), Rejected<Physical>> {
+        on_each!(self, device => {
+            let own = device.virtual_memory().ok_or_else(absent);
+            match own.and_then(|memory| Ok((memory, reservation.try_into()?))) {
+                Ok((memory, reservation)) => memory.unmap_and_release(reservation, offset, physical),
+                Err(error) => Err(Rejected::new(error, physical)),
+            }
         })
     }
 

@@ -31,7 +31,7 @@ const ADDRESSES: u64 = 3;
 /// Configuration of a [`DeviceArena`].
 ///
 /// ```
-/// # use vrampool::{DeviceArena, Placement, arena::Zone, host::HostDevice};
+/// # use vrampool::{Placement, host::HostDevice, arena::{DeviceArena, Zone}};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::builder().capacity(1 << 30).build();
 /// let arena = DeviceArena::builder(&device).stable_bytes(64 << 20).memory(Placement::HostVisible).build()?;
@@ -51,7 +51,7 @@ pub struct ArenaBuilder<B: Backend> {
     grows: bool,
     piece_bytes: u64,
     addresses: Option<u64>,
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -90,7 +90,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// previous range remains until its last block is freed.
     ///
     /// ```
-    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
@@ -126,7 +126,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// smaller of the limit and the device's memory), so that holes can be skipped.
     ///
     /// ```
-    /// # use vrampool::{Backend, DeviceArena, host::HostDevice};
+    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
@@ -143,8 +143,8 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 
     /// Counts physical memory against `allowance`, as well as against the [`limit`](Self::limit).
-    pub fn within(mut self, allowance: &Arc<Allowance>) -> Self {
-        self.allowance = Some(Arc::clone(allowance));
+    pub fn within(mut self, allowance: &Allowance) -> Self {
+        self.allowance = Some(allowance.clone());
         self
     }
 

@@ -26,7 +26,7 @@ mod panics;
 mod reserved;
 mod resets;
 mod resize;
-mod sleep;
+pub(crate) mod sleep;
 mod state;
 mod stats;
 
@@ -38,7 +38,6 @@ pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
 use mapping::quota::QuotaUse;
 pub(crate) use reserved::ReservedPeak;
-pub use sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
@@ -76,7 +75,7 @@ use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
 /// For an arena of pageable host memory, use [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
-/// use vrampool::{Backend, DeviceArena, arena::Zone, host::HostDevice};
+/// use vrampool::{Backend, host::HostDevice, arena::{DeviceArena, Zone}};
 ///
 /// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();

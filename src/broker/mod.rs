@@ -112,7 +112,7 @@ pub(crate) use stats::LastFigures;
 #[cfg(feature = "metrics")]
 pub(crate) use weak::WeakBroker;
 
-use crate::error::Error;
+use crate::error::{Error, names};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -156,7 +156,7 @@ pub enum Allocator {
 
 impl Allocator {
     /// All allocators.
-    pub const ALL: [Self; 3] = [Self::Default, Self::Pool, Self::DriverPool];
+    pub const ALL: &'static [Self] = &[Self::Default, Self::Pool, Self::DriverPool];
 
     /// Returns its name in settings.
     #[must_use]
@@ -185,11 +185,11 @@ impl FromStr for Allocator {
             "cupy_async" => Some(Self::DriverPool),
             _ => None,
         };
-        let ours = Self::ALL.into_iter().find(|allocator| allocator.name() == text);
+        let ours = Self::ALL.iter().copied().find(|allocator| allocator.name() == text);
         cubies.or(ours).ok_or_else(|| Error::Configuration {
             field: "allocator",
             value: text.into(),
-            reason: format!("known are {}, cupy, cupy_async", Self::ALL.map(Self::name).join(", ")),
+            reason: format!("known are {}, cupy, cupy_async", names(Self::ALL, Self::name)),
         })
     }
 }

@@ -4,6 +4,7 @@ use super::ClientId;
 
 /// Memory figures of a client, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ClientStats {
     /// The part of the device that it may hold.
@@ -38,6 +39,7 @@ pub struct RegisteredClient {
 
 /// Bytes granted by a broker, and its counters. Not one consistent snapshot: accounts are read one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct BrokerStats {
@@ -78,6 +80,7 @@ pub(crate) struct LastFigures {
 
 /// Counters of a broker since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BrokerCounts {
     /// Granted commits, including those at the start of runs.

@@ -23,7 +23,7 @@ pub enum Rung {
 
 impl Rung {
     /// All rungs, in order.
-    pub const ALL: [Self; 5] = [Self::Evict, Self::Wait, Self::Trim, Self::Compact, Self::Fail];
+    pub const ALL: &'static [Self] = &[Self::Evict, Self::Wait, Self::Trim, Self::Compact, Self::Fail];
 
     /// Returns its name in metrics.
     #[must_use]

@@ -14,7 +14,7 @@ pub enum ServedBy {
 
 impl ServedBy {
     /// All layers, cheapest first.
-    pub const ALL: [Self; 3] = [Self::Cache, Self::Arena, Self::Driver];
+    pub const ALL: &'static [Self] = &[Self::Cache, Self::Arena, Self::Driver];
 
     /// Returns the value of the metrics label `served_by`.
     #[must_use]

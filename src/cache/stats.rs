@@ -34,6 +34,7 @@ use vrampool_backend::Backend;
 /// # }
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct PoolStats {
@@ -123,8 +124,8 @@ pub struct PoolStats {
     pub failed_by_backend: u64,
     /// Invalid requests: no matching size class, or a stream of another device.
     pub failed_invalid: u64,
-    /// Number of times that each rung of the ladder was reached.
-    pub rungs: [u64; Rung::ALL.len()],
+    #[cfg_attr(feature = "serde", serde(serialize_with = "by_name"))]
+    rungs: [u64; Rung::ALL.len()],
     /// Each size class that was ever requested, by size. Multiples and exact classes are grouped by powers of
     /// two.
     pub buckets: Vec<BucketStats>,
@@ -132,6 +133,7 @@ pub struct PoolStats {
 
 /// Statistics of one size class, all kinds of memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BucketStats {
     /// The class, bytes.
@@ -356,6 +358,11 @@ impl PoolStats {
     pub fn capped(cap: u64) -> Option<u64> {
         (cap != UNLIMITED).then_some(cap)
     }
+}
+
+#[cfg(feature = "serde")]
+fn by_name<S: serde::Serializer>(rungs: &[u64; Rung::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(Rung::ALL.iter().zip(rungs).map(|(rung, count)| (rung.name(), count)))
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {

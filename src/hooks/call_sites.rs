@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::panic::Location;
-use vrampool_backend::{Hook, HookEvent, Outcome};
+use vrampool_backend::{Holder, Hook, HookEvent, Outcome};
 
 /// Counts what each line of code asks of its pools and what that takes from the driver: CuPy's
 /// `LineProfileHook`, to the depth of one line. Which line that is the pool's callers say: a function with
@@ -28,9 +28,11 @@ struct Counts {
 
 /// The requests of one source line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CallSite {
     /// The source location; `None` for a total.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_text"))]
     pub site: Option<&'static Location<'static>>,
     /// Requests.
     pub requests: u64,
@@ -44,6 +46,8 @@ pub struct CallSite {
     pub driver_allocations: u64,
     /// Bytes of these.
     pub acquired_bytes: u64,
+    /// Buffers that are live.
+    pub live_buffers: u64,
     /// Bytes that are out now, rounded up.
     pub live_bytes: u64,
     /// The most that were out at once; in a total, the sum of these.
@@ -59,8 +63,16 @@ pub struct CallSite {
 ///   64.0 KiB   64.0 KiB   64.0 KiB   64.0 KiB          1          0  src/main.rs:15:22
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct CallSiteReport {
     rows: Vec<CallSite>,
+}
+
+impl CallSite {
+    fn holder(&self) -> Option<Holder> {
+        let live = self.site.filter(|_| self.live_buffers > 0);
+        live.map(|site| Holder::new(site, self.live_buffers, self.live_bytes))
+    }
 }
 
 impl CallSites {
@@ -87,6 +99,15 @@ impl CallSites {
     }
 }
 
+#[cfg(feature = "serde")]
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn as_text<S: serde::Serializer>(
+    site: &Option<&'static Location<'static>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&site.map(ToString::to_string), serializer)
+}
+
 impl Counts {
     fn of(&mut self, event: &HookEvent<'_>) -> &mut CallSite {
         let fresh = CallSite { site: Some(event.site), ..CallSite::default() };
@@ -109,6 +130,7 @@ impl Hook for CallSites {
         }
         site.requested_bytes = site.requested_bytes.saturating_add(event.requested);
         site.used_bytes = site.used_bytes.saturating_add(event.rounded);
+        site.live_buffers += 1;
         site.live_bytes += event.rounded;
         site.peak_bytes = site.peak_bytes.max(site.live_bytes);
         counts.live.insert(event.id);
@@ -126,8 +148,16 @@ impl Hook for CallSites {
     fn after_free(&self, event: &HookEvent<'_>) {
         let mut counts = self.counts.lock();
         if counts.live.remove(&event.id) {
-            counts.of(event).live_bytes -= event.rounded;
+            let site = counts.of(event);
+            site.live_buffers -= 1;
+            site.live_bytes -= event.rounded;
         }
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        let mut holders: Vec<_> = self.counts.lock().sites.values().filter_map(CallSite::holder).collect();
+        holders.sort_unstable_by(|one, other| other.bytes.cmp(&one.bytes).then(one.site.cmp(other.site)));
+        holders
     }
 }
 
@@ -149,6 +179,7 @@ impl CallSiteReport {
             used_bytes: sum.used_bytes.saturating_add(row.used_bytes),
             driver_allocations: sum.driver_allocations + row.driver_allocations,
             acquired_bytes: sum.acquired_bytes.saturating_add(row.acquired_bytes),
+            live_buffers: sum.live_buffers + row.live_buffers,
             live_bytes: sum.live_bytes.saturating_add(row.live_bytes),
             peak_bytes: sum.peak_bytes.saturating_add(row.peak_bytes),
         })

@@ -31,3 +31,4 @@ pub use call_sites::{CallSite, CallSiteReport, CallSites};
 pub use debug_print::DebugPrint;
 pub use learner::Learner;
 pub use scoped::{Scope, Scoped};
+pub use vrampool_backend::{Holder, Hook, HookEvent, Outcome};

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Hook, HookEvent, Hooks};
+use vrampool_backend::{Holder, Hook, HookEvent, Hooks};
 
 thread_local! {
     static ENTERED: Entered = Entered::default();
@@ -116,5 +116,9 @@ impl Hook for Scoped {
 
     fn after_free(&self, event: &HookEvent<'_>) {
         self.entered().after_free(event);
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        self.entered().holders()
     }
 }

@@ -54,7 +54,9 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    fn device(&self) -> &B {
+    /// Its device.
+    #[must_use]
+    pub fn device(&self) -> &B {
         &self.block().pool.supply::<B>().device
     }
 
@@ -207,6 +209,53 @@ impl<B: Backend> Buffer<B> {
         Ok(device.upload(stream, bytes, region)?)
     }
 
+    /// As [`write`](Self::write), from the byte `offset` of the buffer on. A device may copy at multiples of
+    /// its [granularity](vrampool_backend::Properties::copy_granularity) only.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_at(&mut self, stream: &B::Stream, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let device = self.device().clone();
+        let end = offset.saturating_add(bytes.len() as u64);
+        let region = self.on_mut(stream)?.slice(offset..end)?;
+        Ok(device.upload(stream, bytes, region)?)
+    }
+
+    /// Sets every byte to `value`, in order on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when the device fails; else as [`on`](Self::on).
+    pub fn fill(&mut self, stream: &B::Stream, value: u8) -> Result<(), Error> {
+        let device = self.device().clone();
+        Ok(device.fill(stream, self.on_mut(stream)?, value)?)
+    }
+
+    /// Copies all bytes of `source` to the buffer's start, on the device and in order on `stream`. Both may be
+    /// of different pools of the same device.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// # let pool = Pool::new(&device)?;
+    /// let source = pool.upload(&[1.0f32, 2.0], &stream)?;
+    /// let mut copy = pool.allocate(source.len(), &stream)?;
+    /// copy.copy_from(&stream, &source)?;
+    /// assert_eq!(copy.read_vec::<f32>(&stream)?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Backend`] when `source` is longer or the device fails; else as [`on`](Self::on).
+    pub fn copy_from(&mut self, stream: &B::Stream, source: &Self) -> Result<(), Error> {
+        let device = self.device().clone();
+        let from = source.on(stream)?;
+        let to = self.on_mut(stream)?.slice(..from.len())?;
+        Ok(device.copy(stream, from, to)?)
+    }
+
     /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
     /// there.
     ///
@@ -245,7 +294,7 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as
-    /// [`ArenaBuffer::parts`](crate::ArenaBuffer::parts); nothing where none serves it.
+    /// [`ArenaBuffer::parts`](crate::arena::ArenaBuffer::parts); nothing where none serves it.
     #[must_use]
     pub fn parts(&self) -> Vec<Range<u64>> {
         self.block().parts()

@@ -66,7 +66,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 pub struct Builder<B: Backend> {
     device: B,
     name: String,
-    source: Source,
+    source: Option<Source>,
     arena: Option<DeviceArena<B>>,
     addresses_stay: bool,
     borrow_classes: usize,
@@ -84,6 +84,14 @@ pub struct Builder<B: Backend> {
 }
 
 impl<B: Backend> Pool<B> {
+    /// A pool on `device` with the defaults of a [builder](Self::builder).
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new(device: &B) -> Result<Self, Error> {
+        Self::builder(device).build()
+    }
+
     /// How to make a pool on `device`.
     pub fn builder(device: &B) -> Builder<B> {
         Builder::new(device)
@@ -96,7 +104,7 @@ impl<B: Backend> Builder<B> {
         Self {
             device: device.clone(),
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
-            source: Source::default(),
+            source: None,
             arena: None,
             addresses_stay: false,
             borrow_classes: BORROW_CLASSES,
@@ -206,17 +214,18 @@ impl<B: Backend> Builder<B> {
 
     /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is
     /// reserved; without a limit, of what is free less a margin
-    /// ([`ArenaBuilder::limit`](crate::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
+    /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
     /// reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
-        self.source = source;
+        self.source = Some(source);
         self
     }
 
-    /// Misses are served from this arena, which others may use too.
+    /// Misses are served from this arena, which others may use too: the [source](Self::source) is
+    /// [`Source::Virtual`] where it grows, else [`Source::Arena`], and none else may be set beside it.
     pub fn arena(mut self, arena: &DeviceArena<B>) -> Self {
         self.arena = Some(arena.clone());
-        self.source(if arena.is_growing() { Source::Virtual } else { Source::Arena })
+        self
     }
 
     /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for
@@ -280,7 +289,7 @@ impl<B: Backend> Builder<B> {
     ///
     /// # Errors
     /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose
-    /// value is not valid; those of [`ArenaBuilder::build`](crate::ArenaBuilder::build) with
+    /// value is not valid; those of [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build) with
     /// [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         self.build_with(&environment::process)
@@ -289,7 +298,8 @@ impl<B: Backend> Builder<B> {
     pub(crate) fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
         fork::opening()?;
         let settings = Settings::read(lookup)?;
-        let is_virtual = self.source == Source::Virtual;
+        let source = self.resolved_source()?;
+        let is_virtual = source == Source::Virtual;
         let classes = self.classes.or(settings.large_bucket.map(classes_of)).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
@@ -315,34 +325,50 @@ impl<B: Backend> Builder<B> {
             budget: self.budget.unwrap_or_else(|| self.default_budget(&settings)),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        let arena = match self.source {
+        let arena = match source {
             Source::Direct => None,
-            Source::Driver => self.check_driver_pool()?,
-            Source::Arena | Source::Virtual => Some(self.arena_for(kind, caps.limit)?),
+            Source::Driver => self.check_driver_pool().map(|()| None)?,
+            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, caps.limit)?),
         };
         let watch = (with_own_names(self.hooks)?, &self.recorded_by);
         let is_shared = self.arena.is_some();
-        let supply = Supply::new(self.device, self.source, arena, is_shared, self.addresses_stay);
+        let supply = Supply::new(self.device, source, arena, is_shared, self.addresses_stay);
         let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
-        Ok(Pool::new(core, self.recorded_by))
+        Ok(Pool::of_core(core, self.recorded_by))
     }
 
-    fn check_driver_pool(&self) -> Result<Option<DeviceArena<B>>, Error> {
+    /// The source that is set, or that of the arena that is.
+    fn resolved_source(&self) -> Result<Source, Error> {
+        let of_arena = |arena: &DeviceArena<B>| match arena.is_growing() {
+            true => Source::Virtual,
+            false => Source::Arena,
+        };
+        match (self.source, self.arena.as_ref().map(of_arena)) {
+            (Some(source), Some(own)) if source != own => Err(Error::Configuration {
+                field: "source",
+                value: source.to_string(),
+                reason: format!("`arena` sets an arena, whose source is {own}; set one of the two"),
+            }),
+            (source, own) => Ok(own.or(source).unwrap_or_default()),
+        }
+    }
+
+    fn check_driver_pool(&self) -> Result<(), Error> {
         match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
-            true => Ok(None),
+            true => Ok(()),
             false => Err(Error::Configuration {
                 field: "source",
-                value: self.source.to_string(),
+                value: Source::Driver.to_string(),
                 reason: "the device's driver has no pool of its own; choose direct or arena".into(),
             }),
         }
     }
 
-    fn arena_for(&self, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
-        if self.source == Source::Virtual && self.device.virtual_memory().is_none() {
+    fn arena_for(&self, source: Source, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
+        if source == Source::Virtual && self.device.virtual_memory().is_none() {
             return Err(Error::Configuration {
                 field: "source",
-                value: self.source.to_string(),
+                value: source.to_string(),
                 reason: "the device has no virtual memory; choose direct or arena".into(),
             });
         }
@@ -359,7 +385,7 @@ impl<B: Backend> Builder<B> {
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
-                if self.source == Source::Virtual { builder.growing() } else { builder }.build()
+                if source == Source::Virtual { builder.growing() } else { builder }.build()
             }
         }
     }

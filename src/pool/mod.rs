@@ -3,9 +3,11 @@
 pub(crate) mod allocate;
 pub(crate) mod buffer;
 pub(crate) mod builder;
+pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
 pub(crate) mod private_pool;
+pub(crate) mod report;
 mod trim;
 
 use crate::arena::DeviceArena;
@@ -17,12 +19,13 @@ use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
+use crate::pool::report::PoolReport;
 use crate::source::Source;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, BackendError, MemoryKind, Stream, fork};
+use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 
 /// A bounded caching pool of device memory. A clone is another handle to the same pool.
 ///
@@ -103,6 +106,7 @@ impl<B: Backend> Drop for Handle<B> {
             // Nobody else sets it.
             let _ = self.last.set(self.stats());
         }
+        report::warn_of_leaks(&self.core);
         self.core.close();
         self.core.supply::<B>().close();
     }
@@ -121,7 +125,7 @@ impl<B: Backend> Handle<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn new(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
+    pub(crate) fn of_core(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
         let last = Arc::default();
         Self { handle: Arc::new(Handle { core, _recorded_by: recorded_by, last, backend: PhantomData }) }
     }
@@ -296,6 +300,27 @@ impl<B: Backend> Pool<B> {
             return PoolStats::default();
         }
         self.handle.stats()
+    }
+
+    /// What the pool holds, and for whom: at a program's end, what it leaked. A pool with a hook that counts
+    /// holders also logs a warning with them when its last handle is dropped before its buffers.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).hook(CallSites::new()).build()?;
+    /// let leaked = pool.allocate(1000, &stream)?;
+    /// let report = pool.report();
+    /// assert_eq!((report.holders.len(), report.holders[0].bytes), (1, 1024));
+    /// println!("{report}"); // this file, and the line of `leaked`
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn report(&self) -> PoolReport {
+        let (stats, holders) = (self.stats(), self.handle.core.hooks.holders());
+        PoolReport { pool: self.name().into(), stats, holders }
     }
 
     /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.

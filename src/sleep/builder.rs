@@ -12,7 +12,6 @@ use crate::pool::Pool;
 use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, MemoryKind};
 
@@ -130,7 +129,7 @@ impl<B: Backend> SleeperBuilder<B> {
                     });
                 }
                 let chunk_bytes = chunk::bytes(self.chunk_bytes, granularity, &environment::process)?;
-                let allowance = Arc::new(Allowance::new(self.limit.unwrap_or(u64::MAX)));
+                let allowance = Allowance::new(self.limit.unwrap_or(u64::MAX));
                 Places::Addresses { allowance, chunk_bytes }
             }
             None => {

@@ -34,7 +34,7 @@ impl<B: Backend> Sleeper<B> {
     /// discarded, or the other way round. If all tags are asleep this has no effect, and the report says so.
     ///
     /// # Errors
-    /// As [`DeviceArena::sleep`](crate::DeviceArena::sleep). Every tag is then unchanged.
+    /// As [`DeviceArena::sleep`](crate::arena::DeviceArena::sleep). Every tag is then unchanged.
     pub fn sleep(&self, offload: &[&str]) -> Result<SleepReport, Error> {
         let kept = self.core.offload;
         self.fall_asleep(|tag| Some(if offload.contains(&tag) { kept } else { Offload::Discard }))
@@ -109,7 +109,7 @@ impl<B: Backend> Sleeper<B> {
     /// free memory of awake tags is released first.
     ///
     /// # Errors
-    /// As [`DeviceArena::wake`](crate::DeviceArena::wake). Every tag is then unchanged, and a later wake
+    /// As [`DeviceArena::wake`](crate::arena::DeviceArena::wake). Every tag is then unchanged, and a later wake
     /// works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<WakeReport, Error> {
         fork::check()?;

@@ -31,7 +31,7 @@ pub(super) struct SleeperCore<B: Backend> {
 #[derive(Debug)]
 pub(super) enum Places<B: Backend> {
     /// One growing arena per tag.
-    Addresses { allowance: Arc<Allowance>, chunk_bytes: u64 },
+    Addresses { allowance: Allowance, chunk_bytes: u64 },
     /// Separate allocations.
     Loose(Pool<B>),
 }

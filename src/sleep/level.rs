@@ -15,7 +15,7 @@ pub struct Level {
 impl Level {
     /// All levels: 0 only pauses; 1 keeps weights and the memory that a program needs to run; 2 also discards
     /// the weights, for a program that will load others.
-    pub const ALL: [Self; 3] = [
+    pub const ALL: &'static [Self] = &[
         Self { number: 0, offloaded: None },
         Self { number: 1, offloaded: Some(&["weights", "runtime", "cudagraph"]) },
         Self { number: 2, offloaded: Some(&["runtime", "cudagraph"]) },
@@ -26,7 +26,7 @@ impl Level {
     /// # Errors
     /// [`Error::Configuration`] for an unknown number.
     pub fn of(number: u8) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|level| level.number == number).ok_or_else(|| Error::Configuration {
+        Self::ALL.iter().copied().find(|level| level.number == number).ok_or_else(|| Error::Configuration {
             field: "level",
             value: number.to_string(),
             reason: "there are 0 (pause), 1 (keep the weights) and 2 (let them go)".into(),

@@ -67,7 +67,7 @@ mod sleeper;
 mod tag;
 mod usage;
 
-pub use crate::arena::{BlockState, Offload, SleepReport, SleepState, WakeReport};
+pub use crate::arena::sleep::{BlockState, Offload, SleepReport, SleepState, WakeReport};
 pub use buffer::{Access, AccessMut, SleepBuffer};
 pub use builder::SleeperBuilder;
 pub use callbacks::SleepAllocation;

@@ -10,7 +10,7 @@ pub const DEFAULT_TAG: &str = "default";
 
 /// Tags that a [wake of some tags](super::Wake::Tags) leaves asleep unless it names them. Memory of other
 /// tags is internal to a program, and wakes with any part of it.
-pub const DEFERRABLE_TAGS: [&str; 2] = ["weights", "kv_cache"];
+pub const DEFERRABLE_TAGS: &[&str] = &["weights", "kv_cache"];
 
 thread_local! {
     /// Open scopes, the innermost last.

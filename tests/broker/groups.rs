@@ -47,7 +47,7 @@ fn the_allocator_changes_and_everybodys_state_stays() {
     let squarer = Squarer::new(&broker, Client::new("client").share(Share::Fixed(0.5)), 1_000_000);
     let plan = broker.commit("default").expect("it fits");
     assert_eq!(plan.partition().chunks(), 4);
-    for allocator in Allocator::ALL {
+    for &allocator in Allocator::ALL {
         broker.set_allocator(allocator).expect("the host has all");
         let waiting = broker.register(Client::new("waiting").group("other")).expect("a client");
         waiting.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");

@@ -8,8 +8,9 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
+use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, FittedClasses, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -348,7 +349,7 @@ proptest! {
     fn caps_hold_at_every_instant_under_threads(
         classes in classes(),
         caps in caps(),
-        source in prop::sample::select(&Source::ALL),
+        source in prop::sample::select(Source::ALL),
         magazine_bytes in magazine_bytes(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 2..5),
     ) {
@@ -364,7 +365,7 @@ proptest! {
         caps in caps(),
         faults in prop::collection::vec((0..7usize, 1..60u64, any::<bool>()), 1..30),
         capacity in prop_oneof![Just(1u64 << 40), 0..4000 * KIB],
-        source in prop::sample::select(&Source::ALL),
+        source in prop::sample::select(Source::ALL),
         magazine_bytes in magazine_bytes(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 50..200), 1..4),
     ) {

@@ -5,9 +5,10 @@ use super::{
 };
 use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, DeviceArena, Error, Event, Placement, RegionMut};
+use vrampool::{Backend, BackendError, Error, Event, Placement, RegionMut};
 
 /// What is freed next to the untouched end did not merge with it: 40 of 64 MiB freed, 48 not to be had.
 #[test]
@@ -197,7 +198,7 @@ fn w9_the_destructor_throws() {
         if lost {
             device.faults().lose_device();
         }
-        for call in Call::ALL {
+        for &call in Call::ALL {
             device.faults().fail_nth(call, 1);
         }
         let [early, late] = buffers;
@@ -257,7 +258,7 @@ fn w12_alignment_is_fixed() {
     let pages = setup.arena.allocate_elements::<Page>(2, &setup.stream).expect("memory");
     let mut asked = setup.arena.allocate_aligned(Zone::Dynamic, 100, 64 * KB, &setup.stream).expect("memory");
     let aligned =
-        |buffer: &vrampool::ArenaBuffer<Probe>, to| buffer.offset().expect("live").is_multiple_of(to);
+        |buffer: &vrampool::arena::ArenaBuffer<Probe>, to| buffer.offset().expect("live").is_multiple_of(to);
     assert!(aligned(&pages, 4096) && aligned(&asked, 64 * KB));
     asked.write(&setup.stream, &pattern(1, 100)).expect("no fault");
     drop((hole, wall));
@@ -315,8 +316,9 @@ fn w14_errors_and_devices_are_ignored() {
 fn w15_stale_frees_and_bounds_are_not_noticed() {
     let setup = probed(MB);
     let stale = setup.filled(1000, 1);
-    let address =
-        |buffer: &vrampool::ArenaBuffer<Probe>| buffer.on(&setup.stream).map(|region| region.address());
+    let address = |buffer: &vrampool::arena::ArenaBuffer<Probe>| {
+        buffer.on(&setup.stream).map(|region| region.address())
+    };
     let before = address(&stale).expect("live");
     setup.arena.reset().expect("nothing moves");
     let mut new = setup.filled(1000, 2);

@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-fn floats(setup: &Setup, count: u64) -> vrampool::ArenaBuffer<HostDevice> {
+fn floats(setup: &Setup, count: u64) -> vrampool::arena::ArenaBuffer<HostDevice> {
     setup.arena.allocate_elements::<f32>(count, &setup.stream).expect("memory")
 }
 

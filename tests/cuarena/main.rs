@@ -17,9 +17,10 @@ mod regions;
 mod untested;
 
 use probe::Probe;
+use vrampool::arena::{ArenaBuffer, ArenaBuilder, DeviceArena};
 use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{DeviceKind, HostDevice, HostMemory, HostStream};
-use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Placement};
+use vrampool::{Backend, Placement};
 use vrampool_test_support::{close_gate, pattern};
 
 const KB: u64 = 1 << 10;

@@ -5,8 +5,9 @@ use super::{KB, MB, Setup, close_gate, discrete, probed};
 use crate::probe::Probe;
 use std::sync::mpsc::Sender;
 use vrampool::arena::ArenaError;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, HostMemory, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Placement, Region, RegionMut};
+use vrampool::{Backend, Placement, Region, RegionMut};
 
 type Buffer = ArenaBuffer<Probe>;
 

@@ -1,8 +1,9 @@
 //! cuArena's tests of its stable region, its bins and its compaction.
 
 use super::{KB, MB, Setup, check, contents, discrete, holds, setup, setup_with_stable};
+use vrampool::arena::ArenaBuffer;
 use vrampool::arena::{ArenaError, Zone};
-use vrampool::{ArenaBuffer, Error, Placement};
+use vrampool::{Error, Placement};
 
 type Buffer = ArenaBuffer<vrampool::host::HostDevice>;
 
@@ -14,7 +15,7 @@ fn offset(buffer: &Buffer) -> u64 {
     buffer.offset().expect("live")
 }
 
-fn compact(setup: &Setup, on_move: impl FnMut(vrampool::Moved)) -> vrampool::Compaction {
+fn compact(setup: &Setup, on_move: impl FnMut(vrampool::arena::Moved)) -> vrampool::arena::Compaction {
     setup.arena.compact(&setup.stream, u64::MAX, on_move).expect("no fault")
 }
 
@@ -160,7 +161,7 @@ mod compact {
         let setup = setup(64 * MB);
         drop(eight_blocks(&setup));
         let mut calls = 0;
-        assert_eq!(compact(&setup, |_| calls += 1), vrampool::Compaction::default());
+        assert_eq!(compact(&setup, |_| calls += 1), vrampool::arena::Compaction::default());
         assert_eq!((calls, setup.arena.available(Zone::Dynamic)), (0, setup.arena.capacity()));
     }
 

@@ -12,9 +12,10 @@ use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, Zone};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::Capabilities;
 use vrampool::host::{Call, DeviceKind, HostDevice, HostMemory, HostStream};
-use vrampool::{ArenaBuffer, Backend, BackendError, DeviceArena, Error, Memory, Placement};
+use vrampool::{Backend, BackendError, Error, Memory, Placement};
 
 /// A block of every size slides over a hole of every size, and one behind it too.
 fn moves_keep_data<B: Backend<Memory = HostMemory, Stream = HostStream>>(

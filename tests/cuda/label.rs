@@ -3,7 +3,7 @@
 use metrics_exporter_prometheus::PrometheusBuilder;
 use vrampool::any::AnyDevice;
 use vrampool::cuda::CudaDevice;
-use vrampool::metrics::publish;
+use vrampool::telemetry::publish;
 use vrampool::{Backend, Pool};
 use vrampool_test_support::require;
 

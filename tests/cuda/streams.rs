@@ -47,7 +47,7 @@ fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: b
 fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
     let Some(gpu) = require("cuda", || CudaDevice::open(0)) else { return };
     let kernels = TestKernels::load(&gpu).expect("kernels");
-    for source in Source::ALL {
+    for &source in Source::ALL {
         for with_reader in [false, true] {
             let device = Device::new(gpu.clone());
             assert_eq!(spoilt(&device, &kernels, source, with_reader), 0, "{source}, {with_reader}");
@@ -73,7 +73,7 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
 fn memory_goes_back_behind_the_streams_that_read_it() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let kernels = TestKernels::load(&device).expect("kernels");
-    for source in Source::ALL {
+    for &source in Source::ALL {
         // Nothing is kept, so that every buffer goes back to the source at once.
         let builder = Pool::builder(&device).source(source).limit(4 << 20);
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
@@ -101,7 +101,7 @@ fn memory_goes_back_behind_the_streams_that_read_it() {
 #[test]
 fn memory_of_a_retired_stream_is_reused_and_freed() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let pool = Pool::builder(&device).source(source).limit(4 << 20).build().expect("a pool");
         let [dead, alive]: [CudaStream; 2] = streams(&device);
         let mut buffers = [(); 2].map(|()| pool.allocate(BYTES, &dead).expect("memory"));

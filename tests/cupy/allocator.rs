@@ -40,7 +40,7 @@ fn test_reuse_between_thread_different_stream() {
 #[test]
 fn test_stream_is_recorded_and_destroyed_before_memory() {
     let (device, keeper) = device();
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let pool = Pool::builder(&device).source(source).limit(1 << 20).build().expect("a pool");
         let stream = device.create_stream().expect("a stream");
         let mut buffer = pool.allocate(UNIT, &stream).expect("memory");
@@ -60,7 +60,7 @@ fn test_stream_is_recorded_and_destroyed_before_memory() {
 fn test_free_on_same_and_on_other_stream() {
     let (device, stream) = device();
     let other = device.create_stream().expect("a stream");
-    for source in Source::ALL {
+    for &source in Source::ALL {
         let builder = Pool::builder(&device).source(source).limit(1 << 20);
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
         for user in [&stream, &other] {

@@ -5,8 +5,9 @@ use crate::{UNIT, address, device};
 use std::io::{Result, Write};
 use std::sync::{Arc, Mutex};
 use vrampool::hooks::{CallSites, DebugPrint, Scoped};
+use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Hook, HookEvent, Outcome, Pool, SizeClasses};
+use vrampool::{Backend, Pool, SizeClasses};
 
 fn pool(device: &HostDevice) -> Pool<HostDevice> {
     let builder = Pool::builder(device).name("test").size_classes(SizeClasses::Exact(UNIT));

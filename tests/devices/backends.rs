@@ -2,9 +2,10 @@
 
 use crate::there;
 use vrampool::any::{self, AnyDevice};
+use vrampool::arena::DeviceArena;
 use vrampool::backend::{Capabilities, conformance};
 use vrampool::{
-    Backend, BackendError, DeviceArena, Error, Placement, Pool, Region, RegionMut, UNLIMITED, persistent_pool,
+    Backend, BackendError, Error, Placement, Pool, Region, RegionMut, UNLIMITED, persistent_pool,
 };
 
 #[test]

@@ -62,7 +62,7 @@ fn what_goes_through_in_chunks_comes_out_whole() {
 #[test]
 fn every_allocator_that_a_device_has_serves() {
     there::on_each(|there| {
-        for allocator in Allocator::ALL {
+        for &allocator in Allocator::ALL {
             let builder = Broker::builder(&there.device).allocator(allocator);
             let broker = match builder.build() {
                 Ok(broker) => broker,

@@ -3,7 +3,8 @@
 
 use crate::there;
 use crate::{KIB, MIB};
-use vrampool::{ArenaBuffer, DeviceArena, UNLIMITED};
+use vrampool::UNLIMITED;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 
 #[test]
 fn data_survives_whether_holes_are_larger_or_smaller_than_blocks() {

@@ -6,8 +6,9 @@ use crate::there;
 use crate::{DROPPED, KIB, MIB, STAGING};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
+use vrampool::arena::DeviceArena;
 use vrampool::backend::Capabilities;
-use vrampool::{Backend, DeviceArena, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Placement, Pool, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
 use vrampool_test_support::AuditDevice;
 

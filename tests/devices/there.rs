@@ -116,7 +116,7 @@ impl There {
             Source::Virtual => self.can(Capabilities::VIRTUAL_MEMORY),
             _ => true,
         };
-        Source::ALL.into_iter().filter(can).collect()
+        Source::ALL.iter().copied().filter(can).collect()
     }
 
     /// Bytes that the device can copy and fill, not fewer.

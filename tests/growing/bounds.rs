@@ -4,9 +4,10 @@
 use super::streams::stall;
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
 use fastrand::Rng;
+use vrampool::Backend;
+use vrampool::arena::DeviceArena;
 use vrampool::arena::{SpanState, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, DeviceArena};
 
 impl Scene {
     fn check_bounds(&self, limit: u64) {

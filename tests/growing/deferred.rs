@@ -2,12 +2,12 @@
 
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use vrampool::arena::Zone::Dynamic;
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Allowance, Backend, DeviceArena, Event, UNLIMITED};
+use vrampool::{Backend, Event, UNLIMITED};
 use vrampool_test_support::AuditDevice;
 
 fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
@@ -340,13 +340,13 @@ fn a_request_does_not_wait_for_a_release_while_there_is_memory() {
     });
 }
 
-type Two = (HostDevice, Arc<Allowance>, [DeviceArena<HostDevice>; 2], [HostStream; 2]);
+type Two = (HostDevice, Allowance, [DeviceArena<HostDevice>; 2], [HostStream; 2]);
 
 /// Two arenas that share an allowance.
 fn two_within(limit: u64) -> Two {
     let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
     let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let allowance = Arc::new(Allowance::new(limit));
+    let allowance = Allowance::new(limit);
     let arena = || DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
     let arenas = [arena(), arena()];
     (device, allowance, arenas, streams)

@@ -6,9 +6,11 @@ use super::{PAGE, has_virtual_memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::Backend;
 use vrampool::arena::Zone::Dynamic;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Offload};
+use vrampool::sleep::Offload;
 
 type Block = ArenaBuffer<HostDevice>;
 

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use vrampool::arena::Zone::{Dynamic, Stable};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::{ArenaBuffer, Backend, Buffer, DeviceArena, Error, Offload, Pool, Region, RegionMut, Source};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, Error, Pool, Region, RegionMut, Source};
 
 /// A block of an arena, or a pool's buffer; while that is asleep nobody gets at it.
 trait Passed: Send {

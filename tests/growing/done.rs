@@ -3,8 +3,10 @@
 use super::streams::{PATIENCE, stall};
 use super::{PAGE, has_virtual_memory};
 use std::sync::mpsc::channel;
+use vrampool::Backend;
+use vrampool::arena::DeviceArena;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, DeviceArena, Offload};
+use vrampool::sleep::Offload;
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

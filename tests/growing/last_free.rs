@@ -2,9 +2,10 @@
 
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
+use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, DeviceArena, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 
 /// A pool that keeps nothing, and two streams.
 fn scene(limit: u64) -> (Pool<HostDevice>, HostStream, HostStream) {

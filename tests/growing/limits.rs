@@ -1,10 +1,10 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
-use std::sync::Arc;
+use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Allowance, Backend, DeviceArena, Error, Memory, Pool, Source};
+use vrampool::{Backend, Error, Memory, Pool, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -44,7 +44,7 @@ fn addresses_are_in_proportion_to_an_allowance() {
     }
     let device = HostDevice::builder().capacity(1 << 40).granularity(PAGE).build();
     let stream = device.create_stream().expect("a stream");
-    let allowance = Arc::new(Allowance::new(32 * PAGE));
+    let allowance = Allowance::new(32 * PAGE);
     let arena = DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
     assert!(arena.address_bytes() <= 8 * 32 * PAGE, "{} bytes", arena.address_bytes());
     let first = arena.allocate(30 * PAGE, &stream).expect("it is within the allowance");

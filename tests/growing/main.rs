@@ -19,8 +19,9 @@ mod streams;
 mod threads;
 
 use vrampool::arena::SpanState;
+use vrampool::arena::{ArenaBuffer, ArenaBuilder, DeviceArena};
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{ArenaBuffer, ArenaBuilder, Backend, DeviceArena, Error, Memory};
+use vrampool::{Backend, Error, Memory};
 use vrampool_test_support::{AuditDevice, pattern};
 
 type Device = AuditDevice<HostDevice>;

@@ -3,8 +3,9 @@
 
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Pool, SizeClasses, Source};
+use vrampool::{Backend, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {

@@ -1,8 +1,9 @@
 //! Pools whose misses a growing arena serves.
 
 use super::{PAGE, has_virtual_memory};
+use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, DeviceArena, Error, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Error, Placement, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostMemory, HostStream};
-use vrampool::{
-    ArenaBuffer, Backend, Buffer, DeviceArena, Error, Event, Forbidden, Offload, Pool, Region, RegionMut,
-    Source,
-};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, Error, Event, Forbidden, Pool, Region, RegionMut, Source};
 use vrampool_test_support::AuditDevice;
 
 /// Only a test that fails waits so long.

@@ -5,7 +5,7 @@ pub(crate) mod naive_rmm;
 
 use flate2::Crc;
 use std::collections::{BTreeMap, BTreeSet};
-use vrampool::FittedClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::trace::{Format, Import, Limits, Op, Trace};
 
 /// The most events that a checked trace may have.

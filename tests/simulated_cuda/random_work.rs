@@ -69,7 +69,7 @@ fn random_work_on_two_devices_is_free_of_races() {
         eprintln!("skipped: the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)");
         return;
     };
-    for (seed, source) in (1..).zip(Source::ALL) {
+    for (seed, source) in (1..).zip(Source::ALL.iter().copied()) {
         let mut rng = Rng::with_seed(seed);
         let mut sides = [simulated.device.clone(), second.clone()].map(|device| Side::new(device, source));
         for _ in 0..OPERATIONS / Source::ALL.len() {

@@ -2,11 +2,12 @@
 //! nothing behind.
 
 use std::error::Error;
+use vrampool::arena::DeviceArena;
 use vrampool::broker::{ArrayRequest, Broker, Client, Share};
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
 use vrampool::sleep::{Sleeper, Wake};
-use vrampool::{Backend, DeviceArena, GraphMemory, Placement, Pool, SizeClasses, Source, Stager};
+use vrampool::{Backend, GraphMemory, Placement, Pool, SizeClasses, Source, Stager};
 
 /// Whether all contents were right.
 pub(crate) type Outcome = Result<bool, Box<dyn Error>>;

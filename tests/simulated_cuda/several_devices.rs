@@ -6,8 +6,9 @@ use fastrand::Rng;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
+use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream};
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Placement, RegionMut};
+use vrampool::{Backend, Placement, RegionMut};
 use vrampool_cuda_simulator_control::OUT_OF_MEMORY;
 
 /// Pages of an arena's limit.

@@ -1,9 +1,11 @@
 //! A growing arena as a whole.
 
 use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
+use vrampool::Error;
 use vrampool::arena::ArenaError;
+use vrampool::arena::DeviceArena;
 use vrampool::host::{Backend, HostDevice};
-use vrampool::{BlockState, DeviceArena, Error, Offload, SleepState};
+use vrampool::sleep::{BlockState, Offload, SleepState};
 
 /// vLLM's `test_basic_cumem`, on an arena: values preserved, nothing mapped asleep, all of it restored.
 #[test]

@@ -2,8 +2,9 @@
 //! after it.
 
 use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
+use vrampool::arena::ArenaBuffer;
 use vrampool::host::{Backend, Call, HostDevice};
-use vrampool::{ArenaBuffer, Offload, SleepState};
+use vrampool::sleep::{Offload, SleepState};
 
 /// All calls that can fail, but for those that tests themselves make.
 const CALLS: [Call; 12] = [

@@ -3,8 +3,9 @@
 use crate::setup::{Tags, without_addresses};
 use crate::{MIB, Setup, address, discrete, integrated, settle};
 use proptest::prelude::*;
+use vrampool::arena::ArenaBuffer;
 use vrampool::sleep::Wake;
-use vrampool::{ArenaBuffer, Offload, SleepState};
+use vrampool::sleep::{Offload, SleepState};
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -10,8 +10,8 @@ mod tags;
 mod threads;
 mod vllm;
 
+use vrampool::arena::{ArenaBuffer, ArenaBuilder, DeviceArena};
 use vrampool::host::{Backend, DeviceKind, HostDevice, HostStream};
-use vrampool::{ArenaBuffer, ArenaBuilder, DeviceArena};
 use vrampool_test_support::pattern;
 
 const MIB: u64 = 1 << 20;

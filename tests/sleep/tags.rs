@@ -3,9 +3,10 @@
 use crate::setup::{Tags, on_each, without_addresses};
 use crate::{MIB, discrete, integrated};
 use std::sync::{Arc, Mutex};
+use vrampool::Error;
 use vrampool::arena::ArenaError;
+use vrampool::sleep::Sleeper;
 use vrampool::sleep::{BlockState, Offload, SleepState, Wake};
-use vrampool::{Error, Sleeper};
 
 /// vLLM registered a block before it was mapped, and kept it when that failed (bug 2).
 #[test]

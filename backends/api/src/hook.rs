@@ -75,6 +75,32 @@ pub trait Hook: fmt::Debug + Send + Sync {
     fn after_free(&self, event: &HookEvent<'_>) {
         let _ = event;
     }
+
+    /// The lines of code that hold memory now, most bytes first, where the hook counts them. A pool's report
+    /// lists those of its first hook that returns any.
+    fn holders(&self) -> Vec<Holder> {
+        Vec::new()
+    }
+}
+
+/// The memory that one line of code allocated and that is live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The line.
+    pub site: &'static Location<'static>,
+    /// Live buffers.
+    pub buffers: u64,
+    /// Their bytes, rounded up.
+    pub bytes: u64,
+}
+
+impl Holder {
+    /// `buffers` of `bytes` in all, allocated at `site`.
+    #[must_use]
+    pub fn new(site: &'static Location<'static>, buffers: u64, bytes: u64) -> Self {
+        Self { site, buffers, bytes }
+    }
 }
 
 /// What is announced to a [`Hook`].
@@ -173,5 +199,9 @@ impl<H: Hook + ?Sized> Hook for Arc<H> {
 
     fn after_free(&self, event: &HookEvent<'_>) {
         (**self).after_free(event);
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        (**self).holders()
     }
 }

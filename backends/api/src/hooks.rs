@@ -1,6 +1,6 @@
 //! The hooks of one pool.
 
-use crate::{BackendError, Hook, HookEvent, Outcome};
+use crate::{BackendError, Holder, Hook, HookEvent, Outcome};
 use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -162,6 +162,10 @@ impl Hook for Hooks {
 
     fn after_free(&self, event: &HookEvent<'_>) {
         self.each(|hook| hook.after_free(event));
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        self.0.iter().map(|hook| hook.holders()).find(|holders| !holders.is_empty()).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Virtual memory: reserving address space, creating physical memory, mapping and unmapping.
 
-use crate::{BackendError, DeviceId, MemoryKind};
+use crate::{BackendError, DeviceId, MemoryKind, Rejected};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     ///     let bytes = device.granularity(kind)?;
     ///     let reservation = device.reserve(bytes)?;
     ///     let physical = device.create_and_map(&reservation, 0, bytes, kind)?;
-    ///     device.unmap_and_release(&reservation, 0, physical).map_err(|(error, _)| error)?;
+    ///     device.unmap_and_release(&reservation, 0, physical)?;
     ///     device.create_and_map(&reservation, 0, bytes, kind)?; // mapped, it stays without a handle
     ///     Ok(reservation)
     /// }
@@ -155,8 +155,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         reservation: &Self::Memory,
         offset: u64,
         physical: Physical,
-    ) -> Result<(), (BackendError, Physical)> {
-        self.unmap(reservation, offset, physical.len()).map_err(|error| (error, physical))
+    ) -> Result<(), Rejected<Physical>> {
+        self.unmap(reservation, offset, physical.len()).map_err(|error| Rejected::new(error, physical))
     }
 }
 
@@ -281,7 +281,8 @@ mod tests {
         *device.fails.lock().unwrap() = "unmap";
         let physical = device.create_and_map(&(), 4, 2, kind).expect("a piece");
         assert_eq!((physical.len(), device.held()), (2, (1, 1)));
-        let (error, physical) = device.unmap_and_release(&(), 4, physical).expect_err("as told");
+        let Rejected { error, value: physical } =
+            device.unmap_and_release(&(), 4, physical).expect_err("as told");
         assert!(matches!(error, BackendError::Driver { call: "unmap", .. }), "{error}");
         assert_eq!(device.held(), (1, 1));
         *device.fails.lock().unwrap() = "";

@@ -76,8 +76,8 @@ pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent, Memory, MemoryInfo,
-    MemoryKind, Outcome, Physical, Placement, Properties, Region, RegionMut, ShareableHandle, ShareableKind,
-    SharedHandles, Stream, StreamId, Usage, VirtualMemory,
+    MemoryKind, Outcome, Physical, Placement, Properties, Region, RegionMut, Rejected, ShareableHandle,
+    ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub enum Call {
 
 impl Call {
     /// All kinds.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: &'static [Self] = &[
         Self::Allocate,
         Self::Free,
         Self::CreateStream,
@@ -133,6 +133,8 @@ pub struct Faults {
 struct Plan {
     /// Calls that fail, by their number counted from the device's first.
     failing: Vec<(Call, u64, Option<BackendError>)>,
+    /// Kinds of which every call fails.
+    always: Vec<(Call, BackendError)>,
     lost: bool,
 }
 
@@ -147,6 +149,23 @@ impl Faults {
         self.arm(|plan| plan.failing.push((call, self.calls(call) + n, Some(error))));
     }
 
+    /// Makes every call of this kind fail from now on, with `error`, until [`clear`](Self::clear). An
+    /// allocation that fails once may be asked for again by a pool, which gives idle memory back first.
+    ///
+    /// ```
+    /// use vrampool_host::{Backend, BackendError, Call, HostDevice, Placement};
+    /// let device = HostDevice::new();
+    /// device.faults().fail_all(Call::Allocate, BackendError::OutOfMemory { requested: 64, free: None });
+    /// for _ in 0..3 {
+    ///     assert!(device.allocate(64, Placement::Device.into()).unwrap_err().is_out_of_memory());
+    /// }
+    /// device.faults().clear();
+    /// assert!(device.allocate(64, Placement::Device.into()).is_ok());
+    /// ```
+    pub fn fail_all(&self, call: Call, error: BackendError) {
+        self.arm(|plan| plan.always.push((call, error)));
+    }
+
     /// Loses the device, for good: every later call fails and work that is still queued is not done.
     pub fn lose_device(&self) {
         self.arm(|plan| plan.lost = true);
@@ -156,6 +175,7 @@ impl Faults {
     pub fn clear(&self) {
         let mut plan = self.plan.lock();
         plan.failing.clear();
+        plan.always.clear();
         self.armed.store(plan.lost, Ordering::Release);
     }
 
@@ -194,7 +214,10 @@ impl Faults {
                 code: -1,
                 message: "injected fault".into(),
             })),
-            None => Ok(()),
+            None => match plan.always.iter().rev().find(|(kind, _)| *kind == call) {
+                Some((_, error)) => Err(error.clone()),
+                None => Ok(()),
+            },
         }
     }
 }

@@ -54,6 +54,6 @@ pub use memory::HostMemory;
 pub use stream::{HostEvent, HostStream};
 pub use vrampool_backend::{
     Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Physical, Placement, Properties, Region, RegionMut, ShareableHandle, ShareableKind, SharedHandles,
-    Stream, StreamId, Usage, VirtualMemory,
+    Physical, Placement, Properties, Region, RegionMut, Rejected, ShareableHandle, ShareableKind,
+    SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };

@@ -53,6 +53,19 @@ impl WgpuMemory {
         Usage(u64::from(usages.bits()))
     }
 
+    /// The kind of memory of a device's own that work uses for `usages`. With another placement:
+    /// `MemoryKind { placement, usage: WgpuMemory::usage(usages) }`.
+    ///
+    /// ```
+    /// use vrampool_wgpu::{WgpuMemory, wgpu::BufferUsages};
+    /// let kind = WgpuMemory::kind_for(BufferUsages::VERTEX | BufferUsages::COPY_DST);
+    /// assert_eq!(kind.usage, WgpuMemory::usage(BufferUsages::VERTEX | BufferUsages::COPY_DST));
+    /// ```
+    #[must_use]
+    pub fn kind_for(usages: BufferUsages) -> MemoryKind {
+        MemoryKind { placement: Placement::Device, usage: Self::usage(usages) }
+    }
+
     /// Of what kind it is.
     #[must_use]
     pub fn kind(&self) -> MemoryKind {

@@ -10,9 +10,10 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
-use vrampool::{BriefLock, Buffer};
+use vrampool::internal::BriefLock;
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one
 /// thread allocates and frees stays in its cache.

@@ -151,7 +151,7 @@ impl CPool {
             if tagged.is_asleep() {
                 stats.bytes_asleep = stats.bytes_live;
             }
-            stats.bytes_backup = tagged.pool.arena().map_or(0, vrampool::DeviceArena::backup_bytes);
+            stats.bytes_backup = tagged.pool.arena().map_or(0, vrampool::arena::DeviceArena::backup_bytes);
             (tagged.tag.clone(), full, stats)
         };
         self.tags().iter().map(|tagged| of(tagged)).collect()

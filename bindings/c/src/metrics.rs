@@ -13,7 +13,7 @@ mod enabled {
     use std::net::SocketAddr;
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
-    use vrampool::metrics::{DEFAULT_ADDRESS, Exporter};
+    use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter};
 
     /// What serves, and in which process of a line of forks.
     static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);

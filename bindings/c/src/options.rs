@@ -3,13 +3,12 @@
 use crate::failure::Failure;
 use crate::fork;
 use bytesize::ByteSize;
-use std::sync::Arc;
 use vrampool::any::{self, AnyDevice};
+use vrampool::arena::{Allowance, DeviceArena};
+use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
-use vrampool::{
-    Allowance, Backend, Builder, DeviceArena, FittedClasses, Offload, Placement, Pool, SizeClasses, Source,
-    UNLIMITED,
-};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Builder, Placement, Pool, SizeClasses, Source, UNLIMITED};
 
 /// All keys, as errors list them.
 const KEYS: [&str; 15] = [
@@ -153,7 +152,7 @@ impl Options {
         &self,
         device: &AnyDevice,
         name: Option<&str>,
-        allowance: Option<&Arc<Allowance>>,
+        allowance: Option<&Allowance>,
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).addresses_stay(true);

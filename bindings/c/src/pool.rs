@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::arena::Allowance;
 use vrampool::sleep::DEFAULT_TAG;
-use vrampool::{Allowance, Backend, Buffer, MemoryKind, Offload, Pool, Source, UNLIMITED};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, UNLIMITED};
 
 #[derive(Debug)]
 pub(crate) struct CPool {
@@ -21,7 +23,7 @@ pub(crate) struct CPool {
     pub(crate) home: Arc<Home>,
     pub(crate) options: Options,
     /// What all tags together may have of physical memory, where that is virtual.
-    pub(crate) allowance: Option<Arc<Allowance>>,
+    pub(crate) allowance: Option<Allowance>,
     pub(crate) main: Arc<Tagged>,
     /// All of them, `main` too.
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
@@ -57,7 +59,7 @@ impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
         let allowance = match options.source_on(&device) {
-            Source::Virtual => Some(Arc::new(Allowance::new(allowed(&options, &device)?))),
+            Source::Virtual => Some(Allowance::new(allowed(&options, &device)?)),
             _ => None,
         };
         let pool = options.build(&device, options.name.as_deref(), allowance.as_ref())?;

@@ -10,7 +10,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool::any::AnyDevice;
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Memory, Offload};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Memory};
 
 /// Told of a segment once it is mapped: device, bytes, address, number.
 pub type MallocCallback = extern "C" fn(*mut c_void, c_int, u64, u64, u64);

@@ -7,8 +7,9 @@ use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool::any::AnyDevice;
+use vrampool::arena::DeviceArena;
 use vrampool::sleep::DEFERRABLE_TAGS;
-use vrampool::{DeviceArena, Offload};
+use vrampool::sleep::Offload;
 
 /// `vrampool_sleep_report`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl CPool {
         Ok(report)
     }
 
-    fn wake_one(tagged: &Tagged) -> Result<vrampool::WakeReport, Failure> {
+    fn wake_one(tagged: &Tagged) -> Result<vrampool::sleep::WakeReport, Failure> {
         let report = arena(tagged)?.wake()?;
         tagged.asleep.store(false, Ordering::Relaxed);
         Ok(report)

@@ -5,7 +5,8 @@ use super::row::Row;
 use crate::timing::clock::{Effort, Figures, Samples};
 use crate::timing::workload::RANGE;
 use std::hint::black_box;
-use vrampool::{ArenaBuffer, Backend, DeviceArena, Error, Region, RegionMut, UNLIMITED};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::{Backend, Error, Region, RegionMut, UNLIMITED};
 
 const BLOCKS: u64 = 8;
 const BLOCK: u64 = 32 << 20;

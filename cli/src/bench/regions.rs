@@ -5,8 +5,9 @@ use super::row::{Case, Row};
 use crate::timing::allocator::OnDevice;
 use crate::timing::clock::Effort;
 use crate::timing::workload::{PAIRS, RANGE, pairs};
+use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
-use vrampool::{Backend, DeviceArena, Error};
+use vrampool::{Backend, Error};
 
 const STABLE: u64 = 512 << 20;
 

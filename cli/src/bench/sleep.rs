@@ -5,10 +5,10 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
+use vrampool::arena::DeviceArena;
+use vrampool::sleep::{Offload, WakeReport};
 use vrampool::trace::Touch;
-use vrampool::{
-    Backend, BackendError, DeviceArena, Error, Offload, Placement, Region, RegionMut, WakeReport,
-};
+use vrampool::{Backend, BackendError, Error, Placement, Region, RegionMut};
 
 /// Bytes of one block; also of one plain copy.
 const BLOCK: u64 = 256 << 20;
@@ -160,7 +160,7 @@ fn count_wrong<B: Backend>(
     device: &B,
     touch: &impl Touch<B>,
     stream: &B::Stream,
-    blocks: &[vrampool::ArenaBuffer<B>],
+    blocks: &[vrampool::arena::ArenaBuffer<B>],
 ) -> Result<u64, Error> {
     let counter = device.allocate(8, device.properties().preferred_placement().into())?;
     device.fill(stream, RegionMut::whole(&counter, stream), 0)?;

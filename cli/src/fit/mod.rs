@@ -12,9 +12,10 @@ use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
+use vrampool::SizeClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::output::{Output, shown};
 use vrampool::trace::Import;
-use vrampool::{FittedClasses, SizeClasses};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);

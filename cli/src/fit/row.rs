@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use std::fmt;
+use vrampool::SizeClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::fitted::{ClassDemand, Demand};
 use vrampool::trace::Trace;
-use vrampool::{FittedClasses, SizeClasses};
 
 /// The whole. The names and their order are those of the JSON, here and below.
 #[derive(Debug, Clone, Serialize)]

@@ -6,8 +6,10 @@ use std::error::Error;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, Faults};
-use vrampool::{BackendError, Buffer, DeviceArena, Offload, Pool, PoolStats, Source};
+use vrampool::sleep::Offload;
+use vrampool::{BackendError, Buffer, Pool, PoolStats, Source};
 
 /// The limit of each pool, bytes.
 const LIMIT: u64 = 128 << 20;

@@ -67,7 +67,7 @@ impl Run for Soak<'_> {
     fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
         let Self { arguments, total } = self;
         let mut cells = Vec::new();
-        for (number, source) in Source::ALL.into_iter().enumerate() {
+        for (number, source) in Source::ALL.iter().copied().enumerate() {
             for level in LEVELS {
                 let seed = arguments.seed ^ (number as u64) << 32 ^ level << 40;
                 let settings = Settings {

@@ -1,7 +1,8 @@
 //! The compared allocators: the device, an arena on it, a pool on it, and the arena engine without memory.
 
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
-use vrampool::{ArenaBuffer, Backend, BackendError, Buffer, DeviceArena, Error, MemoryKind, Pool, Source};
+use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::{Backend, BackendError, Buffer, Error, MemoryKind, Pool, Source};
 
 /// Hands out blocks, each freed before the allocator goes.
 pub(crate) trait Allocator {

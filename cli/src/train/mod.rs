@@ -36,8 +36,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
-use vrampool::metrics::Exporter;
 use vrampool::output::shown;
+use vrampool::telemetry::Exporter;
 use vrampool::trace::Recorder;
 use vrampool::{Backend, Pool};
 

@@ -159,7 +159,7 @@ impl<B: Backend> State<B> {
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
-    use crate::DeviceArena;
+    use crate::arena::DeviceArena;
     use crate::host::HostDevice;
     use std::sync::mpsc::channel;
 

@@ -167,7 +167,7 @@ impl<B: Backend> Timeline<B> {
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
-    use crate::DeviceArena;
+    use crate::arena::DeviceArena;
     use crate::arena::state::ToRecord;
     use crate::host::HostDevice;
     use proptest::prelude::*;

@@ -222,9 +222,9 @@ impl<B: Backend> State<B> {
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
+    use crate::Backend;
+    use crate::arena::{Allowance, DeviceArena};
     use crate::host::{Call, HostDevice};
-    use crate::{Allowance, Backend, DeviceArena};
-    use std::sync::Arc;
 
     const PAGE: u64 = 4096;
 
@@ -237,7 +237,7 @@ mod tests {
             return;
         }
         let stream = device.create_stream().expect("a stream");
-        let allowance = Arc::new(Allowance::new(64 * PAGE));
+        let allowance = Allowance::new(64 * PAGE);
         let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
         let arena = arena.expect("an arena");
         let block = arena.allocate(4 * PAGE, &stream).expect("memory");

@@ -8,16 +8,16 @@ use vrampool_backend::{Backend, BackendError};
 
 /// A limit on the physical bytes of several growing arenas together, and the bytes taken from it.
 ///
-/// See [`ArenaBuilder::within`](crate::arena::ArenaBuilder::within).
+/// See [`ArenaBuilder::within`](crate::arena::ArenaBuilder::within). A clone is a handle to the same
+/// allowance.
 ///
 /// ```
-/// # use std::sync::Arc;
-/// # use vrampool::{Allowance, Backend, DeviceArena, host::HostDevice};
+/// # use vrampool::{Backend, host::HostDevice, arena::{Allowance, DeviceArena}};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # if device.virtual_memory().is_none() { return Ok(()) }
 /// let stream = device.create_stream()?;
-/// let allowance = Arc::new(Allowance::new(64 << 20));
+/// let allowance = Allowance::new(64 << 20);
 /// let arena = || DeviceArena::builder(&device).growing().within(&allowance).build();
 /// let (one, other) = (arena()?, arena()?);
 /// let block = one.allocate(40 << 20, &stream)?;
@@ -26,8 +26,13 @@ use vrampool_backend::{Backend, BackendError};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Allowance {
+    account: Arc<Account>,
+}
+
+#[derive(Debug)]
+struct Account {
     limit: AtomicU64,
     taken: AtomicU64,
 }
@@ -36,30 +41,30 @@ impl Allowance {
     /// Returns an allowance of `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }
+        Self { account: Arc::new(Account { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }) }
     }
 
     /// The most bytes that may be taken.
     #[must_use]
     pub fn limit(&self) -> u64 {
         // Relaxed, here and below: only the numbers matter, nothing is published with them.
-        self.limit.load(Ordering::Relaxed)
+        self.account.limit.load(Ordering::Relaxed)
     }
 
     /// Changes the limit. Below the bytes taken, requests for more fail until enough is returned.
     pub fn set_limit(&self, bytes: u64) {
-        self.limit.store(bytes, Ordering::Relaxed);
+        self.account.limit.store(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that arenas currently hold.
     #[must_use]
     pub fn taken(&self) -> u64 {
-        self.taken.load(Ordering::Relaxed)
+        self.account.taken.load(Ordering::Relaxed)
     }
 
     fn take(&self, bytes: u64) -> Result<(), BackendError> {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
-        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+        match self.account.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
             Err(taken) => Err(BackendError::OutOfMemory {
                 requested: bytes,
@@ -72,12 +77,12 @@ impl Allowance {
 /// An arena's share of an allowance, if there is one; returned with the arena.
 #[derive(Debug)]
 pub(in crate::arena) struct QuotaUse {
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
     taken: AtomicU64,
 }
 
 impl QuotaUse {
-    pub(in crate::arena) fn of(allowance: Option<Arc<Allowance>>) -> Self {
+    pub(in crate::arena) fn of(allowance: Option<Allowance>) -> Self {
         Self { allowance, taken: AtomicU64::new(0) }
     }
 
@@ -89,7 +94,7 @@ impl QuotaUse {
     fn give(&self, bytes: u64) {
         if let Some(allowance) = &self.allowance {
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
-            allowance.taken.fetch_sub(bytes, Ordering::Relaxed);
+            allowance.account.taken.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }

@@ -155,7 +155,7 @@ impl<B: Backend> DeviceArena<B> {
     /// that.
     ///
     /// ```
-    /// # use vrampool::{Backend, DeviceArena, Offload, host::HostDevice};
+    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena, sleep::Offload};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }

@@ -219,7 +219,7 @@ impl Trace {
     /// Returns the requests, regardless of streams, for fitting size classes.
     ///
     /// ```
-    /// use vrampool::{FittedClasses, trace::Trace};
+    /// use vrampool::{trace::Trace, fitted::FittedClasses};
     /// let csv = "op,id,size,stream,t_us\na,0,30000,0,0\nf,0,30000,0,5\na,1,20000,0,7\n";
     /// let demand = Trace::parse(csv.as_bytes())?.demand();
     /// let classes = FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES);

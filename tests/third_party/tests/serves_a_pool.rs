@@ -1,7 +1,8 @@
 //! A backend that vrampool has never heard of conforms, and serves pools from both sources that it can.
 
 use third_party_backend::VecDevice;
-use vrampool::{Backend, BackendError, DeviceArena, Error, Pool, Source, backend::conformance};
+use vrampool::arena::DeviceArena;
+use vrampool::{Backend, BackendError, Error, Pool, Source, backend::conformance};
 
 #[test]
 fn it_conforms() {

@@ -8,7 +8,7 @@ use crate::stream::CudaStream;
 use crate::view::{CudaView, CudaViewMut};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, DeviceRepr, LaunchArgs, PushKernelArg, sys};
-use vrampool_backend::{BackendError, Memory, Placement, Stream};
+use vrampool_backend::{BackendError, Memory, Placement, Rejected, Stream};
 
 impl CudaDevice {
     /// A stream that other code knows by its handle: another library's, another language's. `0` and `1` are
@@ -78,10 +78,7 @@ impl CudaMemory {
     /// # Errors
     /// With the slice as it was: [`BackendError::InvalidArgument`] for one of another context or of no bytes;
     /// else what the driver reports.
-    pub fn from_slice<T>(
-        device: &CudaDevice,
-        slice: CudaSlice<T>,
-    ) -> Result<Self, (BackendError, CudaSlice<T>)> {
+    pub fn from_slice<T>(device: &CudaDevice, slice: CudaSlice<T>) -> Result<Self, Rejected<CudaSlice<T>>> {
         let context = device.core().context();
         let bytes = slice.num_bytes() as u64;
         let ready = if !context.is_same(slice.context()) {
@@ -92,7 +89,7 @@ impl CudaMemory {
             context.enter().and_then(|current| current.synchronize_all())
         };
         if let Err(error) = ready {
-            return Err((error, slice));
+            return Err(Rejected::new(error, slice));
         }
         let address = slice.leak();
         // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device
@@ -112,7 +109,7 @@ impl CudaMemory {
     pub fn into_slice<T: Pod + DeviceRepr>(
         self,
         stream: &CudaStream,
-    ) -> Result<CudaSlice<T>, (BackendError, Self)> {
+    ) -> Result<CudaSlice<T>, Rejected<Self>> {
         let size = size_of::<T>();
         let whole = |bytes: u64| usize::try_from(bytes).ok().filter(|bytes| bytes.is_multiple_of(size));
         let context = stream.core().context();
@@ -121,7 +118,7 @@ impl CudaMemory {
             None => {
                 let reason =
                     format!("{} bytes are not a whole number of {}", self.len(), std::any::type_name::<T>());
-                return Err((BackendError::invalid("element type", reason), self));
+                return Err(Rejected::new(BackendError::invalid("element type", reason), self));
             }
         };
         let ready = if self.kind().placement != Placement::Device {
@@ -136,7 +133,7 @@ impl CudaMemory {
             events.and_then(|_| context.enter()?.synchronize_all())
         };
         if let Err(error) = ready {
-            return Err((error, self));
+            return Err(Rejected::new(error, self));
         }
         // An error that a destructor of `cudarc`'s left behind would be taken for one of its events.
         let _ = stream.cudarc().context().check_err();

@@ -1,7 +1,7 @@
 //! Memory out of `cudarc`'s slices and into them, freed once.
 
 use crate::{BYTES, first_device, memory, read};
-use vrampool_cuda::{Backend, BackendError, CudaMemory, Memory, Placement, RegionMut};
+use vrampool_cuda::{Backend, BackendError, CudaMemory, Memory, Placement, RegionMut, Rejected};
 
 #[test]
 fn a_slice_becomes_memory_and_a_slice_again() {
@@ -46,13 +46,16 @@ fn what_cannot_become_a_slice_comes_back_as_it_was() {
     let refused =
         |error: &BackendError| assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
     let pinned = device.allocate(16, Placement::HostVisible.into()).expect("memory");
-    let (error, pinned) = pinned.into_slice::<u32>(&stream).expect_err("it is the host's");
+    let Rejected { error, value: pinned, .. } =
+        pinned.into_slice::<u32>(&stream).expect_err("it is the host's");
     refused(&error);
     device.write_mapped(&pinned, 0, &[1; 16]).expect("it is as it was");
     let odd = device.allocate(17, Placement::Device.into()).expect("memory");
-    let (error, odd) = odd.into_slice::<u32>(&stream).expect_err("it is not a whole number");
+    let Rejected { error, value: odd, .. } =
+        odd.into_slice::<u32>(&stream).expect_err("it is not a whole number");
     refused(&error);
     assert_eq!(odd.len(), 17);
-    let (error, _odd) = odd.into_slice::<[u8; 0]>(&stream).expect_err("the type has no size");
+    let Rejected { error, value: _odd, .. } =
+        odd.into_slice::<[u8; 0]>(&stream).expect_err("the type has no size");
     refused(&error);
 }

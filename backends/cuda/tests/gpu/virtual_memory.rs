@@ -5,7 +5,7 @@ use crate::kernels::Kernels;
 use vrampool_cuda::cudarc::driver::result;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Memory, MemoryKind, Physical,
-    Placement, Region, RegionMut, VirtualMemory,
+    Placement, Region, RegionMut, Rejected, VirtualMemory,
 };
 
 pub(crate) fn kind() -> MemoryKind {
@@ -187,7 +187,8 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     invalid(device.unmap(&ordinary, 0, page));
     invalid(device.map(&reservation, 0, &Physical::new(page, "memory of another backend")));
     // A slice would be freed as what it is not.
-    let (error, reservation) = reservation.into_slice::<u8>(&stream).expect_err("a reservation");
+    let Rejected { error, value: reservation, .. } =
+        reservation.into_slice::<u8>(&stream).expect_err("a reservation");
     invalid(Err::<(), _>(error));
     // Through all of that it stayed what it was.
     assert!(all(&device, &stream, &reservation, 2 * page, 2 * page, 6));
@@ -201,7 +202,7 @@ fn what_cannot_be_mapped_leaves_what_is_there() {
     let physical = mapped(&device, &reservation, 0, 2 * page);
     fill(&device, &stream, &reservation, 0, 2 * page, 8);
     invalid(device.create_and_map(&reservation, page, 2 * page, kind()));
-    let (error, physical) =
+    let Rejected { error, value: physical, .. } =
         device.unmap_and_release(&reservation, page, physical).expect_err("it is not there");
     invalid(Err::<(), _>(error));
     assert!(all(&device, &stream, &reservation, 0, 2 * page, 8));

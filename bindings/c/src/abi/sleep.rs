@@ -5,7 +5,7 @@ use crate::failure::{Failure, Status};
 use crate::sleep::SleepReport;
 use crate::{registry, tags};
 use std::ffi::c_int;
-use vrampool::Offload;
+use vrampool::sleep::Offload;
 
 /// As the header says.
 #[unsafe(no_mangle)]

@@ -48,7 +48,6 @@ use search::Search;
 pub(in crate::arena) use search::Way;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::Arc;
 pub(in crate::arena) use stitched_ranges::{Part, Retiring, Stitched, Weight};
 use vrampool_backend::{Backend, Physical};
 
@@ -73,7 +72,7 @@ pub(in crate::arena) struct Backing<B: Backend> {
     /// The device's memory, bytes.
     total: u64,
     /// The allowance shared with other arenas, if any.
-    allowance: Option<Arc<Allowance>>,
+    allowance: Option<Allowance>,
     /// Largest piece, bytes.
     piece_bytes: u64,
     /// The start of the range's second part, and the largest possible end.
@@ -152,7 +151,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Sets the allowance, which limits its resources too.
-    pub(in crate::arena) fn within(self, allowance: Option<Arc<Allowance>>) -> Self {
+    pub(in crate::arena) fn within(self, allowance: Option<Allowance>) -> Self {
         Self { allowance, ..self }
     }
 

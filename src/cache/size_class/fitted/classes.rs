@@ -26,7 +26,7 @@ const EIGHTHS: usize = 488;
 /// This is a pointer, compared by the sizes. Each distinct set is stored once, for the life of the process.
 ///
 /// ```
-/// use vrampool::{FittedClasses, SizeClasses};
+/// use vrampool::{SizeClasses, fitted::FittedClasses};
 /// let classes = SizeClasses::Fitted(FittedClasses::new([300_032, 40_000_000])?);
 /// assert_eq!(classes.round(300_000), Some(300_032)); // as it was learned
 /// assert_eq!(classes.round(39_000_000), Some(40_000_000)); // shares that class

@@ -11,7 +11,7 @@ const MOST_STEPS: usize = 1 << 30;
 ///
 /// ```
 /// use vrampool::fitted::Demand;
-/// use vrampool::{FittedClasses, SizeClasses};
+/// use vrampool::{SizeClasses, fitted::FittedClasses};
 ///
 /// let mut demand = Demand::new();
 /// for size in [900_000, 1_100_000] {

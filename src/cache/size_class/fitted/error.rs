@@ -8,7 +8,7 @@ use std::io;
 /// Why fitted classes could not be read or written, with the position and the action to take.
 ///
 /// ```
-/// use vrampool::FittedClasses;
+/// use vrampool::fitted::FittedClasses;
 /// let error = "vrampool fitted classes 1\n512\n256\n".parse::<FittedClasses>().unwrap_err();
 /// assert_eq!(error.line, Some(3));
 /// assert_eq!(

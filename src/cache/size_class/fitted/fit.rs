@@ -42,7 +42,7 @@ impl FittedClasses {
     /// the worst case ten.
     ///
     /// ```
-    /// use vrampool::FittedClasses;
+    /// use vrampool::fitted::FittedClasses;
     /// use vrampool::fitted::Demand;
     /// let mut demand = Demand::new();
     /// for size in [1000, 30_000, 38_000] {

@@ -12,7 +12,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use vrampool::hooks::Learner;
-//! use vrampool::{Backend, FittedClasses, Pool, SizeClasses, host::HostDevice};
+//! use vrampool::{Backend, Pool, SizeClasses, host::HostDevice, fitted::FittedClasses};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;

@@ -19,7 +19,7 @@ use vrampool_backend::{Backend, fork};
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use vrampool::{Pool, host::HostDevice, metrics::Publisher};
+/// # use vrampool::{Pool, host::HostDevice, telemetry::Publisher};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// // After the application has installed its recorder:

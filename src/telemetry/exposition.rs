@@ -65,7 +65,7 @@ pub(super) struct Text {
 
 impl Text {
     pub(super) fn new(format: Format) -> Self {
-        let metrics = METRICS.iter().chain(&BROKER_METRICS);
+        let metrics = METRICS.iter().chain(BROKER_METRICS);
         let metrics: Vec<_> = metrics.map(|metric| (metric, String::new())).collect();
         let place = metrics.iter().enumerate().map(|(place, (metric, _))| (metric.name, place)).collect();
         Self { format, metrics, place, series: None, labels: String::new() }

@@ -179,7 +179,7 @@ mod tests {
     use crate::Pool;
     use crate::broker::Broker;
     use crate::host::HostDevice;
-    use crate::metrics::sample::Sample;
+    use crate::telemetry::sample::Sample;
     use std::sync::OnceLock;
 
     #[derive(Debug, Clone, PartialEq)]

@@ -27,7 +27,7 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 /// for at most 10 seconds; others wait in the system's queue.
 ///
 /// ```no_run
-/// # use vrampool::{Pool, host::HostDevice, metrics::{DEFAULT_ADDRESS, Exporter}};
+/// # use vrampool::{Pool, host::HostDevice, telemetry::{DEFAULT_ADDRESS, Exporter}};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// let exporter = Exporter::listen(DEFAULT_ADDRESS)?;

@@ -14,9 +14,9 @@ use vrampool_backend::Backend;
 /// Every metric that a broker exports. Clients of one name are one series: what they have together.
 ///
 /// ```
-/// assert!(vrampool::metrics::BROKER_METRICS.iter().all(|metric| metric.name.starts_with("vrampool_broker_")));
+/// assert!(vrampool::telemetry::BROKER_METRICS.iter().all(|metric| metric.name.starts_with("vrampool_broker_")));
 /// ```
-pub const BROKER_METRICS: [Metric; 25] = [
+pub const BROKER_METRICS: &[Metric] = &[
     metric("vrampool_broker_clients", Gauge, &[], "Registered clients."),
     metric("vrampool_broker_held_bytes", Gauge, &[], "Device bytes that clients hold."),
     metric("vrampool_broker_idle_bytes", Gauge, &[], "Idle device bytes in the pool."),
@@ -96,9 +96,9 @@ pub const BROKER_METRICS: [Metric; 25] = [
 /// # use vrampool::{broker::Broker, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::broker::BrokerError> {
 /// # let broker = Broker::builder(&HostDevice::new()).build()?;
-/// vrampool::metrics::describe();
-/// vrampool::metrics::publish_broker(&broker); // from the application's own timer, say
-/// vrampool::metrics::publish(&broker.pool());
+/// vrampool::telemetry::describe();
+/// vrampool::telemetry::publish_broker(&broker); // from the application's own timer, say
+/// vrampool::telemetry::publish(&broker.pool());
 /// # Ok(())
 /// # }
 /// ```

@@ -15,9 +15,9 @@ use vrampool_backend::{Backend, MemoryInfo};
 /// Every metric that a pool exports.
 ///
 /// ```
-/// assert!(vrampool::metrics::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
+/// assert!(vrampool::telemetry::METRICS.iter().any(|metric| metric.name == "vrampool_hits_total"));
 /// ```
-pub const METRICS: [Metric; 37] = [
+pub const METRICS: &[Metric] = &[
     metric("vrampool_hits_total", Counter, &["bucket"], "Requests served from a bucket."),
     metric(
         "vrampool_misses_total",
@@ -205,11 +205,11 @@ impl Figures for PoolFigures {
             to(Sample::gauge("vrampool_bucket_idle_buffers", bucket.idle_buffers as f64)
                 .with("bucket", &class));
         }
-        for layer in ServedBy::ALL {
+        for &layer in ServedBy::ALL {
             let served = stats.served_by(layer);
             to(Sample::count("vrampool_requests_total", served).with("served_by", layer.name()));
         }
-        for rung in Rung::ALL {
+        for &rung in Rung::ALL {
             to(Sample::count("vrampool_ladder_rungs_total", stats.rung(rung)).with("rung", rung.name()));
         }
         for (cap, drops) in

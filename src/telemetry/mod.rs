@@ -42,7 +42,7 @@ use vrampool_backend::Backend;
 
 /// Registers every metric's description with the current recorder.
 pub fn describe() {
-    for metric in METRICS.iter().chain(&BROKER_METRICS) {
+    for metric in METRICS.iter().chain(BROKER_METRICS) {
         let unit = if metric.name.ends_with("_bytes") || metric.name.ends_with("_bytes_total") {
             Unit::Bytes
         } else {
@@ -63,8 +63,8 @@ pub fn describe() {
 /// # use vrampool::{Pool, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
-/// vrampool::metrics::describe();
-/// vrampool::metrics::publish(&pool); // from the application's own timer, say
+/// vrampool::telemetry::describe();
+/// vrampool::telemetry::publish(&pool); // from the application's own timer, say
 /// # Ok(())
 /// # }
 /// ```

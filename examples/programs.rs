@@ -1,0 +1,100 @@
+//! The programs that users write first, each a function of a few lines.
+
+use std::error::Error;
+use vrampool::any::{self, AnyDevice};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, BackendError, Pool};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> Outcome {
+    let device = HostDevice::new();
+    let stream = device.create_stream()?;
+    let pool = Pool::new(&device)?;
+    default(&device)?;
+    step(&pool, &stream)?;
+    typed(&pool, &stream)?;
+    streams(&device, &pool)?;
+    generic(&Pool::new(&any::open("host")?)?)?;
+    split(&device, &pool, &stream)?;
+    json(&pool)?;
+    faults(&device, &pool, &stream)
+}
+
+/// A pool with defaults.
+fn default(device: &HostDevice) -> Outcome {
+    let stream = device.create_stream()?;
+    let pool = Pool::new(device)?;
+    drop(pool.allocate(40_000, &stream)?);
+    assert_eq!(pool.stats().bytes_cached, 65_536);
+    Ok(())
+}
+
+/// Steps of a training loop: the second step allocates nothing from the device.
+fn step(pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
+    for _ in 0..10 {
+        let mut activations = pool.allocate_elements::<f32>(300_000, stream)?;
+        let mut gradients = pool.allocate_elements::<f32>(300_000, stream)?;
+        activations.fill(stream, 0)?;
+        gradients.copy_from(stream, &activations)?;
+    }
+    assert!(pool.stats().hit_rate() > 0.8);
+    Ok(())
+}
+
+/// Numbers to the device and back.
+fn typed(pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
+    let buffer = pool.upload(&[1.0f32, 2.0, 3.0], stream)?;
+    assert_eq!(buffer.read_vec::<f32>(stream)?, [1.0, 2.0, 3.0]);
+    Ok(())
+}
+
+/// Work on two streams: the pool inserts the waits.
+fn streams(device: &HostDevice, pool: &Pool<HostDevice>) -> Outcome {
+    let (copy, compute) = (device.create_stream()?, device.create_stream()?);
+    let batch = pool.upload(&[7u32; 1000], &copy)?;
+    let mut result = pool.allocate(batch.len(), &compute)?;
+    result.copy_from(&compute, &batch)?; // behind the upload
+    drop(batch); // the next borrower waits for the copy
+    assert_eq!(result.read_vec::<u32>(&copy)?, [7; 1000]);
+    Ok(())
+}
+
+/// Code for any device, and a device that is chosen at run time.
+fn generic(pool: &Pool<AnyDevice>) -> Outcome {
+    fn zeros<B: Backend>(pool: &Pool<B>, count: u64) -> Result<Vec<u64>, vrampool::Error> {
+        let stream = pool.device().create_stream()?;
+        let mut buffer = pool.allocate_elements::<u64>(count, &stream)?;
+        buffer.fill(&stream, 0)?;
+        buffer.read_vec(&stream)
+    }
+    assert_eq!(zeros(pool, 3)?, [0; 3]);
+    Ok(())
+}
+
+/// Two halves of one buffer, each written by its own call.
+fn split(device: &HostDevice, pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
+    let mut buffer = pool.allocate(2000, stream)?;
+    let (first, second) = buffer.on_mut(stream)?.split_at(1000)?;
+    device.fill(stream, first, 1)?;
+    device.fill(stream, second, 2)?;
+    assert_eq!(buffer.read_vec::<u8>(stream)?[999..1001], [1, 2]);
+    Ok(())
+}
+
+/// Statistics as JSON.
+fn json(pool: &Pool<HostDevice>) -> Outcome {
+    let stats = serde_json::to_value(pool.stats())?;
+    assert_eq!(stats["source"], "direct");
+    println!("{}\n{stats:#}", pool.report());
+    Ok(())
+}
+
+/// A test of a program's own way out of a device without memory.
+fn faults(device: &HostDevice, pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
+    device.faults().fail_all(Call::Allocate, BackendError::OutOfMemory { requested: 1 << 20, free: Some(0) });
+    assert!(pool.allocate(300 << 20, stream).is_err_and(|error| error.is_out_of_memory()));
+    device.faults().clear();
+    assert!(pool.allocate(300 << 20, stream).is_ok());
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Buffers of typed elements.
+
+use crate::error::Error;
+use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
+use std::any::type_name;
+use vrampool_backend::{Backend, BackendError};
+
+/// A type whose values are plain bytes: a number, an array of them, and every type that is
+/// [`bytemuck::Pod`].
+pub trait Element: Copy + 'static {
+    #[doc(hidden)]
+    fn zeroed() -> Self;
+
+    #[doc(hidden)]
+    fn bytes(elements: &[Self]) -> &[u8];
+
+    #[doc(hidden)]
+    fn bytes_mut(elements: &mut [Self]) -> &mut [u8];
+}
+
+impl<T: bytemuck::Pod> Element for T {
+    fn zeroed() -> Self {
+        bytemuck::Zeroable::zeroed()
+    }
+
+    fn bytes(elements: &[Self]) -> &[u8] {
+        // Elements without bytes have none.
+        bytemuck::try_cast_slice(elements).unwrap_or_default()
+    }
+
+    fn bytes_mut(elements: &mut [Self]) -> &mut [u8] {
+        bytemuck::try_cast_slice_mut(elements).unwrap_or_default()
+    }
+}
+
+impl<B: Backend> Pool<B> {
+    /// A buffer for `count` elements of `T`; else as [`allocate`](Self::allocate).
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// # let pool = Pool::new(&device)?;
+    /// let weights = pool.allocate_elements::<f32>(1000, &stream)?;
+    /// assert_eq!(weights.len(), 4000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); [`Error::TooLarge`] for a size that overflows.
+    #[track_caller]
+    pub fn allocate_elements<T>(&self, count: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        // More than any device has, if it overflows.
+        self.allocate(count.saturating_mul(size_of::<T>() as u64), stream)
+    }
+
+    /// A buffer with a copy of `elements`, written in order on `stream`; else as
+    /// [`allocate`](Self::allocate).
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate) and [`Buffer::write`].
+    #[track_caller]
+    pub fn upload<T: Element>(&self, elements: &[T], stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let bytes = T::bytes(elements);
+        let mut buffer = self.allocate(bytes.len() as u64, stream)?;
+        buffer.write(stream, bytes)?;
+        Ok(buffer)
+    }
+}
+
+impl<B: Backend> Buffer<B> {
+    /// Copies the buffer to the host as elements of `T`; else as [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::Backend`] when the bytes are not a whole number of elements.
+    pub fn read_vec<T: Element>(&self, stream: &B::Stream) -> Result<Vec<T>, Error> {
+        let size = size_of::<T>() as u64;
+        let whole = self.len().checked_div(size).filter(|count| count * size == self.len());
+        let Some(count) = whole.and_then(|count| usize::try_from(count).ok()) else {
+            let reason = format!("{} bytes are not a whole number of {}", self.len(), type_name::<T>());
+            return Err(BackendError::invalid("element type", reason).into());
+        };
+        let mut elements = vec![T::zeroed(); count];
+        self.read(stream, T::bytes_mut(&mut elements))?;
+        Ok(elements)
+    }
+}

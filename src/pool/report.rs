@@ -1,0 +1,67 @@
+//! What a pool holds, and for whom.
+
+use crate::cache::core::PoolCore;
+use crate::cache::stats::PoolStats;
+use bytesize::ByteSize;
+use std::fmt;
+use std::thread;
+use vrampool_backend::{Holder, Hook};
+
+/// What a pool holds, and which lines of code hold its live buffers; as text, a table.
+///
+/// ```text
+/// pool activations: 2 live buffers (80.0 KiB), 64.0 KiB idle
+///     64.0 KiB  1  src/main.rs:12:27
+///     16.0 KiB  1  src/main.rs:15:22
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+#[must_use]
+pub struct PoolReport {
+    /// The pool's name.
+    pub pool: String,
+    /// Its statistics.
+    pub stats: PoolStats,
+    /// The lines of code that hold memory, most bytes first; empty without a hook that counts them
+    /// ([`CallSites`](crate::hooks::CallSites)). A hook of several pools counts all of them.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "as_rows"))]
+    pub holders: Vec<Holder>,
+}
+
+/// Before the pool ends.
+pub(super) fn warn_of_leaks(core: &PoolCore) {
+    if core.hooks.is_empty() || thread::panicking() {
+        return;
+    }
+    let stats = core.stats().0;
+    let holders = if stats.live_buffers == 0 { Vec::new() } else { core.hooks.holders() };
+    if !holders.is_empty() {
+        let report = PoolReport { pool: core.name.clone(), stats, holders };
+        log::warn!("the last handle is dropped before live buffers: {report}");
+    }
+}
+
+impl fmt::Display for PoolReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (live, idle) = (ByteSize(self.stats.bytes_live), ByteSize(self.stats.bytes_cached));
+        write!(f, "pool {}: {} live buffers ({live}), {idle} idle", self.pool, self.stats.live_buffers)?;
+        for Holder { site, buffers, bytes, .. } in &self.holders {
+            write!(f, "\n{:>12}  {buffers}  {site}", ByteSize(*bytes).to_string())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "serde")]
+fn as_rows<S: serde::Serializer>(holders: &[Holder], serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(serde::Serialize)]
+    struct Row {
+        site: String,
+        buffers: u64,
+        bytes: u64,
+    }
+    let row =
+        |holder: &Holder| Row { site: holder.site.to_string(), buffers: holder.buffers, bytes: holder.bytes };
+    serializer.collect_seq(holders.iter().map(row))
+}

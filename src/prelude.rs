@@ -1,0 +1,28 @@
+//! The names that most programs use.
+//!
+//! Traits of devices come without their names, for their methods alone; generic code imports
+//! [`Backend`](crate::Backend) by name. [`Error`](crate::Error) is not here, because programs have one of
+//! their own.
+//!
+//! ```
+//! use vrampool::host::HostDevice;
+//! use vrampool::prelude::*;
+//!
+//! # fn main() -> Result<(), vrampool::Error> {
+//! let device = HostDevice::new();
+//! let stream = device.create_stream()?;
+//! let pool = Pool::new(&device)?;
+//! let numbers = pool.upload(&[1.0f32, 2.0], &stream)?;
+//! assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0, 2.0]);
+//! # Ok(())
+//! # }
+//! ```
+
+pub use crate::cache::size_class::SizeClasses;
+pub use crate::cache::stats::PoolStats;
+pub use crate::pool::Pool;
+pub use crate::pool::buffer::Buffer;
+pub use crate::source::Source;
+pub use crate::staging::stager::Stager;
+pub use vrampool_backend::{Backend as _, Event as _, Memory as _, Stream as _};
+pub use vrampool_backend::{MemoryKind, Placement, Region, RegionMut};
