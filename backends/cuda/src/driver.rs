@@ -243,7 +243,10 @@ impl Current<'_> {
     }
 
     /// The driver's own number of a stream, which it never uses again.
+    ///
+    /// Drivers refuse the call at times (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`) while a stream is captured.
     pub(crate) fn id_of(&self, queue: &Queue) -> Result<u64, BackendError> {
+        let _relaxed = self.relaxed();
         let (stream, mut id) = (queue.handle()?, 0);
         // SAFETY: the queue keeps its stream alive; the call writes one number to `id`.
         let code = unsafe { (self.context.library.cuStreamGetId)(stream, &raw mut id) };
