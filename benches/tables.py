@@ -207,12 +207,8 @@ def ratios(of_traces: dict[str, float] | None, digits: int = 3) -> list[str]:
 def peers(folder: Path) -> dict[str, str]:
     """Bytes and time beside peers, and the figures that the front page names."""
     h200 = Replayed([row for row in lines(folder / "peers.jsonl") if "pass" in row], lambda row: row["case"].removesuffix(".csv"))
-    earlier = [row for row in lines(RESULTS / "peers/2026-11-21_peers_h200.jsonl") if "trace" in row]
-    older = Replayed(earlier, lambda row: row["trace"].removesuffix(".csv"))
     rust_held, rust_times = rust_peers()
     runs = recorded()
-    # The newer run, once it has cuArena; then its footnote is no longer true, and the figure that it shows is gone.
-    is_newer = "cuArena" in h200.times
 
     def row(name: str, held: dict[str, float] | None, times: dict[str, float] | None) -> list[str]:
         return [name, *ratios(held), span(times.values()) if times else ""]
@@ -227,7 +223,7 @@ def peers(folder: Path) -> dict[str, str]:
                 row("PyTorch, expandable segments (a)", runs["expandable"], None),
                 row("RMM pool", h200.held["rmm pool"], h200.times["rmm pool"]),
                 row("cudaMallocAsync", h200.held["cudaMallocAsync"], h200.times["cudaMallocAsync"]),
-                row("cuArena" if is_newer else "cuArena (b)", None, (h200 if is_newer else older).times["cuArena"]),
+                row("cuArena (b)", None, h200.times["cuArena"]),
                 row("CubeCL 0.11 (c)", rust_held[cubecl], rust_times[cubecl]),
             ],
         ),
@@ -256,8 +252,6 @@ def peers(folder: Path) -> dict[str, str]:
     made["runs-of-vrampool"] = times[runs_of["vrampool"]]
     made["runs-of-peers"] = times[runs_of["pytorch"]]
     made["vrampool-higher-ns"] = span(h200.higher["vrampool"].values())
-    if not is_newer:
-        made["pytorch-earlier-ns"] = span(older.times["torch"].values())
     made["vrampool-cpu-ns"] = span(rust_times["vrampool-virtual"].values())
     body = []
     for trace, words in PROGRAMS.items():
