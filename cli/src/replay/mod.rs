@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Replays every file on a pool of its own and prints the results of each pass.
+/// Replays every file on a separate pool and prints the results of each pass.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if arguments.record.is_given() && arguments.files.len() > 1 {
         return Err(

@@ -1,7 +1,7 @@
 //! Other devices that use a device's virtual memory.
 //!
 //! Memory that is mapped is made accessible to every device that can reach it, as memory of `cuMemAlloc`
-//! becomes once a program turns peer access on. So the work of those devices is to be waited for before
+//! becomes once a program turns peer access on. So the work of those devices must be complete before
 //! anything is unmapped: of each one whose primary context somebody in the process has.
 
 use super::{Context, RawDevice};
