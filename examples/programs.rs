@@ -34,7 +34,7 @@ fn default(device: &HostDevice) -> Outcome {
 fn step(pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
     for _ in 0..10 {
         let mut activations = pool.allocate_elements::<f32>(300_000, stream)?;
-        let mut gradients = pool.allocate_elements::<f32>(300_000, stream)?;
+        let mut gradients = pool.allocate(activations.len(), stream)?;
         activations.fill(stream, 0)?;
         gradients.copy_from(stream, &activations)?;
     }

@@ -3,7 +3,8 @@
 
 use log::{LevelFilter, Log, Metadata, Record};
 use std::sync::Mutex;
-use vrampool::hooks::CallSites;
+use vrampool::backend::Holder;
+use vrampool::hooks::{CallSites, Hook};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Error, Pool, Rung, SizeClasses};
 
@@ -57,6 +58,35 @@ fn leaks_are_reported_by_the_line_that_allocated_them() {
     assert_eq!(logged.len(), 1, "{logged:?}");
     assert!(logged[0].contains("pool leaky: 4 live buffers") && logged[0].contains(file!()), "{logged:?}");
     drop::<(Buffer<_>, _, _)>((outlives, large, small));
+}
+
+/// Counts holders by a panic.
+#[derive(Debug)]
+struct Panics;
+
+impl Hook for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        panic!("no holders")
+    }
+}
+
+#[test]
+fn a_hook_that_panics_leaves_no_pool_open() -> Result<(), Error> {
+    let device = HostDevice::new();
+    let stream = device.create_stream()?;
+    let free = device.memory_info()?.free_bytes;
+    let pool = Pool::builder(&device).hook(Panics).build()?;
+    let outlives = pool.allocate(1000, &stream)?;
+    drop(pool.allocate(1 << 20, &stream)?);
+    assert!(pool.report().holders.is_empty());
+    drop(pool);
+    drop(outlives);
+    assert_eq!(device.memory_info()?.free_bytes, free);
+    Ok(())
 }
 
 #[test]

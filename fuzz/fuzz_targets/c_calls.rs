@@ -23,8 +23,14 @@ fuzz_target!(|bytes: &[u8]| {
         child => {
             assert!(child > 0, "no process");
             let mut status = 0;
-            // SAFETY: the child is this process's own, and the status a variable.
-            let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+            // A fuzzer's timer interrupts the wait.
+            let ended = loop {
+                // SAFETY: the child is this process's own, and the status a variable.
+                let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+                if ended >= 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+                    break ended;
+                }
+            };
             assert_eq!((ended, status), (child, 0), "the child ended by a signal, or not well");
         }
     }

@@ -248,11 +248,15 @@ impl<B: Backend> Buffer<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Backend`] when `source` is longer or the device fails; else as [`on`](Self::on).
+    /// [`Error::Backend`] when `source` is longer, when it is shorter and its length is not a multiple of the
+    /// device's [copy granularity](vrampool_backend::Properties::copy_granularity), or when the device fails
+    /// (wgpu cannot copy within one range of an arena); else as [`on`](Self::on).
     pub fn copy_from(&mut self, stream: &B::Stream, source: &Self) -> Result<(), Error> {
         let device = self.device().clone();
         let from = source.on(stream)?;
-        let to = self.on_mut(stream)?.slice(..from.len())?;
+        let to = self.on_mut(stream)?;
+        // Of equal lengths, what lies behind the last byte may be copied along.
+        let to = if to.len() == from.len() { to } else { to.slice(..from.len())? };
         Ok(device.copy(stream, from, to)?)
     }
 

@@ -75,7 +75,8 @@ impl<B: Backend> Buffer<B> {
     /// Copies the buffer to the host as elements of `T`; else as [`read`](Self::read).
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::Backend`] when the bytes are not a whole number of elements.
+    /// As [`read`](Self::read); [`Error::Backend`] when the bytes are not a whole number of elements, or the
+    /// host has no memory for them.
     pub fn read_vec<T: Element>(&self, stream: &B::Stream) -> Result<Vec<T>, Error> {
         let size = size_of::<T>() as u64;
         let whole = self.len().checked_div(size).filter(|count| count * size == self.len());
@@ -83,7 +84,10 @@ impl<B: Backend> Buffer<B> {
             let reason = format!("{} bytes are not a whole number of {}", self.len(), type_name::<T>());
             return Err(BackendError::invalid("element type", reason).into());
         };
-        let mut elements = vec![T::zeroed(); count];
+        let mut elements = Vec::new();
+        let none = |_| BackendError::OutOfMemory { requested: self.len(), free: None };
+        elements.try_reserve_exact(count).map_err(none)?;
+        elements.resize(count, T::zeroed());
         self.read(stream, T::bytes_mut(&mut elements))?;
         Ok(elements)
     }

@@ -106,9 +106,10 @@ impl<B: Backend> Drop for Handle<B> {
             // Nobody else sets it.
             let _ = self.last.set(self.stats());
         }
-        report::warn_of_leaks(&self.core);
         self.core.close();
         self.core.supply::<B>().close();
+        // A logger of the program's may panic: by then nothing is left open.
+        report::warn_of_leaks(&self.core);
     }
 }
 
@@ -319,8 +320,9 @@ impl<B: Backend> Pool<B> {
     /// # }
     /// ```
     pub fn report(&self) -> PoolReport {
-        let (stats, holders) = (self.stats(), self.handle.core.hooks.holders());
-        PoolReport { pool: self.name().into(), stats, holders }
+        // In a forked child a hook's lock may be held for ever.
+        let holders = if fork::is_child() { Vec::new() } else { self.handle.core.hooks.holders() };
+        PoolReport { pool: self.name().into(), stats: self.stats(), holders }
     }
 
     /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.

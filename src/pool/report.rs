@@ -38,7 +38,9 @@ pub(super) fn warn_of_leaks(core: &PoolCore) {
     let holders = if stats.live_buffers == 0 { Vec::new() } else { core.hooks.holders() };
     if !holders.is_empty() {
         let report = PoolReport { pool: core.name.clone(), stats, holders };
-        log::warn!("the last handle is dropped before live buffers: {report}");
+        log::warn!(
+            "the last handle is dropped before live buffers (a hook of several pools lists all): {report}"
+        );
     }
 }
 

@@ -64,7 +64,7 @@ impl<B: Backend> Sleeper<B> {
     /// # Errors
     /// [`Error::Asleep`] under a sleeping tag; [`Error::Backend`], [`Error::OutOfMemory`] and similar errors
     /// if memory is insufficient even after releasing free memory of all tags; else as
-    /// [`DeviceArena::allocate`].
+    /// [`DeviceArena::allocate`](crate::arena::DeviceArena::allocate).
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
     }
@@ -153,7 +153,7 @@ impl<B: Backend> Sleeper<B> {
     /// Releases free memory of all awake tags to the device. Returns the number of bytes.
     ///
     /// # Errors
-    /// As [`DeviceArena::release`].
+    /// As [`DeviceArena::release`](crate::arena::DeviceArena::release).
     pub fn trim(&self) -> Result<u64, Error> {
         fork::check()?;
         self.core.groups().iter().try_fold(0, |sum, (_, group)| Ok(sum + group.trim()?))

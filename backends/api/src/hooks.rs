@@ -165,7 +165,14 @@ impl Hook for Hooks {
     }
 
     fn holders(&self) -> Vec<Holder> {
-        self.0.iter().map(|hook| hook.holders()).find(|holders| !holders.is_empty()).unwrap_or_default()
+        let found = Cell::new(Vec::new());
+        self.call(|hooks| {
+            hooks.each(|hook| {
+                let before = found.take();
+                found.set(if before.is_empty() { hook.holders() } else { before });
+            });
+        });
+        found.into_inner()
     }
 }
 
