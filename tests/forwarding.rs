@@ -1,5 +1,5 @@
-//! `AnyDevice` and the hooks that wrap others forward every method, those with a default too: what a backend does better
-//! than by the default is not lost behind the enums.
+//! `AnyDevice` and the hooks that wrap others forward every method, those with a default too: a backend's own
+//! version of a method is not lost behind the enums.
 
 use std::collections::BTreeSet;
 use std::fs;

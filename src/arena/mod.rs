@@ -284,7 +284,7 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Frees a new block that was not handed out. `stream` used none of its bytes.
+    /// Frees a new block that no caller received. `stream` used none of its bytes.
     #[cold]
     fn take_back(&self, buffer: &ArenaBuffer<B>) {
         let mut state = self.state.lock_with_deferred();

@@ -261,7 +261,7 @@ impl<B: Backend> ClientHandle<B> {
         self.core.state.lock().clients.get(&self.id).map(|entry| entry.group.clone()).unwrap_or_default()
     }
 
-    /// Starts work of its own with its memory, which is not evicted before [`end_work`](Self::end_work). A
+    /// Starts the client's work with its memory, which is not evicted before [`end_work`](Self::end_work). A
     /// plan's run does this itself.
     ///
     /// # Errors

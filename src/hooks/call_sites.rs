@@ -100,7 +100,6 @@ impl CallSites {
 }
 
 #[cfg(feature = "serde")]
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn as_text<S: serde::Serializer>(
     site: &Option<&'static Location<'static>>,
     serializer: S,

@@ -39,7 +39,8 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// * a failed call leaves every byte accounted for.
 ///
 /// **Threads.** Each thread keeps some idle buffers of small classes to itself, in *magazines*
-/// ([`Builder::magazine_bytes`](crate::Builder::magazine_bytes)): it gets and gives those without a lock, an atomic read-modify-write, a
+/// ([`Builder::magazine_bytes`](crate::Builder::magazine_bytes)): it takes and returns them without a lock,
+/// an atomic read-modify-write, a
 /// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
 /// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
 /// What a thread keeps others do not get until it gives it back: when it ends, or at its next request of a

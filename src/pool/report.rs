@@ -29,7 +29,7 @@ pub struct PoolReport {
     pub holders: Vec<Holder>,
 }
 
-/// Before the pool ends.
+/// Logs the holders of live buffers of a pool that ended, where a hook counts them.
 pub(super) fn warn_of_leaks(core: &PoolCore) {
     if core.hooks.is_empty() || thread::panicking() {
         return;

@@ -1,4 +1,5 @@
-//! Timed patterns of allocating and freeing, the same for each allocator; among the allocators, those of a device's driver.
+//! Timed patterns of allocating and freeing, the same for each allocator, those of a device's driver
+//! included.
 
 pub(crate) mod allocator;
 pub(crate) mod clock;

@@ -2,7 +2,7 @@
 //!
 //! The sizes form a binary trie over the low bits that the bin leaves open, with one head for each size.
 //! Blocks of the same size follow their head as *twins*. As in dlmalloc's tree bins, any size of a subtree
-//! may be its root, so a trie needs no inner nodes of its own:
+//! may be its root, so a trie needs no separate inner nodes:
 //!
 //! ```text
 //! bin 1000…1111        1011 ── twin ── twin

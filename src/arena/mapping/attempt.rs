@@ -1,5 +1,5 @@
 //! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
-//! mapping is refused, it climbs a ladder of its own.
+//! mapping is refused, it climbs the ladder of mappings.
 
 use super::make::{Lack, Made, Unmade};
 use super::pages::{Growth, Stock, Weight};
