@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::VirtualMemory;
+use vrampool::hooks::CallSites;
 use vrampool::host::HostDevice;
 use vrampool::sleep::Offload;
 use vrampool::{Backend, Memory, Placement, Pool, PoolStats, Source};
@@ -29,7 +30,8 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     for source in [Source::Direct, Source::Arena, Source::Virtual] {
         let device = HostDevice::builder().capacity(256 * MIB).build();
         let stream = device.create_stream().expect("a stream");
-        let pool = Pool::builder(&device).source(source).limit(64 * MIB).build().expect("a pool");
+        let builder = Pool::builder(&device).source(source).limit(64 * MIB).hook(CallSites::new());
+        let pool = builder.build().expect("a pool");
         let arena = DeviceArena::builder(&device).limit(16 * MIB).growing().build().expect("an arena");
         let mut live = pool.allocate(3 * MIB, &stream).expect("memory");
         let mut block = arena.allocate(MIB, &stream).expect("memory");
@@ -80,6 +82,12 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(live.write(stream, &[1]));
                     assert_forked(live.read(stream, &mut [1]));
                     assert_forked(live.record_stream(stream));
+                    assert_forked(live.fill(stream, 1));
+                    assert_forked(live.write_at(stream, 1, &[1]));
+                    assert_forked(live.read_vec::<u8>(stream));
+                    assert_forked(pool.upload(&[1u32; 100], stream));
+                    assert_forked(pool.allocate_elements::<f32>(100, stream));
+                    assert!(pool.report().holders.is_empty(), "a thread may be in the hook");
                     assert_forked(block.on(stream).map(drop));
                     assert_forked(block.write(stream, &[1]));
                     assert_forked(pool.set_limit(1));
