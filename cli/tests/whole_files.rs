@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use vrampool::FittedClasses;
+use vrampool::fitted::FittedClasses;
 use vrampool::trace::{Export, Format, Import, Trace};
 use vrampool_test_support::skip;
 
