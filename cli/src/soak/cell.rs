@@ -29,6 +29,10 @@ const TRIMS: u32 = 4000;
 const SLEEPS: u32 = 20_000;
 const FAULTS: u32 = 2000;
 
+/// A pool's mappings and addresses are sampled once in so many operations, so that the moment of a trim does
+/// not decide.
+const SAMPLES: u32 = 4096;
+
 /// Calls that may fail: those that a request makes, or a trim.
 const FAILING: [Call; 7] = [
     Call::Allocate,
@@ -67,6 +71,35 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) corrupt: AtomicU64,
+    pub(crate) samples: Samples,
+}
+
+/// What a pool took during a turn, of all samples.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    count: AtomicU64,
+    mappings: AtomicU64,
+    address_bytes: AtomicU64,
+    stitched_ranges: AtomicU64,
+    pub(crate) most_mappings: AtomicU64,
+    pub(crate) most_address_bytes: AtomicU64,
+}
+
+impl Samples {
+    fn add(&self, stats: &PoolStats) {
+        self.count.fetch_add(1, Relaxed);
+        self.mappings.fetch_add(stats.mappings, Relaxed);
+        self.address_bytes.fetch_add(stats.address_bytes, Relaxed);
+        self.stitched_ranges.fetch_add(stats.stitched_ranges, Relaxed);
+        self.most_mappings.fetch_max(stats.mappings, Relaxed);
+        self.most_address_bytes.fetch_max(stats.address_bytes, Relaxed);
+    }
+
+    /// Means of the mappings, of the bytes of addresses, and of the stitched ranges.
+    pub(crate) fn means(&self) -> [u64; 3] {
+        [&self.mappings, &self.address_bytes, &self.stitched_ranges]
+            .map(|sum| sum.load(Relaxed) / self.count.load(Relaxed).max(1))
+    }
 }
 
 #[derive(Debug)]
@@ -114,6 +147,9 @@ impl<D: Device> Cell<D> {
                     while Instant::now() < end {
                         (0..64).for_each(|_| worker.step(pool, share, has_faults, counts));
                         if number == 0 {
+                            if worker.random.u32(..SAMPLES / 64) == 0 {
+                                counts.samples.add(&pool.stats());
+                            }
                             disturb(device, pool, settings, &mut worker.random);
                         }
                     }
@@ -121,11 +157,8 @@ impl<D: Device> Cell<D> {
             }
         });
         settle(device, pool)?;
+        counts.samples.add(&pool.stats());
         Ok(counts)
-    }
-
-    pub(crate) fn stats(&self) -> PoolStats {
-        self.pool.stats()
     }
 
     /// The most mappings and bytes of addresses that the pool may have, where it maps memory itself.

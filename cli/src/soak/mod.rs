@@ -9,7 +9,7 @@ mod report;
 use crate::device::{self, Device, Run};
 use cell::{Cell, Settings};
 use clap::{Args, value_parser};
-use report::{Process, Tenth};
+use report::Tenth;
 use std::error::Error;
 use std::io::Write;
 use std::time::Duration;
@@ -88,9 +88,8 @@ impl Run for Soak<'_> {
             let mut tenth = Tenth::new(number);
             for cell in &mut cells {
                 let counts = cell.run(turn)?;
-                tenth.add(cell, counts)?;
+                tenth.add(cell, &counts)?;
             }
-            tenth.process = Process::now();
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
             tenths.push(tenth);
         }

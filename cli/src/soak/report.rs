@@ -10,14 +10,14 @@ use vrampool::BackendError;
 
 /// What the process takes of the system.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(crate) struct Process {
+struct Process {
     mappings: u64,
     address_bytes: u64,
     resident_bytes: u64,
     threads: u64,
 }
 
-/// One tenth of a run: sums over all pools, but for `process`.
+/// One tenth of a run: sums over all pools, but for `process`, which is the mean of the ends of all turns.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Tenth {
     tenth: u32,
@@ -26,13 +26,15 @@ pub(crate) struct Tenth {
     refused: u64,
     failed: u64,
     corrupt: u64,
-    /// Of the virtual pools together, and the most that one of them had.
+    /// Means of the virtual pools' turns, together, and the most that one of them had.
     mappings: u64,
     most_mappings: u64,
     address_bytes: u64,
     most_address_bytes: u64,
     stitched_ranges: u64,
-    pub(crate) process: Process,
+    process: Process,
+    #[serde(skip)]
+    turns: Vec<Process>,
     #[serde(skip)]
     nanoseconds: u64,
     #[serde(skip)]
@@ -59,7 +61,7 @@ pub(crate) struct Whole {
 }
 
 impl Process {
-    pub(crate) fn now() -> Self {
+    fn now() -> Self {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let status = text("/proc/self/status");
         let number = |name: &str| -> u64 {
@@ -72,6 +74,16 @@ impl Process {
             address_bytes: number("VmSize:") << 10,
             resident_bytes: number("VmRSS:") << 10,
             threads: number("Threads:"),
+        }
+    }
+
+    fn mean(turns: &[Self]) -> Self {
+        let mean = |of: fn(&Self) -> u64| turns.iter().map(of).sum::<u64>() / (turns.len() as u64).max(1);
+        Self {
+            mappings: mean(|turn| turn.mappings),
+            address_bytes: mean(|turn| turn.address_bytes),
+            resident_bytes: mean(|turn| turn.resident_bytes),
+            threads: mean(|turn| turn.threads),
         }
     }
 }
@@ -91,13 +103,14 @@ impl Tenth {
             most_address_bytes: 0,
             stitched_ranges: 0,
             process: Process::default(),
+            turns: Vec::new(),
             nanoseconds: 0,
             findings: Vec::new(),
         }
     }
 
     /// A pool had its turn.
-    pub(crate) fn add<D: Device>(&mut self, cell: &Cell<D>, counts: Counts) -> Result<(), BackendError> {
+    pub(crate) fn add<D: Device>(&mut self, cell: &Cell<D>, counts: &Counts) -> Result<(), BackendError> {
         self.operations += counts.operations.load(Relaxed);
         self.nanoseconds += counts.nanoseconds.load(Relaxed);
         self.refused += counts.refused.load(Relaxed);
@@ -105,19 +118,23 @@ impl Tenth {
         self.corrupt += counts.corrupt.load(Relaxed);
         self.ns_per_operation = self.nanoseconds as f64 / self.operations.max(1) as f64;
         if let Some((mappings, addresses)) = cell.bounds()? {
-            let stats = cell.stats();
-            if stats.mappings > mappings || stats.address_bytes > addresses {
+            let samples = &counts.samples;
+            let most = (samples.most_mappings.load(Relaxed), samples.most_address_bytes.load(Relaxed));
+            if most.0 > mappings || most.1 > addresses {
                 self.findings.push(format!(
                     "tenth {}: a pool has {} mappings and {} bytes of addresses; its bounds are {mappings} and {addresses}",
-                    self.tenth, stats.mappings, stats.address_bytes
+                    self.tenth, most.0, most.1
                 ));
             }
-            self.mappings += stats.mappings;
-            self.address_bytes += stats.address_bytes;
-            self.stitched_ranges += stats.stitched_ranges;
-            self.most_mappings = self.most_mappings.max(stats.mappings);
-            self.most_address_bytes = self.most_address_bytes.max(stats.address_bytes);
+            let [mappings, address_bytes, stitched_ranges] = samples.means();
+            self.mappings += mappings;
+            self.address_bytes += address_bytes;
+            self.stitched_ranges += stitched_ranges;
+            self.most_mappings = self.most_mappings.max(most.0);
+            self.most_address_bytes = self.most_address_bytes.max(most.1);
         }
+        self.turns.push(Process::now());
+        self.process = Process::mean(&self.turns);
         Ok(())
     }
 }
