@@ -3,6 +3,7 @@
 use crate::cache::block::Block;
 use crate::cache::core::{PoolCore, Recall};
 use crate::cache::magazine;
+use crate::cache::magazine::class_table::NO_LIST;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -18,6 +19,34 @@ impl PoolCore {
         if let Some(block) = magazine::put(block.list, block) {
             Self::release_to_depot(block);
         }
+    }
+
+    /// Releases a block to this thread's magazine, or a large one to the depot, if it is kept there as it is.
+    /// Returns it otherwise.
+    #[inline]
+    pub(crate) fn release_ready(block: Box<Block>) -> Option<Box<Block>> {
+        match block.list {
+            // The list of a recorded pool is hidden, too: its release is noted once.
+            NO_LIST => Self::keep_ready(block),
+            list => magazine::put(list, block).and_then(Self::keep_ready),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
+        if !block.pool.hooks.is_empty() || !block.pool.records.is_empty() {
+            return Some(block);
+        }
+        if block.pool.has_magazine_for(block.key) {
+            let shares_list = !block.pool.class_table.are_unshared();
+            return if shares_list { magazine::put_in_shared_list(block) } else { Some(block) };
+        }
+        if !block.pool.caps.cache(block.key.class) {
+            return Some(block);
+        }
+        let mut depot = block.pool.place.0.lock();
+        if magazine::settle(&block.pool, &mut depot) { depot.keep(block) } else { Some(block) }
     }
 
     #[cold]

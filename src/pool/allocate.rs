@@ -16,7 +16,7 @@ use crate::streams::order::{After, Need};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Announced, Backend, MemoryKind, Stream, fork};
+use vrampool_backend::{Announced, Backend, MemoryKind, Stream, StreamId, fork};
 
 impl PoolCore {
     /// # Errors
@@ -78,6 +78,27 @@ impl PoolCore {
             mem::forget(gone);
         }
         Some(Ok(fresh))
+    }
+
+    /// Takes the newest idle block for a request that the fast magazine lists do not serve, if it needs no wait:
+    /// of a class that shares a list, from this thread's magazine; of a larger one, from the depot.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_ready(&self, bytes: u64, stream: StreamId) -> Option<Box<Block>> {
+        if !self.hooks.is_empty() || !self.records.is_empty() {
+            return None;
+        }
+        let class = self.classes.round(bytes).filter(|&class| class <= self.max_allocation)?;
+        let key = Key { kind: self.kind, class };
+        if self.has_magazine_for(key) {
+            return magazine::take_class(self, class, bytes, stream);
+        }
+        if !self.caps.cache(class) {
+            return None;
+        }
+        let mut depot = self.depot();
+        magazine::settle(self, &mut depot);
+        depot.take_ready(key, bytes, stream)
     }
 
     /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are

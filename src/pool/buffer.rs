@@ -304,6 +304,15 @@ impl<B: Backend> Buffer<B> {
         self.block().parts()
     }
 
+    /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.
+    #[inline]
+    pub(crate) fn release_ready(mut self) -> Option<Self> {
+        if fork::is_child() {
+            return Some(self);
+        }
+        self.block.take().and_then(PoolCore::release_ready).map(Self::new)
+    }
+
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
     pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         self.region_mut(self.class(), stream)

@@ -169,6 +169,17 @@ impl<B: Backend> Pool<B> {
         }
     }
 
+    /// Allocates from this thread's magazine, or takes a large block from the depot that is ready on `stream`.
+    #[inline]
+    pub(crate) fn allocate_ready(&self, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
+        let core = self.core();
+        if fork::is_child() {
+            return None;
+        }
+        let taken = magazine::take(core, bytes, stream.id());
+        taken.or_else(|| core.take_ready(bytes, stream.id())).map(Buffer::new)
+    }
+
     /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing
     /// else.
     ///

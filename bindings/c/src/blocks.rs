@@ -10,10 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
-use vrampool::internal::BriefLock;
+use vrampool::internal::{self, BriefLock};
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one
 /// thread allocates and frees stays in its cache.
@@ -102,6 +103,22 @@ impl Held {
         }
     }
 
+    /// As [`free`](Self::free), but returns what may wait.
+    #[inline(always)]
+    pub(crate) fn free_ready(mut self) -> Option<Unfreed> {
+        if self.is_unordered {
+            return Some(Unfreed::Held(self));
+        }
+        let note = self.note;
+        note.freed(&self);
+        match mem::replace(&mut self.loan, Loan::Elsewhere) {
+            Loan::Pool(buffer) => {
+                internal::release_ready(buffer).map(|buffer| Unfreed::Noted(Loan::Pool(buffer)))
+            }
+            loan => Some(Unfreed::Noted(loan)),
+        }
+    }
+
     #[cold]
     fn free_unordered(self) {
         let Loan::Pool(buffer) = self.loan else { return };
@@ -113,6 +130,23 @@ impl Held {
         // Of a pool that was destroyed.
         if let Err(failure) = later.or_else(|_| registry::home_of(self.pool)?.drain()) {
             log::warn!("a block is freed behind its own stream alone: {}", failure.text);
+        }
+    }
+}
+
+/// A block that is to be freed by a call that may wait.
+#[derive(Debug)]
+pub(crate) enum Unfreed {
+    Held(Held),
+    /// The recording knows that it was freed.
+    Noted(Loan),
+}
+
+impl Unfreed {
+    pub(crate) fn free(self) {
+        match self {
+            Self::Held(held) => held.free(),
+            Self::Noted(loan) => drop(loan),
         }
     }
 }
@@ -188,6 +222,16 @@ pub(crate) fn remove(
     }
 }
 
+/// Forgets a block and returns it; `None` where no block begins, or another call has it.
+#[inline(always)]
+pub(crate) fn remove_ready(address: u64) -> Option<Held> {
+    match shard(address).lock().entry(address) {
+        Entry::Occupied(occupied) if matches!(occupied.get().loan, Loan::Elsewhere) => None,
+        Entry::Occupied(occupied) => Some(occupied.remove()),
+        Entry::Vacant(_) => None,
+    }
+}
+
 /// Looks at a block.
 pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Failure> {
     loop {
@@ -229,7 +273,7 @@ pub(crate) fn borrow<T>(
         let mut shard = shard(address).lock();
         let held = shard.get_mut(&address).ok_or_else(|| foreign(address))?;
         if !matches!(held.loan, Loan::Elsewhere) {
-            let loan = std::mem::replace(&mut held.loan, Loan::Elsewhere);
+            let loan = mem::replace(&mut held.loan, Loan::Elsewhere);
             break GivenBack { address, held: Some(Held { loan, ..*held }) };
         }
         drop(shard);

@@ -17,6 +17,7 @@ mod logging;
 mod metrics;
 mod options;
 mod pool;
+pub mod ready;
 #[cfg(feature = "trace")]
 mod recording;
 mod registry;

@@ -15,7 +15,7 @@ use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::arena::Allowance;
 use vrampool::sleep::DEFAULT_TAG;
 use vrampool::sleep::Offload;
-use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, UNLIMITED, internal};
 
 #[derive(Debug)]
 pub(crate) struct CPool {
@@ -109,6 +109,32 @@ impl CPool {
             let address = buffer.address().ok_or_else(no_address)?;
             self.note(address, Named::new(raw, stream, epoch), Loan::Pool(buffer))
         })
+    }
+
+    /// A block of idle memory, without a call that may wait; `None` where that takes one, or fails.
+    #[inline(always)]
+    pub(crate) fn allocate_ready(&self, tag: Option<&str>, bytes: u64, stream: usize) -> Option<u64> {
+        match tag {
+            Some(tag) => self.allocate_ready_under(&*self.tagged(tag)?, bytes, stream),
+            None => match tags::current(self.handle) {
+                None => self.allocate_ready_under(&self.main, bytes, stream),
+                Some(tagged) => self.allocate_ready_under(&tagged, bytes, stream),
+            },
+        }
+    }
+
+    #[inline(always)]
+    fn allocate_ready_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Option<u64> {
+        if tagged.is_asleep() {
+            return None;
+        }
+        let epoch = streams::epoch();
+        let noted = self.home.with_known(raw, |stream| {
+            let buffer = internal::allocate_ready(&tagged.pool, bytes, stream)?;
+            let address = buffer.address()?;
+            Some(self.note(address, Named::new(raw, stream, epoch), Loan::Pool(buffer)))
+        });
+        noted.flatten()?.ok()
     }
 
     /// Notes a block where it is found again. Answers its address.

@@ -102,6 +102,16 @@ impl Home {
         act: impl FnOnce(&AnyStream) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let mut act = Some(act);
+        match (self.with_known(raw, |stream| act.take().map(|act| act(stream))), act) {
+            (Some(Some(done)), _) => done,
+            (_, Some(act)) => self.with_found(raw, act),
+            (_, None) => Err(Failure::new(Status::INTERNAL, "a call was lost")),
+        }
+    }
+
+    /// Does something with a stream that this thread remembers; `None` where it does not.
+    #[inline(always)]
+    pub(crate) fn with_known<T>(&self, raw: usize, act: impl FnOnce(&AnyStream) -> T) -> Option<T> {
         let done = MEMORY.try_with(|memory| {
             // Acquire: pairs with the release of who let a stream go, who did it before.
             if memory.gone.get() != GONE.load(Ordering::Acquire) {
@@ -112,13 +122,9 @@ impl Home {
             if known.key != self.key || known.raw != raw {
                 return None;
             }
-            act.take().map(|act| act(&known.stream))
+            Some(act(&known.stream))
         });
-        match (done, act) {
-            (Ok(Some(done)), _) => done,
-            (_, Some(act)) => self.with_found(raw, act),
-            (_, None) => Err(Failure::new(Status::INTERNAL, "a call was lost")),
-        }
+        done.ok().flatten()
     }
 
     #[cold]

@@ -1,0 +1,71 @@
+//! Allocating and freeing without a call that may wait, for callers in Rust that hold a lock meanwhile: that of
+//! an interpreter, which they release for the other calls.
+//!
+//! Neither the device is waited for, nor a lock that is held during a call of its driver.
+
+use crate::blocks::{self, Unfreed};
+use crate::boundary::guarded;
+use crate::registry;
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Allocates a block of idle memory, under `tag`, or under that of this thread's scope. Returns its address.
+///
+/// `None` is no failure: [`vrampool_allocate`](crate::vrampool_allocate) or
+/// [`vrampool_allocate_tagged`](crate::vrampool_allocate_tagged) serves the request, or says why not.
+#[inline]
+#[must_use]
+pub fn allocate(pool: u64, tag: Option<&str>, bytes: u64, stream: usize) -> Option<*mut c_void> {
+    let allocated = guarded(|| registry::with(pool, |pool| Ok(pool.allocate_ready(tag, bytes, stream))));
+    allocated.ok().flatten().map(|address| address as *mut c_void)
+}
+
+/// What became of a block.
+#[derive(Debug)]
+#[must_use]
+pub enum Freed {
+    /// It is free.
+    Done,
+    /// It is this caller's to free, by dropping this, which may wait.
+    Later(Later),
+    /// Nothing changed: [`vrampool_free_at`](crate::vrampool_free_at) frees it, or says why not.
+    No,
+}
+
+/// A block that is freed when this is dropped, which may wait for the device.
+#[derive(Debug)]
+pub struct Later(Option<Unfreed>);
+
+/// Frees the block whose address is at `place`, which becomes null in the same step, behind the work on the
+/// stream that it was allocated for.
+#[inline]
+pub fn free_at(place: &AtomicPtr<c_void>) -> Freed {
+    let freed = guarded(|| {
+        // Acquire and release, as `vrampool_free_at`.
+        let address = place.swap(ptr::null_mut(), Ordering::AcqRel);
+        if address.is_null() {
+            return Ok(Freed::No);
+        }
+        let Some(held) = blocks::remove_ready(address as u64) else {
+            place.store(address, Ordering::Release);
+            return Ok(Freed::No);
+        };
+        Ok(held.free_ready().map_or(Freed::Done, |unfreed| Freed::Later(Later(Some(unfreed)))))
+    });
+    freed.unwrap_or(Freed::No)
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        if let Some(unfreed) = self.0.take() {
+            let freed = guarded(|| {
+                unfreed.free();
+                Ok(())
+            });
+            if let Err(failure) = freed {
+                log::error!("a block is not freed: {}", failure.text);
+            }
+        }
+    }
+}
