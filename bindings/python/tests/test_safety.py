@@ -151,7 +151,7 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
             check_left(host, raised)
     finally:
         sys.unraisablehook = before
-    assert at > 50, "the instructions of allocate and free are tried"
+    assert at > 15, f"{at} instructions, those around the native calls, are tried"
 
 
 @pytest.mark.parametrize("ends", ["free", "with", "reference"])
@@ -164,6 +164,8 @@ def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends:
         while frame is not None:
             if frame.f_code is work.__code__:
                 interrupts += 1
+                # A finalizer of garbage, if it is in one, keeps the exception to itself.
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
                 raise Interrupt
             frame = frame.f_back
         # Not yet there. Longer each time, so that it gets there on any machine.

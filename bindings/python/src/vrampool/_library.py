@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.machinery
+import importlib.util
 import json
 import os
+import sys
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any
 
 from . import _arguments
@@ -17,8 +19,21 @@ from .errors import BY_STATUS, Error, InternalError
 #: The ABI that this file is written for.
 ABI = 1
 
-#: Where the library is: beside this file, or where `VRAMPOOL_LIBRARY` says.
-PATH = os.environ.get("VRAMPOOL_LIBRARY") or str(Path(__file__).with_name("libvrampool_c.so"))
+#: The native module, whose file has the functions of the C ABI too.
+_NATIVE = f"{__name__.rpartition('.')[0]}._native"
+
+
+def _path() -> str:
+    """Where the native module is: in this package, or where `VRAMPOOL_LIBRARY` says."""
+    if path := os.environ.get("VRAMPOOL_LIBRARY"):
+        return path
+    found = importlib.util.find_spec(_NATIVE)
+    if found is None or found.origin is None:
+        raise ImportError(f"{_NATIVE} is missing: install vrampool, or set VRAMPOOL_LIBRARY to the module's file", name=_NATIVE)
+    return found.origin
+
+
+PATH = _path()
 
 #: Told of a segment once it is mapped: user, device, bytes, address, number.
 MallocCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
@@ -230,14 +245,21 @@ class Library:
 LIBRARY = Library(PATH)
 
 
-def finalizer(function: Callable[..., Any]) -> Any:
-    """What a class has as `__del__` so that `function` alone is called with the object.
+def _load() -> None:
+    """Imports the native module from `PATH`, wherever that is."""
+    loader = importlib.machinery.ExtensionFileLoader(_NATIVE, PATH)
+    found = importlib.util.spec_from_file_location(_NATIVE, PATH, loader=loader)
+    if found is None or _NATIVE in sys.modules:
+        return
+    try:
+        module = importlib.util.module_from_spec(found)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise ImportError(f"{PATH} is not the native module of this vrampool: {error}", name=_NATIVE, path=PATH) from error
+    sys.modules[_NATIVE] = module
 
-    No Python code runs, in which an interrupt could be raised and so be lost together with what was to be freed.
-    """
-    make = ctypes.pythonapi.PyInstanceMethod_New
-    make.argtypes, make.restype = [ctypes.py_object], ctypes.py_object
-    return make(function)
+
+_load()
 
 
 class Handle:

@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
 
+from . import _native
 from ._library import LIBRARY
 from .errors import BusyError
 
-#: By the pools' handles.
-_CURRENT: ContextVar[Mapping[int, bytes]] = ContextVar("vrampool_tags", default={})
-
-
-def current(pool: int) -> bytes | None:
-    """The tag of allocations from this pool; `None` outside of any scope."""
-    return _CURRENT.get().get(pool)
+#: By the pools' handles. Allocations outside of any scope look for none.
+CURRENT: ContextVar[dict[int, bytes]] = ContextVar("vrampool_tags", default={})
 
 
 @contextlib.contextmanager
 def scope(pool: int, tag: bytes) -> Iterator[None]:
     """Allocations of this context have this tag."""
     LIBRARY.call("tag_create", pool, tag)
-    token = _CURRENT.set({**_CURRENT.get(), pool: tag})
+    _native.use_tags()
+    token = CURRENT.set({**CURRENT.get(), pool: tag})
     try:
         yield
     finally:
         # In another context, where a generator ends elsewhere than it began, there is nothing to undo.
         with contextlib.suppress(ValueError):
-            _CURRENT.reset(token)
+            CURRENT.reset(token)
 
 
 class _Open(threading.local):

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from . import _arguments, _options
-from ._library import LIBRARY, Handle
+from . import _arguments, _native, _options
 from ._arguments import UNLIMITED
+from ._library import LIBRARY, Handle
 from ._options import Size
-from .block import Place
 from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
 from .pool import Pool
 from .stream import Stream
@@ -40,12 +39,11 @@ def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
 _ALONE = _taken({None: object()}, None)[1]
 
 
-class _Owner(Place):
+class _Owner(_native.Block):
     """What keeps a block live: CuPy's memory refers to it, and the block is freed with its last reference, as by CuPy's own pools
     behind the stream that it was allocated for."""
 
-    #: The one that the allocator keeps: so it sees that a block is live.
-    stream: Any
+    __slots__ = ()
 
 
 class CuPyAllocator(Handle):
@@ -122,20 +120,22 @@ class CuPyAllocator(Handle):
             return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
         pool, current, owner = self.pool(index), cuda.get_current_stream(), _Owner()
         # Referred to until the block refers to it: it is not let go meanwhile.
-        owner.stream = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
+        kept = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
+        # The one that the allocator keeps, which so sees that a block is live.
+        owner._keep(kept)
         try:
-            pool._allocate(size, owner.stream.ptr, owner)
+            pool._allocate_into(size, kept.ptr, owner)
         except OutOfMemoryError as error:
             limit = 0 if error.limit in (None, UNLIMITED) else error.limit
             raise cuda.memory.OutOfMemoryError(size, error.held or 0, limit) from error
-        return cuda.MemoryPointer(cuda.UnownedMemory(owner.value, size, owner, index), 0)
+        return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
 
     __call__ = malloc
 
     def record_stream(self, array: Any, stream: Any) -> None:
         """Says that work on `stream` uses an array too: its memory is not reused before that is done."""
         owner = array.data.mem._owner
-        LIBRARY.call("record_stream", owner.value, Stream.of(stream))
+        LIBRARY.call("record_stream", owner.address, Stream.of(stream))
 
     def used_bytes(self) -> int:
         """Bytes of the current device's pool that arrays have, rounded to classes; as `cupy.cuda.MemoryPool` names it."""

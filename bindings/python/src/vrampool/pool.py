@@ -8,10 +8,10 @@ from ctypes import byref, c_int, c_uint64, c_void_p, sizeof
 from types import TracebackType
 from typing import Any
 
-from . import _arguments, _options, _tags
+from . import _arguments, _native, _options, _tags
 from ._library import LIBRARY, STATS, CSleepReport, CStats, Handle, names
 from ._options import Size
-from .block import Block, BlockInfo, Place, block_at
+from .block import Block, BlockInfo, block_at
 from .errors import ClosedError, Error, OutOfMemoryError
 from .memory import device_of
 from .stats import PoolStats, SleepReport
@@ -20,7 +20,11 @@ from .stream import Stream
 __all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
 
 
-class Pool(Handle):
+#: What the native classes need of this package.
+_PACKAGE = _native.Package(Block, _arguments.size, Stream.of, _tags.CURRENT.get)
+
+
+class Pool(_native.Pool, Handle):
     """A bounded pool of a device's memory. Nothing is taken before it is asked for.
 
     Args:
@@ -76,22 +80,17 @@ class Pool(Handle):
             "offload": offload,
             "host_capacity": host_capacity,
         }
-        self._handle = c_uint64()
+        text = _arguments.text(_options.text({**given, **others}), "options")
         self._is_owned = True
-        LIBRARY.call("create", _arguments.text(_options.text({**given, **others}), "options"), self._handle)
+        self._create(_PACKAGE, text)
 
     @classmethod
     def of_handle(cls, handle: int) -> Pool:
         """A pool that somebody else made and will end, by its number in the C ABI."""
         pool = cls.__new__(cls)
-        pool._handle = c_uint64(handle)
         pool._is_owned = False
+        pool._adopt(_PACKAGE, handle)
         return pool
-
-    @property
-    def handle(self) -> int:
-        """Its number in the C ABI, which no other pool ever has."""
-        return self._handle.value
 
     @property
     def name(self) -> str:
@@ -119,31 +118,12 @@ class Pool(Handle):
             return True
         return False
 
-    def allocate(self, bytes: Size, stream: object = None) -> Block:
-        """A block of memory, with undefined contents.
-
-        Args:
-            bytes: its size: an integer, or text as in `"1GiB"`. 0 is allowed.
-            stream: the stream of the work that uses it: `None` for the default stream, or what `Stream.of` takes.
-
-        Raises: `OutOfMemoryError` after idle memory was given back and the device was asked again; `AsleepError` while the tag
-        sleeps; `ClosedError`.
-        """
-        size, handle, place = _arguments.size(bytes), Stream.of(stream), Place()
-        self._allocate(size, handle, place)
-        return Block._of(place, self.handle, size, handle)
-
-    def _allocate(self, size: int, handle: int, place: Place) -> None:
-        """Allocates a block, whose address goes to `place`."""
-        tag = _tags.current(self.handle)
-        try:
-            if tag is None:
-                LIBRARY.call("allocate", self.handle, size, handle, place)
-            else:
-                LIBRARY.call("allocate_tagged", self.handle, tag, size, handle, place)
-        except OutOfMemoryError as error:
+    def _failure(self, size: int, status: int) -> Error:
+        """What an allocation of so many bytes failed with."""
+        error = LIBRARY.failure(status)
+        if isinstance(error, OutOfMemoryError):
             self._explain(error, size)
-            raise
+        return error
 
     def _explain(self, error: OutOfMemoryError, size: int) -> None:
         """Sets an error's numbers, as they are now."""

@@ -1,0 +1,32 @@
+//! The native part of vrampool's Python package: the module `vrampool._native`.
+//!
+//! It has the calls that programs make most: [`Pool::allocate`](pool::Pool), and what frees a
+//! [`Block`](block::Block). The package's classes in Python inherit from those here and have the other methods.
+//! The C ABI is exported by the same file, so ctypes, PyTorch and this module use the same pools.
+//!
+//! A call that idle memory serves holds the interpreter's lock throughout; one that may wait releases it.
+
+#![deny(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod block;
+mod failure;
+#[allow(unsafe_code, reason = "instances of classes that inherit from one of this module")]
+mod package;
+mod pool;
+
+// Keeps the C ABI's functions in this library.
+pub use vrampool_c::*;
+
+/// The parts of `vrampool` that are not written in Python.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use super::block::Block;
+    #[pymodule_export]
+    use super::package::Package;
+    #[pymodule_export]
+    use super::package::use_tags;
+    #[pymodule_export]
+    use super::pool::Pool;
+}

@@ -1,0 +1,95 @@
+//! What the native classes need of the package's part in Python.
+
+use crate::block::Block;
+use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether a scope of tags was ever opened: most programs open none, and their allocations look for none.
+static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
+
+/// Says that allocations have tags from now on.
+#[pyfunction]
+pub(crate) fn use_tags() {
+    // Relaxed: a scope is opened, and used, by a thread that called this before.
+    TAGS_ARE_USED.store(true, Ordering::Relaxed);
+}
+
+/// The class of blocks, and functions in Python that the native classes call.
+#[pyclass(frozen, module = "vrampool._native")]
+#[derive(Debug)]
+pub(crate) struct Package {
+    block: Py<PyType>,
+    new_block: ffi::newfunc,
+    size: Py<PyAny>,
+    stream: Py<PyAny>,
+    tags: Py<PyAny>,
+}
+
+#[pymethods]
+impl Package {
+    /// `block` is a class that inherits from `Block` and has its `__new__`; `size` makes a number of bytes of an
+    /// argument, and `stream` a stream's handle; `tags` returns the current tags by the handles of pools.
+    #[new]
+    fn new(block: Bound<'_, PyType>, size: Py<PyAny>, stream: Py<PyAny>, tags: Py<PyAny>) -> PyResult<Self> {
+        let (own, given) = (new_of(&block.py().get_type::<Block>()), new_of(&block));
+        let new_block = own.filter(|own| given.is_some_and(|given| ptr::fn_addr_eq(given, *own)));
+        match new_block {
+            Some(new_block) if block.is_subclass_of::<Block>()? => {
+                Ok(Self { block: block.unbind(), new_block, size, stream, tags })
+            }
+            _ => Err(PyTypeError::new_err("the class of blocks inherits from Block, and has its __new__")),
+        }
+    }
+}
+
+impl Package {
+    /// A block without memory, of the package's class. Its `__init__`, which is for other callers, is not called.
+    #[inline]
+    pub(crate) fn new_block<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, Block>> {
+        let class = self.block.bind(py).as_type_ptr();
+        // SAFETY: `new_block` is the `tp_new` of `Block`, and so of `class`, a subclass of it that is kept alive by
+        // `self`. It takes a class, a tuple and null or a dict, and returns a new reference, or null with an
+        // exception set.
+        let made = unsafe { (self.new_block)(class, PyTuple::empty(py).as_ptr(), ptr::null_mut()) };
+        // SAFETY: as above; this thread is attached to the interpreter.
+        let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
+        Ok(made.cast_into()?)
+    }
+
+    /// A number of bytes, of an argument that is none.
+    #[cold]
+    pub(crate) fn size(&self, argument: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.size.bind(argument.py()).call1((argument,))?.extract()
+    }
+
+    /// The handle of a stream.
+    pub(crate) fn stream(&self, argument: &Bound<'_, PyAny>) -> PyResult<usize> {
+        self.stream.bind(argument.py()).call1((argument,))?.extract()
+    }
+
+    /// The tag of allocations from a pool, in the current context.
+    #[inline]
+    pub(crate) fn tag<'py>(&self, py: Python<'py>, pool: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if TAGS_ARE_USED.load(Ordering::Relaxed) { self.tag_now(py, pool) } else { Ok(None) }
+    }
+
+    #[cold]
+    fn tag_now<'py>(&self, py: Python<'py>, pool: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let tags = self.tags.bind(py).call0()?.cast_into::<PyDict>()?;
+        let tag = if tags.is_empty() { None } else { tags.get_item(pool)? };
+        Ok(tag.map(Bound::cast_into).transpose()?)
+    }
+}
+
+/// The function that makes instances of a class.
+fn new_of(class: &Bound<'_, PyType>) -> Option<ffi::newfunc> {
+    // SAFETY: a class, which every version of Python from 3.10 on takes here, whether it is made at run time or
+    // not, and a slot whose value is such a function, or null.
+    let slot = unsafe { ffi::PyType_GetSlot(class.as_type_ptr(), ffi::Py_tp_new) };
+    // SAFETY: what is not null is a `newfunc`: that is this slot's type.
+    (!slot.is_null()).then(|| unsafe { std::mem::transmute::<*mut std::ffi::c_void, ffi::newfunc>(slot) })
+}

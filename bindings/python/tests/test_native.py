@@ -1,0 +1,237 @@
+"""The native classes: a pair of calls by many threads, objects that were not made as they should be, and the interpreter's lock."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import vrampool
+from conftest import MIB, run
+from vrampool import Pool, _native
+
+
+@pytest.fixture
+def host() -> Iterator[Pool]:
+    with Pool("host", host_capacity=64 * MIB) as pool:
+        yield pool
+        gc.collect()
+        assert pool.stats().live_buffers == 0
+
+
+def test_threads_that_free_each_others_blocks_free_each_once(host: Pool) -> None:
+    threads, rounds = 4, 3000
+    shared: list[vrampool.Block] = []
+    counts: list[tuple[int, int]] = []
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        allocated = freed = 0
+        try:
+            for _ in range(rounds):
+                block = host.allocate(rng.choice((64, 4096, 3 * MIB)))
+                allocated += 1
+                ctypes.memset(block.address, seed, block.nbytes)
+                shared.append(block)
+                other = shared.pop(rng.randrange(len(shared)))
+                try:
+                    other.free()
+                    freed += 1
+                except vrampool.InvalidPointerError as error:
+                    raise AssertionError("another thread freed it") from error
+        except IndexError:
+            # Another thread took the last one.
+            pass
+        except BaseException as error:
+            failures.append(error)
+        counts.append((allocated, freed))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
+    allocated, freed = (sum(count) for count in zip(*counts, strict=True))
+    stats = host.stats()
+    assert stats.hits + stats.misses == allocated
+    assert stats.live_buffers == len(shared) == allocated - freed
+    shared.clear()
+
+
+@pytest.mark.parametrize("ends", [("free", "free"), ("free", "with"), ("with", "with")])
+def test_of_two_threads_that_end_a_block_one_does(host: Pool, ends: tuple[str, str]) -> None:
+    rounds = 1000
+    blocks = [host.allocate(4096) for _ in range(rounds)]
+    barrier = threading.Barrier(2)
+    refused: list[int] = []
+    failures: list[BaseException] = []
+
+    def work(how: str) -> None:
+        try:
+            barrier.wait()
+            for number, block in enumerate(blocks):
+                if how == "with":
+                    with block:
+                        pass
+                else:
+                    try:
+                        block.free()
+                    except vrampool.InvalidPointerError:
+                        refused.append(number)
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=work, args=(how,)) for how in ends]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
+    assert host.stats().live_buffers == 0
+    if ends == ("free", "free"):
+        assert len(refused) == rounds
+
+
+def test_a_block_is_known_by_weak_references(host: Pool) -> None:
+    block = host.allocate(100)
+    seen: list[object] = []
+    known = weakref.ref(block, seen.append)
+    assert known() is block
+    del block
+    assert known() is None
+    assert len(seen) == 1
+
+
+def test_a_block_that_nobody_allocated_has_no_memory(host: Pool) -> None:
+    with pytest.raises(TypeError, match=r"Pool\.allocate"):
+        vrampool.Block()
+    block = vrampool.Block.__new__(vrampool.Block)
+    assert not block.is_live
+    with pytest.raises(vrampool.InvalidPointerError, match="was freed"):
+        block.free()
+    with block:
+        pass
+    assert not hasattr(block, "__array_interface__")
+    for name in ("address", "requested", "stream", "pool", "is_live"):
+        with pytest.raises(AttributeError):
+            setattr(block, name, 1)
+
+
+def test_a_block_gets_memory_once(host: Pool) -> None:
+    block = host.allocate(100)
+    before = block.address
+    with pytest.raises(RuntimeError, match="has memory already"):
+        host._allocate_into(200, 0, block)
+    assert (block.address, block.nbytes, host.stats().live_buffers) == (before, 100, 1)
+    block.free()
+    host._allocate_into(200, 0, block)
+    assert (block.is_live, block.nbytes) == (True, 200)
+
+
+def test_a_pool_is_made_once() -> None:
+    made = Pool.__new__(Pool)
+    with pytest.raises(RuntimeError, match="was not made"):
+        made.allocate(1)
+    made.__init__("host", host_capacity=MIB, name="the first")  # type: ignore[misc]
+    block = made.allocate(100)
+    with pytest.raises(RuntimeError, match="made already"):
+        made.__init__("host", host_capacity=MIB)  # type: ignore[misc]
+    assert (made.name, made.stats().live_buffers) == ("the first", 1)
+    block.free()
+    made.close()
+
+
+def test_the_class_of_blocks_is_checked() -> None:
+    def size(_: object) -> int:
+        return 1
+
+    class Own(vrampool.Block):
+        def __new__(cls) -> Own:
+            raise AssertionError
+
+    wrong: Any
+    for wrong in (int, object, Own):
+        with pytest.raises(TypeError, match="inherits from Block"):
+            _native.Package(wrong, size, size, dict)
+
+
+def test_a_failed_allocation_leaves_nothing(host: Pool) -> None:
+    for _ in range(3):
+        with pytest.raises(vrampool.OutOfMemoryError):
+            host.allocate(100 * MIB)
+        with pytest.raises(vrampool.Error):
+            host.allocate(100, stream=12345)
+    assert host.stats().live_buffers == 0
+
+
+def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference() -> None:
+    with Pool("host", host_capacity=64 * MIB, source="direct", max_cached=0, magazine_bytes=0) as pool:
+        for size in (100, 5 * MIB):
+            pool.allocate(size).free()
+            assert pool.stats().bytes_reserved == 0
+            block = pool.allocate(size)
+            assert pool.stats().bytes_reserved >= size
+            del block
+            assert (pool.stats().bytes_reserved, pool.stats().live_buffers) == (0, 0)
+
+
+def test_a_subinterpreter_is_refused() -> None:
+    run(
+        """
+        import sys
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+            new, run = interpreters.create, lambda number, text: interpreters.exec(number, text)
+        else:
+            import _xxsubinterpreters as interpreters
+            new, run = interpreters.create, interpreters.run_string
+        import vrampool
+        text = '''
+try:
+    import vrampool
+except ImportError as error:
+    assert "interpreter" in str(error), error
+else:
+    raise AssertionError("it is imported")
+'''
+        failed = run(new(), f"import sys; sys.path[:] = {sys.path!r}\\n{text}")
+        assert failed is None, failed
+        """
+    )
+
+
+def test_the_package_may_be_imported_again() -> None:
+    run(
+        """
+        import sys, vrampool
+        before = vrampool.Pool("host", host_capacity=64 * MIB)
+        held = before.allocate(100)
+        for name in [name for name in sys.modules if name.split(".")[0] == "vrampool"]:
+            del sys.modules[name]
+        import vrampool as again
+        assert again is not vrampool
+        with again.Pool("host", host_capacity=64 * MIB) as pool, pool.allocate(100) as block:
+            assert type(block) is again.Block
+        assert type(before.allocate(1)) is vrampool.Block
+        held.free()
+        """
+    )
