@@ -17,6 +17,7 @@ const LARGEST_SLOT: u64 = 1 << 63;
 
 /// The outcome of an upload.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Upload<E> {
     /// Copied through a pinned slot, without blocking. The event completes when the bytes are on the device.
     Staged(Arc<E>),
