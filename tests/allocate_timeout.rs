@@ -177,7 +177,10 @@ fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
 fn memory_of_another_pool_ends_the_wait() -> Answer {
     let device = HostDevice::builder().capacity(1 << 20).build();
     let stream = device.create_stream()?;
-    let (pool, other) = (Pool::new(&device)?, Pool::builder(&device).max_cached_bytes(0).build()?);
+    let (pool, other) = (
+        Pool::new(&device)?,
+        Pool::builder(&device).size_classes(SizeClasses::EXACT).max_cached_bytes(0).build()?,
+    );
     let all = other.allocate(1 << 20, &stream)?;
     thread::scope(|scope| {
         let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
@@ -185,6 +188,47 @@ fn memory_of_another_pool_ends_the_wait() -> Answer {
             thread::yield_now();
         }
         drop(all);
+        waiting.join().expect("no panic")
+    })
+}
+
+/// Where the device is short, nothing is promised, but the first to wait is still the first to be served.
+#[test]
+fn a_device_without_memory_is_asked_in_order_of_arrival() -> Answer {
+    let device = HostDevice::builder().capacity(1 << 20).build();
+    let stream = device.create_stream()?;
+    let (pool, other) = (
+        Pool::new(&device)?,
+        Pool::builder(&device).size_classes(SizeClasses::EXACT).max_cached_bytes(0).build()?,
+    );
+    let (part, rest) = (other.allocate(64 * KIB, &stream)?, other.allocate(15 * 64 * KIB, &stream)?);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
+        while pool.waiting_requests() < 1 {
+            thread::yield_now();
+        }
+        // Enough is free for the second one alone, once it waits.
+        let behind =
+            scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(100)).map(drop));
+        while pool.waiting_requests() < 2 {
+            thread::yield_now();
+        }
+        drop(part);
+        assert!(behind.join().expect("no panic").is_err_and(|error| error.is_out_of_memory()));
+        drop(rest);
+        waiting.join().expect("no panic")
+    })
+}
+
+/// A thread that frees and never calls again keeps nothing to itself meanwhile.
+#[test]
+fn what_a_thread_frees_is_not_kept_in_its_magazines() -> Answer {
+    let (_, pool, stream) = pool_of(64, 4 * KIB)?;
+    let held: Vec<_> = (0..64).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(256 * KIB, &stream, LONG).map(drop));
+        until_waiting(&pool, 1);
+        drop(held);
         waiting.join().expect("no panic")
     })
 }
