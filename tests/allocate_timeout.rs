@@ -223,10 +223,11 @@ fn a_device_without_memory_is_asked_in_order_of_arrival() -> Answer {
 /// A thread that frees and never calls again keeps nothing to itself meanwhile.
 #[test]
 fn what_a_thread_frees_is_not_kept_in_its_magazines() -> Answer {
-    let (_, pool, stream) = pool_of(64, 4 * KIB)?;
-    let held: Vec<_> = (0..64).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;
+    const SLOTS: u64 = 1024;
+    let (_, pool, stream) = pool_of(SLOTS, 4 * KIB)?;
+    let held: Vec<_> = (0..SLOTS).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| pool.allocate_timeout(256 * KIB, &stream, LONG).map(drop));
+        let waiting = scope.spawn(|| pool.allocate_timeout(SLOTS * 4 * KIB, &stream, LONG).map(drop));
         until_waiting(&pool, 1);
         drop(held);
         waiting.join().expect("no panic")
