@@ -8,10 +8,12 @@
 #   --includedir DIR  folder of the header, below the prefix; default include
 #   --datadir DIR     folder of documentation, below the prefix; default share
 #   --profile NAME    cargo's profile; default release
+#   --features LIST   features beside the default ones
+#   --no-default-features
 #
 # DESTDIR in the environment is put before every path that is written to, and stands in no installed file. CC, STRIP, CARGO and
-# RUSTC name the tools (STRIP=: keeps debug information), CARGO_BUILD_TARGET the target of a cross build. Arguments after --
-# are cargo's, for example --no-default-features --features trace.
+# RUSTC name the tools, PYTHON one for the list of licenses (STRIP=: keeps debug information, PYTHON=: leaves the list out),
+# CARGO_BUILD_TARGET the target of a cross build. Arguments after -- are those of cargo rustc.
 #
 # The shared library is linked here from the static one, so both come from one compilation. Cargo's own shared library has no
 # symbol versions: rustc passes a version script without a name to the linker, and GNU ld refuses a second one.
@@ -23,7 +25,7 @@ fail() {
     exit 1
 }
 
-prefix=/usr/local libdir=lib includedir=include datadir=share profile=release
+prefix=/usr/local libdir=lib includedir=include datadir=share profile=release features= no_default=
 while [ $# -gt 0 ]; do
     option=$1
     shift
@@ -32,6 +34,10 @@ while [ $# -gt 0 ]; do
     --help | -h)
         sed -n '2,/^set -eu/{/^set -eu/d;s/^# \{0,1\}//p;}' "$0"
         exit
+        ;;
+    --no-default-features)
+        no_default=$option
+        continue
         ;;
     --*=*) value=${option#*=} option=${option%%=*} ;;
     --*)
@@ -46,6 +52,7 @@ while [ $# -gt 0 ]; do
     --includedir) includedir=$value ;;
     --datadir) datadir=$value ;;
     --profile) profile=$value ;;
+    --features) features=$features${features:+,}$value ;;
     *) fail "unknown option $option (--help lists the options)" ;;
     esac
 done
@@ -70,12 +77,14 @@ libdir=$(below_prefix --libdir "$libdir")
 includedir=$(below_prefix --includedir "$includedir")
 datadir=$(below_prefix --datadir "$datadir")
 
-cargo=${CARGO:-cargo} cc=${CC:-cc} strip=${STRIP:-strip}
+cargo=${CARGO:-cargo} python=${PYTHON:-python3} cc=${CC:-cc} strip=${STRIP:-strip}
 manifest=$here/Cargo.toml header=$here/include/vrampool.h symbols=$here/vrampool.map
 
 configuration=$(${RUSTC:-rustc} --print cfg ${CARGO_BUILD_TARGET:+--target "$CARGO_BUILD_TARGET"})
 setting() { printf '%s\n' "$configuration" | sed -n "s/^$1=\"\(.*\)\"\$/\1/p"; }
 system=$(setting target_os) pointer_bytes=$(($(setting target_pointer_width) / 8))
+
+command -v "$python" >/dev/null || fail "$python is missing, which lists the licenses of linked crates; PYTHON=: leaves the list out"
 
 abi=$(sed -n 's/^#define VRAMPOOL_ABI_VERSION //p' "$header")
 metadata=$("$cargo" metadata --locked --no-deps --format-version 1 --manifest-path "$manifest")
@@ -108,8 +117,10 @@ export CARGO_ENCODED_RUSTFLAGS
 target=$target/c
 native=$target/vrampool-native-libraries${CARGO_BUILD_TARGET:+.$CARGO_BUILD_TARGET}
 mkdir -p "$target"
+# The option that may be empty is one word or none.
+# shellcheck disable=SC2086
 "$cargo" rustc --locked --lib --crate-type staticlib --manifest-path "$manifest" --target-dir "$target" --profile "$profile" \
-    --message-format=json-render-diagnostics "$@" -- --print "native-static-libs=$native" >"$work/messages"
+    $no_default --features "$features" --message-format=json-render-diagnostics "$@" -- --print "native-static-libs=$native" >"$work/messages"
 built=$(sed -n 's/.*"filenames":\["\([^"]*libvrampool_c\.a\)".*/\1/p' "$work/messages")
 [ -f "$built" ] || fail "cargo built no libvrampool_c.a for $system: install.sh supports Unix"
 native_libraries=$(cat "$native")
@@ -143,6 +154,9 @@ done <"$roots"
 "$cc" -o "$work/$soname" "$@" ${LDFLAGS:-} "$work/libvrampool_c.a" $native_libraries
 [ "$system" = macos ] || "$strip" -S "$work/$soname"
 
+# shellcheck disable=SC2086
+"$python" "$here/licenses.py" "$work/licenses" $no_default --features "$features" ${CARGO_BUILD_TARGET:+--target "$CARGO_BUILD_TARGET"}
+
 fill() {
     sed -e "s|@prefix@|$prefix|" -e "s|@libdir@|$libdir|" -e "s|@includedir@|$includedir|" -e "s|@version@|$version|" \
         -e "s|@series@|$series|" -e "s|@shared_name@|$soname|" -e "s|@soname@|$soname|" -e "s|@pointer_bytes@|$pointer_bytes|" \
@@ -173,5 +187,8 @@ for file in vrampool-config.cmake vrampool-config-version.cmake; do
     put "$work/$file" "$libdir/cmake/vrampool" 644
 done
 for file in LICENSE-MIT LICENSE-APACHE; do
-    put "$here/../../$file" "$datadir/doc/vrampool" 644
+    put "$here/$file" "$datadir/doc/vrampool" 644
+done
+for file in "$work/licenses"/*; do
+    [ ! -f "$file" ] || put "$file" "$datadir/doc/vrampool" 644
 done

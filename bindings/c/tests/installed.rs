@@ -42,8 +42,8 @@ fn install(arguments: &[&str]) -> Command {
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     command.args(arguments).args(["--prefix", "/opt/vrampool", "--libdir", LIBDIR, "--profile", "dev"]);
     // As small and as fast to build as can be.
-    command.args(["--", "--offline", "--no-default-features", "--features", "trace"]);
-    command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
+    command.args(["--no-default-features", "--features", "trace"]).env("CARGO_NET_OFFLINE", "true");
+    command.args(["--", "--config", "profile.dev.package.\"*\".opt-level=0"]);
     command
 }
 
@@ -52,6 +52,7 @@ fn installed() -> Option<&'static Path> {
     static ROOT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {
         program("cc")?;
+        program("python3")?;
         let root = folder("installed");
         let listed = run(install(&[]).env("DESTDIR", &root));
         for file in listed.lines() {
@@ -199,6 +200,43 @@ fn cmake_takes_the_versions_that_are_compatible() {
         configure.arg(format!("-DCMAKE_PREFIX_PATH={}", library(root).join("cmake").display()));
         let found = configure.output().expect("it starts").status.success();
         assert_eq!(found, fits, "find_package(vrampool {wanted})");
+    }
+}
+
+#[test]
+fn the_licenses_of_all_linked_crates_are_installed() {
+    let Some(root) = installed() else { return };
+    let documents = root.join("opt/vrampool/share/doc/vrampool");
+    let read = |name: &str| std::fs::read_to_string(documents.join(name)).expect("a file");
+    assert!(read("LICENSE-MIT").contains("MIT License") && read("LICENSE-APACHE").contains("Apache License"));
+    let licenses = read("THIRD_PARTY_LICENSES.txt");
+    let (table, texts) = licenses.split_once("\n-----").expect("a table, then texts");
+    let rows: BTreeSet<_> =
+        table.lines().filter_map(|line| line.split_once(": ")).map(|(crate_, _)| crate_).collect();
+    for linked in ["flate2 ", "vrampool ", "vrampool-c ", "libc "] {
+        assert!(rows.iter().any(|row| row.starts_with(linked)), "{linked} is linked: {table}");
+    }
+    // A macro's, a feature's that is off, a test's.
+    for absent in ["syn ", "tokio ", "cudarc ", "proptest "] {
+        assert!(!rows.iter().any(|row| row.starts_with(absent)), "{absent} is not linked: {table}");
+    }
+    assert!(texts.contains("Copyright (c) 2014 Alex Crichton"));
+    let bom: serde_json::Value = serde_json::from_str(&read("vrampool.cdx.json")).expect("JSON");
+    assert_eq!((&bom["bomFormat"], &bom["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));
+    let components = bom["components"].as_array().expect("components");
+    let text =
+        |component: &serde_json::Value, field: &str| component[field].as_str().expect("text").to_owned();
+    let named = components
+        .iter()
+        .map(|component| format!("{} {}", text(component, "name"), text(component, "version")));
+    assert_eq!(named.collect::<BTreeSet<_>>(), rows.into_iter().map(str::to_owned).collect());
+    for component in components {
+        let own = text(component, "name").starts_with("vrampool");
+        assert!(
+            own || component["hashes"][0]["content"].as_str().is_some_and(|hash| hash.len() == 64),
+            "{component}"
+        );
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
     }
 }
 
