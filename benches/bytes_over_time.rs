@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                         buffer.record_stream(stream)?;
                     }
                 }
+                _ => {}
             }
             let stats = pool.stats();
             let (requested, reserved) = most.entry(event.t_us * INTERVALS / end.max(1)).or_default();

@@ -1,6 +1,8 @@
 //! The programs that users write first, each a function of a few lines.
 
 use std::error::Error;
+use std::thread;
+use std::time::Duration;
 use vrampool::any::{self, AnyDevice};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, BackendError, Pool};
@@ -18,6 +20,7 @@ fn main() -> Outcome {
     generic(&Pool::new(&any::open("host")?)?)?;
     split(&device, &pool, &stream)?;
     json(&pool)?;
+    retry(&device)?;
     faults(&device, &pool, &stream)
 }
 
@@ -87,6 +90,18 @@ fn json(pool: &Pool<HostDevice>) -> Outcome {
     let stats = serde_json::to_value(pool.stats())?;
     assert_eq!(stats["source"], "direct");
     println!("{}\n{stats:#}", pool.report());
+    Ok(())
+}
+
+/// Workers that share few slots, and wait for one another's memory.
+fn retry(device: &HostDevice) -> Outcome {
+    let (stream, pool) = (device.create_stream()?, Pool::builder(device).limit(1 << 20).build()?);
+    let work = || pool.allocate_timeout(256 << 10, &stream, Duration::from_secs(60)).map(drop);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..16).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+    })?;
+    pool.close(); // whoever waits still is told so
     Ok(())
 }
 

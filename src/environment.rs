@@ -1,7 +1,10 @@
 //! Settings from environment variables, under our name and netcl's.
 
+use crate::cache::size_class::SizeClasses;
 use crate::error::Error;
+use crate::source::Source;
 use std::ffi::OsString;
+use std::str::FromStr;
 
 /// No cap, for every setting that is one.
 pub const UNLIMITED: u64 = u64::MAX;
@@ -20,6 +23,14 @@ const BUDGET_FRACTION: Names = &["VRAMPOOL_POOL_BUDGET_FRAC", "NETCL_POOL_BUDGET
 const LARGE_BUCKET: Names = &["VRAMPOOL_POOL_LARGE_BUCKET_MB", "NETCL_POOL_LARGE_BUCKET_MB"];
 /// The cap on a stager's pinned bytes, MiB.
 const PINNED_STAGING: Names = &["VRAMPOOL_PINNED_STAGING_MB", "NETCL_PINNED_STAGING_MB"];
+/// The cap on bytes taken from the device, GiB.
+const LIMIT: Names = &["VRAMPOOL_LIMIT_GB"];
+/// The cap on idle buffers in a bucket.
+const MAX_BUFFERS: Names = &["VRAMPOOL_MAX_BUFFERS_PER_BUCKET"];
+/// What serves misses, by its name.
+const SOURCE: &str = "VRAMPOOL_SOURCE";
+/// The rule of size classes, as its text.
+const SIZE_CLASSES: &str = "VRAMPOOL_SIZE_CLASSES";
 /// The most bytes of one piece of physical memory of what can sleep, MiB.
 const SLEEP_CHUNK: Names = &["VRAMPOOL_SLEEP_CHUNK_MB"];
 /// The same under vLLM's name, read by vLLM's rules.
@@ -36,9 +47,9 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Every numeric setting, by one rule: a value is a decimal number, not negative and finite; a share is at
-/// most 1; a size is 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`]. An empty value is
-/// unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and
+/// Every setting, by one rule. A numeric value is a decimal number, not negative and finite; a share is at
+/// most 1; a count is whole; a size is 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`].
+/// A name is one that the setting's type parses. An empty value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and
 /// with any arguments. A second name is not read where the first is set: it is another program's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Settings {
@@ -48,6 +59,10 @@ pub(crate) struct Settings {
     pub(crate) large_bucket: Option<u64>,
     pub(crate) pinned_staging: Option<u64>,
     pub(crate) sleep_chunk: Option<u64>,
+    pub(crate) limit: Option<u64>,
+    pub(crate) max_buffers_per_bucket: Option<u64>,
+    pub(crate) source: Option<Source>,
+    pub(crate) size_classes: Option<SizeClasses>,
 }
 
 impl Settings {
@@ -60,6 +75,10 @@ impl Settings {
             large_bucket: size(LARGE_BUCKET, MIB, lookup)?,
             pinned_staging: size(PINNED_STAGING, MIB, lookup)?,
             sleep_chunk: size(SLEEP_CHUNK, MIB, lookup)?,
+            limit: size(LIMIT, GIB, lookup)?,
+            max_buffers_per_bucket: count(MAX_BUFFERS, lookup)?,
+            source: parsed(SOURCE, lookup)?,
+            size_classes: parsed(SIZE_CLASSES, lookup)?,
         })
     }
 
@@ -69,6 +88,10 @@ impl Settings {
             (MAX_CACHED, self.max_cached_bytes != later.max_cached_bytes),
             (BUDGET_FRACTION, self.budget_fraction != later.budget_fraction),
             (LARGE_BUCKET, self.large_bucket != later.large_bucket),
+            (LIMIT, self.limit != later.limit),
+            (MAX_BUFFERS, self.max_buffers_per_bucket != later.max_buffers_per_bucket),
+            (&[SOURCE], self.source != later.source),
+            (&[SIZE_CLASSES], self.size_classes != later.size_classes),
         ];
         of_pools.into_iter().find(|(_, is_changed)| *is_changed).map(|(names, _)| names[0])
     }
@@ -88,6 +111,23 @@ fn share(names: Names, lookup: Lookup<'_>) -> Result<Option<f64>, Error> {
     number(names, lookup, |number| match number <= 1.0 {
         true => Ok(number),
         false => Err("it is a share of the device's memory, 0 to 1"),
+    })
+}
+
+fn count(names: Names, lookup: Lookup<'_>) -> Result<Option<u64>, Error> {
+    number(names, lookup, |number| match number.fract() == 0.0 {
+        true => Ok(bytes(number, 1.0)),
+        false => Err("it is a count, a whole number"),
+    })
+}
+
+/// What the text of a variable names.
+fn parsed<T: FromStr<Err = Error>>(variable: &'static str, lookup: Lookup<'_>) -> Result<Option<T>, Error> {
+    let Some(text) = text(variable, lookup)? else { return Ok(None) };
+    let parsed = text.parse().map(Some);
+    parsed.map_err(|error| match error {
+        Error::Configuration { reason, .. } => Error::Environment { variable, value: text, reason },
+        other => other,
     })
 }
 
@@ -138,12 +178,13 @@ pub(crate) fn bytes(number: f64, unit: f64) -> u64 {
 mod tests {
     use super::*;
 
-    const ALL: [(Names, f64); 5] = [
+    const ALL: [(Names, f64); 6] = [
         (MAX_CACHED, GIB),
         (BUDGET_FRACTION, 1.0),
         (LARGE_BUCKET, MIB),
         (PINNED_STAGING, MIB),
         (SLEEP_CHUNK, MIB),
+        (LIMIT, GIB),
     ];
 
     fn read(variables: &[(&str, &str)]) -> Result<Settings, Error> {
@@ -182,6 +223,29 @@ mod tests {
                 assert_eq!(read(&[(name, "1e-12")]).is_ok(), unit == 1.0, "less than a byte: {name}");
                 assert_eq!(read(&[(name, "1.01")]).is_ok(), unit > 1.0, "more than all: {name}");
             }
+        }
+    }
+
+    #[test]
+    fn names_and_counts_are_checked_too() {
+        let settings = read(&[
+            ("VRAMPOOL_SOURCE", " virtual "),
+            ("VRAMPOOL_SIZE_CLASSES", "multiple:32MiB"),
+            ("VRAMPOOL_MAX_BUFFERS_PER_BUCKET", "7"),
+        ]);
+        let settings = settings.expect("all are valid");
+        assert_eq!(settings.source, Some(Source::Virtual));
+        assert_eq!(settings.size_classes, Some(SizeClasses::Multiple(32 << 20)));
+        assert_eq!(settings.max_buffers_per_bucket, Some(7));
+        for (name, text) in [
+            (SOURCE, "virtuall"),
+            (SIZE_CLASSES, "multiple:zero"),
+            (MAX_BUFFERS[0], "1.5"),
+            (MAX_BUFFERS[0], "-1"),
+        ] {
+            let error = read(&[(name, text)]).expect_err(text);
+            assert!(matches!(error, Error::Environment { variable, .. } if variable == name), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
         }
     }
 

@@ -35,6 +35,9 @@ pub enum Error {
         /// The stream's device.
         given: DeviceId,
     },
+    /// The pool was [closed](crate::Pool::close).
+    #[error("the pool is closed; buffers that it gave stay valid")]
+    Closed,
     /// What a stream was to do that is being captured into a graph takes something that a capture forbids.
     /// Nothing was done, and the capture goes on.
     #[error(

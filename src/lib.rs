@@ -66,6 +66,7 @@
 //! | `prometheus` | `vrampool::telemetry::Exporter`: an endpoint for Prometheus |
 //! | `serde` | `serde::Serialize` of statistics and reports |
 //! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

@@ -23,6 +23,7 @@ fn overhead(name: &str) -> Result<f64, Box<dyn Error>> {
                     arena.free(block)?;
                 }
             }
+            _ => {}
         }
     }
     Ok(highest as f64 / trace.peak_requested() as f64)

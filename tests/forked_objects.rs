@@ -163,7 +163,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         let pool = persistent_pool(&device).expect("a pool");
         let graph = GraphMemory::new(&pool, &stream);
         let of_graph = graph.allocate(KIB).expect("memory");
-        let stager = Stager::new(&device).expect("a stager");
+        let stager = Stager::new(&device);
         let mut target = pool.allocate(MIB, &stream).expect("memory");
         let mut mine = ManuallyDrop::new((sleeper.clone(), block, graph, of_graph, pool.clone()));
         let work = |thread: u64| {

@@ -314,10 +314,10 @@ fn a15_placement_and_usage_are_part_of_the_key() {
     let (device, stream) = device();
     let pool = Pool::builder(&device).build().expect("a pool");
     let kinds = [
-        MemoryKind { placement: Placement::Device, usage: Usage(0) },
-        MemoryKind { placement: Placement::Device, usage: Usage(1) },
-        MemoryKind { placement: Placement::HostVisible, usage: Usage(0) },
-        MemoryKind { placement: Placement::Managed, usage: Usage(0) },
+        MemoryKind::new(Placement::Device).with_usage(Usage(0)),
+        MemoryKind::new(Placement::Device).with_usage(Usage(1)),
+        MemoryKind::new(Placement::HostVisible).with_usage(Usage(0)),
+        MemoryKind::new(Placement::Managed).with_usage(Usage(0)),
     ];
     for (n, &kind) in (0..).zip(&kinds) {
         let buffer = pool.allocate_kind(1000, kind, &stream).expect("memory");

@@ -239,7 +239,7 @@ proptest! {
         let trace = if compressed { Trace::parse(&gzip(text.as_bytes())[..]) } else { Trace::parse(text.as_bytes()) };
         let trace = trace.map_err(|error| TestCaseError::fail(error.to_string()))?;
         let written = trace.events().iter().map(|event| {
-            let op = match event.op { Op::Allocate => 'a', Op::Free => 'f' };
+            let op = match event.op { Op::Allocate => 'a', Op::Free => 'f', _ => '?' };
             format!("{op},{},{},{},{}", event.id, event.size, event.stream, event.t_us)
         });
         prop_assert_eq!(written.collect::<Vec<_>>(), lines);

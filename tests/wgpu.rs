@@ -92,7 +92,7 @@ fn uploads_are_staged_in_order() {
     let Some(device) = device() else { return };
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let stager = Stager::new(&device).expect("a stager");
+    let stager = Stager::new(&device);
     let mut target = pool.allocate(MIB, &stream).expect("memory");
     for round in 0..30u8 {
         let bytes = vec![round; MIB as usize];

@@ -59,6 +59,7 @@ impl From<Devices> for Listing {
                 DeviceKind::Discrete => "discrete",
                 DeviceKind::Integrated => "integrated",
                 DeviceKind::Cpu => "cpu",
+                _ => "other",
             },
             total_bytes: device.total_bytes,
         };

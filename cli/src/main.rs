@@ -5,12 +5,14 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod bench;
+mod completions;
 mod device;
 mod devices;
 mod fit;
 mod interrupt;
 mod kernels;
 mod logger;
+mod man;
 mod pool_options;
 mod record_options;
 mod replay;
@@ -22,7 +24,7 @@ mod trace;
 mod trace_options;
 mod train;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use interrupt::Interrupted;
 use std::process::ExitCode;
 use stdout::{Closed, warn};
@@ -56,6 +58,10 @@ enum Command {
     Bench(bench::Arguments),
     /// List available devices, and why each other backend is unavailable.
     Devices(devices::Arguments),
+    /// Print a script that completes commands and flags in a shell.
+    Completions(completions::Arguments),
+    /// Print the manual page, or write the pages of all commands.
+    Man(man::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Devices(arguments) => devices::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

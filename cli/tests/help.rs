@@ -1,7 +1,10 @@
-//! The program by itself: its name in the help, and the backends that are built in.
+//! The program by itself: its name in the help, its completions and manual pages, and the backends that are
+//! built in.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use vrampool::any;
+use vrampool_test_support::program;
 
 fn stdout(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_vrampool")).args(arguments).output();
@@ -21,6 +24,70 @@ fn the_help_names_the_program_as_it_is_installed() {
         assert!(help.contains(usage), "{usage}: {help}");
         assert!(!help.contains("cargo"), "{help}");
     }
+}
+
+/// The commands that the help lists.
+fn commands() -> Vec<String> {
+    let help = stdout(&["--help"]);
+    let (_, listed) = help.split_once("Commands:\n").expect("commands");
+    let lines = listed.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    let commands: Vec<_> = names.map(str::to_owned).collect();
+    assert!(commands.len() >= 10, "{help}");
+    commands
+}
+
+#[test]
+fn every_shell_completes_every_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = stdout(&["completions", shell]);
+        for command in commands() {
+            assert!(script.contains(&command), "{shell} completes {command}");
+        }
+        assert!(script.contains("size-classes"), "{shell} completes flags");
+        assert!(!script.contains("cargo"), "{shell}: an installed program is called vrampool");
+        let checker = match shell {
+            "bash" => program("bash"),
+            // These need not be there.
+            shell => std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+                .map(|folder| folder.join(shell))
+                .find(|file| file.is_file() && matches!(shell, "fish" | "zsh")),
+        };
+        let Some(checker) = checker else { continue };
+        let file = folder.path().join(shell);
+        std::fs::write(&file, script).expect("a file");
+        let output = Command::new(checker).arg("-n").arg(file).output().expect("it starts");
+        assert!(output.status.success() && output.stderr.is_empty(), "{shell} -n: {output:?}");
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    stdout(&["man", folder.path().to_str().expect("UTF-8")]);
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name));
+    let first = page("vrampool.1").expect("the program's page");
+    assert_eq!(first.trim_end(), stdout(&["man"]).trim_end());
+    let mut expected = BTreeSet::from(["vrampool.1".to_owned()]);
+    for command in commands() {
+        assert!(first.contains(&format!("vrampool\\-{command}(1)")), "the program's page names {command}");
+        expected.insert(format!("vrampool-{command}.1"));
+    }
+    expected.extend(["show", "convert"].map(|command| format!("vrampool-trace-{command}.1")));
+    let files = std::fs::read_dir(folder.path()).expect("a folder");
+    let files: BTreeSet<_> =
+        files.map(|file| file.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    assert_eq!(files, expected);
+    for file in files {
+        let page = page(&file).expect("a page");
+        assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH OPTIONS"), "{file}: {page}");
+        assert!(!page.contains("cargo"), "{file}: {page}");
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_vrampool")).args(["man", "/nonexistent/man1"]).output();
+    let output = output.expect("the program starts");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("/nonexistent/man1"), "{output:?}");
 }
 
 /// A backend that is not built in would be unavailable for want of a feature.

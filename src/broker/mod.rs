@@ -144,6 +144,7 @@ impl ArrayId {
 
 /// The allocator of a broker's clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Allocator {
     /// The device, for each array separately; freed memory returns to the device at once. CuBIE's `default`.
     Default,

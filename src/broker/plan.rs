@@ -68,6 +68,7 @@ impl<B: Backend> Plan<B> {
 
 /// The source of an array's data.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum HostSource<'a, B: Backend> {
     /// Bytes in memory.
     Bytes(&'a [u8]),
@@ -77,6 +78,7 @@ pub enum HostSource<'a, B: Backend> {
 
 /// The destination of an array's data.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum HostSink<'a, B: Backend> {
     /// Bytes in memory.
     Bytes(&'a mut [u8]),

@@ -5,6 +5,7 @@ use vrampool_backend::MemoryKind;
 
 /// The role of an array in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Role {
     /// Copied to the device before a chunk is computed.
     Input,

@@ -23,6 +23,7 @@ pub enum Share {
 
 /// Whether shares are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum LimitMode {
     /// A client may take all free memory of the device; shares have no effect.
     #[default]

@@ -87,6 +87,8 @@ pub(crate) struct Accounts {
     freeing: u64,
     /// Bytes returned to the device in total.
     freed: u64,
+    /// Counts changes that may let a refused request succeed.
+    pub(crate) changes: u64,
 }
 
 impl Accounts {
@@ -103,6 +105,7 @@ impl Accounts {
             allocated: 0,
             freeing: 0,
             freed: 0,
+            changes: 0,
         }
     }
 
@@ -149,6 +152,7 @@ impl Accounts {
 
     /// Counts evicted or dropped memory as returned to the device.
     pub(crate) fn freed(&mut self, bytes: u64) {
+        self.changes += 1;
         self.freeing -= bytes;
         self.freed = self.freed.wrapping_add(bytes);
         self.now.charged -= bytes;
@@ -156,6 +160,7 @@ impl Accounts {
 
     /// Cancels reserved bytes that the device did not deliver.
     pub(crate) fn cancel(&mut self, class: u64) {
+        self.changes += 1;
         self.now.charged -= class;
     }
 
@@ -211,6 +216,7 @@ impl Accounts {
 
     /// Counts a block that enters its bucket.
     pub(crate) fn cached(&mut self, class: u64) {
+        self.changes += 1;
         self.now.out -= class;
         self.now.cached += class;
         self.note_cached();

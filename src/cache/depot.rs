@@ -13,6 +13,7 @@ use crate::cache::magazine::rack::Rack;
 use crate::cache::oom_rung::Rung;
 use crate::cache::retry_queue::Turns;
 use crate::cache::size_class::SizeClasses;
+use crate::cache::waiters::Waiters;
 use crate::source::Key;
 use std::collections::VecDeque;
 use std::mem;
@@ -50,6 +51,10 @@ pub(crate) struct Depot {
     pub(super) waited: u64,
     /// Requests that found the device out of memory.
     pub(crate) turns: Turns,
+    /// Requests that wait for memory until a deadline.
+    pub(crate) waiters: Waiters,
+    /// The program has closed the pool: requests are refused, and returned blocks are not kept.
+    pub(crate) is_shut: bool,
     /// The last pool handle is gone: returned blocks are not kept.
     pub(super) closed: bool,
 }
@@ -74,12 +79,26 @@ impl Depot {
             waiting: VecDeque::new(),
             waited: 0,
             turns: Turns::default(),
+            waiters: Waiters::default(),
+            is_shut: false,
             closed: false,
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether returned blocks go to the source.
+    #[inline]
+    fn keeps_nothing(&self) -> bool {
+        self.closed || self.is_shut
+    }
+
+    /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.is_shut || !self.waiters.is_empty()
     }
 
     /// Returns the key of `class` in magazines.
@@ -245,7 +264,8 @@ impl Depot {
     #[inline]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        let is_kept = !self.closed && block.generation == self.generation && self.accounts.caps.cache(class);
+        let is_kept =
+            !self.keeps_nothing() && block.generation == self.generation && self.accounts.caps.cache(class);
         if !is_kept || !self.accounts.may_cache(class) {
             return Some(block);
         }
@@ -270,7 +290,9 @@ impl Depot {
         let is_forgotten = self.is_forgotten(&block);
         let unplaced = match rack {
             Some(rack)
-                if !self.closed && !is_forgotten && self.accounts.caps.magazines_take(block.key.class) =>
+                if !self.keeps_nothing()
+                    && !is_forgotten
+                    && self.accounts.caps.magazines_take(block.key.class) =>
             {
                 self.keep_in_list(block, rack)
             }
@@ -279,7 +301,7 @@ impl Depot {
         let block = unplaced?;
         let class = block.key.class;
         self.accounts.returned(class, block.requested);
-        if self.closed || is_forgotten {
+        if self.keeps_nothing() || is_forgotten {
             self.counters.live_buffers -= 1;
             self.accounts.dropped(class);
             return Some(block);

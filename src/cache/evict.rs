@@ -18,13 +18,24 @@ pub(crate) enum Permit {
     Wait,
     /// The limit does not allow it.
     Refused,
+    /// The limit allows it only beside fewer bytes than earlier requests wait for.
+    Promised,
+    /// The program has closed the pool.
+    Closed,
 }
 
 impl Depot {
     /// Whether a miss of `class` bytes has to release memory first.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        !self.waiting.is_empty() || self.accounts.admission(class) != Admission::Evict(0)
+        !self.waiting.is_empty() || self.is_guarded() || self.accounts.admission(class) != Admission::Evict(0)
+    }
+
+    /// Whether `class` bytes are for requests that came before. `waiter` is the request's own number, if it
+    /// waits.
+    pub(crate) fn is_promised(&self, class: u64, waiter: Option<u64>) -> bool {
+        let before = self.waiters.bytes_before(waiter);
+        before > 0 && self.is_over_limit_with(class.saturating_add(before))
     }
 
     /// Queues a waiting request of `class` bytes. Returns its number.
@@ -52,8 +63,21 @@ impl Depot {
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
-    /// Waiting requests have a `number` and are served in order. With `may_wait`, earlier ones come first.
-    pub(crate) fn permit(&mut self, class: u64, number: Option<u64>, may_wait: bool) -> Permit {
+    /// Requests that wait for memory in transit have a `number` and are served in order. With `may_wait`,
+    /// earlier ones come first. `waiter` is the number of a request that waits until a deadline.
+    pub(crate) fn permit(
+        &mut self,
+        class: u64,
+        waiter: Option<u64>,
+        number: Option<u64>,
+        may_wait: bool,
+    ) -> Permit {
+        if self.is_shut {
+            return Permit::Closed;
+        }
+        if self.is_promised(class, waiter) {
+            return Permit::Promised;
+        }
         let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
         let admission = self.accounts.admission(class);
         let is_behind = before > 0 && admission != Admission::Full;

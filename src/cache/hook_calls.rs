@@ -20,11 +20,12 @@ impl PoolCore {
         kind: MemoryKind,
         stream: &B::Stream,
         site: &'static Location<'static>,
+        waiter: Option<u64>,
     ) -> Result<Box<Block>, Error> {
         let ticket = Ticket::new(site);
         let class = self.classes.round(bytes).unwrap_or(u64::MAX);
         let request = self.hooks.announce(Occasion::Request, self.event(ticket, bytes, class));
-        let mut block = self.allocate::<B>(bytes, kind, stream, request.as_ref())?;
+        let mut block = self.allocate::<B>(bytes, kind, stream, (request.as_ref(), waiter))?;
         if let Some(request) = request {
             *block.ticket() = Some(ticket);
             request.done(block.key.class, block.address());

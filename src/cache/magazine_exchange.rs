@@ -27,7 +27,7 @@ const RECALL_EVERY: u64 = 64;
 impl Depot {
     /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
     pub(crate) fn enroll(&mut self, tally: &Arc<Tally>, epoch: &AtomicU64) -> Option<u64> {
-        if self.is_closed() || self.awaits_forgotten() {
+        if self.is_closed() || self.is_guarded() || self.awaits_forgotten() {
             return None;
         }
         self.tallies.push(Arc::clone(tally));

@@ -35,3 +35,4 @@ pub(crate) mod retry_queue;
 pub(crate) mod served_by;
 pub(crate) mod size_class;
 pub(crate) mod stats;
+pub(crate) mod waiters;

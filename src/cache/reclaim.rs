@@ -65,11 +65,12 @@ impl PoolCore {
 
     /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.
     ///
-    /// `relief` is called before memory is released or waited for. The error is the limit, or the error of
+    /// `waiter` is the number of a request that waits until a deadline. `relief` is called before memory is released or waited for. The error is the limit, or the error of
     /// `relief`.
     pub(crate) fn make_room(
         &self,
         class: u64,
+        waiter: Option<u64>,
         relief: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'_>, NoRoom> {
         let (mut number, mut recalled) = (None, false);
@@ -90,7 +91,7 @@ impl PoolCore {
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_giving_back();
-            match depot.permit(class, number, may_wait) {
+            match depot.permit(class, waiter, number, may_wait) {
                 Permit::Wait if may_wait => {
                     if number.is_none() {
                         depot.count(Rung::Wait);
@@ -119,7 +120,8 @@ impl PoolCore {
                 self.give_back_counting(evicted, surplus);
                 Ok(reservation)
             }
-            Permit::Wait | Permit::Refused => Err(NoRoom::Limit(limit)),
+            Permit::Wait | Permit::Refused | Permit::Promised => Err(NoRoom::Limit(limit)),
+            Permit::Closed => Err(NoRoom::Closed),
         }
     }
 
@@ -192,6 +194,15 @@ impl PoolCore {
     /// Unlocks the depot until memory is freed, a reservation is cancelled, or a request finishes.
     pub(crate) fn wait_for_freed(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
         self.place.0.wait(depot)
+    }
+
+    /// As [`wait_for_freed`](Self::wait_for_freed), for at most `time`.
+    pub(crate) fn wait_for_freed_at_most(
+        &self,
+        depot: MutexGuard<'static, Depot>,
+        time: Duration,
+    ) -> MutexGuard<'static, Depot> {
+        self.place.0.wait_at_most(depot, time)
     }
 
     /// Releases idle memory before the source maps more for `key` on `stream`, so that a pool does not grow

@@ -79,7 +79,7 @@ impl PoolCore {
                 true => depot.keep(block),
                 false => depot.recycle_lent(block),
             };
-            let mut errand = None;
+            let (mut errand, is_awaited) = (None, depot.is_guarded());
             let unkept = match unkept {
                 Some(block) if is_settled && !is_cached => {
                     depot.recycle_shared(block).map(|left| errand = Some(left)).err()
@@ -90,13 +90,21 @@ impl PoolCore {
             errand.into_iter().for_each(|errand| errand());
             match unkept {
                 Some(unkept) => block = unkept,
-                None if is_cached => return,
+                None if is_cached && !is_awaited => return,
                 None => return place.notify_freed(),
             }
         }
         let unkept = magazine::visit_with(block, |rack, block| {
             let mut depot = place.lock();
-            let unkept = depot.put(block, rack)?;
+            let unkept = depot.put(block, rack);
+            let is_awaited = depot.is_guarded();
+            let Some(unkept) = unkept else {
+                drop(depot);
+                if is_awaited {
+                    place.notify_freed();
+                }
+                return None;
+            };
             if depot.lacks_slots() {
                 unkept.pool.recall(&mut depot, Recall::Slots);
             }

@@ -11,6 +11,8 @@ use crate::error::Error;
 pub(crate) enum NoRoom {
     /// The pool's limit, bytes.
     Limit(u64),
+    /// The program has closed the pool.
+    Closed,
     /// Releasing memory for it is not allowed now.
     Relief(Error),
 }

@@ -49,6 +49,9 @@ impl PoolCore {
         let mut gone = [None, None];
         let mut depot = self.depot();
         magazine::settle(self, &mut depot);
+        if depot.is_guarded() {
+            return None;
+        }
         if self.caps.cache(key.class) {
             if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
                 return Some(Ok(ready));
@@ -72,7 +75,7 @@ impl PoolCore {
         }
         depot.count_miss(key);
         drop(depot);
-        let Some(fresh) = fresh else { return Some(self.miss::<B>(key, bytes, stream, None)) };
+        let Some(fresh) = fresh else { return Some(self.miss::<B>(key, bytes, stream, (None, None))) };
         if gone.iter().all(Option::is_none) {
             // Mostly there is nothing to be dropped.
             mem::forget(gone);
@@ -102,13 +105,13 @@ impl PoolCore {
     }
 
     /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are
-    /// hooks to know.
+    /// hooks to know, and `waiter` its number, if it waits until a deadline.
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
-        request: Option<&Announced<'_>>,
+        (request, waiter): (Option<&Announced<'_>>, Option<u64>),
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream)
             .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
@@ -119,12 +122,12 @@ impl PoolCore {
         };
         let key = Key { kind, class };
         let mut gone = [None, None];
-        match self.find::<B>(key, bytes, stream, &mut gone) {
+        match self.find::<B>(key, bytes, stream, waiter, &mut gone) {
             (Some(block), Found::Idle) => match self.reuse::<B>(block, key, stream) {
                 Ok(block) => Ok(block),
                 // It is a captured stream's, and the stream that asks is not.
                 Err(Error::Capture { .. }) if !self.is_capturing::<B>(stream) => {
-                    self.miss::<B>(key, bytes, stream, request)
+                    self.miss::<B>(key, bytes, stream, (request, waiter))
                 }
                 Err(error) => {
                     self.count_failure(|counters| &mut counters.failed_by_backend);
@@ -132,7 +135,7 @@ impl PoolCore {
                 }
             },
             (Some(block), Found::Fresh) => Ok(block),
-            (None, _) => self.miss::<B>(key, bytes, stream, request),
+            (None, _) => self.miss::<B>(key, bytes, stream, (request, waiter)),
         }
     }
 
@@ -143,10 +146,14 @@ impl PoolCore {
         key: Key,
         requested: u64,
         stream: &B::Stream,
+        waiter: Option<u64>,
         gone: &mut [Option<B::Stream>; 2],
     ) -> (Option<Box<Block>>, Found) {
         let mut at_depot = |rack: Option<&Rack>| {
             let mut depot = self.depot();
+            if depot.is_shut || depot.is_promised(key.class, waiter) {
+                return (None, Found::Idle);
+            }
             match depot.take(key, requested, stream.id(), rack) {
                 None => (depot.serve::<B>(key, requested, stream, gone), Found::Fresh),
                 idle => (idle, Found::Idle),
@@ -193,7 +200,7 @@ impl PoolCore {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        request: Option<&Announced<'_>>,
+        (request, waiter): (Option<&Announced<'_>>, Option<u64>),
     ) -> Result<Box<Block>, Error> {
         let (supply, need) = (self.supply::<B>(), Need { requested, class: key.class });
         let relief = || need.check(&supply.device, stream, Forbidden::Relief);
@@ -206,10 +213,14 @@ impl PoolCore {
             orphans::free();
         }
         let calls = arena::mapping_calls_of_this_thread();
-        let reservation = self.make_room(key.class, relief).map_err(|refusal| match refusal {
+        let reservation = self.make_room(key.class, waiter, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => {
                 self.count_failure(|counters| &mut counters.failed_by_limit);
                 self.out_of_memory(key, requested, Shortage::Limit(limit))
+            }
+            NoRoom::Closed => {
+                self.count_failure(|counters| &mut counters.failed_invalid);
+                Error::Closed
             }
             NoRoom::Relief(error) => {
                 self.count_failure(|counters| &mut counters.failed_by_backend);

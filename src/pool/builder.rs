@@ -29,18 +29,18 @@ const VIRTUAL_CACHED: u64 = 64 << 20;
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
-/// How a [`Pool`] is to be. Every setting has a default; environment variables come between argument and
-/// default. The values of all numeric variables of vrampool's are checked, whether they are needed or not:
-/// each is a decimal number, finite and not negative.
+/// How a [`Pool`] is to be. Every setting has a default. Environment variables are read by
+/// [`from_environment`](Self::from_environment) alone, and come between argument and default.
 ///
-/// | setting | argument | environment | default |
+/// | setting | argument | environment, if it is read | default |
 /// |---|---|---|---|
 /// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB; 64 MiB where the source is virtual |
-/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | | 16; none where the source is virtual |
+/// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | `VRAMPOOL_MAX_BUFFERS_PER_BUCKET` | 16; none where the source is virtual |
 /// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 1 MiB where the source is virtual |
-/// | hard cap on bytes taken | [`limit`](Self::limit) | | none |
+/// | hard cap on bytes taken | [`limit`](Self::limit) | `VRAMPOOL_LIMIT_GB` (GiB, decimal) | none |
+/// | what serves misses | [`source`](Self::source) | `VRAMPOOL_SOURCE` (`direct`, `driver`, `arena`, `virtual`) | [`Source::Direct`] |
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
-/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`]; [`Tight`](SizeClasses::Tight) where the source is virtual |
+/// | size classes | [`size_classes`](Self::size_classes) | `VRAMPOOL_SIZE_CLASSES` (as [`SizeClasses`] parses it), then `VRAMPOOL_POOL_LARGE_BUCKET_MB`, then `NETCL_POOL_LARGE_BUCKET_MB` (MiB; 0 = fixed) | [`SizeClasses::Fixed`]; [`Tight`](SizeClasses::Tight) where the source is virtual |
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
 /// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
@@ -81,6 +81,8 @@ pub struct Builder<B: Backend> {
     magazine_class: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
     recorded_by: RecordedBy,
+    /// For settings without an argument.
+    environment: Settings,
 }
 
 impl<B: Backend> Pool<B> {
@@ -119,7 +121,32 @@ impl<B: Backend> Builder<B> {
             magazine_class: None,
             hooks: Vec::new(),
             recorded_by: RecordedBy::default(),
+            environment: Settings::default(),
         }
+    }
+
+    /// Reads environment variables, by the table above, for settings that have no argument, before or after
+    /// this call. All variables of vrampool are checked, whether they are needed or not: a number is decimal,
+    /// finite and not negative. A `NETCL_…` variable is read where the `VRAMPOOL_…` one is not set.
+    ///
+    /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// let pool = Pool::builder(&HostDevice::new()).from_environment()?.limit(1 << 30).build()?;
+    /// assert_eq!(pool.limit(), 1 << 30);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Environment`] for a variable whose value is not valid.
+    #[allow(clippy::wrong_self_convention, reason = "it is a builder's setting")]
+    pub fn from_environment(self) -> Result<Self, Error> {
+        self.from_lookup(&environment::process)
+    }
+
+    pub(crate) fn from_lookup(self, lookup: Lookup<'_>) -> Result<Self, Error> {
+        Ok(Self { environment: Settings::read(lookup)?, ..self })
     }
 
     /// The pool's name in metrics. Default: `pool-0`, `pool-1` and so on.
@@ -288,19 +315,15 @@ impl<B: Backend> Builder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for settings that cannot be, [`Error::Environment`] for a variable whose
-    /// value is not valid; those of [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build) with
+    /// [`Error::Configuration`] for settings that cannot be; those of [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build) with
     /// [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
-        self.build_with(&environment::process)
-    }
-
-    pub(crate) fn build_with(self, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
         fork::opening()?;
-        let settings = Settings::read(lookup)?;
+        let settings = self.environment;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let classes = self.classes.or(settings.large_bucket.map(classes_of)).unwrap_or(match is_virtual {
+        let of_environment = settings.size_classes.or(settings.large_bucket.map(classes_of));
+        let classes = self.classes.or(of_environment).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
         });
@@ -312,12 +335,13 @@ impl<B: Backend> Builder<B> {
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
         let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
-        let limit = self.limit.unwrap_or(defaults.limit);
+        let limit = self.limit.or(settings.limit).unwrap_or(defaults.limit);
+        let max_buffers = self.max_buffers_per_bucket.or(settings.max_buffers_per_bucket);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
         let caps = Caps {
             max_cached_bytes,
-            max_buffers_per_bucket: self.max_buffers_per_bucket.unwrap_or(defaults.max_buffers_per_bucket),
+            max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
             cached_class: self.cached_class.unwrap_or(defaults.cached_class),
             limit,
             magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
@@ -349,7 +373,7 @@ impl<B: Backend> Builder<B> {
                 value: source.to_string(),
                 reason: format!("`arena` sets an arena, whose source is {own}; set one of the two"),
             }),
-            (source, own) => Ok(own.or(source).unwrap_or_default()),
+            (source, own) => Ok(own.or(source).or(self.environment.source).unwrap_or_default()),
         }
     }
 

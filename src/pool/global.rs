@@ -29,8 +29,8 @@ impl<B: Backend> Entry for Weak<Handle<B>> {
     }
 }
 
-/// The process's pool for `device`: made with defaults and environment when there is none, the same one for
-/// everybody while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
+/// The process's pool for `device`: made with defaults and
+/// [environment](crate::Builder::from_environment) when there is none, the same one for everybody while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
 ///
 /// ```
 /// # use vrampool::{Backend, host::HostDevice, persistent_pool};
@@ -76,7 +76,8 @@ fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Po
     }
     let pool = Pool::builder(device)
         .name(format!("{}:{}", device.id().backend, device.label()))
-        .build_with(lookup)?;
+        .from_lookup(lookup)?
+        .build()?;
     pools.retain(|_, (entry, _)| !entry.is_dead());
     pools.insert(key, (Box::new(std::sync::Arc::downgrade(&pool.handle)), settings));
     Ok(pool)
@@ -121,7 +122,7 @@ mod tests {
 
     /// Whether the device needs it or not, and whatever the arguments.
     #[test]
-    fn every_value_is_checked_when_a_pool_is_built() {
+    fn every_value_is_checked_when_the_environment_is_read() {
         let shared = HostDevice::new();
         let discrete = HostDevice::builder().kind(DeviceKind::Discrete).build();
         for setting in [
@@ -130,6 +131,10 @@ mod tests {
             "POOL_LARGE_BUCKET_MB",
             "PINNED_STAGING_MB",
             "SLEEP_CHUNK_MB",
+            "LIMIT_GB",
+            "MAX_BUFFERS_PER_BUCKET",
+            "SOURCE",
+            "SIZE_CLASSES",
         ] {
             let lookup =
                 |name: &str| (name.strip_prefix("VRAMPOOL_") == Some(setting)).then(|| OsString::from("abc"));
@@ -138,7 +143,7 @@ mod tests {
                 Pool::builder(&discrete),
                 Pool::builder(&discrete).max_cached_bytes(0).budget(0).size_classes(SizeClasses::Fixed),
             ] {
-                let error = builder.build_with(&lookup).expect_err("no number").to_string();
+                let error = builder.from_lookup(&lookup).expect_err("no number").to_string();
                 assert!(error.contains(setting) && error.contains("abc"), "{error}");
             }
         }

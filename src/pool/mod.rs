@@ -1,6 +1,7 @@
 //! The public pool type.
 
 pub(crate) mod allocate;
+mod allocate_timeout;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod elements;
@@ -205,7 +206,7 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         fork::check()?;
-        self.allocate_by_depot(bytes, kind.into(), stream)
+        self.allocate_by_depot(bytes, kind.into(), stream, None)
     }
 
     /// Nothing of its own, so that either way begins where it goes on.
@@ -265,7 +266,7 @@ impl<B: Backend> Pool<B> {
                 core.records.request(&mut block);
                 Ok(Buffer::new(block))
             }
-            None => self.allocate_by_depot(bytes, core.kind, stream),
+            None => self.allocate_by_depot(bytes, core.kind, stream, None),
         }
     }
 
@@ -277,11 +278,12 @@ impl<B: Backend> Pool<B> {
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
+        waiter: Option<u64>,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
         let mut block = match core.hooks.is_empty() {
-            true => core.allocate::<B>(bytes, kind, stream, None)?,
-            false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller())?,
+            true => core.allocate::<B>(bytes, kind, stream, (None, waiter))?,
+            false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller(), waiter)?,
         };
         core.records.request(&mut block);
         Ok(Buffer::new(block))

@@ -118,7 +118,13 @@ impl<B: Backend> Pool<B> {
         if surplus > 0 {
             self.trim_to(core.cached_bytes().saturating_sub(surplus));
         }
-        core.supply::<B>().set_limit(bytes).inspect_err(|_| core.depot().accounts.caps.limit = before)
+        let set = core.supply::<B>().set_limit(bytes);
+        if set.is_err() {
+            core.depot().accounts.caps.limit = before;
+        }
+        // A waiting request may be within it now.
+        core.notify_freed();
+        set
     }
 
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.

@@ -10,6 +10,7 @@ use vrampool_backend::{Backend, fork};
 
 /// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wake<'a> {
     /// All tags.
     All,

@@ -17,6 +17,7 @@ const LARGEST_SLOT: u64 = 1 << 63;
 
 /// The outcome of an upload.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Upload<E> {
     /// Copied through a pinned slot, without blocking. The event completes when the bytes are on the device.
     Staged(Arc<E>),
@@ -38,7 +39,7 @@ pub enum Upload<E> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// # let pool = Pool::builder(&device).build()?;
-/// let stager = Stager::new(&device)?;
+/// let stager = Stager::new(&device);
 /// let batch = vec![7; 1 << 20];
 /// let mut input = pool.allocate(1 << 20, &stream)?;
 /// let upload = stager.upload(&stream, &batch, input.on_mut(&stream)?)?;
@@ -57,17 +58,22 @@ impl<B: Backend> Stager<B> {
     /// which costs less than the bookkeeping.
     pub const MIN_BYTES: u64 = 64 * 1024;
 
+    /// Creates a stager with at most 512 MiB of pinned memory.
+    pub fn new(device: &B) -> Self {
+        Self::with_max_bytes(device, DEFAULT_BYTES)
+    }
+
     /// Creates a stager with a cap on pinned memory from the environment.
     ///
     /// The cap is `VRAMPOOL_PINNED_STAGING_MB`, then `NETCL_PINNED_STAGING_MB` (MiB, decimal), then 512 MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] for an invalid value of a variable of vrampool.
-    pub fn new(device: &B) -> Result<Self, Error> {
-        Self::from_environment(device, &environment::process)
+    pub fn from_environment(device: &B) -> Result<Self, Error> {
+        Self::from_lookup(device, &environment::process)
     }
 
-    fn from_environment(device: &B, lookup: Lookup<'_>) -> Result<Self, Error> {
+    fn from_lookup(device: &B, lookup: Lookup<'_>) -> Result<Self, Error> {
         let max_bytes = Settings::read(lookup)?.pinned_staging.unwrap_or(DEFAULT_BYTES);
         Ok(Self::with_max_bytes(device, max_bytes))
     }

@@ -53,7 +53,7 @@ impl Event for Done {
     }
 }
 
-const DEVICE: DeviceId = DeviceId { backend: "model", key: 0 };
+const DEVICE: DeviceId = DeviceId::new("model", 0);
 
 impl Stream for OneStream {
     fn id(&self) -> StreamId {

@@ -2,6 +2,7 @@
 
 /// What a metric is to Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MetricKind {
     /// Only ever grows.
     Counter,

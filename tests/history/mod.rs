@@ -421,7 +421,7 @@ impl History {
             let block = match span.state {
                 SpanState::Live { block, pins } => Some((block, pins)),
                 SpanState::Moving(block) => Some((block, 0)),
-                SpanState::Free | SpanState::Held => None,
+                _ => None,
             };
             found.push((span.offset..span.offset + span.bytes, block, span.state == SpanState::Free));
         }

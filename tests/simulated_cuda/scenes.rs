@@ -270,7 +270,7 @@ fn capture(device: &CudaDevice) -> Outcome {
 
 fn stager(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
-    let stager = Stager::new(device)?;
+    let stager = Stager::new(device);
     let staged = |value: u8, [one, two]: [&CudaStream; 2]| -> Outcome {
         let mut buffer = pool.allocate(32 * KIB, one)?;
         let bytes = vec![value; 32 * KIB as usize];

@@ -10,11 +10,20 @@ use std::fmt;
 /// Identifies a device in this process: equal if and only if two handles are the same device (and, where it
 /// matters, the same context of it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
 pub struct DeviceId {
     /// The backend's name.
     pub backend: &'static str,
     /// The backend's own key: a UUID, a context's address, an ordinal.
     pub key: u128,
+}
+
+impl DeviceId {
+    /// The device of a backend that has this key there.
+    #[must_use]
+    pub const fn new(backend: &'static str, key: u128) -> Self {
+        Self { backend, key }
+    }
 }
 
 impl fmt::Display for DeviceId {
@@ -25,6 +34,7 @@ impl fmt::Display for DeviceId {
 
 /// How a device's memory relates to the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// A device with memory of its own.
     #[default]
@@ -116,11 +126,20 @@ impl Properties {
 
 /// What a device has left at this moment, other processes counted where the driver counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryInfo {
     /// Bytes free.
     pub free_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
+}
+
+impl MemoryInfo {
+    /// `free_bytes` of `total_bytes` are free.
+    #[must_use]
+    pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
+        Self { free_bytes, total_bytes }
+    }
 }
 
 /// One device. A clone is another handle to it.

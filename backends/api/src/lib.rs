@@ -15,6 +15,7 @@
 //!
 //! The traits are not sealed. New methods come with defaults that answer [`BackendError::Unsupported`].
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // One call of the C library's, in `fork`.
 #![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.

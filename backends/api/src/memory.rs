@@ -24,7 +24,8 @@ pub trait Memory: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Where memory lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Placement {
     /// The device's own memory.
     #[default]
@@ -46,7 +47,8 @@ impl Usage {
 }
 
 /// Placement and usage: memory of one kind is never handed out for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub struct MemoryKind {
     /// Where it lives.
     pub placement: Placement,
@@ -54,8 +56,29 @@ pub struct MemoryKind {
     pub usage: Usage,
 }
 
+impl MemoryKind {
+    /// The kind of the backend's default usage.
+    ///
+    /// ```
+    /// use vrampool_backend::{MemoryKind, Placement, Usage};
+    ///
+    /// let kind = MemoryKind::new(Placement::HostVisible).with_usage(Usage(4));
+    /// assert_eq!((kind.placement, kind.usage), (Placement::HostVisible, Usage(4)));
+    /// ```
+    #[must_use]
+    pub const fn new(placement: Placement) -> Self {
+        Self { placement, usage: Usage::DEFAULT }
+    }
+
+    /// The same placement, for another usage.
+    #[must_use]
+    pub const fn with_usage(self, usage: Usage) -> Self {
+        Self { usage, ..self }
+    }
+}
+
 impl From<Placement> for MemoryKind {
     fn from(placement: Placement) -> Self {
-        Self { placement, usage: Usage::DEFAULT }
+        Self::new(placement)
     }
 }

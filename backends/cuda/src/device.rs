@@ -101,7 +101,7 @@ impl DeviceCore {
             context.cudarc().cu_ctx() as usize as u128
         };
         Ok(Self {
-            id: DeviceId { backend: BACKEND, key },
+            id: DeviceId::new(BACKEND, key),
             properties,
             listed,
             concurrent_managed_access: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
@@ -229,7 +229,7 @@ impl Backend for CudaDevice {
 
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         let (free_bytes, total_bytes) = self.core.context.enter()?.memory_info()?;
-        Ok(MemoryInfo { free_bytes, total_bytes })
+        Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
@@ -249,7 +249,7 @@ impl Backend for CudaDevice {
             }
             _ => {}
         }
-        let allocation = self.core.context.allocate(bytes, origin_of(kind))?;
+        let allocation = self.core.context.allocate(bytes, origin_of(kind)?)?;
         Ok(CudaMemory::new(allocation, kind))
     }
 

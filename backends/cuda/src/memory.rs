@@ -77,11 +77,12 @@ impl CudaMemory {
 }
 
 /// The call that makes memory of a kind.
-pub(crate) fn origin_of(kind: MemoryKind) -> Origin {
+pub(crate) fn origin_of(kind: MemoryKind) -> Result<Origin, BackendError> {
     match kind.placement {
-        Placement::Device => Origin::Device,
-        Placement::HostVisible => Origin::Pinned { mapped: kind.usage.0 & CudaMemory::MAPPED.0 != 0 },
-        Placement::Managed => Origin::Managed,
+        Placement::Device => Ok(Origin::Device),
+        Placement::HostVisible => Ok(Origin::Pinned { mapped: kind.usage.0 & CudaMemory::MAPPED.0 != 0 }),
+        Placement::Managed => Ok(Origin::Managed),
+        _ => Err(BackendError::Unsupported { operation: "this placement" }),
     }
 }
 

@@ -10,6 +10,7 @@ const VARIABLE: &str = "CUPY_GPU_MEMORY_LIMIT";
 ///
 /// Read from text, it is a number of bytes or a share: `1073741824`, `40%`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[non_exhaustive]
 pub enum Limit {
     /// All that the device has.
     #[default]

@@ -123,7 +123,7 @@ impl HostBuilder {
         }
         let key = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
         HostDevice::of(DeviceCore {
-            id: DeviceId { backend: "host", key },
+            id: DeviceId::new("host", key),
             properties,
             capacity: Capacity::new(capacity),
             claims: Claims::default(),

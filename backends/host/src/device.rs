@@ -197,7 +197,7 @@ impl Backend for HostDevice {
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.core.faults.check(Call::MemoryInfo)?;
         let (free_bytes, total_bytes) = self.core.capacity.info()?;
-        Ok(MemoryInfo { free_bytes, total_bytes })
+        Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<HostMemory, BackendError> {

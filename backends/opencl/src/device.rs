@@ -229,7 +229,7 @@ impl Backend for OpenClDevice {
         fork::check()?;
         self.core.deferred().sweep();
         let (total_bytes, free_bytes) = (self.core.account().limit(), self.core.free_bytes());
-        Ok(MemoryInfo { free_bytes, total_bytes })
+        Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
     fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<OpenClMemory, BackendError> {

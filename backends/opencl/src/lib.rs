@@ -15,6 +15,7 @@
 //! * The driver's error keeps its number and name. An error after which a context is of no more use is
 //!   [`BackendError::DeviceLost`]; where the number is one that says both, the context is tried.
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]

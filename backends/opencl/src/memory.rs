@@ -199,6 +199,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
             Ok(Origin::Shared { flags: flags | cl::CL_MEM_SVM_FINE_GRAIN_BUFFER, fine: true })
         }
         (Placement::Managed, SharedMemory::Coarse) => Ok(Origin::Shared { flags, fine: false }),
+        _ => Err(BackendError::Unsupported { operation: "this placement" }),
     }
 }
 

@@ -100,7 +100,7 @@ impl DeviceCore {
         let releases = (properties.kind == DeviceKind::Discrete).then(Releases::default);
         let deferred = Deferred::new(releases);
         Ok(Self {
-            id: DeviceId { backend: BACKEND, key },
+            id: DeviceId::new(BACKEND, key),
             properties,
             listed,
             shared_memory,

@@ -11,6 +11,7 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// In what order a queue runs what is enqueued on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum QueueOrder {
     /// In the order in which it was enqueued.
     #[default]

@@ -218,7 +218,7 @@ impl Backend for WgpuDevice {
         let driver = driver::heap(self.device()).and_then(|heap| heap.free);
         let limit = self.core.free_bytes();
         match driver.into_iter().chain(limit).min() {
-            Some(free) => Ok(MemoryInfo { free_bytes: free.min(total_bytes), total_bytes }),
+            Some(free) => Ok(MemoryInfo::new(free.min(total_bytes), total_bytes)),
             None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
         }
     }

@@ -54,7 +54,7 @@ impl WgpuMemory {
     }
 
     /// The kind of memory of a device's own that work uses for `usages`. With another placement:
-    /// `MemoryKind { placement, usage: WgpuMemory::usage(usages) }`.
+    /// `MemoryKind::new(placement).with_usage(WgpuMemory::usage(usages))`.
     ///
     /// ```
     /// use vrampool_wgpu::{WgpuMemory, wgpu::BufferUsages};
@@ -63,7 +63,7 @@ impl WgpuMemory {
     /// ```
     #[must_use]
     pub fn kind_for(usages: BufferUsages) -> MemoryKind {
-        MemoryKind { placement: Placement::Device, usage: Self::usage(usages) }
+        MemoryKind::new(Placement::Device).with_usage(Self::usage(usages))
     }
 
     /// Of what kind it is.
@@ -119,6 +119,7 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
         Placement::HostVisible if can_map => Ok(usages | BufferUsages::MAP_READ | BufferUsages::MAP_WRITE),
         Placement::HostVisible => Err(BackendError::Unsupported { operation: "host-visible memory" }),
         Placement::Managed => Err(BackendError::Unsupported { operation: "managed memory" }),
+        _ => Err(BackendError::Unsupported { operation: "this placement" }),
     }
 }
 
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_kind_says_what_its_buffer_is_for() {
-        let kind = |placement, usages| MemoryKind { placement, usage: WgpuMemory::usage(usages) };
+        let kind = |placement, usages| MemoryKind::new(placement).with_usage(WgpuMemory::usage(usages));
         let of = |kind| usages_of(kind, true).expect("usages");
         assert_eq!(of(MemoryKind::default()), WgpuMemory::DEFAULT_USAGES);
         assert_eq!(of(kind(Placement::Device, BufferUsages::VERTEX)), BufferUsages::VERTEX);
@@ -189,7 +190,7 @@ mod tests {
         ));
         assert!(matches!(usages_of(Placement::Managed.into(), true), Err(BackendError::Unsupported { .. })));
         for bits in [1 << 31, 1 << 32, u64::MAX] {
-            let kind = MemoryKind { placement: Placement::Device, usage: Usage(bits) };
+            let kind = MemoryKind::new(Placement::Device).with_usage(Usage(bits));
             let error = usages_of(kind, true).expect_err("nobody knows the bit");
             assert!(matches!(error, BackendError::InvalidArgument { argument: "usage", .. }), "{error}");
         }

@@ -123,7 +123,7 @@ impl DeviceCore {
         properties.copy_granularity = GRANULARITY;
         properties.capabilities.set(Capabilities::HOST_VISIBLE, driver::can_map(gpu.device()));
         Self {
-            id: DeviceId { backend: BACKEND, key: id.key() },
+            id: DeviceId::new(BACKEND, id.key()),
             properties,
             listed,
             recorder: Recorder::new(&limits),

@@ -1,20 +1,23 @@
-/*
- * vrampool: a bounded caching buffer pool for device memory. The C ABI.
+/**
+ * @file
+ * vrampool: a bounded caching buffer pool for device memory. The C interface.
  *
- * What holds for all of it:
+ * These rules hold for every function:
  *
- * - Every function that can fail answers a vrampool_status. On failure nothing has changed, every byte is accounted for,
- *   what is behind output pointers is as it was, and vrampool_last_error() of the same thread tells why and what to do.
- * - No function unwinds into its caller or aborts, whatever it is given, but for vrampool_torch_alloc, which throws a C++
- *   exception where PyTorch expects one. Null pointers, handles that are none or no longer, addresses that are nobody's and
- *   memory that is freed twice are errors with a code. What cannot be checked: a pointer to less than what its type is, and
- *   the handle of a CUDA stream that was destroyed.
- * - All functions may be called from all threads at the same time. Calls with one block wait for each other.
- * - A child that was forked from a process that had opened a device gets VRAMPOOL_ERROR_FORKED from every call with a status, and
- *   null from the others; vrampool_stop_metrics and vrampool_set_log_callback work. A child of a process that had not starts afresh.
- * - Sizes are bytes. Text is UTF-8 that ends with a 0.
- * - Structs begin with `struct_size`, which the caller sets to sizeof its own version: later versions add fields at the end,
- *   and older callers go on working.
+ * - A function that can fail returns a vrampool_status. After a failure nothing has changed, every byte is accounted for, output
+ *   arguments are as they were, and vrampool_last_error() of the same thread states the cause and the remedy.
+ * - No function unwinds into its caller or aborts, except vrampool_torch_alloc(), which throws a C++ exception where PyTorch
+ *   expects one. Null pointers, unknown handles, foreign addresses and second frees are errors with a code. Two things cannot be
+ *   checked: a pointer to less memory than its type needs, and the handle of a CUDA stream that was destroyed.
+ * - *Thread-safe* means that any number of threads may call the function at the same time, with the same arguments too, and need
+ *   no lock. No other thread may change the memory behind a pointer during the call, unless the function states it.
+ * - In a child that was forked from a process that had opened a device, each function with a status returns
+ *   ::VRAMPOOL_ERROR_FORKED and the others return null; vrampool_stop_metrics() and vrampool_set_log_callback() work. Without an
+ *   open device in the parent, the child starts without any state.
+ * - Sizes are bytes. Text is UTF-8 and ends with a 0.
+ * - A struct begins with `struct_size`, which the caller sets to `sizeof` of the struct before the call. The library reads and
+ *   writes at most that many bytes, and sets `struct_size` to the number that it wrote. Later versions add fields at the end. Less than
+ *   the first version's size is ::VRAMPOOL_ERROR_INVALID_ARGUMENT.
  */
 #ifndef VRAMPOOL_H
 #define VRAMPOOL_H
@@ -26,528 +29,913 @@
 extern "C" {
 #endif
 
-/* The version of this header. Numbers grow when something is added; nothing is taken away within an ABI version. */
+/* -------------------------------------------------------------------------------------------------------- versions --- */
+
+/** First part of the version of vrampool that this header is from. */
+#define VRAMPOOL_VERSION_MAJOR 0
+/** Second part of that version. */
+#define VRAMPOOL_VERSION_MINOR 1
+/** Third part of that version. */
+#define VRAMPOOL_VERSION_PATCH 0
+
+/**
+ * Version of the binary interface: the same number here, in vrampool_abi_version(), and in the shared library's SONAME
+ * (`libvrampool_c.so.1`).
+ *
+ * It changes only if a function, a field or a code is removed or gets another meaning. Additions do not change it:
+ *
+ * - An added function has the symbol version of the release that added it, for example `VRAMPOOL_0.1`. The dynamic linker
+ *   refuses to start a program that needs a symbol version that the library lacks. A program that loads the library itself finds
+ *   that the function is missing.
+ * - An added field is at the end of its struct, and `struct_size` states whether the library has it.
+ * - An added code is a failure that an older program does not know by name.
+ *
+ * So a program runs with each library of the same number that is as new as the header that it was compiled with.
+ */
 #define VRAMPOOL_ABI_VERSION 1
 
-/* No cap, in limits and statistics. */
+/** No cap, in limits and statistics. */
 #define VRAMPOOL_UNLIMITED UINT64_MAX
 
 /* ---------------------------------------------------------------------------------------------------------- errors --- */
 
+/** Outcome of a function: ::VRAMPOOL_OK or the code of an error. */
 typedef int32_t vrampool_status;
 
+/** Codes of vrampool_status. */
 enum {
+    /** Success. */
     VRAMPOOL_OK = 0,
-    /* An argument is null, out of range, no text, or names nothing. */
+    /** An argument is null, out of range, not valid text, or an unknown name. */
     VRAMPOOL_ERROR_INVALID_ARGUMENT = 1,
-    /* A pool's handle that is none, or of a pool that was destroyed; a trace's likewise. */
+    /** Unknown handle of a pool or a trace, or one that was destroyed. */
     VRAMPOOL_ERROR_INVALID_HANDLE = 2,
-    /* An address where no live block begins: somebody else's, freed already, or inside a block. */
+    /** No live block begins at the address: it is foreign, freed, or inside a block. */
     VRAMPOOL_ERROR_INVALID_POINTER = 3,
-    /* Neither idle memory nor the device has enough, also after idle memory was given back. */
+    /** Neither idle memory nor the device has enough, also after idle memory was released. */
     VRAMPOOL_ERROR_OUT_OF_MEMORY = 4,
-    /* More than the device allocates in one piece. */
+    /** More than the device allocates in one piece. */
     VRAMPOOL_ERROR_TOO_LARGE = 5,
-    /* A block or a stream of another pool, device or size than the one that was named. */
+    /** The block or stream is of another pool, device or size than stated. */
     VRAMPOOL_ERROR_MISMATCH = 6,
-    /* It is forbidden while the stream is captured into a graph. */
+    /** Forbidden while the stream is captured into a graph. */
     VRAMPOOL_ERROR_CAPTURE = 7,
-    /* The memory is asleep. */
+    /** The memory is asleep. */
     VRAMPOOL_ERROR_ASLEEP = 8,
-    /* An option or an environment variable that cannot be. */
+    /** An option or an environment variable has an invalid value. */
     VRAMPOOL_ERROR_CONFIGURATION = 9,
-    /* There is no such device here. */
+    /** The device is not available. */
     VRAMPOOL_ERROR_UNAVAILABLE = 10,
-    /* The device, the pool's source, or this build cannot do it at all. */
+    /** The device, the pool's source, or this build lacks the operation. */
     VRAMPOOL_ERROR_UNSUPPORTED = 11,
-    /* The device's driver failed. */
+    /** The device's driver failed. */
     VRAMPOOL_ERROR_DEVICE = 12,
-    /* The device is gone for good. */
+    /** The device is lost. */
     VRAMPOOL_ERROR_DEVICE_LOST = 13,
-    /* Another call on the same thing is under way, or it is too late for this one. */
+    /** Another call on the same object is pending, or it is too late for this call. */
     VRAMPOOL_ERROR_BUSY = 14,
-    /* A fault of vrampool's own, caught at the boundary. */
+    /** An internal fault, caught at the boundary. */
     VRAMPOOL_ERROR_INTERNAL = 15,
-    /* The process was forked from one that had opened a device: nothing of the parent's is used here. */
+    /** The process was forked from one that had opened a device, whose state is not used here. */
     VRAMPOOL_ERROR_FORKED = 16
 };
 
-/* The text of this thread's last failure; "" when there was none. It stays until the next failure of this thread, or until
- * vrampool_clear_error. Never null. */
+/**
+ * Returns the text of this thread's last failure, "" without one. It is valid until this thread's next failure or its
+ * vrampool_clear_error(). Never null.
+ *
+ * Thread-safe: each thread has its own text.
+ */
 const char *vrampool_last_error(void);
 
-/* Its code; VRAMPOOL_OK when there was none. A call that succeeds leaves it as it is. */
+/**
+ * Returns the code of this thread's last failure, ::VRAMPOOL_OK without one. A successful call leaves it unchanged.
+ *
+ * Thread-safe: each thread has its own code.
+ */
 vrampool_status vrampool_last_error_code(void);
 
-/* Forgets this thread's last failure. */
+/**
+ * Forgets this thread's last failure.
+ *
+ * Thread-safe: each thread has its own failure.
+ */
 void vrampool_clear_error(void);
 
-/* A code's name, as "OUT_OF_MEMORY"; "UNKNOWN" for what is none. Never null. */
+/**
+ * Returns the name of a code, for example "OUT_OF_MEMORY", or "UNKNOWN". Never null.
+ *
+ * Thread-safe.
+ */
 const char *vrampool_status_name(vrampool_status status);
 
-/* vrampool's version, as "0.1.0". Never null. */
+/**
+ * Returns the version of vrampool, for example "0.1.0". Never null.
+ *
+ * Thread-safe.
+ */
 const char *vrampool_version(void);
 
-/* VRAMPOOL_ABI_VERSION of the library that is loaded. */
+/**
+ * Returns #VRAMPOOL_ABI_VERSION of the loaded library.
+ *
+ * Thread-safe.
+ */
 uint32_t vrampool_abi_version(void);
 
-/* Frees text that a function here made. Null is fine. Other pointers are VRAMPOOL_ERROR_INVALID_POINTER. */
+/**
+ * Frees text that another function returned. Null is accepted. Other pointers are ::VRAMPOOL_ERROR_INVALID_POINTER.
+ *
+ * Thread-safe: of several calls with one text, one frees it. No other thread may still read the text.
+ */
 vrampool_status vrampool_string_free(char *text);
 
 /* --------------------------------------------------------------------------------------------------------- logging --- */
 
-/* Called with each line that vrampool logs: `level` 1 (error), 2 (warning), 3 (information), 4 (debug), 5 (trace); the part of
- * vrampool that it is from; its text. Both texts are valid during the call. */
+/**
+ * Receives a line of vrampool's log: its `level`, which is 1 (error), 2 (warning), 3 (information), 4 (debug) or 5
+ * (trace); the module that it is from; its text. Both texts are valid during the call.
+ */
 typedef void (*vrampool_log_callback)(void *user, int level, const char *target, const char *text);
 
-/* Calls `callback` with all lines up to `level` from now on; a null callback, or level 0, for none, which is the default. The calls
- * come from a thread of vrampool's own, one at a time and without any lock of vrampool's, so a callback may call vrampool and may
- * wait for what waits for vrampool. At most 1024 lines wait for it; the number of lines beyond that is logged. Returns when the callback
- * before has seen all its lines and is not called again. VRAMPOOL_ERROR_BUSY inside a callback; VRAMPOOL_ERROR_UNSUPPORTED in a program
- * in Rust that has a logger of its own. In a forked child nobody is called until this is. */
+/**
+ * Passes all lines up to `level` to `callback`. A null callback, or level 0, turns this off, which is the default.
+ *
+ * A thread of vrampool makes the calls, one at a time and without a lock of vrampool, so a callback may call vrampool and
+ * may wait for a thread that waits for vrampool. At most 1024 lines are queued; the number of further lines is logged. The
+ * function returns once the previous callback has received its lines and is not called again. In a forked child, no
+ * callback is set until this is called.
+ *
+ * ::VRAMPOOL_ERROR_BUSY inside a callback; ::VRAMPOOL_ERROR_UNSUPPORTED in a Rust program that has a logger.
+ *
+ * Thread-safe: calls wait for each other.
+ */
 vrampool_status vrampool_set_log_callback(vrampool_log_callback callback, int level, void *user);
 
 /* --------------------------------------------------------------------------------------------------------- devices --- */
 
-/* What devices there are, without opening any, and why the rest is not, as JSON:
- * {"devices":[{"name","backend","device","kind","total_bytes"}],"absent":[{"backend","reason"}]}. For vrampool_string_free. */
+/**
+ * Returns the available devices, without opening any, and why each other backend is unavailable, as JSON for
+ * vrampool_string_free():
+ *
+ *     {"devices":[{"name","backend","device","kind","total_bytes"}],"absent":[{"backend","reason"}]}
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_devices(char **json);
 
 /* ----------------------------------------------------------------------------------------------------------- pools --- */
 
-/* A pool by its number, which is never given to another one. 0 is none. */
+/** Number of a pool, which no other pool gets. 0 is no pool. */
 typedef uint64_t vrampool_pool;
 
-/* A stream: on CUDA a cudaStream_t (CUstream), of anybody's; null is the default stream. On other devices one of
- * vrampool_stream_create; null is a stream that every program has there. */
+/**
+ * A stream. On CUDA a `cudaStream_t` (`CUstream`) of any library; null is the default stream. On other devices a stream of
+ * vrampool_stream_create(); null is one that every program has there.
+ */
 typedef void *vrampool_stream;
 
-/* Makes a pool. `options` is null or text: pairs of `key=value` with semicolons or line ends between them, spaces around
- * either are ignored. Sizes are numbers of bytes, or with a unit as in 512MiB; `unlimited` where there may be no cap. Of a key that is
- * repeated only the last value is read. Text of more than 64 KiB is refused.
+/**
+ * Creates a pool. `options` is null or text: pairs of `key=value`, separated by semicolons or line ends. Spaces around a
+ * key or a value are ignored. Sizes are numbers of bytes, or have a unit, as in 512MiB; `unlimited` is accepted where a
+ * cap is optional. The last value of a repeated key counts. Text over 64 KiB is refused.
  *
- *   device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
- *   host_capacity   a host device of its own of that many bytes, with `device=host`: for tests
- *   name            the pool's name in metrics
- *   source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
- *   limit           hard cap on bytes taken from the device, all tags (vrampool_tag_begin) together
- *   budget          soft cap on the same, each tag's own
- *   max_cached      cap on idle bytes, each tag's own: all tags together may keep so many times that
- *   max_per_bucket  cap on idle buffers in one size class of one tag
- *   cached_class    the largest class that is kept idle
- *   size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE
- *   borrow_classes  from how many larger classes an empty geometric one borrows
- *   magazine_bytes  idle bytes that a thread keeps to itself; 0 turns that off
- *   magazine_class  the largest class kept so
- *   placement       device, host (pinned), managed; default: what the device prefers
- *   offload         pinned (default) or pageable: where a sleep keeps contents
+ *     device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
+ *     host_capacity   with device=host: a separate host device with this capacity, for tests
+ *     name            the pool's name in metrics
+ *     source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
+ *     limit           hard cap on bytes taken from the device, by all tags (vrampool_tag_begin) together
+ *     budget          soft cap on the same, for each tag
+ *     max_cached      cap on idle bytes, for each tag: n tags together may keep n times as much
+ *     max_per_bucket  cap on idle buffers in one size class of one tag
+ *     cached_class    the largest class that is kept idle
+ *     size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE
+ *     borrow_classes  number of larger classes that an empty geometric class borrows from
+ *     magazine_bytes  idle bytes that a thread keeps to itself; 0 turns that off
+ *     magazine_class  the largest class that is kept so
+ *     placement       device, host (pinned), managed; default: the device's preferred placement
+ *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
- * What is not given comes from the environment (VRAMPOOL_BACKEND, VRAMPOOL_MAX_CACHED_GB, VRAMPOOL_POOL_BUDGET_FRAC,
- * VRAMPOOL_POOL_LARGE_BUCKET_MB), then from vrampool's defaults. Takes no memory yet, but for source=arena. */
+ * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, `VRAMPOOL_POOL_BUDGET_FRAC`,
+ * `VRAMPOOL_POOL_LARGE_BUCKET_MB`), then has vrampool's default. Allocates no memory, except with source=arena.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_create(const char *options, vrampool_pool *pool);
 
-/* Gives idle memory back and ends the pool. Blocks that are live stay valid and are freed as always; a free after this one is
- * fine. A thread that is in another call with this pool at the moment ends that call. Its private pools are released. */
+/**
+ * Releases idle memory and ends the pool. Live blocks stay valid and are freed as before the call. A call of another thread
+ * with this pool completes first. Private pools of it are released.
+ *
+ * Thread-safe: of several calls with one pool, one ends it.
+ */
 vrampool_status vrampool_destroy(vrampool_pool pool);
 
-/* A block of `bytes` bytes (0 is allowed) for work on `stream`. The address is the device's; on the host device it is the
- * host's own. Contents are undefined. Within vrampool_tag_begin it has that tag.
+/**
+ * Allocates a block of `bytes` bytes (0 is allowed) for work on `stream`. The address is the device's; on the host device
+ * it is a host address. Contents are undefined. Within vrampool_tag_begin() the block has that tag.
  *
- * While memory is short the pool climbs its own ladder first: idle memory is given back and the device is asked again; only
- * then this is VRAMPOOL_ERROR_OUT_OF_MEMORY. With source=virtual the last rung of the ladder may wait for work of the device that
- * used free memory, and for that of other devices of the process that can access it; it holds no lock meanwhile. So where memory
- * may run out, call this from no host function that such work waits for. VRAMPOOL_ERROR_UNSUPPORTED on a device whose memory has no addresses (OpenCL,
- * wgpu). */
+ * While memory is short, the pool releases idle memory and asks the device again; only then is this
+ * ::VRAMPOOL_ERROR_OUT_OF_MEMORY. With source=virtual the last step may wait for device work that used free memory, and
+ * for work of other devices of the process that can access it; no lock is held meanwhile. So where memory may run out, do
+ * not call this from a host function that such work waits for. ::VRAMPOOL_ERROR_UNSUPPORTED on a device whose memory has
+ * no addresses (OpenCL, wgpu).
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_allocate(vrampool_pool pool, uint64_t bytes, vrampool_stream stream, void **address);
 
-/* As vrampool_allocate, under this tag whatever the thread's scopes are: for programs whose tags do not follow threads. */
+/**
+ * Allocates as vrampool_allocate(), with this tag whatever the thread's scopes are: for programs whose tags do not follow
+ * threads.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_allocate_tagged(vrampool_pool pool, const char *tag, uint64_t bytes, vrampool_stream stream,
                                          void **address);
 
-/* Frees a block, behind the work so far on `stream` and on the stream it was allocated for. Neither host nor device wait when
- * they are the same. `pool` is the block's, or 0 for whichever it is of; another one is VRAMPOOL_ERROR_MISMATCH, and the block
- * stays live. A null address is fine and does nothing. */
+/**
+ * Frees a block, after the pending work on `stream` and on the stream it was allocated for. If they are the same, neither
+ * host nor device wait. `pool` is the block's pool, or 0 for any; another pool is ::VRAMPOOL_ERROR_MISMATCH, and the block
+ * stays live. A null address is accepted and does nothing.
+ *
+ * Thread-safe: of several calls with one block, one frees it; calls with one block wait for each other.
+ */
 vrampool_status vrampool_free(vrampool_pool pool, void *address, vrampool_stream stream);
 
-/* As vrampool_free, and says how many bytes were asked for; another number is VRAMPOOL_ERROR_MISMATCH, and the block stays. */
+/**
+ * Frees as vrampool_free(), and states the number of requested bytes. Another number is ::VRAMPOOL_ERROR_MISMATCH, and the
+ * block stays live.
+ *
+ * Thread-safe: of several calls with one block, one frees it; calls with one block wait for each other.
+ */
 vrampool_status vrampool_free_sized(vrampool_pool pool, void *address, uint64_t bytes, vrampool_stream stream);
 
-/* Frees the block whose address is at `*address`, which becomes null in the same step. Of several calls with the same `address`, in
- * threads or signal handlers, one frees the block; the others return VRAMPOOL_ERROR_INVALID_POINTER, as for a null `*address`. On
- * other failures `*address` is restored. `stream` points to a stream as of vrampool_free; null is the stream that the block was
- * allocated for, which may have been retired since. */
+/**
+ * Frees the block whose address is at `*address`, and sets that to null in the same step. On a failure `*address` is
+ * restored. `stream` points to a stream as of vrampool_free(); null is the stream that the block was allocated for, which
+ * may have been retired since.
+ *
+ * Thread-safe: of several calls with the same `address`, in threads or signal handlers, one frees the block. The others
+ * return ::VRAMPOOL_ERROR_INVALID_POINTER, as for a null `*address`.
+ */
 vrampool_status vrampool_free_at(void **address, const vrampool_stream *stream);
 
-/* As vrampool_free_at without a stream, for finalizers: a null `*address` is fine; failures are logged, leave vrampool_last_error
- * unchanged, and the block stays live. Does nothing in a forked child. */
+/**
+ * Frees as vrampool_free_at() without a stream, for finalizers: a null `*address` is accepted. A failure is logged, leaves
+ * vrampool_last_error() unchanged, and the block stays live. Does nothing in a forked child.
+ *
+ * Thread-safe: of several calls with the same `address`, in threads or signal handlers, one frees the block.
+ */
 void vrampool_drop_at(void **address);
 
-/* Says that work on `stream` uses the block too: its next borrower waits for the work so far on that stream (and the stream
- * waits for that of the stream the block was allocated for, as it does not for vrampool_torch_record_stream). */
+/**
+ * States that work on `stream` uses the block too: its next owner waits for the pending work on that stream. The stream
+ * waits for the pending work on the stream that the block was allocated for, which vrampool_torch_record_stream() does not
+ * do.
+ *
+ * Thread-safe: calls with one block wait for each other.
+ */
 vrampool_status vrampool_record_stream(void *address, vrampool_stream stream);
 
-/* What is known of a live block. */
+/** Properties of a live block. */
 typedef struct vrampool_block {
+    /** Size of this struct, set by the caller. */
     size_t struct_size;
+    /** Address of the first byte. */
     uint64_t address;
-    /* What was asked for, and what its size class has. */
+    /** Requested bytes. */
     uint64_t requested;
+    /** Bytes of its size class. */
     uint64_t bytes;
-    /* Its pool, also when that is destroyed. */
+    /** Its pool, also if that is destroyed. */
     vrampool_pool pool;
-    /* The stream it was allocated for, as it was given. */
+    /** The stream it was allocated for, as passed by the caller. */
     vrampool_stream stream;
 } vrampool_block;
 
-/* The block that begins at `address`. */
+/**
+ * Returns the block that begins at `address`.
+ *
+ * Thread-safe: calls with one block wait for each other.
+ */
 vrampool_status vrampool_block_at(const void *address, vrampool_block *block);
 
 /* ---------------------------------------------------------------------------------------------------------- streams --- */
 
-/* Streams of a destroyed pool can be destroyed, retired and waited for as long as a block of it is live; retire and destroy them before
- * the pool.
+/**
+ * Creates a stream on the pool's device; on CUDA a `CUstream`, which other libraries may use too. Destroy or retire
+ * streams before their pool. After the pool was destroyed, they can be destroyed, retired and waited for as long as a
+ * block of it is live.
  *
- * A new stream on the pool's device; on CUDA a CUstream, for any other library too. */
+ * Thread-safe.
+ */
 vrampool_status vrampool_stream_create(vrampool_pool pool, vrampool_stream *stream);
 
-/* Waits for its work and destroys a stream of vrampool_stream_create. */
+/**
+ * Waits for the pending work of a stream of vrampool_stream_create(), and destroys it.
+ *
+ * Thread-safe, but no other thread may use the stream during the call.
+ */
 vrampool_status vrampool_stream_destroy(vrampool_pool pool, vrampool_stream stream);
 
-/* Says that other code is about to destroy a stream that the pool was given: waits for its work, and the pool never uses it
- * again. No other thread may use the stream at that time. (CUDA's driver crashes on a stream that is gone.) */
+/**
+ * Announces that other code destroys a stream that the pool knows: waits for its pending work, and the pool does not use it
+ * again. CUDA's driver crashes on a destroyed stream.
+ *
+ * Thread-safe, but no other thread may use the stream during the call.
+ */
 vrampool_status vrampool_stream_retire(vrampool_pool pool, vrampool_stream stream);
 
-/* Waits on the host for all work on a stream. */
+/**
+ * Waits on the host for all pending work of a stream.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_stream_synchronize(vrampool_pool pool, vrampool_stream stream);
 
 /* ------------------------------------------------------------------------------------------------- figures and caps --- */
 
-/* A pool's statistics, all its tags together. Counts are since the pool was made. */
+/** Statistics of a pool, all its tags together. Counts are since the pool was created. */
 typedef struct vrampool_stats {
+    /** Size of this struct, set by the caller. */
     size_t struct_size;
-    /* Requests served from idle memory, and the others, failed ones included. */
+    /** Requests served from idle memory. */
     uint64_t hits;
+    /** Other requests, including failed ones. */
     uint64_t misses;
-    /* Bytes live as they were asked for, and rounded to classes. */
+    /** Requested bytes of live blocks. */
     uint64_t bytes_requested;
+    /** Bytes of live blocks, rounded to classes. */
     uint64_t bytes_live;
-    /* Bytes idle, with those of free blocks that wait for all of the device (vrampool_torch_record_stream) and are beyond
-     * max_cached; bytes live and idle; and bytes that the source took from the device: of source=arena the whole arena. */
+    /** Idle bytes, including those of free blocks beyond max_cached that wait for the device (vrampool_torch_record_stream()). */
     uint64_t bytes_cached;
+    /** Live and idle bytes. */
     uint64_t bytes_held;
+    /** Bytes that the source took from the device; with source=arena the whole arena. */
     uint64_t bytes_reserved;
-    /* Bytes taken from the source in all, never reduced. */
+    /** Bytes taken from the source in all; never reduced. */
     uint64_t bytes_allocated;
-    /* The most that each was, since the pool was made or vrampool_reset_peaks. With tags the sum of the tags' own peaks, which
-     * need not have been at one time. */
+    /** Peak of bytes_requested since creation or vrampool_reset_peaks(). With several tags, each peak is the sum of the tags' own
+     *  peaks, which may be of different times. */
     uint64_t peak_requested;
+    /** Peak of bytes_live. */
     uint64_t peak_live;
+    /** Peak of bytes_cached. */
     uint64_t peak_cached;
+    /** Peak of bytes_held. */
     uint64_t peak_held;
+    /** Peak of bytes_reserved. */
     uint64_t peak_reserved;
-    /* Caps; VRAMPOOL_UNLIMITED for none. `limit` is that of all tags together, the others are each tag's own. */
+    /** Cap on idle bytes of each tag, or #VRAMPOOL_UNLIMITED. */
     uint64_t max_cached_bytes;
+    /** Cap on idle buffers in one size class of one tag, or #VRAMPOOL_UNLIMITED. */
     uint64_t max_buffers_per_bucket;
+    /** Hard cap on bytes taken from the device by all tags together, or #VRAMPOOL_UNLIMITED. */
     uint64_t limit;
+    /** Soft cap on the same for each tag, or #VRAMPOOL_UNLIMITED. */
     uint64_t budget;
-    /* Blocks that are live. */
+    /** Live blocks. */
     uint64_t live_buffers;
-    /* What the source allocated and got back, calls of the driver in all, and of those for mapping memory, with their time. */
+    /** Allocations by the source. */
     uint64_t source_allocations;
+    /** Frees to the source. */
     uint64_t source_frees;
+    /** Calls of the driver. */
     uint64_t driver_calls;
+    /** Those of them that map memory. */
     uint64_t mapping_calls;
+    /** Time of the mapping calls, ns. */
     uint64_t mapping_nanoseconds;
-    /* Blocks not kept idle for a cap's sake; given back to make room or by trimming; waits put between streams. */
+    /** Blocks that a cap on bytes kept from becoming idle. */
     uint64_t drops_over_bytes;
+    /** Blocks that a cap on buffers kept from becoming idle. */
     uint64_t drops_over_count;
+    /** Idle blocks released to make room, or by a trim. */
     uint64_t evictions;
+    /** Waits inserted between streams. */
     uint64_t stream_waits;
-    /* Requests that failed: by the limit, by the device's memory, by another failure, because they were wrong. */
+    /** Requests that failed because of the limit. */
     uint64_t failed_by_limit;
+    /** Requests that failed because the device has too little memory. */
     uint64_t failed_by_device;
+    /** Requests that failed because of another failure of the backend. */
     uint64_t failed_by_backend;
+    /** Invalid requests. */
     uint64_t failed_invalid;
-    /* How often each rung of the ladder was climbed that leads to an out-of-memory. */
+    /** Times that a request which was short of memory released idle blocks. */
     uint64_t rung_evict;
+    /** Times that it waited for pending frees. */
     uint64_t rung_wait;
+    /** Times that it released unused memory of the source. */
     uint64_t rung_trim;
+    /** Times that it compacted. */
     uint64_t rung_compact;
+    /** Times that it failed. */
     uint64_t rung_fail;
-    /* Bytes in private pools (vrampool_torch_begin_allocate_to_pool), live and kept for their graphs, and those of released ones that
-     * wait for all of the device; also in bytes_live. */
+    /** Bytes in private pools (vrampool_torch_begin_allocate_to_pool()), live or kept for their graphs, and bytes of released private
+     *  pools that wait for the device. Part of bytes_live. */
     uint64_t bytes_private;
-    /* Bytes of live blocks that are asleep, and of host memory that holds contents of theirs. */
+    /** Bytes of live blocks that are asleep. */
     uint64_t bytes_asleep;
+    /** Host memory that keeps contents of sleeping blocks. */
     uint64_t bytes_backup;
 } vrampool_stats;
 
-/* Sets stats->struct_size bytes of it. */
+/**
+ * Returns a pool's statistics. They are not one consistent snapshot while other threads use the pool.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_get_stats(vrampool_pool pool, vrampool_stats *stats);
 
-/* The same numbers as JSON, with those of each size class and of each tag. For vrampool_string_free. */
+/**
+ * Returns the same numbers as JSON for vrampool_string_free(), with those of each size class and of each tag.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_get_stats_json(vrampool_pool pool, char **json);
 
-/* Starts the peaks anew from what is there now. */
+/**
+ * Sets the peaks to the present values.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_reset_peaks(vrampool_pool pool);
 
-/* Gives idle memory back until at most `cached_bytes` are idle; 0 for all of it, which is what empty_cache is elsewhere. What
- * other threads keep to themselves they give back at their next call. `given_back` may be null. */
+/**
+ * Releases idle memory until at most `cached_bytes` are idle; 0 releases all of it. Idle memory that other threads keep to
+ * themselves is released at their next call. `given_back` is the number of released bytes, and may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_trim(vrampool_pool pool, uint64_t cached_bytes, uint64_t *given_back);
 
-/* Gives back what a virtual pool did not need since the last call of this; for calling once in a while. An error means that nothing
- * was given back; where one tag's memory was and another's was not, that is logged. `given_back` may be null. */
+/**
+ * Releases memory that a virtual pool did not need since the previous call: for periodic calls. An error means that
+ * nothing was released; if the memory of one tag was released and that of another was not, this is logged. `given_back` is
+ * the number of released bytes, and may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_decay(vrampool_pool pool, uint64_t *given_back);
 
-/* The hard cap on bytes taken from the device, all tags together; VRAMPOOL_UNLIMITED for none. */
+/**
+ * Returns the hard cap on bytes taken from the device by all tags together, or #VRAMPOOL_UNLIMITED.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_get_limit(vrampool_pool pool, uint64_t *bytes);
 
-/* Changes it. Below what the pool has now idle memory is given back; what is live stays, and nothing more is taken until it
- * fits. */
+/**
+ * Changes that cap. If the pool holds more, idle memory is released; live blocks stay, and nothing more is taken until it
+ * fits.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_set_limit(vrampool_pool pool, uint64_t bytes);
 
-/* The device's memory, free and in all, as its driver tells. Either may be null. */
+/**
+ * Returns the device's free and total memory, as its driver reports them, bytes. Either pointer may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_memory_info(vrampool_pool pool, uint64_t *free_bytes, uint64_t *total_bytes);
 
-/* The backend of the pool's device, as "cuda" or "host": text that stays valid. Of a destroyed pool too, while blocks of it live. */
+/**
+ * Returns the backend of the pool's device, for example "cuda" or "host". The text stays valid. Works for a destroyed pool
+ * while blocks of it are live.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_pool_backend(vrampool_pool pool, const char **name);
 
-/* The number of the pool's CUDA device; 0 of other backends. Of a destroyed pool too, while blocks of it live. */
+/**
+ * Returns the number of the pool's CUDA device; 0 for other backends. Works for a destroyed pool while blocks of it are
+ * live.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_pool_device(vrampool_pool pool, int *number);
 
-/* A snapshot of the pool's memory, as JSON, for vrampool_string_free:
- * {"version":1,"pool","device","backend","source","limit",
- *  "segments":[{"address","bytes","kind":"virtual|arena|direct|driver","tag",
- *    "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free","block"}]}]}
- * Segments are runs of addresses with memory behind them, by address; their blocks cover them without holes, by address.
- * `stream` is the stream's handle as a number, 0 where it is not known. `block`, of those that are live or private, is the address
- * that vrampool_allocate gave: the same, except of a stitched block, which is listed at each piece of its memory. `idle` is kept by the pool (of sources direct and
- * driver it is in no segment: see bytes_cached), `free` nobody's. Not of one moment: other threads go on. */
+/**
+ * Returns a snapshot of the pool's memory, as JSON for vrampool_string_free():
+ *
+ *     {"version":1,"pool","device","backend","source","limit",
+ *      "segments":[{"address","bytes","kind":"virtual|arena|direct|driver","tag",
+ *        "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free","block"}]}]}
+ *
+ * Segments are ranges of addresses with memory behind them, sorted by address; their blocks cover them without holes,
+ * sorted by address. `stream` is the stream's handle as a number, 0 if unknown. `block`, of live and private ones, is the
+ * address that vrampool_allocate() returned: the same, except of a stitched block, which is listed at each piece of its
+ * memory. The pool keeps `idle` memory (with sources direct and driver it is in no segment: see bytes_cached); `free`
+ * memory belongs to the source. It is not a consistent snapshot while other threads use the pool.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_snapshot(vrampool_pool pool, char **json);
 
 /* --------------------------------------------------------------------------------------------------- sleep and wake --- */
 
-/* Memory sleeps by tag, in pools with source=virtual; others answer VRAMPOOL_ERROR_UNSUPPORTED. Asleep, the device has its
- * physical memory back and blocks keep their addresses; they must not be used, but may be freed. A sleep or a wake is for all
- * tags that it names or for none. What is kept sleeps before what is discarded: a sleep that fails leaves contents that were to
- * be kept as they are, and only one whose device fails at discarding may lose some of those that were to be gone. */
+/* Memory sleeps by tag, in pools with source=virtual; for others these functions return VRAMPOOL_ERROR_UNSUPPORTED. During a sleep
+ * the device has its physical memory back and blocks keep their addresses; they must not be used, but may be freed. A
+ * sleep or a wake applies to all tags that it names or to none. What is kept sleeps before what is discarded: a failed
+ * sleep leaves contents to keep unchanged, and only a device failure while discarding may lose some contents to discard.
+ * */
 
-/* Makes a tag if there is none, for vrampool_allocate_tagged. */
+/**
+ * Creates a tag for vrampool_allocate_tagged(), unless it exists.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
 
-/* Until the matching vrampool_tag_end, what this thread allocates from `pool` has this tag. Scopes nest, the inner one
- * counts. What is allocated outside has the tag "default".
+/**
+ * Begins a scope: until the matching vrampool_tag_end(), allocations of this thread from `pool` have this tag. Scopes
+ * nest, and the inner one counts. Outside of scopes the tag is "default".
  *
- * The limit is that of all tags together: before a request is refused for it, what other tags keep idle is given back. Idle memory is
- * each tag's own, and so are the caps on it and the budget: max_cached, max_per_bucket, magazine_bytes and budget hold for each tag by
- * itself, so that five tags may keep five times max_cached. vrampool_trim counts all tags together. */
+ * The limit is that of all tags together: before it refuses a request, idle memory of other tags is released. Idle memory,
+ * the caps on it and the budget are each tag's own: max_cached, max_per_bucket, magazine_bytes and budget hold for each
+ * tag, so five tags may keep five times max_cached. vrampool_trim() counts all tags together.
+ *
+ * Thread-safe: a scope is of the calling thread.
+ */
 vrampool_status vrampool_tag_begin(vrampool_pool pool, const char *tag);
 
-/* Ends this thread's innermost scope of `pool`; VRAMPOOL_ERROR_INVALID_ARGUMENT when there is none. */
+/**
+ * Ends this thread's innermost scope of `pool`; ::VRAMPOOL_ERROR_INVALID_ARGUMENT without one.
+ *
+ * Thread-safe: a scope is of the calling thread.
+ */
 vrampool_status vrampool_tag_end(vrampool_pool pool);
 
-/* What a sleep or a wake did, bytes. */
+/** Result of a sleep or a wake, bytes. */
 typedef struct vrampool_sleep_report {
+    /** Size of this struct, set by the caller. */
     size_t struct_size;
-    /* Given back to the device, or taken from it. */
+    /** Physical memory released to the device, or taken from it. */
     uint64_t physical;
-    /* Of blocks copied to the host, or back. */
+    /** Contents copied to the host, or back. */
     uint64_t contents;
-    /* Of blocks whose contents are gone. */
+    /** Discarded contents. */
     uint64_t discarded;
-    /* 1 when there was nothing to do, because it was so already. */
+    /** 1 if there was nothing to do. */
     uint64_t was_so;
 } vrampool_sleep_report;
 
-/* Puts all tags to sleep: contents of those in `keep` (of `count` names; may be null when that is 0) are copied to the host,
- * the others' are gone. Waits on the host for work that uses the memory. `report` may be null. */
+/**
+ * Puts all tags to sleep. Contents of the `count` tags in `keep`, which may be null if that is 0, are copied to the host;
+ * other contents are discarded. Waits on the host for work that uses the memory. `report` may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_sleep(vrampool_pool pool, const char *const *keep, size_t count, vrampool_sleep_report *report);
 
-/* Puts these tags alone to sleep; with `keep_contents` 0 their contents are gone. */
+/**
+ * Puts only these tags to sleep. Their contents are discarded if `keep_contents` is 0. `report` may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_sleep_tags(vrampool_pool pool, const char *const *tags, size_t count, int keep_contents,
                                     vrampool_sleep_report *report);
 
-/* Wakes these tags, and all that are neither "weights" nor "kv_cache" (vLLM's rule: what is internal to a program wakes with
- * whatever of it does); null for all. What was kept is as it was, the rest undefined. */
+/**
+ * Wakes these tags, and all tags other than "weights" and "kv_cache" (vLLM's rule: a program's internal memory wakes with
+ * any part of it); null wakes all. Kept contents are restored, others are undefined. `report` may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_t count, vrampool_sleep_report *report);
 
-/* Whether a tag is asleep (1) or not (0; also when nothing has it). */
+/**
+ * Returns 1 if a tag is asleep, 0 if it is awake or unknown.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_is_asleep(vrampool_pool pool, const char *tag, int *is_asleep);
 
 /* ----------------------------------------------------------------------------------------------------------- files --- */
 
-/* Replaces the file at `path` by `count` bytes, as vrampool writes its own files: completely, or not at all. The previous file stays
- * as it was if this fails, or if the process is killed. VRAMPOOL_ERROR_INVALID_ARGUMENT says why. */
+/**
+ * Replaces the file at `path` by `count` bytes, completely or not at all, as vrampool writes its own files. The previous
+ * file stays unchanged if this fails or the process is killed. ::VRAMPOOL_ERROR_INVALID_ARGUMENT with the cause.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_file_write(const char *path, const void *bytes, size_t count);
 
 /* ---------------------------------------------------------------------------------------------------------- traces --- */
 
-/* A trace by its number: allocations and frees in their order, recorded from a pool or loaded from a file. 0 is none. Until
- * vrampool_trace_free. A library built without traces answers VRAMPOOL_ERROR_UNSUPPORTED. */
+/**
+ * Number of a trace: allocations and frees in their order, recorded from a pool or loaded from a file. 0 is no trace.
+ * Valid until vrampool_trace_free(). A library that was built without traces returns ::VRAMPOOL_ERROR_UNSUPPORTED.
+ */
 typedef uint64_t vrampool_trace;
 
-/* Records from now on what the pool serves, all its tags, and which of that comes back: up to `events` of them, 16 bytes each;
- * 0 is 1,048,576. More than 2^32 are VRAMPOOL_ERROR_INVALID_ARGUMENT. Allocations that find no room are left out, with their frees. A free has the stream that its
- * allocation was for. VRAMPOOL_ERROR_BUSY while it is recorded already. */
+/**
+ * Records the requests that the pool serves, of all tags, and their frees: up to `events`, 16 bytes each; 0 is 1,048,576.
+ * More than 2^32 are ::VRAMPOOL_ERROR_INVALID_ARGUMENT. Allocations that find no room are left out, with their frees. A
+ * free has the stream of its allocation. ::VRAMPOOL_ERROR_BUSY during a recording.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_record_start(vrampool_pool pool, uint64_t events);
 
-/* What was recorded so far, while that goes on, and how many allocations were left out; `dropped` may be null.
- * VRAMPOOL_ERROR_INVALID_ARGUMENT while the pool is not recorded. */
+/**
+ * Returns the events recorded so far, without ending the recording, and the number of allocations that were left out;
+ * `dropped` may be null. ::VRAMPOOL_ERROR_INVALID_ARGUMENT without a recording.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_record_look(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
 
-/* As vrampool_record_look, and ends it; where that fails, recording goes on. With `trace` null what was recorded is forgotten. What is live goes on living. */
+/**
+ * Returns the events as vrampool_record_look(), and ends the recording; after a failure it continues. A null `trace`
+ * discards the events. Live blocks stay live.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_record_stop(vrampool_pool pool, vrampool_trace *trace, uint64_t *dropped);
 
-/* Reads a trace: `format` is csv (vrampool's own), rmm (RMM's log) or pytorch (a memory snapshot of PyTorch's, of which nothing
- * is run); null for whichever its content is, gzip-compressed or not. `device` is which one of a snapshot, -1 the first that has
- * a history. What is wrong with it is VRAMPOOL_ERROR_INVALID_ARGUMENT, with the place and the remedy. */
+/**
+ * Reads a trace. `format` is csv (vrampool's own), rmm (RMM's log) or pytorch (a memory snapshot of PyTorch, of which no
+ * code is run); null detects it. The file may be gzip-compressed. `device` chooses one of a snapshot; -1 is the first that
+ * has a history. A fault in the file is ::VRAMPOOL_ERROR_INVALID_ARGUMENT, with the place and the remedy.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_trace_load(const char *path, const char *format, int device, vrampool_trace *trace);
 
-/* Writes it in place of the file that is there, which stays as it was if this fails. Gzip-compressed where the name ends with .gz. A null `format` is pytorch where the name ends with .pickle or .pkl
- * before that, else csv. */
+/**
+ * Writes a trace in place of the previous file, which stays unchanged if this fails; gzip-compressed if the name ends with
+ * .gz. A null `format` is pytorch if the name ends with .pickle or .pkl before that, else csv.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_trace_save(vrampool_trace trace, const char *path, const char *format);
 
-/* Reads the file `source` as vrampool_trace_load does and writes the file `target` as vrampool_trace_save does. `target` is checked before
- * `source` is read; one that is also the source is VRAMPOOL_ERROR_INVALID_ARGUMENT. The written file is read back before it replaces the previous one.
- * `not_kept` becomes a JSON array of texts, for vrampool_string_free: one for each property of the trace that the format does not keep, [] if it
- * keeps all. `trace` and `not_kept` may be null. */
+/**
+ * Reads the file `source` as vrampool_trace_load(), and writes the file `target` as vrampool_trace_save(). `target` is
+ * checked before `source` is read; if both are one file, this is ::VRAMPOOL_ERROR_INVALID_ARGUMENT. The written file is
+ * read back before it replaces the previous one. `not_kept` becomes a JSON array of texts for vrampool_string_free(), one
+ * for each property of the trace that the format does not keep. `trace` and `not_kept` may be null.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_trace_convert(const char *source, const char *from_format, int device, const char *target, const char *to_format,
                                        vrampool_trace *trace, char **not_kept);
 
-/* What is in it, as JSON, for vrampool_string_free: {"trace","events","allocations","frees","never_freed","streams",
- * "distinct_sizes","requested","peak_requested","largest","duration_us","warnings":[text],"sizes":[{"from","to","allocations","bytes","share"}]}
- * The warnings are what in its file contradicts itself, a text for each kind. */
+/**
+ * Returns a summary of a trace, as JSON for vrampool_string_free():
+ *
+ *     {"trace","events","allocations","frees","never_freed","streams","distinct_sizes","requested","peak_requested","largest",
+ *      "duration_us","warnings":[text],"sizes":[{"from","to","allocations","bytes","share"}]}
+ *
+ * The warnings are contradictions within its file, one text for each kind.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_trace_show(vrampool_trace trace, char **json);
 
-/* Forgets it. */
+/**
+ * Frees a trace.
+ *
+ * Thread-safe: of several calls with one trace, one frees it.
+ */
 vrampool_status vrampool_trace_free(vrampool_trace trace);
 
 /* --------------------------------------------------------------------------------------------------------- metrics --- */
 
-/* Serves all pools, those made later too, to Prometheus at http://ADDRESS/metrics, as "127.0.0.1:9184"; null for that
- * address. VRAMPOOL_ERROR_BUSY when it serves already. */
+/**
+ * Serves the metrics of all pools, including later ones, to Prometheus at `http://ADDRESS/metrics`. Null is
+ * "127.0.0.1:9184". ::VRAMPOOL_ERROR_BUSY while metrics are served.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_start_metrics(const char *address);
 
-/* As vrampool_start_metrics, for "127.0.0.1:0" too: the system chooses a free port. `served_at` is where it serves, as
- * "127.0.0.1:41234", for vrampool_string_free. */
+/**
+ * Serves metrics as vrampool_start_metrics(), also at "127.0.0.1:0": the system chooses a free port. `served_at` is the
+ * address with the port, for example "127.0.0.1:41234", for vrampool_string_free().
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_start_metrics_at(const char *address, char **served_at);
 
-/* Stops serving. Fine when it does not, and in a forked child. */
+/**
+ * Stops serving metrics. Succeeds if they are not served, and in a forked child.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_stop_metrics(void);
 
 /* --------------------------------------------------------------------------------------------------------- PyTorch --- */
 
-/* The symbols that PyTorch's CUDAPluggableAllocator takes, tried with 2.11:
+/* The symbols of PyTorch's CUDAPluggableAllocator, tested with 2.11:
  *
  *   allocator = torch.cuda.memory.CUDAPluggableAllocator("libvrampool_c.so", "vrampool_torch_alloc", "vrampool_torch_free")
  *   hooks = allocator.allocator()      # set_*_fn take the address of a function below, as an integer
  *   torch.cuda.memory.change_current_allocator(allocator)
  *
- * One pool for each device, made at its first allocation. `stream` is a cudaStream_t, `device` CUDA's number. */
+ * Each device has a pool, created at its first allocation. `stream` is a cudaStream_t, `device` CUDA's number. */
 
-/* Options of the pools that PyTorch gets, as of vrampool_create; `device` is a pattern in which {} is the number, "cuda:{}"
- * by default. VRAMPOOL_ERROR_BUSY once a pool was made, and VRAMPOOL_ERROR_CONFIGURATION for what cannot be. Options are
- * taken over by the pools that are made later. Null for the defaults. */
+/**
+ * Sets the options of PyTorch's pools, as of vrampool_create(); `device` is a pattern in which {} is the number, "cuda:{}"
+ * by default. Null sets the defaults. They apply to pools that are created later. ::VRAMPOOL_ERROR_BUSY once a pool
+ * exists; ::VRAMPOOL_ERROR_CONFIGURATION for an invalid value.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_torch_configure(const char *options);
 
-/* The pool of a device, made if there is none: for statistics, snapshots, tags, sleep and wake. */
+/**
+ * Returns the pool of a device, created if necessary: for statistics, snapshots, tags, sleep and wake.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_torch_pool(int device, vrampool_pool *pool);
 
-/* The devices that have a pool, as JSON, for vrampool_string_free: [{"device","pool"}], the lowest number first. Makes none. */
+/**
+ * Returns the devices that have a pool, as JSON for vrampool_string_free(): `[{"device","pool"}]`, the lowest number
+ * first. Creates no pool.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_torch_pools(char **json);
 
-/* Destroys all of PyTorch's pools, so that they can be configured anew: for tests, when none of their memory is used. */
+/**
+ * Destroys all of PyTorch's pools, so that they can be configured again: for tests, when none of their memory is used.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_torch_shutdown(void);
 
-/* `size` bytes; null for 0 bytes, as PyTorch's own allocator. Where vrampool_torch_throws is 1, any failure is thrown as a C++
- * exception: c10::OutOfMemoryError (in Python torch.OutOfMemoryError) when memory ran out, after the pool gave all idle memory
- * back and asked again; else c10::Error (RuntimeError). Its text is vrampool_last_error's. Where it is 0, a failure is null, which
- * PyTorch does not check: its kernels would write to address 0. So check vrampool_torch_throws before this is installed, as
- * vrampool.torch.install() does. */
+/**
+ * Allocates `size` bytes; returns null for 0 bytes, as PyTorch's own allocator.
+ *
+ * If vrampool_torch_throws() is 1, any failure is thrown as a C++ exception with the text of vrampool_last_error():
+ * c10::OutOfMemoryError (in Python torch.OutOfMemoryError) if memory ran out after the pool released all idle memory and
+ * asked again, else c10::Error (RuntimeError). If it is 0, the function returns null for a failure. PyTorch does not check
+ * for null, and its kernels would write to address 0, so check vrampool_torch_throws() before this is installed, as
+ * vrampool.torch.install() does.
+ *
+ * Thread-safe.
+ */
 void *vrampool_torch_alloc(size_t size, int device, void *stream);
 
-/* The same, but null for any failure, which vrampool_last_error explains: for a torch.cuda.MemPool, below PyTorch's own allocator,
- * which frees what it keeps idle and asks again where it gets null. */
+/**
+ * Allocates as vrampool_torch_alloc(), but returns null for any failure, and vrampool_last_error() states the cause: for a
+ * torch.cuda.MemPool, below PyTorch's own allocator, which frees its idle memory and asks again after null.
+ *
+ * Thread-safe.
+ */
 void *vrampool_torch_alloc_or_null(size_t size, int device, void *stream);
 
-/* Frees. Never throws; failures are told by vrampool_last_error and logged. Where size or device are not the block's own, that
- * is an error, and the block is freed all the same: PyTorch forgets it in any case. */
+/**
+ * Frees a block. Never throws: vrampool_last_error() states a failure, and it is logged. If size or device are not those
+ * of the block, that is an error, and the block is freed anyway, because PyTorch forgets it in any case.
+ *
+ * Thread-safe: of several calls with one block, one frees it; calls with one block wait for each other.
+ */
 void vrampool_torch_free(void *address, size_t size, int device, void *stream);
 
-/* Whether a failure would be thrown: 1 where PyTorch's libraries were found in this process. 0 for a PyTorch that was built with the
- * C++ ABI of before GCC 5, such as PyPI's wheels of 2.5 and some of 2.6: its exceptions cannot be made. */
+/**
+ * Returns whether a failure is thrown: 1 if PyTorch's libraries were found in this process. 0 for a PyTorch that was built
+ * with the C++ ABI from before GCC 5, as PyPI's wheels of 2.5 and some of 2.6: its exceptions cannot be made.
+ *
+ * Thread-safe.
+ */
 int vrampool_torch_throws(void);
 
-/* set_init_fn: remembers how many devices there are. */
+/**
+ * set_init_fn: stores the number of devices.
+ *
+ * Thread-safe.
+ */
 void vrampool_torch_init(int device_count);
 
-/* set_reset_fn (torch.cuda.empty_cache): gives idle memory of all devices back. */
+/**
+ * set_reset_fn (torch.cuda.empty_cache): releases idle memory of all devices.
+ *
+ * Thread-safe.
+ */
 void vrampool_torch_reset(void);
 
-/* set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): a limit of this share of the device's memory, 0 to 1. */
+/**
+ * set_memory_fraction_fn (torch.cuda.set_per_process_memory_fraction): sets a limit, as a share of the device's memory
+ * from 0 to 1.
+ *
+ * Thread-safe.
+ */
 void vrampool_torch_memory_fraction(double fraction, int device);
 
-/* set_base_alloc_fn: where the block begins that `address` is in, and its bytes. `address` itself, and 0, when it is not ours. */
+/**
+ * set_base_alloc_fn: returns the beginning of the block that contains `address`, and its bytes. For a foreign address it
+ * returns `address` itself, and 0 bytes.
+ *
+ * Thread-safe.
+ */
 void *vrampool_torch_base_alloc(void *address, size_t *size);
 
-/* set_record_stream_fn (Tensor.record_stream): says that work on `stream` uses the block, in an order that the program sees to. Its
- * next borrower waits for the work so far on that stream, and nobody else waits for anything. Where that fails the block, once it
- * is freed, is used again only after a wait for all of the device. */
+/**
+ * set_record_stream_fn (Tensor.record_stream): states that work on `stream` uses the block, in an order that the program
+ * ensures. Its next owner waits for the pending work on that stream, and nothing else waits. After a failure, the block is
+ * reused only after a wait for the whole device.
+ *
+ * Thread-safe: calls with one block wait for each other.
+ */
 void vrampool_torch_record_stream(void *address, void *stream);
 
-/* PyTorch's MempoolId_t, a std::pair<unsigned long long, unsigned long long>. On Linux both are passed in the same way. */
+/** PyTorch's MempoolId_t, a `std::pair<unsigned long long, unsigned long long>`. On Linux both are passed in the same way. */
 typedef struct vrampool_mempool_id {
+    /** First number of the pair. */
     uint64_t first;
+    /** Second number of the pair. */
     uint64_t second;
 } vrampool_mempool_id;
 
-/* set_begin_allocate_to_pool: until the matching end, allocations on `device` whose stream `filter` accepts come from the
- * private pool of that id, made here if there is none. `filter` points to libstdc++'s std::function<bool(cudaStream_t)>, as C++
- * passes one by value; null accepts every stream.
+/**
+ * set_begin_allocate_to_pool: until the matching end, allocations on `device` whose stream `filter` accepts come from the
+ * private pool of that id, which is created if necessary. `filter` points to libstdc++'s
+ * `std::function<bool(cudaStream_t)>`, as C++ passes one by value; null accepts every stream.
  *
- * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released: memory
- * that is freed there is used again there and by nobody else. While its stream is captured, what would take a call that the
- * capture forbids is allocated on a stream of vrampool's own, which is waited for: as PyTorch does it. Where what is free was
- * used by the captured stream and by others, the host waits for those others, and the captured stream gets it. Refused
- * (VRAMPOOL_ERROR_CAPTURE) stays what several captures at once used: none can wait for another. Blocks that another stream used
- * (record_stream) are not used again before the release. Graphs may share a private pool: each begin counts one use of it, and
- * each release ends one. What C cannot carry: PyTorch's checkpoints of pools (graph trees of torch.compile). */
+ * A private pool keeps its memory for the graph that it is captured into, at the same addresses, until it is released:
+ * memory that is freed there is reused only there. During a capture, a request that needs a call which the capture forbids
+ * is served on a stream of vrampool's own, which is waited for, as in PyTorch. If free memory was used by the captured
+ * stream and by others, the host waits for the others, and the captured stream gets it. Memory used by several captures at
+ * once is refused (::VRAMPOOL_ERROR_CAPTURE), because none can wait for another. Blocks that another stream used
+ * (record_stream) are not reused before the release.
+ *
+ * Graphs may share a private pool: each begin counts one use of it, and each release ends one. C cannot express PyTorch's
+ * checkpoints of pools (graph trees of torch.compile).
+ *
+ * Thread-safe: applies to allocations of all threads.
+ */
 void vrampool_torch_begin_allocate_to_pool(int device, vrampool_mempool_id id, void *filter);
 
-/* set_end_allocate_to_pool_fn: allocations no longer go there. */
+/**
+ * set_end_allocate_to_pool_fn: ends that.
+ *
+ * Thread-safe: applies to allocations of all threads.
+ */
 void vrampool_torch_end_allocate_to_pool(int device, vrampool_mempool_id id);
 
-/* set_release_pool: a graph is gone. With the last that uses the private pool (as often as it was begun) its idle memory goes
- * back to the device's pool, live memory when it is freed. */
+/**
+ * set_release_pool: ends one use of a private pool. With the last use (as many as begins), its idle memory is released to
+ * the device's pool, its live memory when it is freed.
+ *
+ * Thread-safe.
+ */
 void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
 
 /* ------------------------------------------------------------------------------------ segments in the shape of vLLM --- */
 
-/* What vLLM's cumem_allocator does: memory whose physical side a caller takes away and gives back by itself, at one address.
- * For PyTorch's MemPool on top, with vrampool_segment_alloc and vrampool_segment_free as its functions. On a device with virtual
- * memory only. Contents are not kept: copy them before. */
+/* The functions of vLLM's cumem_allocator: memory whose physical side a caller releases and restores itself, at one address. For
+ * PyTorch's MemPool, with vrampool_segment_alloc and vrampool_segment_free as its functions. On a device with virtual memory
+ * only. Contents are not kept: copy them before. */
 
-/* Told of each segment once it is mapped: device, its bytes, its address, and a number that names it. */
+/** Called for each segment after it is mapped: device, bytes, address, and a number that identifies it. */
 typedef void (*vrampool_segment_malloc_callback)(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle);
-/* Told of each segment before it goes. */
+/** Called for each segment before it is freed. */
 typedef void (*vrampool_segment_free_callback)(void *user, uint64_t address);
 
-/* Who is told; nulls for nobody. They are called without any lock, and may call vrampool. */
+/**
+ * Sets the callbacks; nulls remove them. They are called without any lock, and may call vrampool.
+ *
+ * Thread-safe; the callbacks are called by the threads that allocate and free.
+ */
 vrampool_status vrampool_segment_callbacks(vrampool_segment_malloc_callback on_malloc,
                                            vrampool_segment_free_callback on_free, void *user);
 
-/* A segment of at least `size` bytes, mapped, which reserves as many addresses; null for 0 bytes, and for any failure, which
- * vrampool_last_error explains. The device is the one that vrampool_torch_configure's pattern names. */
+/**
+ * Allocates a segment of at least `size` bytes, mapped, which reserves as many addresses. Returns null for 0 bytes, and
+ * for any failure, whose cause vrampool_last_error() states. The device is named by the pattern of
+ * vrampool_torch_configure().
+ *
+ * Thread-safe.
+ */
 void *vrampool_segment_alloc(size_t size, int device, void *stream);
 
-/* Frees a segment, mapped or not, after the work that uses it. Never throws. */
+/**
+ * Frees a segment, mapped or not, after the work that uses it. Never throws.
+ *
+ * Thread-safe: of several calls with one segment, one frees it.
+ */
 void vrampool_segment_free(void *address, size_t size, int device, void *stream);
 
-/* Takes the physical memory of a segment away; its address stays. `bytes`, `address` and `handle` as the callback had them:
- * others are VRAMPOOL_ERROR_MISMATCH. Waits for the work that uses it. Fine when it is so already. */
+/**
+ * Releases the physical memory of a segment; its address stays. `bytes`, `address` and `handle` are those of the callback:
+ * others are ::VRAMPOOL_ERROR_MISMATCH. Waits for the work that uses it. Succeeds if it is released already.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_segment_unmap_and_release(int device, uint64_t bytes, uint64_t address, uint64_t handle);
 
-/* Gives it physical memory again at its address, with undefined contents. Fine when it has some. */
+/**
+ * Restores the physical memory of a segment at its address, with undefined contents. Succeeds if it has some.
+ *
+ * Thread-safe.
+ */
 vrampool_status vrampool_segment_create_and_map(int device, uint64_t bytes, uint64_t address, uint64_t handle);
 
 #ifdef __cplusplus

@@ -155,7 +155,7 @@ impl Options {
         allowance: Option<&Allowance>,
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
-        let mut builder = Pool::builder(device).addresses_stay(true);
+        let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
         let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| {
             match value {
                 Some(value) => with(builder, value),

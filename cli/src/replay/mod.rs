@@ -124,7 +124,7 @@ fn replay<B: Backend>(
     let trace = bar.suspend(|| arguments.trace.read(path, Import::new()))?;
     bar.set_message(trace.name().to_owned());
     let recording = arguments.record.start(arguments.inputs(), recorded_events(arguments, &trace))?;
-    let builder = arguments.pool.apply(Pool::builder(device).name(trace.name()));
+    let builder = arguments.pool.apply(Pool::builder(device).from_environment()?.name(trace.name()));
     let pool = build(recording.apply(builder))?;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;

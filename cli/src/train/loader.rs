@@ -25,7 +25,7 @@ pub(crate) struct Loader<B: Backend> {
 impl<B: Backend> Loader<B> {
     pub(crate) fn new(pool: &Pool<B>, digits: Digits) -> Result<Self, Error> {
         let device = pool.device();
-        let (stager, stream) = (Stager::new(device)?, device.create_stream()?);
+        let (stager, stream) = (Stager::from_environment(device)?, device.create_stream()?);
         Ok(Self { pool: pool.clone(), stager, stream, digits })
     }
 

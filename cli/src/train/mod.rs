@@ -105,7 +105,9 @@ fn train<B: Backend, K: Kernels<B>>(
     kernels: K,
 ) -> Result<Trained, Box<dyn Error>> {
     let Training { arguments, recording, interrupt } = training;
-    let pool = build(recording.apply(arguments.pool.apply(Pool::builder(device).name("train"))))?;
+    let pool = build(
+        recording.apply(arguments.pool.apply(Pool::builder(device).from_environment()?.name("train"))),
+    )?;
     let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
     if let Some(exporter) = &exporter {
         exporter.add(&pool)?;

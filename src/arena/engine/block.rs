@@ -54,6 +54,7 @@ pub struct Span {
 
 /// The state of a piece of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SpanState {
     /// A free block. Its neighbours are not free.
     Free,

@@ -54,6 +54,7 @@ impl Move {
 
 /// The state of a block after its move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MoveEnd {
     /// The block is live: at the new offset after a commit, at the old one after a cancel.
     Live,

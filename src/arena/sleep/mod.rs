@@ -32,6 +32,7 @@ use vrampool_backend::{Backend, Physical, fork};
 
 /// The treatment of contents when memory goes to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Offload {
     /// Copied to pinned host memory, which the device accesses at its full rate. Pageable memory is used
     /// instead if host and device share memory, or if pinned memory is unsupported or exhausted.
@@ -45,6 +46,7 @@ pub enum Offload {
 
 /// Whether memory is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SleepState {
     /// Mapped and usable.
     Awake,
@@ -56,6 +58,7 @@ pub enum SleepState {
 
 /// The location of a block's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum BlockState {
     /// In device memory.
     Mapped,

@@ -2,6 +2,7 @@
 
 /// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Op {
     /// An allocation, `a` in a file.
     Allocate,

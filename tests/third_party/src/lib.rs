@@ -26,7 +26,7 @@ pub struct Done;
 
 type Answer<T = ()> = Result<T, BackendError>;
 
-const ID: DeviceId = DeviceId { backend: "vec", key: 0 };
+const ID: DeviceId = DeviceId::new("vec", 0);
 
 impl Default for VecDevice {
     fn default() -> Self {

@@ -8,7 +8,7 @@ use vrampool_cuda::{
     RegionMut,
 };
 
-const MAPPED: MemoryKind = MemoryKind { placement: Placement::HostVisible, usage: CudaMemory::MAPPED };
+const MAPPED: MemoryKind = MemoryKind::new(Placement::HostVisible).with_usage(CudaMemory::MAPPED);
 
 fn kinds(device: &CudaDevice) -> Vec<MemoryKind> {
     let mut kinds = vec![Placement::Device.into(), Placement::HostVisible.into(), MAPPED];

@@ -180,7 +180,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         invalid(device.set_access(&reservation, offset, bytes, &[]));
         invalid(device.unmap(&reservation, offset, bytes));
     }
-    let stranger = vrampool_cuda::DeviceId { backend: "cuda", key: 0 };
+    let stranger = vrampool_cuda::DeviceId::new("cuda", 0);
     invalid(device.set_access(&reservation, 2 * page, 2 * page, &[stranger]));
     invalid(device.map(&ordinary, 0, &physical));
     invalid(device.set_access(&ordinary, 0, page, &[]));

@@ -13,7 +13,7 @@ use vrampool_opencl::{
 };
 
 fn of_usage(device: &OpenClDevice, placement: Placement, flags: u64) -> Result<OpenClMemory, BackendError> {
-    device.allocate(BYTES, MemoryKind { placement, usage: Usage(flags) })
+    device.allocate(BYTES, MemoryKind::new(placement).with_usage(Usage(flags)))
 }
 
 /// How often the driver says that its buffer is mapped.

@@ -93,7 +93,7 @@ fn what_is_wrong_is_refused_and_work_goes_on() {
     let far = || RegionMut::whole(&far, &foreign);
     refused("a device", scale.launch(&foreign, &[far().as_region()], &[to()], &[0, 0], (1, 1)));
     let usage = Usage(u64::from((BufferUsages::COPY_SRC | BufferUsages::COPY_DST).bits()));
-    let kind = MemoryKind { usage, ..Placement::Device.into() };
+    let kind = MemoryKind::new(Placement::Device).with_usage(usage);
     let plain = device.allocate(64, kind).expect("memory");
     let plain = [Region::whole(&plain, stream)];
     refused("a usage", scale.launch(stream, &plain, &[to()], &[0, 0], (1, 1)));

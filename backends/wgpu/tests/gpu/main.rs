@@ -44,7 +44,7 @@ fn read(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory) -> Vec<u8
 }
 
 fn of_usages(placement: Placement, usages: wgpu::BufferUsages) -> MemoryKind {
-    MemoryKind { placement, usage: WgpuMemory::usage(usages) }
+    MemoryKind::new(placement).with_usage(WgpuMemory::usage(usages))
 }
 
 /// The interfaces that tests run on: `WGPU_BACKEND=gl`, for example, runs all of them on OpenGL.

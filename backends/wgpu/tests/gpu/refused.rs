@@ -28,7 +28,7 @@ fn sizes_and_usages_that_cannot_be() {
         }
     }
     for bits in [1 << 30, 1 << 40, u64::MAX] {
-        invalid(device.allocate(4, MemoryKind { placement: Placement::Device, usage: Usage(bits) }));
+        invalid(device.allocate(4, MemoryKind::new(Placement::Device).with_usage(Usage(bits))));
     }
     // wgpu refuses these without a feature, and its text says which.
     for usages in

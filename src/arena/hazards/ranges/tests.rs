@@ -13,7 +13,7 @@ impl Stream for Named {
     }
 
     fn device(&self) -> DeviceId {
-        DeviceId { backend: "test", key: 0 }
+        DeviceId::new("test", 0)
     }
 }
 
@@ -33,7 +33,7 @@ impl Stream for Counted {
     }
 
     fn device(&self) -> DeviceId {
-        DeviceId { backend: "test", key: 0 }
+        DeviceId::new("test", 0)
     }
 }
 

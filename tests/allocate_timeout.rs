@@ -1,0 +1,322 @@
+//! Requests that wait for memory are served in order of arrival, none starves, and nothing is lost when they
+//! give up or the pool is closed.
+#![cfg(feature = "host")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
+
+type Device = AuditDevice<HostDevice>;
+type Answer = Result<(), Error>;
+
+const KIB: u64 = 1024;
+const LONG: Duration = Duration::from_secs(120);
+
+fn pool_of(slots: u64, bytes: u64) -> Result<(Device, Pool<Device>, <Device as Backend>::Stream), Error> {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream()?;
+    let pool = Pool::builder(&device).limit(slots * bytes).size_classes(SizeClasses::EXACT).build()?;
+    Ok((device, pool, stream))
+}
+
+/// Returns when so many requests wait.
+fn until_waiting(pool: &Pool<Device>, requests: u64) {
+    while pool.waiting_requests() < requests {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn requests_are_served_in_order_of_arrival() -> Answer {
+    // Small and large ones: in order, whatever their size.
+    let sizes = [4, 64, 4, 16, 64, 4, 4, 32].map(|size| size * KIB);
+    let (_, pool, stream) = pool_of(1, 64 * KIB)?;
+    let all = pool.allocate(64 * KIB, &stream)?;
+    let served = Mutex::new(Vec::new());
+    // Who is served keeps the memory until it has said so.
+    let last = Mutex::new(None);
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (number, bytes) in (0u64..).zip(sizes) {
+            let (pool, stream, served, last) = (&pool, &stream, &served, &last);
+            threads.push(scope.spawn(move || -> Answer {
+                let buffer = pool.allocate_timeout(bytes, stream, LONG)?;
+                served.lock().expect("no panic").push(number);
+                // The memory of the one before goes when this one's is there: several are out at a time.
+                *last.lock().expect("no panic") = Some(buffer);
+                *last.lock().expect("no panic") = None;
+                Ok(())
+            }));
+            until_waiting(pool, number + 1);
+        }
+        drop(all);
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    let served = served.into_inner().expect("no panic");
+    // Requests that fit beside each other may finish in either order, as threads run.
+    let place = |number: u64| served.iter().position(|&other| other == number).expect("all are served");
+    for (number, &bytes) in (0u64..).zip(&sizes) {
+        if bytes == 64 * KIB {
+            assert!((0..number).all(|earlier| place(earlier) < place(number)), "{served:?}");
+            assert!((number + 1..8).all(|later| place(later) > place(number)), "{served:?}");
+        }
+    }
+    assert_eq!(pool.waiting_requests(), 0);
+    Ok(())
+}
+
+#[test]
+fn sixteen_threads_on_eight_slots_all_go_on() -> Answer {
+    const ROUNDS: u64 = 300;
+    let (device, pool, stream) = pool_of(8, 4 * KIB)?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..16)
+            .map(|_| {
+                let (pool, stream) = (&pool, &stream);
+                scope.spawn(move || -> Answer {
+                    (0..ROUNDS).try_for_each(|_| pool.allocate_timeout(4 * KIB, stream, LONG).map(drop))
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    assert_eq!(pool.stats().live_buffers, 0);
+    drop(pool);
+    assert_eq!(device.taken(), 0);
+    Ok(())
+}
+
+/// Requests that do not wait, and take whatever is free again and again, do not keep a waiting one out.
+#[test]
+fn requests_that_do_not_wait_starve_none() -> Answer {
+    for bytes in [4 * KIB, 8 << 20] {
+        let (_, pool, stream) = pool_of(8, bytes)?;
+        let is_served = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let greedy: Vec<_> = (0..2)
+                .map(|_| {
+                    let (pool, stream, is_served) = (&pool, &stream, &is_served);
+                    scope.spawn(move || {
+                        // At least five of eight slots are taken at any time, by the two together.
+                        let mut held = std::collections::VecDeque::new();
+                        while !is_served.load(Relaxed) {
+                            if let Ok(buffer) = pool.allocate(bytes, stream) {
+                                held.push_back(buffer);
+                            }
+                            if held.len() > 4
+                                || pool.waiting_requests() > 0 && pool.allocate(bytes, stream).is_err()
+                            {
+                                held.pop_front();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let all = pool.allocate_timeout(8 * bytes, &stream, LONG);
+            is_served.store(true, Relaxed);
+            greedy.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            all.map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_waiting_request_is_promised_no_later_one_gets() -> Answer {
+    let (_, pool, stream) = pool_of(4, 64 * KIB)?;
+    let mut held: Vec<_> = (0..3).map(|_| pool.allocate(64 * KIB, &stream)).collect::<Result<_, _>>()?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(256 * KIB, &stream, LONG).map(drop));
+        until_waiting(&pool, 1);
+        assert!(pool.allocate(64 * KIB, &stream).is_err_and(|error| error.is_out_of_memory()));
+        assert!(pool.allocate(1, &stream).is_err(), "nor a smaller one");
+        drop(held.pop());
+        assert!(pool.allocate(64 * KIB, &stream).is_err(), "nor what comes back and is idle");
+        held.clear();
+        waiting.join().expect("no panic")
+    })?;
+    drop(pool.allocate(64 * KIB, &stream)?);
+    Ok(())
+}
+
+#[test]
+fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
+    const LIMIT: u64 = 16 << 20;
+    for source in Source::ALL.iter().copied() {
+        let device = AuditDevice::new(HostDevice::builder().capacity(64 << 20).build());
+        let stream = device.create_stream()?;
+        let pool = match Pool::builder(&device).source(source).limit(LIMIT).build() {
+            Err(Error::Backend(vrampool::BackendError::Unsupported { .. })) => continue,
+            pool => pool?,
+        };
+        let all = pool.allocate(LIMIT, &stream)?;
+        let began = Instant::now();
+        let refused = pool.allocate_timeout(4 * KIB, &stream, Duration::from_millis(30));
+        assert!(refused.is_err_and(|error| error.is_out_of_memory()), "{source}");
+        assert!(began.elapsed() >= Duration::from_millis(30), "{source}");
+        assert!(pool.allocate_timeout(4 * KIB, &stream, Duration::ZERO).is_err(), "{source}");
+        // More than the limit is not waited for.
+        assert!(pool.allocate_timeout(LIMIT + 1, &stream, Duration::MAX).is_err(), "{source}");
+        assert_eq!((pool.waiting_requests(), pool.stats().live_buffers), (0, 1), "{source}");
+        drop(all);
+        // Magazines are back: a hit takes no lock.
+        drop(pool.allocate(4 * KIB, &stream)?);
+        let before = pool.stats().hits;
+        drop(pool.allocate(4 * KIB, &stream)?);
+        assert!(source != Source::Direct || pool.stats().hits > before, "{source}");
+    }
+    Ok(())
+}
+
+/// The device is short, not the limit: nobody tells the pool when another one gives memory back.
+#[test]
+fn memory_of_another_pool_ends_the_wait() -> Answer {
+    let device = HostDevice::builder().capacity(1 << 20).build();
+    let stream = device.create_stream()?;
+    let (pool, other) = (
+        Pool::new(&device)?,
+        Pool::builder(&device).size_classes(SizeClasses::EXACT).max_cached_bytes(0).build()?,
+    );
+    let all = other.allocate(1 << 20, &stream)?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
+        while pool.waiting_requests() < 1 {
+            thread::yield_now();
+        }
+        drop(all);
+        waiting.join().expect("no panic")
+    })
+}
+
+/// Where the device is short, nothing is promised, but the first to wait is still the first to be served.
+#[test]
+fn a_device_without_memory_is_asked_in_order_of_arrival() -> Answer {
+    let device = HostDevice::builder().capacity(1 << 20).build();
+    let stream = device.create_stream()?;
+    let (pool, other) = (
+        Pool::new(&device)?,
+        Pool::builder(&device).size_classes(SizeClasses::EXACT).max_cached_bytes(0).build()?,
+    );
+    let (part, rest) = (other.allocate(64 * KIB, &stream)?, other.allocate(15 * 64 * KIB, &stream)?);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(1 << 20, &stream, LONG).map(drop));
+        while pool.waiting_requests() < 1 {
+            thread::yield_now();
+        }
+        // Enough is free for the second one alone, once it waits.
+        let behind =
+            scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(100)).map(drop));
+        while pool.waiting_requests() < 2 {
+            thread::yield_now();
+        }
+        drop(part);
+        assert!(behind.join().expect("no panic").is_err_and(|error| error.is_out_of_memory()));
+        drop(rest);
+        waiting.join().expect("no panic")
+    })
+}
+
+/// A thread that frees and never calls again keeps nothing to itself meanwhile.
+#[test]
+fn what_a_thread_frees_is_not_kept_in_its_magazines() -> Answer {
+    const SLOTS: u64 = 1024;
+    let (_, pool, stream) = pool_of(SLOTS, 4 * KIB)?;
+    let held: Vec<_> = (0..SLOTS).map(|_| pool.allocate(4 * KIB, &stream)).collect::<Result<_, _>>()?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(SLOTS * 4 * KIB, &stream, LONG).map(drop));
+        until_waiting(&pool, 1);
+        drop(held);
+        waiting.join().expect("no panic")
+    })
+}
+
+#[test]
+fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
+    for bytes in [4 * KIB, 8 << 20] {
+        let (device, pool, stream) = pool_of(4, bytes)?;
+        let live: Vec<_> = (0..4).map(|_| pool.allocate(bytes, &stream)).collect::<Result<_, _>>()?;
+        let mut live = live.into_iter();
+        drop(live.next());
+        thread::scope(|scope| {
+            let waiting: Vec<_> = (0..3)
+                .map(|number| {
+                    let (pool, stream) = (&pool, &stream);
+                    let thread =
+                        scope.spawn(move || pool.allocate_timeout(4 * bytes, stream, LONG).map(drop));
+                    until_waiting(pool, number + 1);
+                    thread
+                })
+                .collect();
+            assert!(!pool.is_closed());
+            pool.close();
+            for thread in waiting {
+                assert!(matches!(thread.join().expect("no panic"), Err(Error::Closed)));
+            }
+        });
+        assert!(pool.is_closed());
+        assert!(matches!(pool.allocate(bytes, &stream), Err(Error::Closed)));
+        assert!(matches!(pool.allocate_timeout(bytes, &stream, LONG), Err(Error::Closed)));
+        assert!(matches!(
+            pool.allocate_kind(bytes, vrampool::Placement::HostVisible, &stream),
+            Err(Error::Closed)
+        ));
+        assert_eq!(device.taken(), 3 * bytes, "buffers stay");
+        drop(live);
+        assert_eq!((device.taken(), pool.stats().bytes_held, pool.close()), (0, 0, 0));
+    }
+    Ok(())
+}
+
+/// Random requests of several threads, with and without waiting, over a close: each ends as it may, the limit
+/// holds, and nothing is lost.
+#[test]
+fn random_requests_and_a_close_lose_nothing() -> Answer {
+    for seed in 0..40 {
+        let (device, pool, _) = pool_of(8, 64 * KIB)?;
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (pool, device) = (&pool, &device);
+                scope.spawn(move || {
+                    let stream = device.create_stream().expect("a stream");
+                    let mut random = fastrand::Rng::with_seed(seed * 4 + number);
+                    let mut live = Vec::new();
+                    for _ in 0..400 {
+                        let bytes = random.u64(1..=192 * KIB);
+                        let answer = match random.u8(..4) {
+                            0 if !live.is_empty() => {
+                                live.swap_remove(random.usize(..live.len()));
+                                continue;
+                            }
+                            1 => pool.allocate_timeout(
+                                bytes,
+                                &stream,
+                                Duration::from_micros(random.u64(..300)),
+                            ),
+                            _ => pool.allocate(bytes, &stream),
+                        };
+                        match answer {
+                            Ok(buffer) => live.push(buffer),
+                            Err(Error::Closed) => return,
+                            Err(error) => assert!(error.is_out_of_memory(), "{error}"),
+                        }
+                        assert!(device.taken() <= pool.limit());
+                        if live.len() > 4 {
+                            live.clear();
+                        }
+                    }
+                    if number == 0 {
+                        pool.close();
+                    }
+                });
+            }
+        });
+        assert_eq!((pool.waiting_requests(), pool.stats().live_buffers), (0, 0), "seed {seed}");
+        pool.close();
+        assert_eq!((pool.stats().bytes_held, device.taken()), (0, 0), "seed {seed}");
+    }
+    Ok(())
+}
