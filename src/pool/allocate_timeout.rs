@@ -74,7 +74,7 @@ impl<B: Backend> Pool<B> {
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`], idle memory is released, and buffers that are still live release theirs when they
-    /// are dropped. Returns the released bytes. A pool that is closed stays closed.
+    /// are dropped. A pool that is closed stays closed.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
@@ -84,16 +84,17 @@ impl<B: Backend> Pool<B> {
     /// let pool = Pool::new(&device)?;
     /// let live = pool.allocate(4096, &stream)?;
     /// drop(pool.allocate(4096, &stream)?);
-    /// assert_eq!(pool.close(), 4096);
+    /// pool.close();
+    /// assert_eq!(pool.stats().bytes_cached, 0);
     /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
     /// drop(live);
     /// assert_eq!(pool.stats().bytes_held, 0);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn close(&self) -> u64 {
+    pub fn close(&self) {
         if fork::is_child() {
-            return 0;
+            return;
         }
         let core = self.core();
         let mut depot = core.depot();
@@ -101,7 +102,7 @@ impl<B: Backend> Pool<B> {
         core.recall(&mut depot, Recall::Memory);
         drop(depot);
         core.notify_freed();
-        self.trim()
+        self.trim();
     }
 
     /// Whether the pool was [closed](Self::close).

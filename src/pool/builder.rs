@@ -142,10 +142,10 @@ impl<B: Backend> Builder<B> {
     /// [`Error::Environment`] for a variable whose value is not valid.
     #[allow(clippy::wrong_self_convention, reason = "it is a builder's setting")]
     pub fn from_environment(self) -> Result<Self, Error> {
-        self.from_lookup(&environment::process)
+        self.with_lookup(&environment::process)
     }
 
-    pub(crate) fn from_lookup(self, lookup: Lookup<'_>) -> Result<Self, Error> {
+    pub(crate) fn with_lookup(self, lookup: Lookup<'_>) -> Result<Self, Error> {
         Ok(Self { environment: Settings::read(lookup)?, ..self })
     }
 

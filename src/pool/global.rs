@@ -76,7 +76,7 @@ fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Po
     }
     let pool = Pool::builder(device)
         .name(format!("{}:{}", device.id().backend, device.label()))
-        .from_lookup(lookup)?
+        .with_lookup(lookup)?
         .build()?;
     pools.retain(|_, (entry, _)| !entry.is_dead());
     pools.insert(key, (Box::new(std::sync::Arc::downgrade(&pool.handle)), settings));
@@ -143,7 +143,7 @@ mod tests {
                 Pool::builder(&discrete),
                 Pool::builder(&discrete).max_cached_bytes(0).budget(0).size_classes(SizeClasses::Fixed),
             ] {
-                let error = builder.from_lookup(&lookup).expect_err("no number").to_string();
+                let error = builder.with_lookup(&lookup).expect_err("no number").to_string();
                 assert!(error.contains(setting) && error.contains("abc"), "{error}");
             }
         }
