@@ -68,7 +68,7 @@ def measure(pool: vrampool.Pool, size: int, calls: int, rounds: int) -> dict[str
 
     def empty(times: int) -> None:
         for _ in range(times):
-            array = numpy.empty(size, dtype=numpy.uint8)
+            array: object = numpy.empty(size, dtype=numpy.uint8)
         del array
 
     acts = {"pair_ns": pair, "drop_ns": drop, "with_ns": scope, "numpy_empty_ns": empty}

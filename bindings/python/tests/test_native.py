@@ -151,10 +151,10 @@ def test_a_pool_is_made_once() -> None:
     made = Pool.__new__(Pool)
     with pytest.raises(RuntimeError, match="was not made"):
         made.allocate(1)
-    made.__init__("host", host_capacity=MIB, name="the first")  # type: ignore[misc]
+    made.__init__("host", host_capacity=64 * MIB, name="the first")  # type: ignore[misc]
     block = made.allocate(100)
     with pytest.raises(RuntimeError, match="made already"):
-        made.__init__("host", host_capacity=MIB)  # type: ignore[misc]
+        made.__init__("host", host_capacity=64 * MIB)  # type: ignore[misc]
     assert (made.name, made.stats().live_buffers) == ("the first", 1)
     block.free()
     made.close()
@@ -205,14 +205,11 @@ def test_a_subinterpreter_is_refused() -> None:
             import _xxsubinterpreters as interpreters
             new, run = interpreters.create, interpreters.run_string
         import vrampool
-        text = '''
-try:
-    import vrampool
-except ImportError as error:
-    assert "interpreter" in str(error), error
-else:
-    raise AssertionError("it is imported")
-'''
+        text = (
+            "try:\\n    import vrampool\\n"
+            "except ImportError as error:\\n    assert 'interpreter' in str(error), error\\n"
+            "else:\\n    raise AssertionError('it is imported')\\n"
+        )
         failed = run(new(), f"import sys; sys.path[:] = {sys.path!r}\\n{text}")
         assert failed is None, failed
         """

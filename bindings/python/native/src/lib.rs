@@ -15,6 +15,7 @@ mod failure;
 mod package;
 mod pool;
 
+use pyo3::prelude::*;
 // Keeps the C ABI's functions in this library.
 pub use vrampool_c::*;
 
@@ -29,4 +30,9 @@ mod _native {
     use super::package::use_tags;
     #[pymodule_export]
     use super::pool::Pool;
+
+    #[pymodule_init]
+    fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
+        super::package::check_interpreter(module.py())
+    }
 }

@@ -1,12 +1,12 @@
 //! What the native classes need of the package's part in Python.
 
 use crate::block::Block;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyImportError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// Whether a scope of tags was ever opened: most programs open none, and their allocations look for none.
 static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -16,6 +16,24 @@ static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
 pub(crate) fn use_tags() {
     // Relaxed: a scope is opened, and used, by a thread that called this before.
     TAGS_ARE_USED.store(true, Ordering::Relaxed);
+}
+
+/// Refuses every interpreter of the process but the first that imports the module: what it keeps of the package
+/// is that interpreter's. Python refuses them by itself from 3.12 on.
+pub(crate) fn check_interpreter(_attached: Python<'_>) -> PyResult<()> {
+    const NONE: i64 = -1;
+    static FIRST: AtomicI64 = AtomicI64::new(NONE);
+    // SAFETY: this thread is attached to an interpreter, whose state the call returns.
+    let state = unsafe { ffi::PyInterpreterState_Get() };
+    // SAFETY: the state is that of the interpreter that runs, and stays while it does.
+    let id = unsafe { ffi::PyInterpreterState_GetID(state) };
+    // Relaxed: only the number matters.
+    match FIRST.compare_exchange(NONE, id, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(first) if first != id => Err(PyImportError::new_err(
+            "vrampool serves one interpreter of a process, and another one has imported it; use threads or processes",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The class of blocks, and functions in Python that the native classes call.
