@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source, internal};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -87,6 +87,29 @@ fn sixteen_threads_on_eight_slots_all_go_on() -> Answer {
     assert_eq!(pool.stats().live_buffers, 0);
     drop(pool);
     assert_eq!(device.taken(), 0);
+    Ok(())
+}
+
+/// Nor do the calls for bindings that never wait: a release by one is noticed, and memory is left to the request.
+#[test]
+fn calls_that_never_wait_leave_memory_to_waiting_requests() -> Answer {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream()?;
+    for (bytes, magazine_bytes) in [(8 << 20, 0), (4 * KIB, 0), (4 * KIB, 1 << 20), (8 << 20, 1 << 20)] {
+        let builder = Pool::builder(&device).limit(2 * bytes).size_classes(SizeClasses::EXACT);
+        let pool = builder.magazine_bytes(magazine_bytes).build()?;
+        let (first, second) = (pool.allocate(bytes, &stream)?, pool.allocate(bytes, &stream)?);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.allocate_timeout(2 * bytes, &stream, LONG).map(drop));
+            until_waiting(&pool, 1);
+            drop(internal::release_ready(first));
+            assert!(internal::allocate_ready(&pool, bytes, &stream).is_none(), "it is not this call's turn");
+            assert_eq!(pool.waiting_requests(), 1);
+            drop(internal::release_ready(second));
+            waiting.join().expect("no panic")
+        })?;
+        assert_eq!(pool.stats().live_buffers, 0);
+    }
     Ok(())
 }
 

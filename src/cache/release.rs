@@ -46,7 +46,11 @@ impl PoolCore {
             return Some(block);
         }
         let mut depot = block.pool.place.0.lock();
-        if magazine::settle(&block.pool, &mut depot) { depot.keep(block) } else { Some(block) }
+        // A request that waits has to be notified, which the general path does.
+        match magazine::settle(&block.pool, &mut depot) && !depot.is_guarded() {
+            true => depot.keep(block),
+            false => Some(block),
+        }
     }
 
     #[cold]

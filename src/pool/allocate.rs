@@ -101,7 +101,7 @@ impl PoolCore {
         }
         let mut depot = self.depot();
         magazine::settle(self, &mut depot);
-        depot.take_ready(key, bytes, stream)
+        if depot.is_guarded() { None } else { depot.take_ready(key, bytes, stream) }
     }
 
     /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are
