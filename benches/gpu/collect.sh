@@ -40,10 +40,12 @@ for line in sys.stdin:
 ' "$folder"
 [ "${2:-}" != tests ] || exit 0
 
-cargo build --release -p vrampool-cli -p vrampool-c --all-features --locked --bin vrampool --lib
+cargo build --release -p vrampool-cli -p vrampool-c -p vrampool-python --all-features --locked --bin vrampool --lib
 target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 cp "$target/release/vrampool" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
 strip "$folder/vrampool"
 strip --strip-debug "$folder/libvrampool_c.so"
 rm -f "$folder"/vrampool-*.whl
-VRAMPOOL_BUILT_LIBRARY="$folder/libvrampool_c.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
+strip --strip-debug -o "$folder/native.so" "$target/release/libvrampool_python.so"
+VRAMPOOL_BUILT_LIBRARY="$folder/native.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
+rm "$folder/native.so"
