@@ -1,8 +1,6 @@
 //! Settings from environment variables, under our name and netcl's.
 
-use crate::cache::size_class::SizeClasses;
 use crate::error::Error;
-use crate::source::Source;
 use std::ffi::OsString;
 use std::str::FromStr;
 
@@ -28,9 +26,9 @@ const LIMIT: Names = &["VRAMPOOL_LIMIT_GB"];
 /// The cap on idle buffers in a bucket.
 const MAX_BUFFERS: Names = &["VRAMPOOL_MAX_BUFFERS_PER_BUCKET"];
 /// What serves misses, by its name.
-const SOURCE: &str = "VRAMPOOL_SOURCE";
+pub(crate) const SOURCE: &str = "VRAMPOOL_SOURCE";
 /// The rule of size classes, as its text.
-const SIZE_CLASSES: &str = "VRAMPOOL_SIZE_CLASSES";
+pub(crate) const SIZE_CLASSES: &str = "VRAMPOOL_SIZE_CLASSES";
 /// The most bytes of one piece of physical memory of what can sleep, MiB.
 const SLEEP_CHUNK: Names = &["VRAMPOOL_SLEEP_CHUNK_MB"];
 /// The same under vLLM's name, read by vLLM's rules.
@@ -47,9 +45,9 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// Every setting, by one rule. A numeric value is a decimal number, not negative and finite; a share is at
+/// Every numeric setting, by one rule: a value is a decimal number, not negative and finite; a share is at
 /// most 1; a count is whole; a size is 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`].
-/// A name is one that the setting's type parses. An empty value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and
+/// An empty value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and
 /// with any arguments. A second name is not read where the first is set: it is another program's.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Settings {
@@ -61,8 +59,6 @@ pub(crate) struct Settings {
     pub(crate) sleep_chunk: Option<u64>,
     pub(crate) limit: Option<u64>,
     pub(crate) max_buffers_per_bucket: Option<u64>,
-    pub(crate) source: Option<Source>,
-    pub(crate) size_classes: Option<SizeClasses>,
 }
 
 impl Settings {
@@ -77,8 +73,6 @@ impl Settings {
             sleep_chunk: size(SLEEP_CHUNK, MIB, lookup)?,
             limit: size(LIMIT, GIB, lookup)?,
             max_buffers_per_bucket: count(MAX_BUFFERS, lookup)?,
-            source: parsed(SOURCE, lookup)?,
-            size_classes: parsed(SIZE_CLASSES, lookup)?,
         })
     }
 
@@ -90,8 +84,6 @@ impl Settings {
             (LARGE_BUCKET, self.large_bucket != later.large_bucket),
             (LIMIT, self.limit != later.limit),
             (MAX_BUFFERS, self.max_buffers_per_bucket != later.max_buffers_per_bucket),
-            (&[SOURCE], self.source != later.source),
-            (&[SIZE_CLASSES], self.size_classes != later.size_classes),
         ];
         of_pools.into_iter().find(|(_, is_changed)| *is_changed).map(|(names, _)| names[0])
     }
@@ -122,7 +114,13 @@ fn count(names: Names, lookup: Lookup<'_>) -> Result<Option<u64>, Error> {
 }
 
 /// What the text of a variable names.
-fn parsed<T: FromStr<Err = Error>>(variable: &'static str, lookup: Lookup<'_>) -> Result<Option<T>, Error> {
+///
+/// # Errors
+/// [`Error::Environment`] when it names nothing.
+pub(crate) fn parsed<T: FromStr<Err = Error>>(
+    variable: &'static str,
+    lookup: Lookup<'_>,
+) -> Result<Option<T>, Error> {
     let Some(text) = text(variable, lookup)? else { return Ok(None) };
     let parsed = text.parse().map(Some);
     parsed.map_err(|error| match error {
@@ -227,25 +225,12 @@ mod tests {
     }
 
     #[test]
-    fn names_and_counts_are_checked_too() {
-        let settings = read(&[
-            ("VRAMPOOL_SOURCE", " virtual "),
-            ("VRAMPOOL_SIZE_CLASSES", "multiple:32MiB"),
-            ("VRAMPOOL_MAX_BUFFERS_PER_BUCKET", "7"),
-        ]);
-        let settings = settings.expect("all are valid");
-        assert_eq!(settings.source, Some(Source::Virtual));
-        assert_eq!(settings.size_classes, Some(SizeClasses::Multiple(32 << 20)));
-        assert_eq!(settings.max_buffers_per_bucket, Some(7));
-        for (name, text) in [
-            (SOURCE, "virtuall"),
-            (SIZE_CLASSES, "multiple:zero"),
-            (MAX_BUFFERS[0], "1.5"),
-            (MAX_BUFFERS[0], "-1"),
-        ] {
-            let error = read(&[(name, text)]).expect_err(text);
-            assert!(matches!(error, Error::Environment { variable, .. } if variable == name), "{error}");
-            assert!(error.to_string().contains(text), "{error}");
+    fn counts_are_whole() {
+        let count = |text| read(&[(MAX_BUFFERS[0], text)]);
+        assert_eq!(count("7").expect("a count").max_buffers_per_bucket, Some(7));
+        for text in ["1.5", "-1"] {
+            let error = count(text).expect_err(text).to_string();
+            assert!(error.contains(MAX_BUFFERS[0]) && error.contains(text), "{error}");
         }
     }
 

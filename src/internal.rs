@@ -1,6 +1,8 @@
 //! For vrampool's own crates: no release keeps any of it as it is.
 
-use crate::{Backend, Buffer, Pool};
+use crate::pool::Pool;
+use crate::pool::buffer::Buffer;
+use vrampool_backend::Backend;
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.

@@ -10,6 +10,7 @@ use crate::environment::UNLIMITED;
 use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 use crate::pool::Pool;
+use crate::pool::settings::PoolSettings;
 #[cfg(feature = "trace")]
 use crate::recorder::Recorder;
 use crate::source::{Source, Supply};
@@ -82,7 +83,7 @@ pub struct Builder<B: Backend> {
     hooks: Vec<Arc<dyn Hook>>,
     recorded_by: RecordedBy,
     /// For settings without an argument.
-    environment: Settings,
+    environment: PoolSettings,
 }
 
 impl<B: Backend> Pool<B> {
@@ -121,7 +122,7 @@ impl<B: Backend> Builder<B> {
             magazine_class: None,
             hooks: Vec::new(),
             recorded_by: RecordedBy::default(),
-            environment: Settings::default(),
+            environment: PoolSettings::default(),
         }
     }
 
@@ -146,7 +147,7 @@ impl<B: Backend> Builder<B> {
     }
 
     pub(crate) fn with_lookup(self, lookup: Lookup<'_>) -> Result<Self, Error> {
-        Ok(Self { environment: Settings::read(lookup)?, ..self })
+        Ok(Self { environment: PoolSettings::read(lookup)?, ..self })
     }
 
     /// The pool's name in metrics. Default: `pool-0`, `pool-1` and so on.
@@ -319,10 +320,10 @@ impl<B: Backend> Builder<B> {
     /// [`Source::Arena`] and [`Source::Virtual`].
     pub fn build(self) -> Result<Pool<B>, Error> {
         fork::opening()?;
-        let settings = self.environment;
+        let settings = self.environment.numbers;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let of_environment = settings.size_classes.or(settings.large_bucket.map(classes_of));
+        let of_environment = self.environment.size_classes.or(settings.large_bucket.map(classes_of));
         let classes = self.classes.or(of_environment).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),

@@ -1,8 +1,9 @@
 //! One pool for each device of the process.
 
 use crate::environment;
-use crate::environment::{Lookup, Settings};
+use crate::environment::Lookup;
 use crate::error::Error;
+use crate::pool::settings::PoolSettings;
 use crate::pool::{Handle, Pool};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -13,7 +14,7 @@ use vrampool_backend::{Backend, DeviceId, fork};
 type Key = (TypeId, DeviceId);
 
 /// A pool that is listed, and the settings that it was made with.
-type Listed = (Box<dyn Entry>, Settings);
+type Listed = (Box<dyn Entry>, PoolSettings);
 
 /// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
 static POOLS: LazyLock<Mutex<HashMap<Key, Listed>>> = LazyLock::new(Mutex::default);
@@ -56,7 +57,7 @@ pub fn persistent_pool<B: Backend>(device: &B) -> Result<Pool<B>, Error> {
 fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
     fork::check()?;
     let key = (TypeId::of::<B>(), device.id());
-    let settings = Settings::read(lookup)?;
+    let settings = PoolSettings::read(lookup)?;
     let mut pools = POOLS.lock();
     let living = pools.get(&key).and_then(|(entry, made_with)| {
         let entry: &dyn Any = &**entry;

@@ -9,6 +9,7 @@ pub(crate) mod global;
 mod oom_ladder;
 pub(crate) mod private_pool;
 pub(crate) mod report;
+mod settings;
 mod trim;
 
 use crate::arena::DeviceArena;
