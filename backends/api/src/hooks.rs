@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// let mut hooks = Hooks::default();
 /// hooks.add(Silent)?;
 /// assert!(hooks.add(Silent).is_err(), "the name is taken");
-/// let device = DeviceId { backend: "mine", key: 0 };
+/// let device = DeviceId::new("mine", 0);
 /// let ticket = Ticket::new(std::panic::Location::caller());
 /// let announced = hooks.announce(Occasion::Request, HookEvent::new("pool", device, ticket, 100, 512));
 /// // Serves the request; when it cannot, it returns, and the hooks are told that, too.

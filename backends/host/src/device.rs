@@ -181,6 +181,14 @@ impl HostDevice {
     }
 }
 
+/// An empty copy with room for so many bytes, or the error that the host has no memory for it.
+fn room_for(bytes: usize) -> Result<Vec<u8>, BackendError> {
+    let mut copy = Vec::new();
+    let none = |_| BackendError::OutOfMemory { requested: bytes as u64, free: None };
+    copy.try_reserve_exact(bytes).map_err(none)?;
+    Ok(copy)
+}
+
 impl Backend for HostDevice {
     type Memory = HostMemory;
     type Stream = HostStream;
@@ -286,8 +294,9 @@ impl Backend for HostDevice {
         let writes = [destination.as_region()];
         stream.check_regions(&[], &writes)?;
         arguments::same_length(source.len() as u64, writes[0].len())?;
-        let source = source.to_vec();
-        stream.enqueue(&[], &writes, move |[], [bytes]| bytes.copy_from_slice(&source))
+        let mut copy = room_for(source.len())?;
+        copy.extend_from_slice(source);
+        stream.enqueue(&[], &writes, move |[], [bytes]| bytes.copy_from_slice(&copy))
     }
 
     fn download(
@@ -302,9 +311,11 @@ impl Backend for HostDevice {
         stream.check_regions(&reads, &[])?;
         arguments::same_length(reads[0].len(), destination.len() as u64)?;
         let (sender, receiver) = bounded(1);
+        let mut copy = room_for(destination.len())?;
         stream.enqueue(&reads, &[], move |[bytes], []| {
+            copy.extend_from_slice(bytes);
             // Nobody listens any more when the caller's synchronisation failed.
-            let _ = sender.send(bytes.to_vec());
+            let _ = sender.send(copy);
         })?;
         stream.synchronize()?;
         match receiver.try_recv() {

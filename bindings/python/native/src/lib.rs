@@ -1,7 +1,7 @@
 //! The native part of vrampool's Python package: the module `vrampool._native`.
 //!
-//! It has the calls that programs make most: [`Pool::allocate`](pool::Pool), and what frees a
-//! [`Block`](block::Block). The package's classes in Python inherit from those here and have the other methods.
+//! It has the calls that programs make most: `Pool.allocate`, and what frees a
+//! `Block`. The package's classes in Python inherit from those here and have the other methods.
 //! The C ABI is exported by the same file, so ctypes, PyTorch and this module use the same pools.
 //!
 //! A call that idle memory serves holds the interpreter's lock throughout; one that may wait releases it.
