@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import vrampool
-from conftest import MIB, run
+from conftest import MIB, options_of, run
 from vrampool import Pool, _native
 
 
@@ -192,6 +192,35 @@ def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference()
             assert pool.stats().bytes_reserved >= size
             del block
             assert (pool.stats().bytes_reserved, pool.stats().live_buffers) == (0, 0)
+
+
+@pytest.mark.parametrize("act", ["block.free()", "del block", "exit(block)", "block.free(); pool.allocate(40 * MIB)"])
+def test_a_call_that_waits_for_the_device_lets_python_run(act: str) -> None:
+    """The device waits for a function in Python, and the call for the device."""
+    options_of("simulated CUDA")
+    caps = "" if "allocate" in act else ", max_cached=0"
+    run(
+        f"""
+        import ctypes, faulthandler, sys, vrampool
+
+        # By a function of C, which needs no lock of the interpreter's: the test fails, and does not hang.
+        faulthandler.dump_traceback_later(60, exit=True)
+        launch = ctypes.PyDLL("libcuda.so.1").cuLaunchHostFunc
+        ran = []
+        work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ran.append)
+        exit = lambda block: block.__exit__(None, None, None)
+        options = dict(source="direct", size_classes="exact", magazine_bytes=0{caps})
+        with vrampool.Pool("cuda:0", **options) as pool, pool.stream() as stream:
+            block = pool.allocate(32 * MIB, stream)
+            # No other thread runs before a call releases the lock.
+            sys.setswitchinterval(1000)
+            assert launch(ctypes.c_void_p(stream.handle), work, None) == 0
+            assert not ran
+            {act}
+            sys.setswitchinterval(0.005)
+            assert ran, "the call did not wait, which is what the test is about"
+        """
+    )
 
 
 def test_a_subinterpreter_is_refused() -> None:
