@@ -101,7 +101,7 @@ fn retry(device: &HostDevice) -> Outcome {
         let workers: Vec<_> = (0..16).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
-    pool.close(); // whoever waits still is told so
+    pool.close(); // requests that still wait fail
     Ok(())
 }
 

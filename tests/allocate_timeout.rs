@@ -4,10 +4,13 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
+use vrampool::backend::HookEvent;
+use vrampool::hooks::Hook;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Pool, SizeClasses, Source, internal};
+use vrampool::{Backend, Error, Pool, Rung, SizeClasses, Source, internal};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -255,6 +258,82 @@ fn what_a_thread_frees_is_not_kept_in_its_magazines() -> Answer {
         drop(held);
         waiting.join().expect("no panic")
     })
+}
+
+/// Blocks the first request that asks the device until the gate opens.
+#[derive(Debug)]
+struct Gate {
+    reached: Sender<()>,
+    open: Mutex<Receiver<()>>,
+}
+
+impl Hook for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+
+    fn before_allocation(&self, event: &HookEvent<'_>) {
+        if event.requested == 128 * KIB {
+            self.reached.send(()).expect("the test waits");
+            self.open.lock().expect("no panic").recv().expect("the test opens it");
+        }
+    }
+}
+
+/// Its bytes are reserved then, and not promised beside that.
+#[test]
+fn a_request_that_is_being_served_is_counted_once() -> Answer {
+    let device = HostDevice::new();
+    let stream = device.create_stream()?;
+    let ((reached, at_gate), (open, gate)) = (mpsc::channel(), mpsc::channel());
+    let pool = Pool::builder(&device)
+        .limit(256 * KIB)
+        .size_classes(SizeClasses::EXACT)
+        .hook(Gate { reached, open: Mutex::new(gate) })
+        .build()?;
+    let (first, second) = (pool.allocate(128 * KIB - 512, &stream)?, pool.allocate(64 * KIB, &stream)?);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(128 * KIB, &stream, LONG).map(drop));
+        while pool.waiting_requests() < 1 {
+            thread::yield_now();
+        }
+        drop(first);
+        at_gate.recv().expect("it asks the device");
+        let beside = pool.allocate(64 * KIB, &stream);
+        open.send(()).expect("it waits for the gate");
+        waiting.join().expect("no panic").and(beside.map(drop))
+    })?;
+    drop(second);
+    Ok(())
+}
+
+/// A request that is served after a wait is no failure, and one that is refused is one.
+#[test]
+fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
+    let (_, pool, stream) = pool_of(1, 64 * KIB)?;
+    let all = pool.allocate(64 * KIB, &stream)?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, LONG).map(drop));
+        until_waiting(&pool, 1);
+        drop(all);
+        waiting.join().expect("no panic")
+    })?;
+    assert_eq!((pool.stats().failed_by_limit, pool.stats().rung(Rung::Fail)), (0, 0));
+    let _all = pool.allocate(64 * KIB, &stream)?;
+    assert!(pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(20)).is_err());
+    assert!(pool.allocate_timeout(128 * KIB, &stream, LONG).is_err(), "it is over the limit");
+    assert_eq!((pool.stats().failed_by_limit, pool.stats().rung(Rung::Fail)), (2, 2));
+
+    let small = HostDevice::builder().capacity(1 << 20).build();
+    let (stream, pool) = (small.create_stream()?, Pool::new(&small)?);
+    let _all = pool.allocate(1 << 20, &stream)?;
+    assert!(pool.allocate_timeout(1 << 20, &stream, Duration::from_millis(50)).is_err());
+    assert_eq!(
+        (pool.stats().failed_by_device, pool.stats().rung(Rung::Fail)),
+        (1, 1),
+        "it asked several times"
+    );
+    Ok(())
 }
 
 #[test]

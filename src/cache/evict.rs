@@ -95,6 +95,7 @@ impl Depot {
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
                 let surplus = self.accounts.reserve(class, bytes);
+                waiter.into_iter().for_each(|number| self.waiters.set_bytes(number, 0));
                 Permit::Granted { evicted, surplus }
             }
         }

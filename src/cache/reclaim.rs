@@ -65,8 +65,8 @@ impl PoolCore {
 
     /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.
     ///
-    /// `waiter` is the number of a request that waits until a deadline. `relief` is called before memory is released or waited for. The error is the limit, or the error of
-    /// `relief`.
+    /// `waiter` is the number of a request that waits until a deadline. `relief` is called before memory is
+    /// released or waited for. The error is the limit, or the error of `relief`.
     pub(crate) fn make_room(
         &self,
         class: u64,

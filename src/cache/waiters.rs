@@ -14,11 +14,19 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
+    /// The number of a request that waits if it is refused: behind all others.
+    pub(crate) const LAST: u64 = u64::MAX;
+
     /// Appends a request of `class` bytes. Returns its number.
     pub(crate) fn begin(&mut self, class: u64) -> u64 {
         self.begun += 1;
         self.queue.push_back((self.begun, class));
         self.begun
+    }
+
+    /// Sets the bytes that a request waits for: none while it has a reservation, which counts them.
+    pub(crate) fn set_bytes(&mut self, number: u64, bytes: u64) {
+        self.queue.iter_mut().filter(|(waiting, _)| *waiting == number).for_each(|(_, class)| *class = bytes);
     }
 
     /// Removes a request that no longer waits.
@@ -61,6 +69,10 @@ mod tests {
         assert!(waiters.is_first(first) && !waiters.is_first(second));
         assert_eq!(waiters.bytes_before(Some(third)), 30);
         assert_eq!(waiters.bytes_before(None), 60);
+        waiters.set_bytes(second, 0);
+        assert_eq!(waiters.bytes_before(Some(Waiters::LAST)), 40, "what it waits for is reserved");
+        waiters.set_bytes(second, 20);
+        assert_eq!(waiters.bytes_before(Some(Waiters::LAST)), 60);
         waiters.end(second);
         assert_eq!((waiters.bytes_before(Some(third)), waiters.count()), (10, 2));
         waiters.end(first);

@@ -214,10 +214,7 @@ impl PoolCore {
         }
         let calls = arena::mapping_calls_of_this_thread();
         let reservation = self.make_room(key.class, waiter, relief).map_err(|refusal| match refusal {
-            NoRoom::Limit(limit) => {
-                self.count_failure(|counters| &mut counters.failed_by_limit);
-                self.out_of_memory(key, requested, Shortage::Limit(limit))
-            }
+            NoRoom::Limit(limit) => self.out_of_memory(key, requested, waiter, Shortage::Limit(limit)),
             NoRoom::Closed => {
                 self.count_failure(|counters| &mut counters.failed_invalid);
                 Error::Closed
@@ -238,10 +235,11 @@ impl PoolCore {
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(reservation);
-                self.count_failure(|counters| &mut counters.failed_by_device);
                 Err(match error {
-                    Error::Backend(error) => self.out_of_memory(key, requested, Shortage::Device(error)),
-                    Error::Arena(error) => self.out_of_memory(key, requested, Shortage::Arena(error)),
+                    Error::Backend(error) => {
+                        self.out_of_memory(key, requested, waiter, Shortage::Device(error))
+                    }
+                    Error::Arena(error) => self.out_of_memory(key, requested, waiter, Shortage::Arena(error)),
                     other => other,
                 })
             }

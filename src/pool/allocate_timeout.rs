@@ -1,12 +1,14 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
 use crate::cache::core::{PoolCore, Recall};
+use crate::cache::magazine;
 use crate::cache::release::is_giving_back;
+use crate::cache::waiters::Waiters;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use std::time::{Duration, Instant};
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, Stream, fork};
 
 /// How often the first waiting request asks a device that refused it: other pools, other processes and work
 /// on streams free memory that the pool does not see.
@@ -20,6 +22,9 @@ impl<B: Backend> Pool<B> {
     /// wait included, get only what the limit leaves beside the bytes of earlier waiting ones: so none starves.
     /// Where the device, not the limit, is short of memory, that holds among waiting requests alone. Meanwhile
     /// the pool keeps no magazines, so each request and each free takes its lock.
+    ///
+    /// A request counts as failed once, if it is refused in the end; each time that it asks again counts as a hit
+    /// or a miss.
     ///
     /// A request of more than the limit does not wait. Neither does one in a destructor that runs while memory
     /// is given back.
@@ -52,18 +57,27 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
         timeout: Duration,
     ) -> Result<Buffer<B>, Error> {
-        let mut refused = match self.allocate(bytes, stream) {
-            Err(error) if error.is_out_of_memory() && !is_giving_back() => error,
-            answer => return answer,
-        };
-        let Some(mut waiter) = Waiter::begin(self.core(), bytes, timeout) else { return Err(refused) };
-        while waiter.wait() {
-            match self.allocate_by_depot(bytes, self.kind(), stream, Some(waiter.number)) {
-                Err(error) if error.is_out_of_memory() => refused = error,
-                answer => return answer,
-            }
+        fork::check()?;
+        let core = self.core();
+        if let Some(block) = magazine::take(core, bytes, stream.id()) {
+            return Ok(Buffer::new(block));
         }
-        Err(refused)
+        let mut waiter = None;
+        let refused = loop {
+            let number = waiter.as_ref().map_or(Waiters::LAST, |waiter: &Waiter<'_>| waiter.number);
+            let refused = match self.allocate_by_depot(bytes, core.kind, stream, Some(number)) {
+                Err(Error::OutOfMemory(refused)) => refused,
+                answer => return answer,
+            };
+            if waiter.is_none() && !is_giving_back() {
+                waiter = Waiter::begin(core, bytes, timeout);
+            }
+            if !waiter.as_mut().is_some_and(Waiter::wait) {
+                break refused;
+            }
+        };
+        core.count_out_of_memory(&refused.shortage);
+        Err(Error::OutOfMemory(refused))
     }
 
     /// Number of requests that wait in [`allocate_timeout`](Self::allocate_timeout) at this moment.
@@ -146,6 +160,7 @@ impl<'a> Waiter<'a> {
     fn wait(&mut self) -> bool {
         let began = Instant::now();
         let mut depot = self.pool.depot();
+        depot.waiters.set_bytes(self.number, self.class);
         let seen = depot.accounts.changes;
         loop {
             if depot.is_shut {

@@ -30,8 +30,8 @@ const VIRTUAL_CACHED: u64 = 64 << 20;
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
-/// How a [`Pool`] is to be. Every setting has a default. Environment variables are read by
-/// [`from_environment`](Self::from_environment) alone, and come between argument and default.
+/// The settings of a [`Pool`]. Each has a default. Only [`from_environment`](Self::from_environment) reads
+/// environment variables; an argument overrides a variable, and a variable overrides the default.
 ///
 /// | setting | argument | environment, if it is read | default |
 /// |---|---|---|---|
@@ -316,8 +316,8 @@ impl<B: Backend> Builder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for settings that cannot be; those of [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build) with
-    /// [`Source::Arena`] and [`Source::Virtual`].
+    /// [`Error::Configuration`] for invalid settings; with [`Source::Arena`] and [`Source::Virtual`] those of
+    /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
     pub fn build(self) -> Result<Pool<B>, Error> {
         fork::opening()?;
         let settings = self.environment.numbers;

@@ -30,8 +30,9 @@ impl<B: Backend> Entry for Weak<Handle<B>> {
     }
 }
 
-/// The process's pool for `device`: made with defaults and
-/// [environment](crate::Builder::from_environment) when there is none, the same one for everybody while anybody has a handle to it. **Keep the handle for as long as the cache is to live.**
+/// The process's pool for `device`. It is made with defaults and the
+/// [environment](crate::Builder::from_environment) if there is none; while a handle to it exists, every call
+/// returns the same one. **Keep the handle for as long as the cache is to live.**
 ///
 /// ```
 /// # use vrampool::{Backend, host::HostDevice, persistent_pool};

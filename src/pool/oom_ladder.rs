@@ -61,10 +61,18 @@ impl PoolCore {
         answer
     }
 
-    pub(super) fn out_of_memory(&self, key: Key, requested: u64, shortage: Shortage) -> Error {
-        let mut depot = self.depot();
-        depot.count(Rung::Fail);
-        let stats = depot.stats();
+    /// Describes a lack of memory, and counts it as a failure, unless the request may still wait.
+    pub(super) fn out_of_memory(
+        &self,
+        key: Key,
+        requested: u64,
+        waiter: Option<u64>,
+        shortage: Shortage,
+    ) -> Error {
+        let stats = self.depot().stats();
+        if waiter.is_none() {
+            self.count_out_of_memory(&shortage);
+        }
         Error::OutOfMemory(Box::new(OutOfMemory {
             requested,
             class: key.class,
@@ -73,5 +81,14 @@ impl PoolCore {
             held: stats.bytes_held + stats.bytes_in_transit,
             shortage,
         }))
+    }
+
+    pub(super) fn count_out_of_memory(&self, shortage: &Shortage) {
+        let mut depot = self.depot();
+        depot.count(Rung::Fail);
+        match shortage {
+            Shortage::Limit(_) => depot.counters.failed_by_limit += 1,
+            Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed_by_device += 1,
+        }
     }
 }

@@ -134,7 +134,7 @@ impl Held {
     }
 }
 
-/// A block that is to be freed by a call that may wait.
+/// A block whose release may wait.
 #[derive(Debug)]
 pub(crate) enum Unfreed {
     Held(Held),

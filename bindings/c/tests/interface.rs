@@ -106,7 +106,7 @@ fn every_function_states_its_thread_safety() {
     let documented = documented();
     assert!(documented.len() > 60, "{documented:?}");
     for (function, comment) in documented {
-        assert!(comment.starts_with("/**"), "{function} has a comment of its own");
+        assert!(comment.starts_with("/**"), "{function} has a separate comment");
         assert!(
             comment.contains("\n * Thread-safe"),
             "the comment of {function} lacks `Thread-safe`: {comment}"

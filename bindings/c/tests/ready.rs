@@ -1,4 +1,4 @@
-//! Calls that do not wait: served by idle memory alone, and freed once, whoever finishes.
+//! Calls that do not wait: served by idle memory alone, and freed once, by either call.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;

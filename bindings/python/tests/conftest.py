@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,6 +42,30 @@ def run(program: str) -> None:
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("all is well\n")
+
+
+def in_threads(*works: Callable[[], None]) -> None:
+    """Runs each in a thread, with a switch between threads as often as the interpreter can; raises the first failure."""
+    failures: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        workers = [threading.Thread(target=guarded, args=(work,)) for work in works]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        sys.setswitchinterval(before)
+    if failures:
+        raise failures[0]
 
 
 PLACES = ["host", "simulated CUDA"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import random
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import vrampool
-from conftest import MIB, options_of, run
+from conftest import MIB, in_threads, options_of, run
 from vrampool import Pool, _native
 
 
@@ -30,41 +31,24 @@ def test_threads_that_free_each_others_blocks_free_each_once(host: Pool) -> None
     threads, rounds = 4, 3000
     shared: list[vrampool.Block] = []
     counts: list[tuple[int, int]] = []
-    failures: list[BaseException] = []
 
     def work(seed: int) -> None:
         rng = random.Random(seed)
-        allocated = freed = 0
-        try:
-            for _ in range(rounds):
-                block = host.allocate(rng.choice((64, 4096, 3 * MIB)))
-                allocated += 1
-                ctypes.memset(block.address, seed, block.nbytes)
-                shared.append(block)
-                other = shared.pop(rng.randrange(len(shared)))
-                try:
-                    other.free()
-                    freed += 1
-                except vrampool.InvalidPointerError as error:
-                    raise AssertionError("another thread freed it") from error
-        except IndexError:
-            # Another thread took the last one.
-            pass
-        except BaseException as error:
-            failures.append(error)
-        counts.append((allocated, freed))
+        freed = 0
+        for _ in range(rounds):
+            block = host.allocate(rng.choice((64, 4096, 3 * MIB)))
+            ctypes.memset(block.address, seed, block.nbytes)
+            shared.append(block)
+            try:
+                other = shared.pop()
+            except IndexError:
+                # Another thread took the last one.
+                continue
+            other.free()
+            freed += 1
+        counts.append((rounds, freed))
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert not failures
+    in_threads(*(functools.partial(work, seed) for seed in range(threads)))
     allocated, freed = (sum(count) for count in zip(*counts, strict=True))
     stats = host.stats()
     assert stats.hits + stats.misses == allocated
@@ -78,34 +62,20 @@ def test_of_two_threads_that_end_a_block_one_does(host: Pool, ends: tuple[str, s
     blocks = [host.allocate(4096) for _ in range(rounds)]
     barrier = threading.Barrier(2)
     refused: list[int] = []
-    failures: list[BaseException] = []
 
     def work(how: str) -> None:
-        try:
-            barrier.wait()
-            for number, block in enumerate(blocks):
-                if how == "with":
-                    with block:
-                        pass
-                else:
-                    try:
-                        block.free()
-                    except vrampool.InvalidPointerError:
-                        refused.append(number)
-        except BaseException as error:
-            failures.append(error)
+        barrier.wait()
+        for number, block in enumerate(blocks):
+            if how == "with":
+                with block:
+                    pass
+            else:
+                try:
+                    block.free()
+                except vrampool.InvalidPointerError:
+                    refused.append(number)
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        workers = [threading.Thread(target=work, args=(how,)) for how in ends]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert not failures
+    in_threads(*(functools.partial(work, how) for how in ends))
     assert host.stats().live_buffers == 0
     if ends == ("free", "free"):
         assert len(refused) == rounds

@@ -28,7 +28,7 @@ pub(crate) fn documented() -> Vec<(&'static str, &'static str)> {
         if let Some((before, _)) = line.split_once('(').filter(|_| is_declaration) {
             let name = before.rsplit(|c| !is_name(c)).next().unwrap_or_default();
             if name.starts_with("vrampool_") {
-                // Each has a comment of its own.
+                // Each has a separate comment.
                 found.push((name, std::mem::take(&mut comment)));
             }
         }

@@ -44,7 +44,7 @@ impl Block {
         stream: usize,
         pool: u64,
     ) -> PyResult<()> {
-        // Release: pairs with the acquire of whoever frees it.
+        // Release: pairs with the acquire of the thread that frees it.
         if self
             .place
             .compare_exchange(ptr::null_mut(), address, Ordering::Release, Ordering::Relaxed)

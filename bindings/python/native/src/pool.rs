@@ -35,7 +35,7 @@ impl Pool {
     /// Its number in the C ABI, which no other pool ever has.
     #[getter]
     fn handle(&self) -> u64 {
-        // Relaxed, here and below: whoever knows the object knows its number.
+        // Relaxed, here and below: a thread that has the object has its number.
         self.handle.load(Ordering::Relaxed)
     }
 
