@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import copy
 import ctypes
+import functools
 import gc
 import os
 import pickle
@@ -21,7 +22,7 @@ import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB
+from conftest import MIB, in_threads
 from vrampool import Pool
 
 #: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
@@ -58,7 +59,6 @@ def test_threads_free_a_block_once(host: Pool) -> None:
     barrier = threading.Barrier(threads)
     shared: list[vrampool.Block] = []
     freed: list[int] = []
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         try:
@@ -78,22 +78,12 @@ def test_threads_free_a_block_once(host: Pool) -> None:
                 assert vrampool.block_at(mine.address).requested == 4096, "another thread freed it"
                 mine.free()
                 barrier.wait()
-        except BaseException as error:
-            failures.append(error)
+        except BaseException:
             barrier.abort()
+            raise
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        sys.setswitchinterval(before)
+    in_threads(*(functools.partial(work, number) for number in range(threads)))
     shared.clear()
-    assert not failures
     assert len(freed) == rounds
 
 

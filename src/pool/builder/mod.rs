@@ -1,22 +1,22 @@
 //! Configuration of a pool.
 
+mod build;
+
 use crate::arena::DeviceArena;
-use crate::cache::caps::Caps;
-use crate::cache::core::PoolCore;
 use crate::cache::recorded::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
+use crate::environment::Lookup;
 use crate::environment::UNLIMITED;
-use crate::environment::{Lookup, Settings};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::settings::PoolSettings;
 #[cfg(feature = "trace")]
 use crate::recorder::Recorder;
-use crate::source::{Source, Supply};
+use crate::source::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, Placement, fork};
+use vrampool_backend::{Backend, Hook, MemoryKind, Placement};
 
 /// The share of a discrete device that a pool's budget is by default (netcl's).
 const BUDGET_FRACTION: f64 = 0.85;
@@ -311,137 +311,5 @@ impl<B: Backend> Builder<B> {
     #[doc(alias = "PinnedBufferPool")]
     pub fn pinned(self) -> Self {
         self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(UNLIMITED)
-    }
-
-    /// Makes the pool. Takes no memory yet, but for an arena.
-    ///
-    /// # Errors
-    /// [`Error::Configuration`] for invalid settings; with [`Source::Arena`] and [`Source::Virtual`] those of
-    /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
-    pub fn build(self) -> Result<Pool<B>, Error> {
-        fork::opening()?;
-        let settings = self.environment.numbers;
-        let source = self.resolved_source()?;
-        let is_virtual = source == Source::Virtual;
-        let of_environment = self.environment.size_classes.or(settings.large_bucket.map(classes_of));
-        let classes = self.classes.or(of_environment).unwrap_or(match is_virtual {
-            true => SizeClasses::Tight,
-            false => SizeClasses::default(),
-        });
-        classes.validate()?;
-        let max_cached = self.max_cached_bytes.or(settings.max_cached_bytes);
-        let mut defaults = Caps::default();
-        if is_virtual {
-            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
-            defaults.max_buffers_per_bucket = UNLIMITED;
-        }
-        let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
-        let limit = self.limit.or(settings.limit).unwrap_or(defaults.limit);
-        let max_buffers = self.max_buffers_per_bucket.or(settings.max_buffers_per_bucket);
-        let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
-        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
-        let caps = Caps {
-            max_cached_bytes,
-            max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
-            cached_class: self.cached_class.unwrap_or(defaults.cached_class),
-            limit,
-            magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
-            magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
-            budget: self.budget.unwrap_or_else(|| self.default_budget(&settings)),
-        };
-        let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        let arena = match source {
-            Source::Direct => None,
-            Source::Driver => self.check_driver_pool().map(|()| None)?,
-            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, caps.limit)?),
-        };
-        let watch = (with_own_names(self.hooks)?, &self.recorded_by);
-        let is_shared = self.arena.is_some();
-        let supply = Supply::new(self.device, source, arena, is_shared, self.addresses_stay);
-        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
-        Ok(Pool::of_core(core, self.recorded_by))
-    }
-
-    /// The source that is set, or that of the arena that is.
-    fn resolved_source(&self) -> Result<Source, Error> {
-        let of_arena = |arena: &DeviceArena<B>| match arena.is_growing() {
-            true => Source::Virtual,
-            false => Source::Arena,
-        };
-        match (self.source, self.arena.as_ref().map(of_arena)) {
-            (Some(source), Some(own)) if source != own => Err(Error::Configuration {
-                field: "source",
-                value: source.to_string(),
-                reason: format!("`arena` sets an arena, whose source is {own}; set one of the two"),
-            }),
-            (source, own) => Ok(own.or(source).or(self.environment.source).unwrap_or_default()),
-        }
-    }
-
-    fn check_driver_pool(&self) -> Result<(), Error> {
-        match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
-            true => Ok(()),
-            false => Err(Error::Configuration {
-                field: "source",
-                value: Source::Driver.to_string(),
-                reason: "the device's driver has no pool of its own; choose direct or arena".into(),
-            }),
-        }
-    }
-
-    fn arena_for(&self, source: Source, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
-        if source == Source::Virtual && self.device.virtual_memory().is_none() {
-            return Err(Error::Configuration {
-                field: "source",
-                value: source.to_string(),
-                reason: "the device has no virtual memory; choose direct or arena".into(),
-            });
-        }
-        match &self.arena {
-            Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
-            Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),
-            None if limit == 0 => Err(Error::Configuration {
-                field: "limit",
-                value: limit.to_string(),
-                reason:
-                    "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source"
-                        .into(),
-            }),
-            None => {
-                let bytes = if limit == UNLIMITED { 0 } else { limit };
-                let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
-                if source == Source::Virtual { builder.growing() } else { builder }.build()
-            }
-        }
-    }
-
-    fn default_budget(&self, settings: &Settings) -> u64 {
-        let properties = self.device.properties();
-        if properties.kind != DeviceKind::Discrete {
-            return UNLIMITED;
-        }
-        let fraction = settings.budget_fraction.unwrap_or(BUDGET_FRACTION);
-        environment::bytes(fraction, properties.total_bytes as f64)
-    }
-}
-
-fn with_own_names(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
-    let mut named = Hooks::default();
-    for hook in hooks {
-        let value = hook.name().to_owned();
-        named.add(hook).map_err(|_| Error::Configuration {
-            field: "hook",
-            value,
-            reason: "there is one of that name already; give each hook of a pool a name of its own".into(),
-        })?;
-    }
-    Ok(named)
-}
-
-/// netcl's large-bucket variable: 0 = fixed buckets, else the unit that large requests round up to.
-fn classes_of(large_bucket: u64) -> SizeClasses {
-    match large_bucket {
-        0 => SizeClasses::Fixed,
-        unit => SizeClasses::Multiple(unit),
     }
 }
