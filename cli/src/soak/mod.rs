@@ -83,6 +83,12 @@ impl Run for Soak<'_> {
             }
         }
         let turn = total / TENTHS / cells.len() as u32;
+        // Each pool has its memory before the first tenth, to which the others are compared.
+        let mut warm_up = Tenth::new(0);
+        for cell in &mut cells {
+            let counts = cell.run(turn / TENTHS)?;
+            warm_up.add(cell, &counts)?;
+        }
         let mut tenths: Vec<Tenth> = Vec::new();
         for number in 1..=TENTHS {
             let mut tenth = Tenth::new(number);
@@ -93,8 +99,9 @@ impl Run for Soak<'_> {
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&tenth)?)?;
             tenths.push(tenth);
         }
-        let left: Vec<String> = cells.into_iter().filter_map(|cell| cell.finish().err()).collect();
-        let report = report::Whole::of(arguments.seed, total, &tenths, left);
+        let mut findings = warm_up.into_findings();
+        findings.extend(cells.into_iter().filter_map(|cell| cell.finish().err()));
+        let report = report::Whole::of(arguments.seed, total, &tenths, findings);
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
         match report.findings.as_slice() {
             [] => Ok(()),

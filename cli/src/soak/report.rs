@@ -139,6 +139,16 @@ impl Tenth {
     }
 }
 
+impl Tenth {
+    /// What is wrong whatever the other tenths show.
+    pub(crate) fn into_findings(self) -> Vec<String> {
+        let (number, corrupt) = (self.tenth, self.corrupt);
+        let is_corrupt =
+            || format!("tenth {number}: {corrupt} buffers did not have what was written to them");
+        self.findings.into_iter().chain((corrupt > 0).then(is_corrupt)).collect()
+    }
+}
+
 /// A run of an hour or more is to stay below this share of what it took in its second tenth, of time, and in
 /// its first, of the process and of addresses. In shorter runs the first tenth of a pool is its warm-up.
 const FLAT: f64 = 1.2;
@@ -152,10 +162,7 @@ impl Whole {
             _ => 1.0,
         };
         let corrupt: u64 = sum(|tenth| tenth.corrupt);
-        if corrupt > 0 {
-            findings.push(format!("{corrupt} buffers did not have what was written to them"));
-        }
-        findings.extend(tenths.iter().flat_map(|tenth| tenth.findings.iter().cloned()));
+        findings.extend(tenths.iter().flat_map(|tenth| tenth.clone().into_findings()));
         let ratios = [
             ("time of an operation", over(1, |tenth| tenth.ns_per_operation)),
             ("number of mappings", over(0, |tenth| tenth.process.mappings as f64)),
