@@ -242,16 +242,19 @@ impl Current<'_> {
         Ok((status != 0).then_some(id))
     }
 
-    /// The driver's own number of a stream, which it never uses again.
-    ///
-    /// Drivers refuse the call at times (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`) while a stream is captured.
-    pub(crate) fn id_of(&self, queue: &Queue) -> Result<u64, BackendError> {
+    /// The driver's own number of a stream, which it never uses again. `None` while the stream is captured:
+    /// asking for it would fail the capture.
+    pub(crate) fn number_of(&self, queue: &Queue) -> Result<Option<u64>, BackendError> {
+        let (stream, mut number) = (queue.handle()?, 0);
+        // The context's default stream cannot be captured, and whether it is cannot be asked during a capture.
+        if stream as usize > LEGACY_HANDLE && self.is_capturing(queue)? {
+            return Ok(None);
+        }
         let _relaxed = self.relaxed();
-        let (stream, mut id) = (queue.handle()?, 0);
-        // SAFETY: the queue keeps its stream alive; the call writes one number to `id`.
-        let code = unsafe { (self.context.library.cuStreamGetId)(stream, &raw mut id) };
+        // SAFETY: the queue keeps its stream alive; the call writes one number to `number`.
+        let code = unsafe { (self.context.library.cuStreamGetId)(stream, &raw mut number) };
         self.context.library.check("cuStreamGetId", code)?;
-        Ok(id)
+        Ok(Some(number))
     }
 
     pub(crate) fn wait(&self, queue: &Queue, event: &RawEvent) -> Result<(), BackendError> {
@@ -314,6 +317,13 @@ pub(crate) struct Queue {
     retired: AtomicBool,
 }
 
+/// The name of a [`Queue`]; another stream may have it once this one is destroyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct QueueName {
+    handle: usize,
+    thread: Option<ThreadId>,
+}
+
 impl Queue {
     pub(crate) fn new(stream: Arc<CudaStream>) -> Self {
         let per_thread = stream.cu_stream() as usize == PER_THREAD_HANDLE;
@@ -323,6 +333,13 @@ impl Queue {
 
     pub(crate) fn cudarc(&self) -> &Arc<CudaStream> {
         &self.stream
+    }
+
+    /// What no other stream that exists has: its handle, and the thread whose default stream it is.
+    pub(crate) fn name(&self) -> QueueName {
+        let handle = self.stream.cu_stream() as usize;
+        // Both mean the context's default stream.
+        QueueName { handle: if handle == LEGACY_HANDLE { 0 } else { handle }, thread: self.thread }
     }
 
     /// Whether its handle means another stream on this thread.

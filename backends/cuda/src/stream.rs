@@ -1,7 +1,7 @@
 //! Streams: created here, or foreign.
 
 use crate::device::{CudaDevice, DeviceCore};
-use crate::driver::{Cover, Queue};
+use crate::driver::{Cover, Queue, QueueName};
 use crate::memory::CudaMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,8 +12,9 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
 ///
-/// Wrapping one stream twice gives handles to one stream, with one id. A stream is identified by the number
-/// that the driver gives it and never uses again, not by its handle, which may come back as another stream's.
+/// Wrapping one stream twice gives handles to one stream, with one id. A handle may come back as another
+/// stream's; that it is still the same one is told by the number that the driver gives a stream and never uses
+/// again. While a stream is captured that number cannot be asked for, and its handle is believed.
 #[derive(Debug, Clone)]
 pub struct CudaStream {
     inner: Arc<Inner>,
@@ -22,7 +23,8 @@ pub struct CudaStream {
 #[derive(Debug)]
 struct Inner {
     id: StreamId,
-    number: u64,
+    /// The driver's number of it, once it was asked for: not while the stream is captured.
+    number: OnceLock<u64>,
     queue: Queue,
     /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
     owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
@@ -32,10 +34,17 @@ struct Inner {
     device: Arc<DeviceCore>,
 }
 
-/// The streams of a device that somebody has a handle to, by the driver's number.
+impl Inner {
+    /// Whether it is the stream that has its handle now. `number` is that one's, unless it is captured.
+    fn is_still(&self, number: Option<u64>) -> bool {
+        number.is_none_or(|number| *self.number.get_or_init(|| number) == number)
+    }
+}
+
+/// The streams of a device that somebody has a handle to.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTable {
-    streams: Mutex<HashMap<u64, Weak<Inner>>>,
+    streams: Mutex<HashMap<QueueName, Weak<Inner>>>,
 }
 
 impl Drop for Inner {
@@ -48,8 +57,9 @@ impl Drop for Inner {
         self.cover = Cover::with(self.device.context());
         let mut streams = self.device.streams().streams.lock();
         // Somebody may have wrapped the stream again in between.
-        if streams.get(&self.number).is_some_and(|stream| stream.strong_count() == 0) {
-            streams.remove(&self.number);
+        let name = self.queue.name();
+        if streams.get(&name).is_some_and(|stream| stream.strong_count() == 0) {
+            streams.remove(&name);
         }
     }
 }
@@ -109,25 +119,26 @@ impl CudaStream {
         stream: Arc<cudarc::driver::CudaStream>,
     ) -> Result<Self, BackendError> {
         let queue = Queue::new(stream);
-        let number = device.context().enter()?.id_of(&queue)?;
+        let (name, number) = (queue.name(), device.context().enter()?.number_of(&queue)?);
         // Outlives the lock, which its destructor takes.
         let known;
         let mut streams = device.streams().streams.lock();
-        known = streams.get(&number).and_then(Weak::upgrade);
-        if let Some(inner) = known.as_ref().filter(|inner| !inner.queue.is_retired()) {
+        known = streams.get(&name).and_then(Weak::upgrade);
+        let same = known.as_ref().filter(|inner| !inner.queue.is_retired() && inner.is_still(number));
+        if let Some(inner) = same {
             // Either this one is kept too, or an earlier one is, and one is enough.
             let _ = inner.owner.set(Arc::clone(queue.cudarc()));
             return Ok(Self { inner: Arc::clone(inner) });
         }
         let inner = Arc::new(Inner {
             id: StreamId::next(),
-            number,
+            number: number.map(OnceLock::from).unwrap_or_default(),
             queue,
             owner: OnceLock::new(),
             cover: Cover::default(),
             device: Arc::clone(device),
         });
-        streams.insert(number, Arc::downgrade(&inner));
+        streams.insert(name, Arc::downgrade(&inner));
         Ok(Self { inner })
     }
 

@@ -1,14 +1,21 @@
 //! While a stream is captured into a graph, memory comes and goes, and nothing borrowed gets into the graph.
 //! Alone in its process, because a capture forbids other threads of it some calls.
 
+use parking_lot::Mutex;
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
-use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, VirtualMemory};
+use vrampool_cuda::{
+    Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, Stream, VirtualMemory,
+};
 use vrampool_test_support::require;
 
 const BYTES: u64 = 4096;
 
+/// One capture at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn a_capture_is_neither_spoilt_nor_in_the_way() {
+    let _alone = ALONE.lock();
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
     let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
@@ -55,4 +62,37 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
     assert_eq!(read(), 1, "the fill was captured, not done");
     graph.launch().expect("a launch");
     assert_eq!(read(), 2);
+}
+
+/// Asking the driver which stream a handle is would fail the capture, so the handle is believed meanwhile.
+#[test]
+fn a_stream_is_the_same_inside_a_capture_and_after_it() {
+    let _alone = ALONE.lock();
+    let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
+    let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    for mode in [
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    ] {
+        for known_before in [true, false] {
+            let theirs = device.context().new_stream().expect("a stream");
+            let wrap = || device.wrap_stream(theirs.clone()).expect("a stream");
+            // SAFETY: the stream lives until the end of the turn, as `theirs`.
+            let wrap_raw = || unsafe { device.wrap_raw_stream(theirs.cu_stream()) }.expect("a stream");
+            let before = known_before.then(wrap_raw);
+            theirs.begin_capture(mode).expect("a capture");
+            let inside = wrap_raw();
+            assert_eq!(wrap().id(), inside.id());
+            assert!(before.is_none_or(|before| before.id() == inside.id()));
+            assert!(device.is_capturing(&inside).expect("an answer"));
+            device.fill(&inside, RegionMut::whole(&target, &inside), 1).expect("a fill");
+            let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+            let graph = theirs.end_capture(flags).expect("the capture is good");
+            graph.expect("it is not empty").launch().expect("a launch");
+            assert_eq!(wrap().id(), inside.id());
+            assert_eq!(wrap_raw().id(), inside.id());
+            device.synchronize(&inside).expect("a wait");
+        }
+    }
 }

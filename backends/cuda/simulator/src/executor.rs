@@ -99,7 +99,7 @@ fn perform(world: &mut MutexGuard<'static, World>, number: u64, operation: Opera
     // Work of a context that is lost is dropped.
     if !operation.work.is_nothing() && world.usable(context).is_ok() {
         match world.may_do(&operation.work, context) {
-            Err(code) => world.lose(context, code),
+            Err(code) => world.lose(code),
             Ok(()) => {
                 let lag = world.settings.lag;
                 let touching = TOUCHING.read();

@@ -121,14 +121,13 @@ impl World {
         Ok(())
     }
 
-    /// The context's work failed: no context of the device works any more, and every call fails with the
-    /// code.
-    pub(crate) fn lose(&mut self, context: u64, code: Code) {
-        let device = self.device_of(context);
-        for context in self.contexts.values_mut().filter(|context| context.device == device) {
+    /// A context's work failed: no context of the process works any more, on whatever device, and every call
+    /// fails with the code.
+    pub(crate) fn lose(&mut self, code: Code) {
+        for context in self.contexts.values_mut() {
             context.lost.get_or_insert(code);
         }
-        if let Some(device) = self.devices.get_mut(device) {
+        for device in &mut self.devices {
             device.lost.get_or_insert(code);
         }
     }

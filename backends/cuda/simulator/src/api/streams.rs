@@ -56,7 +56,12 @@ exports! {
     }
 
     fn cuStreamGetId(handle: usize, to: *mut c_ulonglong) |call| {
-        let stream = call.world().stream_of(handle)?;
+        let mut world = call.world();
+        let stream = world.stream_of(handle)?;
+        if let Some(capture) = world.stream(stream)?.capture {
+            world.invalidate(capture);
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+        }
         put(to, stream)
     }
 

@@ -3,7 +3,7 @@
 use crate::boundary::{exports, read_bytes};
 use crate::code::{Answer, Code};
 use crate::memory::Area;
-use crate::work::Work;
+use crate::work::{Range, Work};
 use crate::world::World;
 use parking_lot::MutexGuard;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
@@ -117,6 +117,11 @@ fn fill(world: &mut World, address: u64, value: Vec<u8>, count: usize, stream: u
     }
     let bytes = (count as u64).checked_mul(value.len() as u64).ok_or(Code::INVALID_VALUE)?;
     if !address.is_multiple_of(value.len() as u64) || !check(world, address, bytes, true, stream)? {
+        return Err(Code::INVALID_VALUE);
+    }
+    // Memory of another device must be accessible, as it must be to a kernel; a copy needs no access.
+    let context = world.stream(stream)?.context;
+    if !world.is_accessible(Range { address, bytes, write: true, host: false }, context, true) {
         return Err(Code::INVALID_VALUE);
     }
     world.submit(stream, Work::Fill { address, value, count: count as u64 })

@@ -71,7 +71,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("end", d.cuStreamEndCapture(stream, &mut graph), SUCCESS);
         Ok(())
     }),
-    fact("capture: synchronisation invalidates in every mode", |d| {
+    fact("capture: synchronisation and asking for the stream's number invalidate in every mode", |d| {
         for mode in [GLOBAL, THREAD, RELAXED] {
             forbids(
                 d,
@@ -81,6 +81,14 @@ pub(crate) const FACTS: &[Fact] = &[
                 CAPTURE_UNSUPPORTED,
             )?;
             forbids(d, mode, "cuStreamQuery", |stream| d.cuStreamQuery(stream), CAPTURE_UNSUPPORTED)?;
+            let mut id = 0;
+            forbids(
+                d,
+                mode,
+                "cuStreamGetId",
+                |stream| d.cuStreamGetId(stream, &mut id),
+                CAPTURE_UNSUPPORTED,
+            )?;
             forbids(d, mode, "cuCtxSynchronize", |_| d.cuCtxSynchronize(), CAPTURE_UNSUPPORTED)?;
         }
         Ok(())

@@ -117,7 +117,7 @@ pub(crate) const FACTS: &[Fact] = &[
         Ok(())
     })
     .two_devices(),
-    fact("devices: copies between devices need no peer access", |d| {
+    fact("devices: copies between devices need no peer access, fills do", |d| {
         let other = d.second_device()?;
         let here = d.alloc(4096)?;
         d.is("cuMemsetD8 here", d.cuMemsetD8_v2(here, 9, 4096), SUCCESS);
@@ -125,7 +125,9 @@ pub(crate) const FACTS: &[Fact] = &[
         let there = d.alloc(4096)?;
         d.is("cuMemcpy", d.cuMemcpy(there, here, 4096), SUCCESS);
         d.eq("word", d.word(there)?, 0x0909_0909);
-        d.is("cuMemsetD8 of the other device's memory", d.cuMemsetD8_v2(here, 1, 4096), SUCCESS);
+        d.is("cuMemsetD8 of the other device's memory", d.cuMemsetD8_v2(here, 1, 4096), INVALID_VALUE);
+        d.must("cuCtxEnablePeerAccess", d.cuCtxEnablePeerAccess(d.context, 0))?;
+        d.is("cuMemsetD8 of the other device's memory, accessible", d.cuMemsetD8_v2(here, 1, 4096), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
         d.is("cuMemFree of the other device's memory", d.cuMemFree_v2(here), SUCCESS);
         Ok(())

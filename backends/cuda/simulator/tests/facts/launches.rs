@@ -180,13 +180,13 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("cuCtxSynchronize in the other context", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         Ok(())
     }),
-    fact("launches: another device's context is not lost", |d| {
+    fact("launches: a fault loses the contexts of other devices too", |d| {
         let (writer, other) = (d.kernel(c"write_pattern")?, d.second_device()?);
         d.is("launch", d.launch(writer, 0, &mut [0x1234_5678_9000, 4096, 5]), SUCCESS);
         d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         d.must("set", d.cuCtxSetCurrent(other))?;
-        d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut 0, 4096), SUCCESS);
-        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        d.is("cuMemAlloc", d.cuMemAlloc_v2(&mut 0, 4096), ILLEGAL_ADDRESS);
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), ILLEGAL_ADDRESS);
         Ok(())
     })
     .two_devices(),
