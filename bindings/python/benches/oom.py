@@ -13,18 +13,19 @@ def main() -> int:
     """0 when it is so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=5, help="steps after the failure")
-    parser.add_argument("--quick", action="store_true", help="a smaller limit")
+    parser.add_argument("--quick", action="store_true", help="a smaller limit and model")
     given = parser.parse_args()
-    vrampool.torch.install(limit="1GiB" if given.quick else "4GiB")
+    limit, width = ("256MiB", 512) if given.quick else ("4GiB", 4096)
+    vrampool.torch.install(limit=limit)
     import torch
 
-    model = torch.nn.Sequential(*(torch.nn.Linear(4096, 4096) for _ in range(4))).cuda()
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch, failures, done, text = 1 << 20, 0, 0, ""
     while done < given.steps:
         try:
             optimizer.zero_grad(set_to_none=True)
-            model(torch.randn(batch, 4096, device="cuda")).square().mean().backward()
+            model(torch.randn(batch, width, device="cuda")).square().mean().backward()
             optimizer.step()
             done += 1
         except torch.OutOfMemoryError as error:
