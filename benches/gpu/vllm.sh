@@ -36,6 +36,12 @@ class current_platform:
     @staticmethod
     def is_xpu():
         return False
+
+    @staticmethod
+    def mem_get_info():
+        import torch
+
+        return torch.cuda.mem_get_info()
 END
 echo 'GiB_bytes = 1 << 30' >"$work/vllm/utils/__init__.py"
 cp "$work/vllm/utils/__init__.py" "$work/vllm/utils/mem_constants.py"
