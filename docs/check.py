@@ -6,6 +6,7 @@
 * An example after `<!-- file: PATH -->` is that file, without its leading `//!` lines; after `<!-- part: PATH -->` it is a part of it.
 * Every page of docs/src is in SUMMARY.md, every alert of grafana has a section in the page of operations, README.md has under 200 lines,
   and benches/README.md has at most 1,200 words.
+* Every program of examples/ has its command in examples/README.md.
 * With BOOK, the folder of the built guide: every link of its pages to the guide has its page and its heading.
 """
 
@@ -122,6 +123,10 @@ def rules() -> list[str]:
     alerts = re.findall(r"(?m)^ *- alert: (\w+)", (ROOT / "grafana/prometheus/rules/vrampool.yml").read_text())
     sections = anchors(book / "operations.md")
     faults += [f"docs/src/operations.md: no section {alert}" for alert in alerts if alert.lower() not in sections]
+    commands = (ROOT / "examples/README.md").read_text()
+    for example in sorted((ROOT / "examples").glob("*.rs")):
+        if not re.search(rf"--example {example.stem}\b", commands):
+            faults.append(f"examples/README.md: no command of {example.name}")
     lines = len((ROOT / "README.md").read_text().splitlines())
     if lines > MAX_README_LINES:
         faults.append(f"README.md: {lines} lines are more than {MAX_README_LINES}")
