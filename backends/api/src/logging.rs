@@ -1,8 +1,9 @@
-//! Log messages of the pool and of the backends, as macros of one name for each level.
+//! Log messages of the pool and of the backends: macros `error!`, `warn!`, `info!`, `debug!` and `trace!`, with the
+//! arguments of `format!`, optionally after `target: "name",`.
 //!
-//! A message goes to the `log` facade. With the feature `tracing` it becomes an event of `tracing`, with the same level, target and text,
-//! on each thread that has a subscriber; other threads still log. A program therefore receives each message once, also with the
-//! `tracing-log` bridge.
+//! A message goes to the `log` facade. With the feature `tracing` it becomes an event of `tracing`, with the same
+//! level, target and text, on each thread that has a subscriber; other threads still log. A program receives each
+//! message once, also with the bridge `tracing-log`.
 //!
 //! ```
 //! use vrampool_backend::logging::warn;
