@@ -29,6 +29,10 @@ model:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked
 
+# Builds the guide, into docs/book.
+guide:
+    docs/build.sh
+
 # Lists the devices of this machine.
 devices:
     cargo vrampool devices

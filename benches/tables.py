@@ -176,17 +176,15 @@ class Replayed:
 
 
 def rust_peers() -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
-    """What Rust's allocators hold at most, and the medians of their times, by peer and trace."""
+    """What Rust's allocators hold at most, and the median of their fastest round, by peer and trace."""
     held: dict[str, dict[str, float]] = {}
     times: dict[str, dict[str, list[float]]] = {}
-    for row in lines(RESULTS / "peers/2026-11-23_rust_peers_cpu.jsonl"):
-        if row["peer"].endswith("-smallest"):
-            continue
+    for row in lines(RESULTS / "peers/rust_peers.jsonl"):
         most = held.setdefault(row["peer"], {})
         most[row["trace"]] = max(most.get(row["trace"], 0.0), row["cold_ratio"], row["warm_ratio"])
         times.setdefault(row["peer"], {}).setdefault(row["trace"], []).append(row["warm_ns_per_op"])
-    medians = {peer: {of: statistics.median(found) for of, found in of_traces.items()} for peer, of_traces in times.items()}
-    return held, medians
+    fastest = {peer: {of: min(found) for of, found in of_traces.items()} for peer, of_traces in times.items()}
+    return held, fastest
 
 
 def recorded() -> dict[str, dict[str, float]]:

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Checks all Markdown of the tree: docs/check.py. Fails with a line for each fault.
+"""Checks all Markdown of the tree: docs/check.py [BOOK]. Fails with a line for each fault.
 
 * A link to a file or to a heading of the tree has its target.
 * No line of a Rust example begins with `# `: rustdoc hides such a line, and a forge shows it.
 * An example after `<!-- file: PATH -->` is that file, without its leading `//!` lines; after `<!-- part: PATH -->` it is a part of it.
 * Every page of docs/src is in SUMMARY.md, every alert of grafana has a section in the page of operations, README.md has under 200 lines,
   and benches/README.md has at most 1,200 words.
+* Every program of examples/ has its command in examples/README.md.
+* With BOOK, the folder of the built guide: every link of its pages to the guide has its page and its heading.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
@@ -120,6 +123,10 @@ def rules() -> list[str]:
     alerts = re.findall(r"(?m)^ *- alert: (\w+)", (ROOT / "grafana/prometheus/rules/vrampool.yml").read_text())
     sections = anchors(book / "operations.md")
     faults += [f"docs/src/operations.md: no section {alert}" for alert in alerts if alert.lower() not in sections]
+    commands = (ROOT / "examples/README.md").read_text()
+    for example in sorted((ROOT / "examples").glob("*.rs")):
+        if not re.search(rf"--example {example.stem}\b", commands):
+            faults.append(f"examples/README.md: no command of {example.name}")
     lines = len((ROOT / "README.md").read_text().splitlines())
     if lines > MAX_README_LINES:
         faults.append(f"README.md: {lines} lines are more than {MAX_README_LINES}")
@@ -130,12 +137,36 @@ def rules() -> list[str]:
     return faults
 
 
+def book_faults(book: Path) -> list[str]:
+    """Dead links of the guide as a browser follows them."""
+    names = {page: set(re.findall(r'\bid="([^"]+)"', page.read_text())) for page in book.glob("**/*.html")}
+    if not names:
+        return [f"{book}: no pages"]
+    faults = []
+    for page in names:
+        if page.name == "404.html":
+            # Its links begin at the address where the guide is published.
+            continue
+        for target in set(re.findall(r'\b(?:href|src)="([^"]+)"', page.read_text())):
+            if re.match(r"[a-z][a-z0-9+.-]*:", target):
+                continue
+            name, _, anchor = html.unescape(target).partition("#")
+            to = (page.parent / name).resolve() if name else page
+            if not to.is_relative_to(book) or not to.exists():
+                faults.append(f"{page}: no such file: {target}")
+            elif anchor and to in names and anchor not in names[to]:
+                faults.append(f"{page}: no such heading: {target}")
+    return faults
+
+
 def main() -> int:
     faults = []
     for path in markdown_files():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(text)]
     faults += rules()
+    if sys.argv[1:]:
+        faults += book_faults(Path(sys.argv[1]).resolve())
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -64,7 +64,8 @@
 //! | `wgpu` | `vrampool::wgpu`, GPUs through Vulkan, or a `wgpu::Device` of the program |
 //! | `metrics` | `vrampool::telemetry`: publishes through the `metrics` facade |
 //! | `prometheus` | `vrampool::telemetry::Exporter`: an endpoint for Prometheus |
-//! | `serde` | `serde::Serialize` of statistics and reports |
+//! | `serde` | `serde::Serialize` of all statistics and reports; durations in nanoseconds |
+//! | `tracing` | log messages as events of `tracing`, on threads that have a subscriber; elsewhere they go to `log` |
 //! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -87,6 +88,8 @@ mod pool;
 pub mod prelude;
 #[cfg(feature = "trace")]
 mod recorder;
+#[cfg(feature = "serde")]
+mod serialize;
 pub mod sleep;
 mod source;
 mod staging;

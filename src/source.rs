@@ -5,7 +5,7 @@ use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut};
+use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, logging};
 
 /// Under what idle memory is found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,7 +151,7 @@ impl<B: Backend> Supply<B> {
             && arena.used() > 0
             && let Err(error) = arena.release(0)
         {
-            log::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
+            logging::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
         }
     }
 
@@ -160,7 +160,7 @@ impl<B: Backend> Supply<B> {
         if let Err(error) = self.device.reclaim()
             && !error.is_device_lost()
         {
-            log::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
+            logging::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
         }
     }
 

@@ -22,7 +22,25 @@ fn the_help_names_the_program_as_it_is_installed() {
     ] {
         let help = stdout(arguments);
         assert!(help.contains(usage), "{usage}: {help}");
-        assert!(!help.contains("cargo"), "{help}");
+    }
+    let mut all: Vec<_> = commands().into_iter().map(|command| vec![command, "--help".into()]).collect();
+    all.extend(["show", "convert"].map(|command| vec!["trace".into(), command.into(), "--help".into()]));
+    all.extend([vec!["--help".into()], vec!["-h".into()], vec!["help".into(), "replay".into()]]);
+    for arguments in all {
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        let help = stdout(&arguments);
+        assert!(help.contains("Usage: vrampool") && !help.contains("cargo"), "{arguments:?}: {help}");
+    }
+}
+
+#[test]
+fn mistakes_are_answered_with_the_programs_name() {
+    for arguments in [&["no-such-command"][..], &["replay", "--no-such-flag"], &["trace"]] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_vrampool")).args(arguments).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("Usage: vrampool") && !said.contains("cargo"), "{said}");
     }
 }
 

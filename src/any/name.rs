@@ -9,7 +9,7 @@ use crate::environment::{BACKEND, Lookup};
 use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, logging};
 
 /// A device's name. That it is one does not mean that the device is there.
 ///
@@ -115,7 +115,7 @@ fn best() -> Result<AnyDevice, BackendError> {
     for listed in devices().by_preference() {
         match open_named(&listed.name) {
             Ok(device) => return Ok(device),
-            Err(error) => log::warn!("{} is listed and does not open: {}", listed.name, error.cause),
+            Err(error) => logging::warn!("{} is listed and does not open: {}", listed.name, error.cause),
         }
     }
     Err(BackendError::Unavailable { backend: AUTO, reason: "no device opens".into() })

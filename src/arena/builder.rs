@@ -13,7 +13,7 @@ use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork};
+use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork, logging};
 
 /// Free device memory that a limit of 0 leaves unused, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -194,10 +194,10 @@ impl<B: Backend> ArenaBuilder<B> {
         } else {
             let bytes = self.bytes()?;
             let layout = ArenaLayout::new(bytes).alignment(alignment).stable_bytes(self.stable_bytes);
-            log::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
+            logging::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
             State::reserve(&self.device, self.kind, layout, bytes)?
         };
-        log::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
+        logging::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
         let reclaim = Reclaim(self.device.clone());
         let core = ArenaCore {
             id,
@@ -251,12 +251,12 @@ impl<B: Backend> ArenaBuilder<B> {
             }
         };
         let (range, front, addresses) = reserved.inspect_err(|error| {
-            log::warn!(
+            logging::warn!(
                 "arena on {}: no addresses, because {error}; a limit on the process's address space (`ulimit -v`) may be too low",
                 self.device.id()
             );
         })?;
-        log::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
+        logging::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
         let backing = backing.within(self.allowance.clone());

@@ -53,7 +53,7 @@ use state::{LockedState, State, Taken};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork};
+use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, logging};
 
 /// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
@@ -354,6 +354,6 @@ impl<B: Backend> ArenaCore<B> {
 
 impl<B: Backend> Drop for ArenaCore<B> {
     fn drop(&mut self) {
-        log::info!("arena on {}: given back", self.id);
+        logging::info!("arena on {}: given back", self.id);
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, fork, logging};
 
 /// A callback after a reset; returns whether to keep it registered.
 type Told = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -112,7 +112,7 @@ impl<B: Backend> DeviceArena<B> {
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         drop(quiet);
-        log::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
+        logging::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
         self.core.resets.notify();
         drop(old);
         Ok(())

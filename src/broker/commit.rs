@@ -8,7 +8,7 @@ use super::state::{BrokerCore, Grant, Held, State, arrays, batch};
 use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, logging};
 
 /// The most attempts of a commit while others take memory, each with an eighth less.
 const ATTEMPTS: u32 = 64;
@@ -247,7 +247,7 @@ impl<B: Backend> BrokerCore<B> {
                 Err(error) if error.is_out_of_memory() && attempt < ATTEMPTS => {
                     let held = demand.held(partition.chunk_len(), used);
                     self.state.lock().counts.retries += 1;
-                    log::info!("broker: {held} bytes were free and are not any more: {error}");
+                    logging::info!("broker: {held} bytes were free and are not any more: {error}");
                     let missing = held.saturating_sub(self.room_for(group)?);
                     self.evict_idle(Some(group), missing);
                     most = held.min(most) / 8 * 7;

@@ -91,6 +91,7 @@ pub enum BrokerError {
 
 /// The stages of a chunk, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Stage {
     /// Allocation of its memory.

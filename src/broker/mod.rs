@@ -122,6 +122,7 @@ pub const DEFAULT_GROUP: &str = "default";
 
 /// Identifies a client for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ClientId(pub(crate) u64);
 
 impl fmt::Display for ClientId {

@@ -2,7 +2,7 @@
 
 use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
 use super::{BrokerError, ClientId, LimitMode, Warning};
-use vrampool_backend::{Backend, BackendError, Event};
+use vrampool_backend::{Backend, BackendError, Event, logging};
 
 /// Divisor of a group's cap below which its headroom is little (CuBIE's).
 const LITTLE_HEADROOM: u64 = 20;
@@ -143,7 +143,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         for Evicted { client, memory, hook } in evicted {
             // A logger may call the broker.
-            log::debug!("broker: {client} gives back what it holds");
+            logging::debug!("broker: {client} gives back what it holds");
             drop(memory);
             if let Some(hook) = hook {
                 hook();

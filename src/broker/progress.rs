@@ -1,11 +1,14 @@
 //! Progress and report of a run.
 
 use super::Stage;
+use bytesize::ByteSize;
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
 /// Progress of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Progress {
     /// The completed chunk.
@@ -24,6 +27,7 @@ pub struct Progress {
 
 /// The report of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RunReport {
     /// Chunks.
@@ -39,6 +43,10 @@ pub struct RunReport {
     /// Bytes copied to and from the device.
     pub bytes_copied: u64,
     /// Duration of the run.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "elapsed_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
     pub elapsed: Duration,
     /// Times of all stages of a [timed](super::Execution::timed) run, unordered.
     pub spans: Vec<Span>,
@@ -46,6 +54,7 @@ pub struct RunReport {
 
 /// A stage of a chunk on a stream, as observed by the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Span {
     /// The chunk.
@@ -57,9 +66,40 @@ pub struct Span {
     /// The stage.
     pub stage: Stage,
     /// Its start, since the beginning of the run.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "start_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
     pub start: Duration,
     /// Its end, since the beginning of the run.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "end_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
     pub end: Duration,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { chunk, chunks_done, runs_done, runs, chunk_len, .. } = self;
+        write!(f, "runs {runs_done} of {runs}, chunks {chunks_done} (last {chunk}, now of {chunk_len} runs)")
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { chunks, runs, chunk_len, streams, shrinks, elapsed, .. } = self;
+        write!(f, "runs {runs} in {chunks} chunks on {streams} streams in {elapsed:.2?}, ")?;
+        write!(f, "chunks of {chunk_len} runs at the end (shrinks {shrinks}), ")?;
+        write!(f, "copied {}", ByteSize(self.bytes_copied))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { chunk, stream, stage, start, end, .. } = self;
+        write!(f, "chunk {chunk}, stream {stream}: {stage} from {start:.2?} to {end:.2?}")
+    }
 }
 
 /// Called after each chunk.

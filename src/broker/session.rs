@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, logging};
 
 pub(super) type Panic = Box<dyn Any + Send>;
 
@@ -57,7 +57,9 @@ where
                 match thread.spawn_scoped(scope, || guarded(slot)) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
-                        log::warn!("broker: stream {index} has no thread, so others do its work: {error}");
+                        logging::warn!(
+                            "broker: stream {index} has no thread, so others do its work: {error}"
+                        );
                         self.course.set_slot(index, 0);
                     }
                 }

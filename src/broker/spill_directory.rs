@@ -1,6 +1,7 @@
 //! The default directory for arrays that exceed the host's memory, on a disk rather than in memory.
 
 use std::path::{Path, PathBuf};
+use vrampool_backend::logging;
 
 /// The mounts of this process, on Linux.
 const MOUNTS: &str = "/proc/self/mounts";
@@ -25,7 +26,7 @@ fn chosen(temporary: PathBuf, on_disk: &Path, mounts: &str) -> PathBuf {
     if on_disk.is_dir() && !is_in_memory(on_disk, mounts) {
         return on_disk.into();
     }
-    log::warn!(
+    logging::warn!(
         "{} is memory, so arrays that are spilled there take it; set `spill_directory`",
         temporary.display()
     );

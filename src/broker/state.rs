@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, MemoryKind};
+use vrampool_backend::{Backend, MemoryKind, logging};
 
 pub(crate) struct BrokerCore<B: Backend> {
     pub(crate) device: B,
@@ -177,7 +177,7 @@ pub(crate) struct Held<B: Backend> {
 
 impl<B: Backend> BrokerCore<B> {
     pub(crate) fn warn(&self, warning: &Warning) {
-        log::warn!("broker: {warning}");
+        logging::warn!("broker: {warning}");
         if let Some(hook) = &self.settings.on_warning {
             hook(warning);
         }

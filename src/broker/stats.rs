@@ -1,6 +1,9 @@
 //! Statistics of a broker and of its clients.
 
 use super::ClientId;
+use crate::environment::UNLIMITED;
+use bytesize::ByteSize;
+use std::fmt;
 
 /// Memory figures of a client, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -25,6 +28,7 @@ pub struct ClientStats {
 
 /// A client, as [`Broker::clients`](super::Broker::clients) lists it.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RegisteredClient {
     /// The client's id.
@@ -109,6 +113,44 @@ pub struct BrokerCounts {
     pub turn_waits: u64,
     /// Waits of copies for a staging block.
     pub staging_waits: u64,
+}
+
+impl fmt::Display for ClientStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [held, cap, peak] = [self.held, self.cap, self.peak_held].map(ByteSize);
+        let Self { evictions, chunks, queued, .. } = self;
+        write!(f, "held {held} of {cap} ({:.1} % of the device), peak {peak}, ", 100.0 * self.proportion)?;
+        write!(f, "evictions {evictions}, chunks {chunks}, queued {queued}")
+    }
+}
+
+impl fmt::Display for RegisteredClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, group {}: {}", self.id, self.name, self.group, self.stats)
+    }
+}
+
+impl fmt::Display for BrokerStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [held, idle, reserve, staging] = [self.held, self.idle, self.reserve, self.staging].map(ByteSize);
+        write!(f, "clients {}, held {held}, ", self.clients)?;
+        match self.budget {
+            UNLIMITED => f.write_str("no budget, ")?,
+            budget => write!(f, "budget {}, ", ByteSize(budget))?,
+        }
+        write!(f, "idle {idle}, reserve {reserve}, staging {staging}, ")?;
+        let [live, retained, spilled] = [self.pinned_live, self.pinned_retained, self.spilled].map(ByteSize);
+        write!(f, "pinned {live} live and {retained} retained, spilled {spilled}; {}", self.counts)
+    }
+}
+
+impl fmt::Display for BrokerCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { commits_granted, commits_short, commits_refused, runs, failed_runs, .. } = self;
+        write!(f, "commits granted {commits_granted}, short {commits_short}, refused {commits_refused}, ")?;
+        write!(f, "runs {runs}, failed runs {failed_runs}, chunks {}, ", self.chunks)?;
+        write!(f, "evictions {}, copied {}", self.evictions, ByteSize(self.bytes_copied))
+    }
 }
 
 impl BrokerCounts {

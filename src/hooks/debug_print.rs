@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
 use std::io::{Stdout, Write, stdout};
-use vrampool_backend::{Hook, HookEvent, Outcome};
+use vrampool_backend::{Hook, HookEvent, Outcome, logging};
 
 /// Writes a line of JSON after each request (`malloc`), each allocation of the driver's (`alloc`) and each
 /// free: CuPy's `DebugPrintHook`, with its names.
@@ -59,7 +59,7 @@ impl<W: Write + Send> DebugPrint<W> {
         let written = writer.write_all(line.as_bytes()).and_then(|()| writer.flush());
         drop(writer);
         if let Err(error) = written {
-            log::warn!("debug print: a line was not written: {error}");
+            logging::warn!("debug print: a line was not written: {error}");
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::cache::stats::PoolStats;
 use bytesize::ByteSize;
 use std::fmt;
 use std::thread;
-use vrampool_backend::{Holder, Hook};
+use vrampool_backend::{Holder, Hook, logging};
 
 /// What a pool holds, and which lines of code hold its live buffers; as text, a table.
 ///
@@ -38,7 +38,7 @@ pub(super) fn warn_of_leaks(core: &PoolCore) {
     let holders = if stats.live_buffers == 0 { Vec::new() } else { core.hooks.holders() };
     if !holders.is_empty() {
         let report = PoolReport { pool: core.name.clone(), stats, holders };
-        log::warn!(
+        logging::warn!(
             "the last handle is dropped before live buffers (a hook of several pools lists all): {report}"
         );
     }

@@ -4,7 +4,7 @@ use crate::arena::{Compaction, DeviceArena, Moved};
 use crate::error::Error;
 use crate::pool::Pool;
 use std::mem;
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, fork, logging};
 
 impl<B: Backend> Pool<B> {
     /// Gives all idle memory back to the device. Answers how many bytes that were. With
@@ -35,7 +35,7 @@ impl<B: Backend> Pool<B> {
         if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
             let spare_bytes = cached_bytes.saturating_sub(core.cached_bytes());
             if let Err(error) = arena.release(spare_bytes) {
-                log::warn!("pool {}: memory is kept that was to be given back: {error}", core.name);
+                logging::warn!("pool {}: memory is kept that was to be given back: {error}", core.name);
             }
         }
         core.supply::<B>().reclaim();

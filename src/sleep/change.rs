@@ -6,7 +6,7 @@ use super::tag::DEFERRABLE_TAGS;
 use super::{Level, Offload, SleepReport, WakeReport};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, fork, logging};
 
 /// The tags to wake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl<B: Backend> Sleeper<B> {
             report.discarded += discarded;
         }
         let SleepReport { freed, backed_up, discarded, .. } = report;
-        log::info!("asleep: {freed} bytes given back, {backed_up} on the host, {discarded} discarded");
+        logging::info!("asleep: {freed} bytes given back, {backed_up} on the host, {discarded} discarded");
         Ok(report)
     }
 
@@ -102,7 +102,7 @@ impl<B: Backend> Sleeper<B> {
         let was_discarded = group.offload().is_some_and(|before| before == Offload::Discard);
         if was_discarded != (offload == Offload::Discard) {
             let is = if was_discarded { "discarded" } else { "on the host" };
-            log::warn!("tag {tag} is asleep already, its contents {is}; that stays so");
+            logging::warn!("tag {tag} is asleep already, its contents {is}; that stays so");
         }
     }
 
@@ -136,7 +136,7 @@ impl<B: Backend> Sleeper<B> {
             report.mapped += mapped;
             report.restored += restored;
         }
-        log::info!("awake: {} bytes taken, {} restored", report.mapped, report.restored);
+        logging::info!("awake: {} bytes taken, {} restored", report.mapped, report.restored);
         Ok(report)
     }
 }

@@ -10,7 +10,7 @@ use crate::pool::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vrampool_backend::{Backend, MemoryKind, fork};
+use vrampool_backend::{Backend, MemoryKind, fork, logging};
 
 /// State that a sleeper's handles and blocks share.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<B: Backend> SleeperCore<B> {
         let groups = self.groups();
         let freed = groups.iter().map(|(tag, group)| {
             group.trim().unwrap_or_else(|error| {
-                log::warn!("tag {tag}: free memory is not given back: {error}");
+                logging::warn!("tag {tag}: free memory is not given back: {error}");
                 0
             })
         });

@@ -9,7 +9,7 @@ use super::{SleepState, SleepUsage};
 use crate::error::Error;
 use crate::sync::fork_arc::ForkArc;
 use std::sync::Arc;
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, fork, logging};
 
 /// Allocates memory that sleeps by tag: see [the module](super). A clone is a handle to the same sleeper.
 ///
@@ -43,7 +43,7 @@ impl<B: Backend> Sleeper<B> {
             None => Arc::from(tag),
             Some((tag, group)) => {
                 if let Err(error) = group.trim() {
-                    log::warn!("tag {tag}: free memory is not given back: {error}");
+                    logging::warn!("tag {tag}: free memory is not given back: {error}");
                 }
                 tag
             }

@@ -1,9 +1,12 @@
 //! Usage figures: mapped, live and sleeping bytes.
 
+use bytesize::ByteSize;
+use std::fmt;
 use std::ops::AddAssign;
 
 /// Bytes of a sleeper, or of one of its tags.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct SleepUsage {
@@ -18,6 +21,14 @@ pub struct SleepUsage {
     /// Bytes of address space. On a device with virtual memory it exceeds `mapped`, and is the same asleep
     /// and awake.
     pub addresses: u64,
+}
+
+impl fmt::Display for SleepUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [self.mapped, self.live, self.asleep, self.backups, self.addresses];
+        let [mapped, live, asleep, backups, addresses] = all.map(ByteSize);
+        write!(f, "mapped {mapped}, live {live}, asleep {asleep}, backups {backups}, addresses {addresses}")
+    }
 }
 
 impl AddAssign for SleepUsage {

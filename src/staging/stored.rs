@@ -1,7 +1,7 @@
 //! Host memory that holds a copy of device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut};
+use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut, logging};
 
 /// Host memory with contents.
 #[derive(Debug)]
@@ -50,7 +50,10 @@ impl<B: Backend> Stored<B> {
                 Ok(memory) => return Ok(Self::Pinned(memory)),
                 Err(error) if !error.is_out_of_memory() => return Err(error),
                 Err(error) => {
-                    log::warn!("backups on {}: in pageable memory, for want of pinned: {error}", device.id());
+                    logging::warn!(
+                        "backups on {}: in pageable memory, for want of pinned: {error}",
+                        device.id()
+                    );
                     *pins = false;
                 }
             }

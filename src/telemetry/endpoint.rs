@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+use vrampool_backend::logging;
 
 /// How many clients are served at a time.
 const MOST_CONNECTIONS: usize = 32;
@@ -57,7 +58,7 @@ impl Endpoint {
                     });
                 }
                 Err(error) => {
-                    log::warn!("metrics: a connection was not accepted: {error}");
+                    logging::warn!("metrics: a connection was not accepted: {error}");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -72,8 +73,8 @@ impl Endpoint {
             .serve_connection(TokioIo::new(connection), service);
         match timeout(DEADLINE, connection).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => log::debug!("metrics: a client's connection failed: {error}"),
-            Err(_) => log::debug!("metrics: a client took longer than {DEADLINE:?}"),
+            Ok(Err(error)) => logging::debug!("metrics: a client's connection failed: {error}"),
+            Err(_) => logging::debug!("metrics: a client took longer than {DEADLINE:?}"),
         }
     }
 

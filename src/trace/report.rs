@@ -1,12 +1,15 @@
 //! Measurements and errors of a replay.
 
 use crate::error::Error;
+use bytesize::ByteSize;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 use vrampool_backend::BackendError;
 
 /// One replay of a whole trace by all threads. Bytes are the pool's.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct Pass {
@@ -17,6 +20,10 @@ pub struct Pass {
     /// Allocations and frees, of all threads together.
     pub ops: u64,
     /// From the moment the first thread began to the moment the last one ended.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "elapsed_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
     pub elapsed: Duration,
     /// The most bytes asked for that were live at once, before rounding.
     pub peak_requested: u64,
@@ -32,6 +39,10 @@ pub struct Pass {
     /// Calls of the driver, as [`PoolStats::driver_calls`](crate::PoolStats::driver_calls) counts them.
     pub driver_calls: u64,
     /// Time in driver calls of a virtual source.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "mapping_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
     pub mapping_time: Duration,
     /// Waits that the pool put between streams.
     pub stream_waits: u64,
@@ -55,6 +66,21 @@ impl Pass {
             return 0.0;
         }
         self.elapsed.as_nanos() as f64 * f64::from(self.threads) / self.ops as f64
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, ops, driver_calls, .. } = self;
+        write!(f, "pass {index}: operations {ops} of {:.1} ns, ", self.ns_per_op())?;
+        write!(f, "hit rate {:.2}, driver calls {driver_calls}, ", self.hit_rate)?;
+        let all = [self.peak_requested, self.peak_live, self.peak_held, self.peak_reserved];
+        let [requested, live, held, reserved] = all.map(ByteSize);
+        write!(f, "peaks: requested {requested}, live {live}, held {held}, reserved {reserved}")?;
+        match self.corrupt_bytes {
+            Some(corrupt) => write!(f, ", corrupt bytes {corrupt}"),
+            None => Ok(()),
+        }
     }
 }
 

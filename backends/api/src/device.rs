@@ -142,6 +142,12 @@ impl MemoryInfo {
     }
 }
 
+impl fmt::Display for MemoryInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes free", self.free_bytes, self.total_bytes)
+    }
+}
+
 /// One device. A clone is another handle to it.
 ///
 /// Every method may be called from any thread. A call that fails has done nothing.

@@ -31,6 +31,7 @@ mod hold;
 mod hook;
 mod hooks;
 mod host_memory;
+pub mod logging;
 mod memory;
 mod open_devices;
 mod region;

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use vrampool_backend::{
     Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory, fork,
+    logging,
 };
 
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`, which not all bindings have.
@@ -239,7 +240,7 @@ impl VirtualMemory for CudaDevice {
         match access(&[&[own], &*peers].concat()) {
             // A driver may refuse a peer that it says to be one.
             Err(error) if is_refusal(&error) => {
-                log::warn!("{}: its memory is not accessible to other devices: {error}", self.id());
+                logging::warn!("{}: its memory is not accessible to other devices: {error}", self.id());
                 access(&[own])
             }
             answer => answer,

@@ -7,7 +7,7 @@ use crate::fault::Faults;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties, fork};
+use vrampool_backend::{Capabilities, DeviceId, DeviceKind, Properties, fork, logging};
 
 /// The smallest page of most GPUs' virtual memory, bytes.
 const GRANULARITY: u64 = 2 << 20;
@@ -146,7 +146,7 @@ fn machine_memory() -> u64 {
         let system = rustix::system::sysinfo();
         #[allow(clippy::unnecessary_cast, reason = "their types differ between processors")]
         let bytes = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
-        log::warn!(
+        logging::warn!(
             "no /proc: limits of this process and its control group are unknown; the host device has all {bytes} bytes of the \
              machine, unless it is given a capacity"
         );
@@ -169,7 +169,7 @@ fn known_or_assumed(bytes: u64) -> u64 {
     if bytes > 0 {
         return bytes;
     }
-    log::warn!(
+    logging::warn!(
         "the system does not report its memory; the host device has {ASSUMED} bytes, unless it is given a capacity"
     );
     ASSUMED

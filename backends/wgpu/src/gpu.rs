@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{BackendError, fork};
+use vrampool_backend::{BackendError, fork, logging};
 
 /// How wgpu's message begins where [`wgpu::Device::poll`] panics, which it does when the driver says that the
 /// device is lost.
@@ -78,7 +78,7 @@ impl Gpu {
 
     /// A device that nobody else has: it logs what nobody catches, and says why it was lost.
     pub(crate) fn own(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        device.on_uncaptured_error(Arc::new(|error| log::error!("wgpu: {error}")));
+        device.on_uncaptured_error(Arc::new(|error| logging::error!("wgpu: {error}")));
         let gpu = Self::shared(device, queue)?;
         let lost = Arc::clone(&gpu.lost);
         gpu.device.set_device_lost_callback(move |reason, message| {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +82,18 @@ def test_a_library_that_is_none_is_named() -> None:
 
     with pytest.raises(ImportError, match="does not load from /nowhere"):
         Library("/nowhere")
+
+
+def test_c_code_finds_header_and_library(tmp_path: Path) -> None:
+    header = Path(vrampool.get_include()) / "vrampool.h"
+    assert "vrampool_create" in header.read_text()
+    library = ctypes.CDLL(vrampool.get_library())
+    library.vrampool_version.restype = ctypes.c_char_p
+    assert library.vrampool_version().decode() == vrampool.__version__
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("cc is missing")
+    source = tmp_path / "program.c"
+    source.write_text("#include <vrampool.h>\nconst char *version(void) { return vrampool_version(); }\n")
+    command = [compiler, "-Wall", "-Werror", "-fsyntax-only", f"-I{vrampool.get_include()}", str(source)]
+    subprocess.run(command, check=True)

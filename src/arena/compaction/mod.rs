@@ -8,14 +8,17 @@ use super::{ArenaCore, DeviceArena, State};
 use crate::arena::engine::{BlockId, Move};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::{After, Need};
+use bytesize::ByteSize;
+use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::{Backend, Stream, logging};
 
 /// A block that a compaction moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Moved {
     /// Previous offset in the range, bytes.
@@ -28,6 +31,7 @@ pub struct Moved {
 
 /// Results of a compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Compaction {
     /// Moved blocks.
@@ -36,6 +40,19 @@ pub struct Compaction {
     pub moved_bytes: u64,
     /// Movable blocks that stayed because a region of them existed.
     pub held_blocks: u64,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} moved from offset {} to {}", ByteSize(self.bytes), self.from, self.to)
+    }
+}
+
+impl fmt::Display for Compaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moved = ByteSize(self.moved_bytes);
+        write!(f, "moved {moved} in {} blocks, held in place {} blocks", self.moved_blocks, self.held_blocks)
+    }
 }
 
 impl<B: Backend> DeviceArena<B> {
@@ -113,7 +130,7 @@ impl<B: Backend> DeviceArena<B> {
         drop(alone);
         report.moved_blocks = moved.len() as u64;
         report.moved_bytes = moved.iter().map(|moved| moved.bytes).sum();
-        log::debug!("arena on {}: compacted, {report:?}", core.id);
+        logging::debug!("arena on {}: compacted, {report}", core.id);
         moved.into_iter().for_each(on_move);
         outcome.map(|()| report)
     }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream, StreamId};
+use vrampool_backend::{Backend, Stream, StreamId, logging};
 
 /// The treatment of memory that needs a wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<B: Backend> ArenaCore<B> {
                 state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
                 state.note_growth_refused();
                 drop(state);
-                log::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
+                logging::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
                 return Ok(None);
             }
         };

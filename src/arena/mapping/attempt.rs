@@ -13,7 +13,7 @@ use crate::sync::MutexGuard;
 use parking_lot::MutexGuard as LongMutexGuard;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, logging};
 
 /// The existing parts of a growth, held; `None` for those still to be made.
 type HeldParts = Vec<Option<BlockId>>;
@@ -126,7 +126,7 @@ impl<B: Backend> Attempt<'_, B> {
                     (self.stock, self.shortage) = (Stock::Plenty, None);
                     return Ok(Outcome::Again);
                 }
-                Err(error) => log::warn!("arena on {}: {error}", self.arena.id),
+                Err(error) => logging::warn!("arena on {}: {error}", self.arena.id),
             }
         }
         Err(self.shortage.take().map_or(refusal.into(), Error::Backend))

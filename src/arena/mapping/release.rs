@@ -8,7 +8,7 @@ use crate::arena::state::State;
 use crate::arena::{ArenaCore, DeviceArena};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork};
+use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 
 /// Waits of a release before it took a lock: for other devices, streams up to an era, and unused ranges.
 #[derive(Debug, Default)]
@@ -178,7 +178,7 @@ impl<B: Backend> ArenaCore<B> {
         let released = self.end_release(leaving);
         panic.go_on();
         outcome?;
-        log::debug!("arena on {}: {released} bytes given back", self.id);
+        logging::debug!("arena on {}: {released} bytes given back", self.id);
         Ok(released)
     }
 

@@ -12,7 +12,7 @@ use crate::arena::engine::{BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory};
+use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory, logging};
 
 /// A step of a request without mappings or addresses, before it fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl<B: Backend> ArenaCore<B> {
             }
             Ok(_) => {}
             Err(error) => {
-                log::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
+                logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
                 backing.mend(ranges);
             }
         }
@@ -144,7 +144,7 @@ impl<B: Backend> ArenaCore<B> {
                 match self.virtual_memory().and_then(unmap) {
                     Ok(()) => self.timed(|| drop(range)),
                     Err(error) => {
-                        log::warn!("arena on {}: a stitched range stays, because {error}", self.id);
+                        logging::warn!("arena on {}: a stitched range stays, because {error}", self.id);
                         stuck.push(range);
                     }
                 }
@@ -167,7 +167,7 @@ impl<B: Backend> ArenaCore<B> {
     /// the work that used them, so the caller must hold no lock.
     pub(in crate::arena) fn give_back(&self, parts: &[Zone]) {
         if let Err(error) = self.release(parts, 0) {
-            log::warn!("arena on {}: {error}", self.id);
+            logging::warn!("arena on {}: {error}", self.id);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::pages::{Extent, Part, runs};
 use crate::arena::ArenaCore;
 use crate::arena::builder::reserve_for;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena.
@@ -22,7 +22,7 @@ impl<B: Backend> ArenaCore<B> {
             && is_ready
             && let Err(error) = self.replace_range()
         {
-            log::warn!("arena on {}: no addresses for its limit, because {error}", self.id);
+            logging::warn!("arena on {}: no addresses for its limit, because {error}", self.id);
         }
     }
 
@@ -57,7 +57,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         drop(state);
         drop(old);
-        log::info!("arena on {}: {addresses} bytes of addresses reserved for a higher limit", self.id);
+        logging::info!("arena on {}: {addresses} bytes of addresses reserved for a higher limit", self.id);
         Ok(())
     }
 }

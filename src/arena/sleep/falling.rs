@@ -14,7 +14,7 @@ use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, logging};
 
 /// An arena whose contents are saved and whose memory is unmapped but not yet released. A drop maps it again.
 #[derive(Debug)]
@@ -48,7 +48,10 @@ impl<B: Backend> Falling<'_, B> {
         drop(physical);
         drop(returned);
         let Self { discarded, backed_up, .. } = self;
-        log::debug!("arena on {}: asleep, {freed} bytes given back, {backed_up} on the host", self.core.id);
+        logging::debug!(
+            "arena on {}: asleep, {freed} bytes given back, {backed_up} on the host",
+            self.core.id
+        );
         SleepReport { freed, backed_up, discarded, was_asleep: false }
     }
 }
@@ -63,7 +66,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
                     self.core.giving_back.take(arena.backups.into_stored());
                 }
                 Err(error) => {
-                    log::warn!("arena on {}: asleep with its memory, because {error}", self.core.id);
+                    logging::warn!("arena on {}: asleep with its memory, because {error}", self.core.id);
                     drop(self.core.settle_asleep(arena));
                 }
             }

@@ -26,6 +26,8 @@ use crate::error::Error;
 use crate::sync::MutexGuard;
 use backup::Backups;
 pub(super) use backup::GivingBack;
+use bytesize::ByteSize;
+use std::fmt;
 use std::sync::Weak;
 use view::View;
 use vrampool_backend::{Backend, Physical, fork};
@@ -70,6 +72,7 @@ pub enum BlockState {
 
 /// Results of a sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct SleepReport {
@@ -85,6 +88,7 @@ pub struct SleepReport {
 
 /// Results of a wake.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 #[must_use]
 pub struct WakeReport {
@@ -94,6 +98,22 @@ pub struct WakeReport {
     pub restored: u64,
     /// Whether the arena was already awake, so that nothing was done.
     pub was_awake: bool,
+}
+
+impl fmt::Display for SleepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [freed, backed_up, discarded] = [self.freed, self.backed_up, self.discarded].map(ByteSize);
+        let already = if self.was_asleep { " (already asleep)" } else { "" };
+        write!(f, "freed {freed}, backed up {backed_up}, discarded {discarded}{already}")
+    }
+}
+
+impl fmt::Display for WakeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [mapped, restored] = [self.mapped, self.restored].map(ByteSize);
+        let already = if self.was_awake { " (already awake)" } else { "" };
+        write!(f, "mapped {mapped}, restored {restored}{already}")
+    }
 }
 
 #[derive(Debug)]

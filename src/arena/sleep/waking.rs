@@ -11,7 +11,7 @@ use crate::arena::panics::caught;
 use crate::error::Error;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, logging};
 
 /// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<B: Backend> Waking<'_, B> {
         drop(handles);
         self.core.giving_back.take(arena.backups.into_stored());
         let Self { mapped, restored, .. } = self;
-        log::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.core.id);
+        logging::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.core.id);
         WakeReport { mapped, restored, was_awake: false }
     }
 
@@ -108,7 +108,7 @@ impl<B: Backend> Drop for Waking<'_, B> {
                 }
             }
             // Mapped pieces keep their memory for the next wake.
-            Err(error) => log::warn!("arena on {}: asleep with memory, because {error}", self.core.id),
+            Err(error) => logging::warn!("arena on {}: asleep with memory, because {error}", self.core.id),
         }
         let mut state = self.core.state.lock();
         for gap in self.gaps.drain(..) {

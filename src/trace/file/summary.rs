@@ -2,10 +2,13 @@
 
 use super::event::Op;
 use super::reader::Trace;
+use bytesize::ByteSize;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 /// The whole of a [`Trace`].
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Summary {
     /// Its name.
@@ -34,6 +37,7 @@ pub struct Summary {
 
 /// Allocations of some sizes: at least `from` bytes, below twice that; of 0 and of 1 byte, those alone.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SizeRange {
     /// The smallest size, bytes.
@@ -46,6 +50,26 @@ pub struct SizeRange {
     pub bytes: u64,
     /// Of all allocations, 0 to 1.
     pub share: f64,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trace, allocations, frees, never_freed, streams, distinct_sizes, .. } = self;
+        let [peak, all, largest] = [self.peak_requested, self.requested, self.largest].map(ByteSize);
+        write!(f, "{trace}: allocations {allocations}, frees {frees}, never freed {never_freed}, ")?;
+        write!(
+            f,
+            "streams {streams}, sizes {distinct_sizes}, requested {all} (peak {peak}, largest {largest})"
+        )
+    }
+}
+
+impl fmt::Display for SizeRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, allocations, .. } = self;
+        let (bytes, percent) = (ByteSize(self.bytes), 100.0 * self.share);
+        write!(f, "{from} to {to} bytes: allocations {allocations} ({percent:.1} %), requested {bytes}")
+    }
 }
 
 impl Trace {

@@ -39,7 +39,7 @@ from .errors import (
 )
 from .memory import Memory, View, from_dlpack
 from .pool import Pool
-from .service import devices, library_version, start_metrics, stop_metrics
+from .service import devices, get_include, get_library, library_version, start_metrics, stop_metrics
 from .stats import PoolStats, SleepReport
 from .stream import Stream
 
@@ -84,6 +84,8 @@ __all__ = [
     "devices",
     "flush_log",
     "from_dlpack",
+    "get_include",
+    "get_library",
     "library_version",
     "set_log_level",
     "start_metrics",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from . import _arguments
-from ._library import LIBRARY
+from ._library import LIBRARY, PATH
+from .errors import UnavailableError
 
 
 def devices() -> dict[str, Any]:
@@ -17,6 +19,26 @@ def devices() -> dict[str, Any]:
 def library_version() -> str:
     """The version of the library that is loaded."""
     return str(LIBRARY.plain["version"]().decode())
+
+
+def get_include() -> str:
+    """The folder of `vrampool.h`, for a compiler's `-I`.
+
+    Raises: `UnavailableError` when the package was installed without the header.
+    """
+    package = Path(__file__).resolve().parent
+    # The second one is that of the repository, for an editable install.
+    for folder in (package / "include", *(parent / "bindings/c/include" for parent in package.parents[3:4])):
+        if (folder / "vrampool.h").is_file():
+            return str(folder)
+    raise UnavailableError(f"{package / 'include'} has no vrampool.h; install vrampool from a wheel, or use the C library")
+
+
+def get_library() -> str:
+    """The file that has the functions of `vrampool.h`, for `ctypes.CDLL`, cffi's `dlopen`, and `dlopen` of C code in this process. Pools of
+    such code and of this package are the same ones. The file takes Python's functions from the interpreter, so a program without Python
+    links the C library instead."""
+    return PATH
 
 
 def start_metrics(address: str = "127.0.0.1:9184") -> str:

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
+use vrampool_backend::logging;
 
 /// The first word of the last line.
 const END: &[u8] = b"end ";
@@ -41,7 +42,7 @@ impl FittedClasses {
             if !is_counted {
                 let path = shown_path(path);
                 // The public path of this module.
-                log::warn!(
+                logging::warn!(
                     target: "vrampool::fitted",
                     "{path}: the file has no last line that counts its sizes, so a cut cannot be noticed; save it again"
                 );

@@ -1,5 +1,6 @@
 //! Kernels in Rust, found by the names that modules give them. Each declares the ranges that it touches.
 
+mod line;
 mod memory;
 mod network;
 
@@ -20,7 +21,7 @@ impl std::fmt::Debug for Kernel {
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static Kernel> {
-    memory::KERNELS.iter().chain(&network::KERNELS).find(|kernel| kernel.name == name)
+    memory::KERNELS.iter().chain(&network::KERNELS).chain(&line::KERNELS).find(|kernel| kernel.name == name)
 }
 
 /// The argument at `index`; 0 if there are fewer.

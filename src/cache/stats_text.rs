@@ -1,0 +1,34 @@
+//! Statistics of a pool as text.
+
+use super::stats::{BucketStats, PoolStats};
+use bytesize::ByteSize;
+use std::fmt;
+
+/// One line; with `{:#}` a further line for each size class.
+impl fmt::Display for PoolStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hit rate {:.2} (hits {}, misses {}), ", self.hit_rate(), self.hits, self.misses)?;
+        let (live, requested) = (ByteSize(self.bytes_live), ByteSize(self.bytes_requested));
+        write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
+        write!(f, "idle {}, held {}, ", ByteSize(self.bytes_cached), ByteSize(self.bytes_held))?;
+        write!(f, "reserved {} (source {}), ", ByteSize(self.bytes_reserved), self.source)?;
+        match Self::capped(self.limit) {
+            Some(limit) => write!(f, "limit {}, ", ByteSize(limit))?,
+            None => f.write_str("no limit, ")?,
+        }
+        let failed = self.failed_by_limit + self.failed_by_device + self.failed_by_backend;
+        write!(f, "failed {failed}, invalid {}", self.failed_invalid)?;
+        if f.alternate() {
+            self.buckets.iter().try_for_each(|bucket| write!(f, "\n    {bucket}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for BucketStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (class, idle) = (ByteSize(self.class), ByteSize(self.idle_bytes));
+        let Self { hits, misses, idle_buffers, .. } = self;
+        write!(f, "class {class}: hits {hits}, misses {misses}, idle {idle} in {idle_buffers} buffers")
+    }
+}
