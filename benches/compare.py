@@ -1,4 +1,4 @@
-"""Compares two outputs of `cargo bench --bench arena_instructions -- instructions`: compare.py BEFORE AFTER.
+"""Compares two outputs of `instructions.sh`: compare.py BEFORE AFTER.
 
 Prints a table in Markdown. Fails if a count grew by more than 3 %, or if a case or a column is missing.
 """

@@ -232,9 +232,11 @@ mod tests {
         let mut bytes = [1; 102];
         spilled.read(999, &mut bytes).expect("read");
         assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
-        let left = std::fs::read_dir(directory.path()).expect("a listing").count();
-        assert_eq!(left, 0, "there is nothing to be left behind");
+        let left = || std::fs::read_dir(directory.path()).expect("a listing").count();
+        // Windows deletes it when its last handle is closed, whatever ends the process; until then it has a name.
+        assert!(left() == 0 || cfg!(windows), "there is nothing to be left behind");
         drop(spilled);
+        assert_eq!(left(), 0);
         let error =
             Spilled::create(&directory.path().join("absent"), 1, &account).expect_err("no such directory");
         assert_eq!(account.bytes(), 0);

@@ -4,10 +4,10 @@
 //! published events at any time. The lock protects only the list of chunks.
 
 use super::{Face, Recorder, WeakRecorder};
+use crate::sync::thread_slot::{Leave, ThreadSlot};
 use parking_lot::Mutex;
 use std::array;
 use std::cell::RefCell;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,16 +79,21 @@ pub(super) struct Others(Vec<Writer>);
 
 impl Drop for Others {
     fn drop(&mut self) {
-        let last = LAST.with(|last| Some(last.try_borrow_mut().ok()?.take()));
+        let last = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.take()));
         drop(last);
     }
 }
 
 thread_local! {
-    /// The last used writer. It has no destructor, so that access needs no check. On platforms that look up
-    /// thread-local variables by keys it may be destroyed before the others; its content is then leaked.
-    static LAST: ManuallyDrop<RefCell<Option<Writer>>> = const { ManuallyDrop::new(RefCell::new(None)) };
+    /// The last used writer.
+    static LAST: ThreadSlot<RefCell<Option<Writer>>> = const { ThreadSlot::new(RefCell::new(None)) };
     static OTHERS: RefCell<Others> = const { RefCell::new(Others(Vec::new())) };
+}
+
+impl Leave for RefCell<Option<Writer>> {
+    fn leave(&mut self) {
+        drop(self.take());
+    }
 }
 
 impl Chunk {
@@ -150,11 +155,12 @@ impl Log {
 /// Calls `act` with this thread's writer for the recorder of this number, if it was used last.
 #[inline(always)]
 pub(super) fn with_last<T>(recorder: u64, act: impl FnOnce(&mut Writer) -> Option<T>) -> Option<T> {
-    LAST.with(|last| {
+    let acted = LAST.try_with(|last| {
         // Not borrowed here, because `act` never calls this function again.
         let mut last = last.try_borrow_mut().ok()?;
         last.as_mut().filter(|writer| writer.face.number == recorder).and_then(act)
-    })
+    });
+    acted.ok().flatten()
 }
 
 /// As [`with_last`], for any recorder, including other work that is due first. When a thread's writers may be
@@ -187,8 +193,9 @@ impl Others {
                 Writer::new(recorder)
             }
         };
-        let before = LAST.with(|last| Some(last.try_borrow_mut().ok()?.replace(writer)));
-        self.0.extend(before?);
+        let mut writer = Some(writer);
+        let before = LAST.try_with(|last| Some(last.try_borrow_mut().ok()?.replace(writer.take()?)));
+        self.0.extend(before.ok()??);
         Some(())
     }
 }

@@ -9,6 +9,7 @@
 pub(crate) mod fork_arc;
 #[cfg(all(test, model))]
 pub(crate) mod model;
+pub(crate) mod thread_slot;
 
 #[cfg(model)]
 pub(crate) use modelled::{Condvar, Mutex, MutexGuard};

@@ -1,8 +1,10 @@
 //! Others who use the device. A second process on a GPU: `tests/cuda_second_process.rs`.
 
 use super::{MIB, Squarer, device, numbers};
+#[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+#[cfg(target_os = "linux")]
 use std::time::Duration;
 use vrampool::broker::{ArrayRequest, Broker, Client, Warning};
 use vrampool::{Backend, Placement};

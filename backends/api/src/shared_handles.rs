@@ -7,8 +7,10 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShareableKind {
-    /// A file descriptor, within one host.
+    /// A file descriptor, within one host. Not on Windows.
     FileDescriptor,
+    /// A handle of Windows, within one host.
+    WindowsHandle,
     /// A fabric handle, between hosts of one NVLink fabric.
     Fabric,
 }
@@ -20,6 +22,9 @@ pub enum ShareableHandle {
     /// To be passed over a socket. Dropping it closes it; the memory stays.
     #[cfg(unix)]
     FileDescriptor(std::os::fd::OwnedFd),
+    /// To be duplicated into the other process. Dropping it closes it; the memory stays.
+    #[cfg(windows)]
+    WindowsHandle(std::os::windows::io::OwnedHandle),
     /// Bytes, to be passed in any way.
     Fabric([u8; 64]),
 }

@@ -11,7 +11,7 @@ use vrampool_backend::{
 const KINDS: &[ShareableKind] = if cfg!(unix) {
     &[ShareableKind::Fabric, ShareableKind::FileDescriptor]
 } else {
-    &[ShareableKind::Fabric]
+    &[ShareableKind::Fabric, ShareableKind::WindowsHandle]
 };
 
 impl CudaDevice {

@@ -1,9 +1,8 @@
 //! The hot block: the most recently freed block of this thread, of any pool.
 //!
 //! Most programs free a block and request it again before any other. The hot block is therefore not kept in
-//! its [list](crate::cache::magazine::rack), but in a thread-local slot without a destructor, which a hit
-//! reaches without a search of the thread's racks. The epoch, unique to each pool, identifies the block's
-//! rack.
+//! its [list](crate::cache::magazine::rack), but in a thread-local [slot](ThreadSlot), which a hit reaches
+//! without a search of the thread's racks. The epoch, unique to each pool, identifies the block's rack.
 //!
 //! A hit is recorded in one word, which [other threads read](Tally::hot_lent), and is accounted for only
 //! when another block is freed first. The hit itself only verifies that it sets no new peak.
@@ -14,8 +13,9 @@ use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::rack::NEVER;
+use crate::sync::thread_slot::{Leave, ThreadSlot};
 use std::cell::RefCell;
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
@@ -23,18 +23,8 @@ use vrampool_backend::StreamId;
 /// An epoch of no rack, known or unknown.
 const NOBODY: u64 = NEVER - 1;
 
-/// The slot of a thread. Aligned, so that all that a hit touches, including the borrow flag, shares a line.
-///
-/// On platforms where thread-local variables are looked up by keys, the end of a thread may destroy it before
-/// the racks take its content back. Its content is then leaked.
-#[repr(align(64))]
-struct Place(ManuallyDrop<RefCell<HotBlock>>);
-
-impl Place {
-    const fn empty() -> Self {
-        Self(ManuallyDrop::new(RefCell::new(HotBlock::NONE)))
-    }
-}
+/// The slot of a thread.
+type Place = ThreadSlot<RefCell<HotBlock>>;
 
 #[repr(C)]
 pub(crate) struct HotBlock {
@@ -60,12 +50,12 @@ pub(crate) struct Given {
 
 #[cfg(not(model))]
 thread_local! {
-    static HOT: Place = const { Place::empty() };
+    static HOT: Place = const { Place::new(RefCell::new(HotBlock::NONE)) };
 }
 
 #[cfg(model)]
 loom::thread_local! {
-    static HOT: Place = Place::empty();
+    static HOT: Place = Place::new(RefCell::new(HotBlock::NONE));
 }
 
 /// The result of a lookup of the hot block.
@@ -92,61 +82,82 @@ pub(crate) fn take(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) 
 /// As [`take`], for the hot block only.
 #[inline(always)]
 pub(crate) fn peek(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Peek {
-    HOT.with(|hot| {
-        let Ok(mut hot) = hot.0.try_borrow_mut() else { return Peek::Elsewhere };
+    let peeked = HOT.try_with(|hot| {
+        let Ok(mut hot) = hot.try_borrow_mut() else { return Peek::Elsewhere };
         if hot.epoch != pool.epoch.load(Relaxed) || hot.list != list || hot.block.is_none() {
             // It is out, or may soon be out together with the block that is taken instead.
             hot.proven = 0;
             return Peek::Elsewhere;
         }
         if requested >= hot.proven { Peek::Unproven } else { Peek::Lent(hot.lend(requested, stream)) }
-    })
+    });
+    peeked.unwrap_or(Peek::Elsewhere)
 }
 
 /// Takes a block back if it is the hot one. Returns any other block.
 #[inline(always)]
 pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
-    HOT.with(|hot| {
-        let Ok(mut hot) = hot.0.try_borrow_mut() else { return Some(block) };
-        let is_of_rack = hot.epoch == block.pool.epoch.load(Relaxed) && hot.list == list;
-        match &hot.tally {
-            Some(tally) if is_of_rack && tally.hot_came_back(block.requested) => {
-                set(&mut hot.block, block);
-                None
+    let mut block = Some(block);
+    let _ = HOT.try_with(|hot| {
+        let Ok(mut hot) = hot.try_borrow_mut() else { return };
+        block = block.take().and_then(|block| {
+            let is_of_rack = hot.epoch == block.pool.epoch.load(Relaxed) && hot.list == list;
+            match &hot.tally {
+                Some(tally) if is_of_rack && tally.hot_came_back(block.requested) => {
+                    set(&mut hot.block, block);
+                    None
+                }
+                _ => Some(block),
             }
-            _ => Some(block),
-        }
-    })
+        });
+    });
+    block
 }
 
 /// Calls `act` with the hot block, if it is of the rack of `epoch`.
 #[inline(always)]
 pub(crate) fn of<T>(epoch: u64, act: impl FnOnce(&mut HotBlock) -> T) -> Option<T> {
     let acted = HOT.try_with(|hot| {
-        let mut hot = hot.0.try_borrow_mut().ok()?;
+        let mut hot = hot.try_borrow_mut().ok()?;
         (hot.epoch == epoch).then(|| act(&mut hot))
     });
-    // The slot has no destructor, so access fails only in a model.
+    // Access fails only while the slot is destroyed, or later.
     acted.ok().flatten()
 }
 
 /// Returns the number of the hot block's pool, if any.
 pub(crate) fn slot() -> Option<u8> {
-    HOT.with(|hot| hot.0.try_borrow().ok().filter(|hot| hot.epoch != NOBODY).map(|hot| hot.slot))
+    let slot =
+        HOT.try_with(|hot| hot.try_borrow().ok().filter(|hot| hot.epoch != NOBODY).map(|hot| hot.slot));
+    slot.ok().flatten()
 }
 
 /// Makes a block returned to the rack of `epoch` the hot block, or returns it if there is one.
 pub(crate) fn begin(epoch: u64, list: u8, tally: Arc<Tally>, block: Box<Block>) -> Option<Given> {
-    HOT.with(|hot| match hot.0.try_borrow_mut() {
-        Ok(mut hot) if hot.epoch == NOBODY => {
+    let mut given = Some(Given { tally, block: Some((list, block)) });
+    let _ = HOT.try_with(|hot| {
+        let Ok(mut hot) = hot.try_borrow_mut() else { return };
+        if hot.epoch == NOBODY
+            && let Some(Given { tally, block: Some((list, block)) }) = given.take()
+        {
             let slot = block.pool.slot;
             let begun = HotBlock { epoch, proven: 0, block: Some(block), tally: Some(tally), list, slot };
             // The empty slot has nothing to drop.
             mem::forget(mem::replace(&mut *hot, begun));
-            None
         }
-        _ => Some(Given { tally, block: Some((list, block)) }),
-    })
+    });
+    given
+}
+
+/// If the slot is destroyed before the racks, they take its content back.
+impl Leave for RefCell<HotBlock> {
+    fn leave(&mut self) {
+        let hot = self.get_mut();
+        let (epoch, slot) = (hot.epoch, hot.slot);
+        if let Some(given) = hot.give_up() {
+            magazine::take_back_hot(epoch, slot, given);
+        }
+    }
 }
 
 impl HotBlock {
@@ -200,4 +211,53 @@ impl HotBlock {
 #[inline(always)]
 fn set(place: &mut Option<Box<Block>>, block: Box<Block>) {
     mem::forget(place.replace(block));
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use super::{HOT, HotBlock};
+    use crate::host::HostDevice;
+    use crate::sync::thread_slot::KeyedSlot;
+    use crate::{Backend, Buffer, Pool};
+    use std::cell::RefCell;
+    use std::thread;
+
+    thread_local! {
+        static KEYED: KeyedSlot<RefCell<HotBlock>> = const { KeyedSlot(RefCell::new(HotBlock::NONE)) };
+    }
+
+    /// With variables found by keys, the slot may be destroyed before the racks.
+    #[test]
+    fn a_slot_that_is_destroyed_before_the_racks_loses_nothing() {
+        let device = HostDevice::new();
+        for lent in [0, 1] {
+            let pool = Pool::builder(&device).build().expect("good settings");
+            let stream = device.create_stream().expect("a stream");
+            let ending = thread::spawn({
+                let pool = pool.clone();
+                move || -> Vec<Buffer<HostDevice>> {
+                    // The second of them comes from a list, and is then hot.
+                    for _ in 0..3 {
+                        drop(pool.allocate(1000, &stream).expect("memory"));
+                    }
+                    let lent = (0..lent).map(|_| pool.allocate(1000, &stream).expect("memory")).collect();
+                    // The variable that is used last is destroyed first.
+                    HOT.with(|hot| KEYED.with(|keyed| hot.swap(&keyed.0)));
+                    KEYED.with(|keyed| assert!(keyed.0.borrow().tally.is_some(), "no block is hot"));
+                    lent
+                }
+            });
+            let buffers = ending.join().expect("no panic");
+            let stats = pool.stats();
+            assert_eq!(
+                (stats.hits, stats.live_buffers, stats.bytes_held),
+                (2 + lent, lent, 1024),
+                "{stats:?}"
+            );
+            drop(buffers);
+            let stats = pool.stats();
+            assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_cached), (0, 0, 1024), "{stats:?}");
+            assert_eq!(pool.trim(), 1024);
+        }
+    }
 }

@@ -39,6 +39,7 @@ use crate::cache::block::Block;
 use crate::cache::core::{CLOSED, PoolCore};
 use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table::NO_LIST;
+use crate::cache::magazine::hot::Given;
 use crate::cache::magazine::rack::{NEVER, Rack};
 use crate::cache::recorded::Records;
 use std::cell::{Cell, OnceCell};
@@ -158,6 +159,19 @@ pub(crate) fn flush_hot() {
             local.zip(hot::slot()).and_then(|(local, slot)| local.racks[usize::from(slot) % SLOTS].get());
         rack.into_iter().for_each(|rack| rack.flush_hot());
     });
+}
+
+/// Returns the content of a destroyed slot of [the hot block](crate::cache::magazine::hot) to its rack.
+pub(crate) fn take_back_hot(epoch: u64, slot: u8, given: Given) {
+    let mut given = Some(given);
+    let _ = LOCAL.try_with(|local| {
+        let rack = local.racks[usize::from(slot) % SLOTS].get().filter(|rack| rack.epoch.get() == epoch);
+        if let Some((rack, given)) = rack.zip(given.take_if(|_| rack.is_some())) {
+            rack.take_back(given);
+        }
+    });
+    // A rack takes the hot block back before it leaves, so this is a forked child, which frees nothing.
+    mem::forget(given);
 }
 
 /// As [`put`], for classes that share lists.

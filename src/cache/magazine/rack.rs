@@ -200,7 +200,8 @@ impl Rack {
         }
     }
 
-    fn take_back(&self, Given { tally, block }: Given) {
+    /// Takes [the hot block](crate::cache::magazine::hot) back when it is no longer this thread's hot one.
+    pub(crate) fn take_back(&self, Given { tally, block }: Given) {
         // `hot_tally` is empty meanwhile, so there is nothing to drop.
         mem::forget(self.hot_tally.replace(Some(tally)));
         match block {

@@ -6,7 +6,7 @@
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
-//! - [`require`], [`program`] and [`skip`] skip a test whose device or program is missing.
+//! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
 //! - [`in_child`] runs code in a forked child.
 
 mod audit;
@@ -22,5 +22,5 @@ pub use audit::{AuditDevice, AuditMemory};
 pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends};
 pub use count::Count;
 pub use pattern::pattern;
-pub use require::{program, require, skip};
+pub use require::{has_virtual_memory, program, require, skip};
 pub use streams::{close_gate, streams};

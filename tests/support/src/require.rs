@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use vrampool_backend::BackendError;
+use std::sync::Once;
+use vrampool_backend::{Backend, BackendError};
 
 /// Opens the device of a backend. Without one, the test is skipped as [`skip`] describes.
 ///
@@ -18,6 +19,18 @@ pub fn require<T>(backend: &str, open: impl FnOnce() -> Result<T, BackendError>)
         }
         Err(error) => panic!("{backend} is available, and its device fails to open: {error}"),
     }
+}
+
+/// Reports whether a device has virtual memory. Without it, what a test does with it is skipped as [`skip`]
+/// describes, once in a process.
+#[must_use]
+pub fn has_virtual_memory<B: Backend>(device: &B) -> bool {
+    static SKIPPED: Once = Once::new();
+    let has = device.virtual_memory().is_some();
+    if !has {
+        SKIPPED.call_once(|| skip("virtual_memory", "the device has no virtual memory on this system"));
+    }
+    has
 }
 
 /// Finds a program in `PATH`. Without it, the test is skipped as [`skip`] describes.

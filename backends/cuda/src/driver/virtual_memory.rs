@@ -1,6 +1,6 @@
 //! Virtual memory of the driver.
 
-use super::shared_handles::handle_type;
+use super::shared_handles::{handle_type, windows_attributes};
 use super::{Allocation, Context, Current, Origin};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
 use crate::mappings::Mappings;
@@ -72,6 +72,7 @@ impl PhysicalTraits {
             kind: PINNED,
             shareable: self.shareable.map_or(0, handle_type),
             location: Location::device(self.device),
+            windows: windows_attributes(self.shareable),
             direct_rdma: u8::from(self.direct_rdma),
             ..PhysicalProperties::default()
         }

@@ -243,7 +243,9 @@ mod tests {
         assert!(matches!(error.fault, Fault::Open(_)) && std::error::Error::source(&error).is_some());
         let error = classes.save(&nowhere).expect_err("no folder");
         assert!(matches!(error.fault, Fault::Output(_)), "{error}");
-        assert!(matches!(FittedClasses::load(folder.path()).expect_err("a folder").fault, Fault::Read(_)));
+        // Windows does not open a folder.
+        let error = FittedClasses::load(folder.path()).expect_err("a folder");
+        assert!(matches!(error.fault, Fault::Read(_) | Fault::Open(_)), "{error}");
     }
 
     proptest! {
