@@ -22,7 +22,10 @@ pub(crate) fn caught<T>(
     // Innermost first, as they nest; every one is popped.
     let mut scopes = scopes.into_iter().rev();
     if cfg!(target_arch = "wasm32") {
-        scopes.for_each(|scope| late.push(call, scope.pop()));
+        scopes.for_each(|scope| {
+            let known = scope.pop();
+            late.push(async move { known.await.map(|error| from_wgpu(call, &error)) });
+        });
         return Ok(answer);
     }
     let mut errors: [_; 3] = std::array::from_fn(|_| now(scopes.next()?.pop()).flatten());
@@ -43,7 +46,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// wgpu has texts and no numbers: 1 is its validation, 2 an internal error.
-pub(crate) fn from_wgpu(call: &'static str, error: &wgpu::Error) -> BackendError {
+fn from_wgpu(call: &'static str, error: &wgpu::Error) -> BackendError {
     match error {
         wgpu::Error::OutOfMemory { .. } => BackendError::OutOfMemory { requested: 0, free: None },
         wgpu::Error::Validation { description, .. } => {

@@ -2,7 +2,7 @@
 
 use crate::error::{blame, caught, now};
 use crate::late::Late;
-use crate::waiting::{Waiters, until};
+use crate::waiting::{Waited, Waiters, until};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -42,6 +42,17 @@ struct Progress {
 struct Done {
     progress: Arc<Progress>,
     number: u64,
+}
+
+impl Waited for Gpu {
+    fn waiters(&self) -> &Waiters {
+        &self.progress.waiters
+    }
+
+    fn drive(&self) {
+        // A failure is the tasks' to report, which ask the device when they are woken.
+        let _ = self.wait_idle();
+    }
 }
 
 impl Drop for Done {
@@ -291,10 +302,6 @@ impl Gpu {
         })
         .await?;
         self.check()
-    }
-
-    pub(crate) fn waiters(&self) -> &Waiters {
-        &self.progress.waiters
     }
 
     /// What wakes the tasks that wait for this device, for callbacks of wgpu's.

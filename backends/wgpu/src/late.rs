@@ -2,7 +2,6 @@
 //!
 //! Elsewhere a scope is known when it is popped, and this list stays empty.
 
-use crate::error::from_wgpu;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use vrampool_backend::BackendError;
 
 /// What a scope caught, as soon as it is known.
-type Scope = Pin<Box<dyn Future<Output = Option<wgpu::Error>> + Send>>;
+type Scope = Pin<Box<dyn Future<Output = Option<BackendError>> + Send>>;
 
 /// Scopes that are popped and not known yet, and the first error of those that are.
 #[derive(Default)]
@@ -20,20 +19,16 @@ pub(crate) struct Late(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    scopes: VecDeque<(&'static str, Scope)>,
+    scopes: VecDeque<Scope>,
     error: Option<BackendError>,
 }
 
 impl Late {
-    pub(crate) fn push(
-        &self,
-        call: &'static str,
-        scope: impl Future<Output = Option<wgpu::Error>> + Send + 'static,
-    ) {
+    pub(crate) fn push(&self, scope: impl Future<Output = Option<BackendError>> + Send + 'static) {
         let mut state = self.0.lock();
         // Those in front are known by now, mostly: the list stays short without a wait.
         let _ = state.poll(&mut Context::from_waker(Waker::noop()));
-        state.scopes.push_back((call, Box::pin(scope)));
+        state.scopes.push_back(Box::pin(scope));
     }
 
     /// The first error, reported once, when all scopes are known.
@@ -45,9 +40,8 @@ impl Late {
 
 impl State {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while let Some((call, scope)) = self.scopes.front_mut() {
+        while let Some(scope) = self.scopes.front_mut() {
             let Poll::Ready(error) = scope.as_mut().poll(context) else { return Poll::Pending };
-            let error = error.map(|error| from_wgpu(call, &error));
             self.scopes.pop_front();
             // A lack of memory fails later calls in other ways.
             let is_first = self.error.as_ref().is_none_or(|first| !first.is_out_of_memory());
@@ -74,8 +68,8 @@ mod tests {
     use super::*;
     use std::future::ready;
 
-    fn validation() -> wgpu::Error {
-        wgpu::Error::Validation { source: "test".into(), description: "refused".into() }
+    fn refused(call: &'static str) -> Option<BackendError> {
+        Some(BackendError::Driver { call, code: 1, message: "refused".into() })
     }
 
     fn poll(late: &Late) -> Poll<Result<(), BackendError>> {
@@ -85,23 +79,23 @@ mod tests {
     #[test]
     fn the_first_error_is_reported_once_and_a_lack_of_memory_before_others() {
         let late = Late::default();
-        late.push("a", ready(None));
+        late.push(ready(None));
         assert_eq!(poll(&late), Poll::Ready(Ok(())));
-        late.push("b", ready(Some(validation())));
-        late.push("c", ready(Some(wgpu::Error::OutOfMemory { source: "test".into() })));
-        late.push("d", ready(Some(validation())));
+        late.push(ready(refused("b")));
+        late.push(ready(Some(BackendError::OutOfMemory { requested: 0, free: None })));
+        late.push(ready(refused("d")));
         assert!(matches!(poll(&late), Poll::Ready(Err(error)) if error.is_out_of_memory()));
         assert_eq!(poll(&late), Poll::Ready(Ok(())));
-        late.push("e", ready(Some(validation())));
-        late.push("f", ready(Some(validation())));
+        late.push(ready(refused("e")));
+        late.push(ready(refused("f")));
         assert!(matches!(poll(&late), Poll::Ready(Err(BackendError::Driver { call: "e", .. }))));
     }
 
     #[test]
     fn nothing_is_reported_before_all_is_known() {
         let late = Late::default();
-        late.push("a", ready(Some(validation())));
-        late.push("b", std::future::pending());
+        late.push(ready(refused("a")));
+        late.push(std::future::pending());
         assert_eq!(poll(&late), Poll::Pending);
     }
 }

@@ -3,12 +3,19 @@
 //! wgpu calls back when it is polled. A browser polls by itself. Elsewhere a thread of the device does, which exists only while
 //! futures wait.
 
-use crate::gpu::Gpu;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use vrampool_backend::BackendError;
+
+/// A device whose progress futures wait for.
+pub(crate) trait Waited: Send + Sync + 'static {
+    fn waiters(&self) -> &Waiters;
+
+    /// Polls the device until it is done with all that was submitted.
+    fn drive(&self);
+}
 
 /// Tasks to wake when the device has got further.
 #[derive(Debug, Default)]
@@ -38,14 +45,14 @@ impl Waiters {
 
 /// Waits until `is_there` is not `Ok(None)`, which the device's progress makes true.
 pub(crate) async fn until<T>(
-    gpu: &Arc<Gpu>,
+    device: &Arc<impl Waited>,
     is_there: impl Fn() -> Result<Option<T>, BackendError>,
 ) -> Result<T, BackendError> {
     poll_fn(|context| {
         // Asked again once the task is registered: what happens from then on wakes it.
         for is_registered in [false, true] {
             if is_registered {
-                gpu.waiters().register(context.waker());
+                device.waiters().register(context.waker());
             }
             match is_there() {
                 Ok(None) => {}
@@ -53,7 +60,7 @@ pub(crate) async fn until<T>(
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-        if !cfg!(target_arch = "wasm32") && !drive(gpu) {
+        if !cfg!(target_arch = "wasm32") && !drive(device) {
             // Without a thread the task polls the device itself.
             context.waker().wake_by_ref();
         }
@@ -63,29 +70,22 @@ pub(crate) async fn until<T>(
 }
 
 /// Has a thread poll the device until no future waits. Returns whether there is one.
-fn drive(gpu: &Arc<Gpu>) -> bool {
-    let mut state = gpu.waiters().0.lock();
+fn drive(device: &Arc<impl Waited>) -> bool {
+    let mut state = device.waiters().0.lock();
     if !state.has_thread {
-        let driver = Driver(Arc::clone(gpu));
+        let driver = Driver(Arc::clone(device));
         let thread = std::thread::Builder::new().name("vrampool wgpu".into());
         state.has_thread = true;
         drop(state);
-        return thread.spawn(move || driver.run()).is_ok();
+        return thread.spawn(move || driver.0.drive()).is_ok();
     }
     true
 }
 
 /// The thread's end: whoever has registered meanwhile is woken, and starts another one.
-struct Driver(Arc<Gpu>);
+struct Driver<D: Waited>(Arc<D>);
 
-impl Driver {
-    fn run(self) {
-        // A failure is the tasks' to report, which ask the device when they are woken.
-        let _ = self.0.wait_idle();
-    }
-}
-
-impl Drop for Driver {
+impl<D: Waited> Drop for Driver<D> {
     fn drop(&mut self) {
         self.0.waiters().0.lock().has_thread = false;
         self.0.waiters().wake();
