@@ -48,7 +48,7 @@ SQUARE = 20
 TOLERANCE = 16
 DIFFERENT_PERCENT = 3
 
-EPOCHS = 30
+EPOCHS = 12
 ACCURACY = 0.97
 HIT_RATE = 0.99
 # An epoch of two runs takes about 10 s of processor time on SwiftShader.

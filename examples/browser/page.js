@@ -3,7 +3,7 @@
 import init, { Run, check } from "./pkg/vrampool_browser.js";
 
 const parameters = new URLSearchParams(location.search);
-const EPOCHS = Number(parameters.get("epochs") ?? 30);
+const EPOCHS = Number(parameters.get("epochs") ?? 12);
 const UNLIMITED = 2 ** 60;
 const COLOURS = { ink: "#1d2733", live: "#2f6fb3", idle: "#e39b2d", cap: "#b3312f" };
 const TINTS = { [COLOURS.live]: "#cfdff0", [COLOURS.idle]: "#f9e7cc" };
