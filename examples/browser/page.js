@@ -137,7 +137,8 @@ class Side {
         this.rate.push(figures.hit_rate);
         this.live.push(pool.bytes_live);
         this.held.push(pool.bytes_live + pool.bytes_cached);
-        this.cap.push(pool.bytes_live + Math.min(pool.max_cached_bytes, UNLIMITED));
+        // No cap, no line.
+        this.cap.push(pool.max_cached_bytes >= UNLIMITED ? NaN : pool.bytes_live + pool.max_cached_bytes);
         this.publish();
         if (this.loss.length % 4 === 0) this.draw();
         this.last = performance.now();
