@@ -159,6 +159,7 @@ impl<B: Backend> Supply<B> {
     pub(crate) fn reclaim(&self) {
         if let Err(error) = self.device.reclaim()
             && !error.is_device_lost()
+            && !error.is_would_block()
         {
             logging::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
         }

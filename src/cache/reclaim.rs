@@ -10,9 +10,9 @@ use crate::cache::release::is_giving_back;
 use crate::cache::reservation::{NoRoom, Reservation};
 use crate::error::Error;
 use crate::source::Key;
-use crate::sync::MutexGuard;
+use crate::sync::{Instant, MutexGuard};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use vrampool_backend::StreamId;
 
 /// Longest wait of a request without memory for threads that keep idle memory and make no call.

@@ -7,8 +7,9 @@ use crate::cache::waiters::Waiters;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
-use std::time::{Duration, Instant};
-use vrampool_backend::{Backend, Stream, fork};
+use crate::sync::Instant;
+use std::time::Duration;
+use vrampool_backend::{Backend, BackendError, Stream, fork};
 
 /// How often the first waiting request asks a device that refused it: other pools, other processes and work
 /// on streams free memory that the pool does not see.
@@ -49,7 +50,8 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); [`Error::OutOfMemory`] after the timeout; [`Error::Closed`] if the
-    /// pool is [closed](Self::close) before or meanwhile.
+    /// pool is [closed](Self::close) before or meanwhile; [`BackendError::WouldBlock`] in a browser, where
+    /// nothing can wait, instead of waiting.
     #[track_caller]
     pub fn allocate_timeout(
         &self,
@@ -69,6 +71,9 @@ impl<B: Backend> Pool<B> {
                 Err(Error::OutOfMemory(refused)) => refused,
                 answer => return answer,
             };
+            if cfg!(target_family = "wasm") && !timeout.is_zero() {
+                return Err(BackendError::WouldBlock { operation: "waiting for memory" }.into());
+            }
             if waiter.is_none() && !is_giving_back() {
                 waiter = Waiter::begin(core, bytes, timeout);
             }

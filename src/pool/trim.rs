@@ -127,6 +127,59 @@ impl<B: Backend> Pool<B> {
         set
     }
 
+    /// Changes the [cap on idle bytes](crate::Builder::max_cached_bytes). Idle memory above it is released; memory in the
+    /// magazines of other threads is released at their next call.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::new(&device)?;
+    /// drop(pool.allocate(1 << 20, &stream)?);
+    /// pool.set_max_cached_bytes(1 << 16);
+    /// assert_eq!(pool.stats().bytes_cached, 0);
+    /// drop(pool.allocate(1 << 20, &stream)?);
+    /// assert_eq!(pool.stats().bytes_cached, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_max_cached_bytes(&self, bytes: u64) {
+        if fork::is_child() {
+            return;
+        }
+        let core = self.core();
+        core.depot().accounts.caps.max_cached_bytes = bytes;
+        core.trim_to(bytes);
+    }
+
+    /// Changes the [cap on idle buffers in a bucket](crate::Builder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
+    /// memory is released; memory in the magazines of other threads is released at their next call.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::new(&device)?;
+    /// let two = [pool.allocate(4096, &stream)?, pool.allocate(4096, &stream)?];
+    /// pool.set_max_buffers_per_bucket(1);
+    /// drop(two);
+    /// assert_eq!(pool.stats().buckets.iter().map(|bucket| bucket.idle_buffers).max(), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_max_buffers_per_bucket(&self, count: u64) {
+        if fork::is_child() {
+            return;
+        }
+        let core = self.core();
+        let before = mem::replace(&mut core.depot().accounts.caps.max_buffers_per_bucket, count);
+        if count < before {
+            core.trim_to(0);
+        }
+    }
+
     /// Starts the peaks in [`stats`](Self::stats) anew from what is there now.
     pub fn reset_peaks(&self) {
         if fork::is_child() {

@@ -75,6 +75,15 @@ pub enum BackendError {
          start processes that use devices by spawning them, or fork before the first device is opened"
     )]
     Forked,
+    /// The call would wait for the device, which is impossible where the one thread must return for the device to
+    /// go on: in a browser. The call has enqueued nothing, but work before it is submitted.
+    #[error(
+        "{operation} would block, which a browser does not allow; await the backend's asynchronous call, then repeat this one"
+    )]
+    WouldBlock {
+        /// The operation that waits.
+        operation: &'static str,
+    },
     /// Any other failure that the driver reported.
     #[error("{call} failed with code {code}: {message}")]
     Driver {
@@ -119,6 +128,19 @@ impl BackendError {
     #[must_use]
     pub fn is_forked(&self) -> bool {
         matches!(self, Self::Forked)
+    }
+
+    /// Whether the call would have to wait where that is impossible, and may succeed after the work before it is
+    /// complete.
+    ///
+    /// ```
+    /// # use vrampool_backend::BackendError;
+    /// let error = BackendError::WouldBlock { operation: "a download" };
+    /// assert!(error.is_would_block() && !error.is_out_of_memory());
+    /// ```
+    #[must_use]
+    pub fn is_would_block(&self) -> bool {
+        matches!(self, Self::WouldBlock { .. })
     }
 
     /// Whether the backend has no device here, so that another backend may serve.

@@ -3,7 +3,7 @@
 use crate::driver;
 use crate::error::{blame, now};
 use crate::event::WgpuEvent;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, would_block};
 use crate::listing::{self, Listed};
 use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
 use crate::shared::{DeviceCore, Identity};
@@ -39,7 +39,8 @@ impl WgpuDevice {
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when
-    /// there is no adapter of this number; else what wgpu reports.
+    /// there is no adapter of this number; [`BackendError::WouldBlock`] in a browser, see
+    /// [`request`](Self::request); else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
         fork::opening()?;
         let is_lost = Cell::new(false);
@@ -56,8 +57,42 @@ impl WgpuDevice {
         Ok(Self { core })
     }
 
+    /// As [`open`](Self::open), as a future: the way to a device in a browser, where 0 is the one adapter that the browser
+    /// chooses. Elsewhere it is ready at once.
+    ///
+    /// ```no_run
+    /// # use vrampool_wgpu::{Backend, BackendError, Placement, Region, WgpuDevice};
+    /// # async fn first_word() -> Result<[u8; 4], BackendError> {
+    /// let device = WgpuDevice::request(0).await?;
+    /// let stream = device.create_stream()?;
+    /// let memory = device.allocate(4096, Placement::Device.into())?;
+    /// let mut bytes = [0; 4];
+    /// device.read(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes).await?;
+    /// # Ok(bytes)
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn request(ordinal: usize) -> Result<Self, BackendError> {
+        if !cfg!(target_arch = "wasm32") {
+            return Self::open(ordinal);
+        }
+        let is_it = |core: &DeviceCore| core.is_listed(ordinal) && core.gpu.check().is_ok();
+        if let Some(core) = OPEN.find(is_it) {
+            return Ok(Self { core });
+        }
+        let new = Self::request_anew(ordinal).await?;
+        // Another task may have opened it meanwhile.
+        Ok(Self { core: OPEN.find_or_open(is_it, || Ok::<_, BackendError>(new))? })
+    }
+
     fn open_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
-        let mut adapters = listing::adapters()?;
+        now(Self::request_anew(ordinal)).ok_or_else(|| would_block("opening a device"))?
+    }
+
+    async fn request_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
+        let mut adapters = listing::request_adapters().await?;
         if ordinal >= adapters.len() {
             let reason = format!("there are {} devices", adapters.len());
             return Err(BackendError::invalid("ordinal", reason));
@@ -72,8 +107,7 @@ impl WgpuDevice {
             ..wgpu::DeviceDescriptor::default()
         });
         let failed = |message| BackendError::Driver { call: "Adapter::request_device", code: 0, message };
-        let device = now(device).ok_or_else(|| failed("it is not ready at once".into()))?;
-        let (device, queue) = device.map_err(|error| failed(error.to_string()))?;
+        let (device, queue) = device.await.map_err(|error| failed(error.to_string()))?;
         let listed = listing::describe(ordinal, &adapter.get_info());
         let gpu = Arc::new(Gpu::own(device, queue)?);
         let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
@@ -147,6 +181,40 @@ impl WgpuDevice {
     #[must_use]
     pub fn queue(&self) -> &wgpu::Queue {
         self.core.gpu.queue()
+    }
+
+    /// Waits, as a future, until all work enqueued on `stream` so far is done: [`synchronize`](Backend::synchronize) for tasks,
+    /// and the only wait of a browser. Outside a browser a thread polls the device while futures wait.
+    ///
+    /// In a browser, errors of calls are known after the calls have returned, a lack of memory included. This reports the
+    /// first one since the last report.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Backend::synchronize).
+    pub async fn finish(&self, stream: &WgpuStream) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        let gpu = &self.core.gpu;
+        let number = self.core.recorder.close_list(gpu)?;
+        gpu.reached(number).await?;
+        gpu.settled().await
+    }
+
+    /// Copies to the host, in order on `stream`: [`download`](Backend::download) as a future, which is ready when the bytes are
+    /// there. Reports errors that are known late, as [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// As [`download`](Backend::download).
+    pub async fn read(
+        &self,
+        stream: &WgpuStream,
+        source: Region<'_, WgpuMemory>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.check_stream(stream)?;
+        stream.check_regions(Some(&source), None)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
+        let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
+        self.core.download_later(from, destination).await
     }
 
     pub(crate) fn core(&self) -> &Arc<DeviceCore> {

@@ -1,14 +1,17 @@
 //! Conversion of errors from wgpu error scopes to errors of the contract.
 
+use crate::late::Late;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool_backend::BackendError;
 
 /// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler,
-/// which panics by default. Scopes belong to a thread: other threads' errors do not get in.
+/// which panics by default. Scopes belong to a thread: other threads' errors do not get in. In a browser, errors
+/// are known [later](Late).
 pub(crate) fn caught<T>(
     device: &wgpu::Device,
+    late: &Late,
     call: &'static str,
     calls: impl FnOnce() -> T,
 ) -> Result<T, BackendError> {
@@ -18,6 +21,13 @@ pub(crate) fn caught<T>(
     let answer = calls();
     // Innermost first, as they nest; every one is popped.
     let mut scopes = scopes.into_iter().rev();
+    if cfg!(target_arch = "wasm32") {
+        scopes.for_each(|scope| {
+            let known = scope.pop();
+            late.push(async move { known.await.map(|error| from_wgpu(call, &error)) });
+        });
+        return Ok(answer);
+    }
     let mut errors: [_; 3] = std::array::from_fn(|_| now(scopes.next()?.pop()).flatten());
     // What fails without memory fails further calls of the same operation, in other ways.
     errors.sort_by_key(|error| !matches!(error, Some(wgpu::Error::OutOfMemory { .. })));
@@ -27,7 +37,7 @@ pub(crate) fn caught<T>(
     }
 }
 
-/// What a future of wgpu's holds: outside a browser all of them are ready at once.
+/// What a future of wgpu's holds: outside a browser all of them are ready at once, in a browser none is.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

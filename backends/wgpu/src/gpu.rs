@@ -1,6 +1,9 @@
 //! The wgpu device and queue, wrapped so that no call panics and a lost device is detected.
 
 use crate::error::{blame, caught, now};
+use crate::late::Late;
+use crate::waiting::{Waited, Waiters, until};
+use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,6 +26,7 @@ pub(crate) struct Gpu {
     probe: wgpu::Buffer,
     lost: Arc<OnceLock<String>>,
     progress: Arc<Progress>,
+    late: Late,
 }
 
 /// How far the device is with what was [submitted](Gpu::submit): the numbers of the last ones.
@@ -30,6 +34,7 @@ pub(crate) struct Gpu {
 struct Progress {
     submitted: AtomicU64,
     done: AtomicU64,
+    waiters: Waiters,
 }
 
 /// Says that a submission is done when it is dropped: by the callback that wgpu calls for it, or without
@@ -39,9 +44,21 @@ struct Done {
     number: u64,
 }
 
+impl Waited for Gpu {
+    fn waiters(&self) -> &Waiters {
+        &self.progress.waiters
+    }
+
+    fn drive(&self) {
+        // A failure is the tasks' to report, which ask the device when they are woken.
+        let _ = self.wait_idle();
+    }
+}
+
 impl Drop for Done {
     fn drop(&mut self) {
         self.progress.done.fetch_max(self.number, Relaxed);
+        self.progress.waiters.wake();
     }
 }
 
@@ -56,10 +73,15 @@ fn call_refused(device: &wgpu::Device) {
     }));
 }
 
+pub(crate) fn would_block(operation: &'static str) -> BackendError {
+    BackendError::WouldBlock { operation }
+}
+
 impl Gpu {
     /// A device that others use too: its handlers stay theirs.
     pub(crate) fn shared(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        let probe = caught(&device, "Device::create_buffer", || {
+        let late = Late::default();
+        let probe = caught(&device, &late, "Device::create_buffer", || {
             let usage = wgpu::BufferUsages::COPY_DST;
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: None,
@@ -68,10 +90,14 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         })?;
-        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default() };
+        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), late };
+        if cfg!(target_arch = "wasm32") {
+            // There, callbacks do not replace each other.
+            gpu.listen_for_loss();
+        }
         gpu.check_queue(&gpu.queue)?;
         gpu.check()?;
-        caught(&gpu.device, "Queue::write_buffer", || gpu.queue.write_buffer(&gpu.probe, 0, &[0; 4]))
+        gpu.ask("Queue::write_buffer", || gpu.queue.write_buffer(&gpu.probe, 0, &[0; 4]))
             .map_err(|error| blame("queue", error))?;
         Ok(gpu)
     }
@@ -80,11 +106,18 @@ impl Gpu {
     pub(crate) fn own(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
         device.on_uncaptured_error(Arc::new(|error| logging::error!("wgpu: {error}")));
         let gpu = Self::shared(device, queue)?;
-        let lost = Arc::clone(&gpu.lost);
-        gpu.device.set_device_lost_callback(move |reason, message| {
-            let _ = lost.set(format!("{reason:?} {message}").trim_end().to_owned());
-        });
+        if !cfg!(target_arch = "wasm32") {
+            gpu.listen_for_loss();
+        }
         Ok(gpu)
+    }
+
+    fn listen_for_loss(&self) {
+        let (lost, progress) = (Arc::clone(&self.lost), Arc::clone(&self.progress));
+        self.device.set_device_lost_callback(move |reason, message| {
+            let _ = lost.set(format!("{reason:?} {message}").trim_end().to_owned());
+            progress.waiters.wake();
+        });
     }
 
     /// Whether `other` is this device. A lost one is not.
@@ -124,7 +157,7 @@ impl Gpu {
             }
         }
         // By the device alone: wgpu may panic over a buffer of one device and a queue of another.
-        match caught(&self.device, "", || call_refused(&self.device)) {
+        match caught(&self.device, &self.late, "", || call_refused(&self.device)) {
             Err(_) => Err(BackendError::invalid("queue", "it is another device's")),
             Ok(()) => Err(self.lose("wgpu takes no more calls")),
         }
@@ -152,7 +185,11 @@ impl Gpu {
     /// silence on a lost device alone.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
         self.check_known()?;
-        match caught(&self.device, "", || self.queue.write_buffer(&self.probe, 1, &[])) {
+        if cfg!(target_arch = "wasm32") {
+            // The callback is this crate's.
+            return Ok(());
+        }
+        match caught(&self.device, &self.late, "", || self.queue.write_buffer(&self.probe, 1, &[])) {
             Err(_) => Ok(()),
             Ok(()) => Err(self.lose("wgpu takes no more calls")),
         }
@@ -161,7 +198,7 @@ impl Gpu {
     /// The calls of one operation, their errors caught.
     pub(crate) fn ask<T>(&self, call: &'static str, calls: impl FnOnce() -> T) -> Result<T, BackendError> {
         self.check_known()?;
-        caught(&self.device, call, calls)
+        caught(&self.device, &self.late, call, calls)
     }
 
     /// Lets wgpu find out what is done, call back, and free what nobody uses.
@@ -177,8 +214,13 @@ impl Gpu {
     /// Waits for nothing, or for all of it.
     fn poll_until(&self, until: wgpu::PollType) -> Result<(), BackendError> {
         self.check_known()?;
-        let Progress { submitted, done } = &*self.progress;
+        let Progress { submitted, done, .. } = &*self.progress;
         let submitted = submitted.load(Acquire);
+        if cfg!(target_arch = "wasm32") {
+            // A browser polls by itself, between the calls.
+            let waits = !matches!(until, wgpu::PollType::Poll) && done.load(Relaxed) < submitted;
+            return if waits { Err(would_block("waiting for the device")) } else { Ok(()) };
+        }
         match catch_unwind(AssertUnwindSafe(|| self.device.poll(until))) {
             Ok(Ok(status)) => {
                 if status.wait_finished() {
@@ -236,6 +278,36 @@ impl Gpu {
     pub(crate) fn is_known_done(&self, number: u64) -> bool {
         // A lost device does nothing any more.
         self.progress.done.load(Relaxed) >= number || self.lost.get().is_some()
+    }
+
+    /// Waits, as a future, until the device is done with a submission.
+    pub(crate) async fn reached(self: &Arc<Self>, number: u64) -> Result<(), BackendError> {
+        until(self, || {
+            fork::check()?;
+            Ok(self.is_done(number)?.then_some(()))
+        })
+        .await
+    }
+
+    /// Waits, as a future, for errors that are known later than the call. Reports the first one, once.
+    pub(crate) async fn settled(self: &Arc<Self>) -> Result<(), BackendError> {
+        poll_fn(|context| {
+            // A scope wakes the task alone that polled it last, which wakes the others in the end.
+            self.waiters().register(context.waker());
+            let known = self.late.poll(context);
+            if known.is_ready() {
+                self.waiters().wake();
+            }
+            known
+        })
+        .await?;
+        self.check()
+    }
+
+    /// What wakes the tasks that wait for this device, for callbacks of wgpu's.
+    pub(crate) fn waker(&self) -> impl FnOnce() + Send + 'static + use<> {
+        let progress = Arc::clone(&self.progress);
+        move || progress.waiters.wake()
     }
 
     fn lose(&self, reason: &str) -> BackendError {

@@ -11,6 +11,9 @@
 //!   [`WgpuStream::submit`] put the program's own commands in order with everybody else's.
 //! * Memory that is dropped counts as taken until the work that may use it is done; more than 32 MiB of it is
 //!   submitted and, before more is allocated, waited for.
+//! * Reading and waiting have an `async` form on every platform: [`WgpuDevice::read`], [`WgpuDevice::finish`].
+//!   In a browser, where nothing can block, they are the only form, a device is opened by [`WgpuDevice::request`],
+//!   and what would block is [`BackendError::WouldBlock`].
 //! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
 //! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
 //! * A [`Program`] has kernels whose launches are recorded with the pool's operations, without a submission
@@ -46,6 +49,7 @@ mod dropped;
 mod error;
 mod event;
 mod gpu;
+mod late;
 mod listing;
 mod memory;
 mod operand;
@@ -57,6 +61,7 @@ mod stream;
 mod test_kernels;
 mod transfer;
 mod view;
+mod waiting;
 
 pub use device::WgpuDevice;
 pub use event::WgpuEvent;

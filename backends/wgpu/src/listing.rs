@@ -2,6 +2,7 @@
 
 use crate::device::BACKEND;
 use crate::error::now;
+use crate::gpu::would_block;
 use std::sync::OnceLock;
 use vrampool_backend::{BackendError, DeviceKind, fork};
 
@@ -33,7 +34,7 @@ impl Listed {
 /// environment variable `WGPU_BACKEND`, such as `gl` or `dx12,vulkan`, chooses others.
 ///
 /// # Errors
-/// [`BackendError::Unavailable`] without a driver or a device.
+/// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::WouldBlock`] in a browser.
 pub fn list() -> Result<Vec<Listed>, BackendError> {
     fork::check()?;
     let adapters = adapters()?;
@@ -42,10 +43,16 @@ pub fn list() -> Result<Vec<Listed>, BackendError> {
 
 /// In the order of their numbers; at least one.
 pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
+    now(request_adapters()).ok_or_else(|| would_block("listing devices"))?
+}
+
+/// As [`adapters`], as a future, which is ready at once outside a browser.
+pub(crate) async fn request_adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
     static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
     // OpenGL only where it is asked for: wgpu's OpenGL panics where several threads list devices at once.
     let backends = wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY);
-    let mut adapters = of_instance(&INSTANCE, backends);
+    let instance = INSTANCE.get_or_init(|| new_instance(backends));
+    let mut adapters = instance.enumerate_adapters(backends).await;
     if adapters.is_empty() {
         return Err(BackendError::Unavailable { backend: BACKEND, reason: absent() });
     }
@@ -53,20 +60,20 @@ pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
     Ok(adapters)
 }
 
-fn of_instance(instance: &OnceLock<wgpu::Instance>, backends: wgpu::Backends) -> Vec<wgpu::Adapter> {
-    let instance = instance.get_or_init(|| {
-        wgpu::Instance::new(wgpu::InstanceDescriptor {
-            backends,
-            // The same in every build; validation layers are asked for by wgpu's environment variables.
-            flags: wgpu::InstanceFlags::empty().with_env(),
-            ..wgpu::InstanceDescriptor::new_without_display_handle()
-        })
-    });
-    now(instance.enumerate_adapters(backends)).unwrap_or_default()
+fn new_instance(backends: wgpu::Backends) -> wgpu::Instance {
+    wgpu::Instance::new(wgpu::InstanceDescriptor {
+        backends,
+        // The same in every build; validation layers are asked for by wgpu's environment variables.
+        flags: wgpu::InstanceFlags::empty().with_env(),
+        ..wgpu::InstanceDescriptor::new_without_display_handle()
+    })
 }
 
 /// Why there is no adapter.
 fn absent() -> String {
+    if cfg!(target_arch = "wasm32") {
+        return "the browser has no WebGPU, or no adapter for it".into();
+    }
     let enabled = wgpu::Instance::enabled_backend_features();
     let asked = wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY) & enabled;
     let names = [

@@ -97,7 +97,7 @@ impl Drop for WgpuMemory {
             // Both are the parent's: they are never dropped here.
             return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
         }
-        self.device.give_up(self.buffer.size(), self.charge.take());
+        self.device.give_up(&self.buffer, self.charge.take());
     }
 }
 

@@ -5,7 +5,7 @@ use crate::error::blame;
 use crate::event::Batch;
 use crate::gpu::Gpu;
 use crate::staging::{Chunk, Sizes, Uploads};
-use parking_lot::ReentrantMutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use std::cell::RefCell;
 use std::num::NonZero;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ const MOST_STAGED: u64 = 32 << 20;
 pub(crate) struct Recorder {
     open: ReentrantMutex<RefCell<Open>>,
     uploads: Uploads,
+    /// Buffers that a browser is told to destroy behind the list.
+    doomed: Mutex<Vec<wgpu::Buffer>>,
     /// Bytes between the parameters of one dispatch and of the next.
     stride: u64,
     /// Operations in one submission at most: each submission costs, and the device idles while operations
@@ -61,7 +63,7 @@ impl Recorder {
         let stride = u64::from(limits.min_uniform_buffer_offset_alignment).max(PARAMETERS);
         let most_operations = (limits.max_buffer_size / stride).clamp(1, MOST_OPERATIONS) as u32;
         let uploads = Uploads::new(Sizes::new(limits));
-        Self { open: ReentrantMutex::default(), uploads, stride, most_operations }
+        Self { open: ReentrantMutex::default(), uploads, doomed: Mutex::default(), stride, most_operations }
     }
 
     /// Appends what `record` records. Submits the list when it is full.
@@ -107,14 +109,27 @@ impl Recorder {
         if empty { gpu.check_known() } else { self.submit(gpu) }
     }
 
-    /// Submits the list if there is something in it, or an event marks it, and waits for all that was
-    /// submitted.
-    pub(crate) fn finish(&self, gpu: &Gpu) -> Result<(), BackendError> {
-        {
-            let open = self.open.lock();
-            let marked = Arc::strong_count(&open.borrow().batch) > 1;
-            if marked { self.submit(gpu) } else { self.flush(gpu) }?;
+    /// Submits the list if there is something in it, or an event marks it. Returns the number of the last submission.
+    pub(crate) fn close_list(&self, gpu: &Gpu) -> Result<u64, BackendError> {
+        let open = self.open.lock();
+        let marked = Arc::strong_count(&open.borrow().batch) > 1;
+        if marked { self.submit(gpu) } else { self.flush(gpu) }?;
+        Ok(gpu.submitted())
+    }
+
+    /// Destroys a buffer that nobody uses any more, behind what was recorded so far. Only in a browser, which else keeps its
+    /// memory until its garbage is collected.
+    pub(crate) fn destroy(&self, buffer: &wgpu::Buffer) {
+        let open = self.open.lock();
+        match open.try_borrow() {
+            Ok(open) if open.operations == 0 => buffer.destroy(),
+            _ => self.doomed.lock().push(buffer.clone()),
         }
+    }
+
+    /// Submits the list as [`close_list`](Self::close_list) does, and waits for all that was submitted.
+    pub(crate) fn finish(&self, gpu: &Gpu) -> Result<(), BackendError> {
+        self.close_list(gpu)?;
         gpu.wait_idle()?;
         gpu.check()
     }
@@ -162,6 +177,7 @@ impl Recorder {
             let uniforms = open.uniforms.clone();
             std::mem::replace(&mut *open, Open { uniforms, ..Open::default() })
         };
+        let doomed = std::mem::take(&mut *self.doomed.lock());
         let _settled = Settled(&list.batch);
         let submitted = gpu.ask("Queue::submit", || {
             list.chunks.iter().for_each(Chunk::unmap);
@@ -171,6 +187,7 @@ impl Recorder {
             }
             gpu.submit(list.encoder.map(wgpu::CommandEncoder::finish))
         });
+        doomed.iter().for_each(wgpu::Buffer::destroy);
         // What a lost device says of it first is anything.
         let submitted = gpu.check().and(submitted);
         list.batch.settle(submitted.clone());

@@ -36,7 +36,7 @@ impl DeviceCore {
         self.id
     }
 
-    pub(crate) fn gpu(&self) -> &Gpu {
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
     }
 
@@ -58,9 +58,12 @@ impl DeviceCore {
     }
 
     /// Memory is being dropped. Never waits for the device.
-    pub(crate) fn give_up(&self, bytes: u64, charge: Option<Charge>) {
+    pub(crate) fn give_up(&self, buffer: &wgpu::Buffer, charge: Option<Charge>) {
+        if cfg!(target_arch = "wasm32") {
+            self.recorder.destroy(buffer);
+        }
         let point = self.recorder.point(&self.gpu);
-        if self.dropped.push(&self.gpu, point, bytes, charge) > dropped::MOST {
+        if self.dropped.push(&self.gpu, point, buffer.size(), charge) > dropped::MOST {
             // Who asked for the work that fails here is told of it by events, or of a lost device by the next
             // call.
             let _ = self.recorder.flush(&self.gpu);

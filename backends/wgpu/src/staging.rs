@@ -1,9 +1,9 @@
 //! Mapped buffers for transfers between host and device, which are reused.
 
 use crate::gpu::Gpu;
+use crate::waiting::until;
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::BackendError;
 
@@ -189,20 +189,45 @@ impl Readbacks {
 
     /// Waits for what was submitted, copies the start of `buffer` to `bytes`, and keeps the buffer.
     pub(crate) fn read(&self, gpu: &Gpu, buffer: wgpu::Buffer, bytes: &mut [u8]) -> Result<(), BackendError> {
-        let (sender, receiver) = sync_channel(1);
-        let part = buffer.slice(..(bytes.len() as u64).next_multiple_of(ALIGNMENT));
-        gpu.ask("Buffer::map_async", || {
-            part.map_async(wgpu::MapMode::Read, move |outcome| {
-                let _ = sender.send(outcome);
-            });
-        })?;
+        let mapping = map(gpu, &buffer, bytes.len())?;
         gpu.wait_idle()?;
         // Another thread's poll may have taken the callback and be about to call it.
-        if !matches!(receiver.recv(), Ok(Ok(()))) {
+        let is_mapped = *mapping.wait();
+        self.copy_out(gpu, buffer, is_mapped, bytes)
+    }
+
+    /// As [`read`](Self::read), as a future.
+    pub(crate) async fn read_later(
+        &self,
+        gpu: &Arc<Gpu>,
+        buffer: wgpu::Buffer,
+        bytes: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let mapping = map(gpu, &buffer, bytes.len())?;
+        // So that events before it are known to be complete.
+        gpu.reached(gpu.submitted()).await?;
+        let is_mapped = until(gpu, || {
+            gpu.poll()?;
+            Ok(mapping.get().copied())
+        });
+        let is_mapped = is_mapped.await?;
+        gpu.settled().await?;
+        self.copy_out(gpu, buffer, is_mapped, bytes)
+    }
+
+    fn copy_out(
+        &self,
+        gpu: &Gpu,
+        buffer: wgpu::Buffer,
+        is_mapped: bool,
+        bytes: &mut [u8],
+    ) -> Result<(), BackendError> {
+        if !is_mapped {
             gpu.check()?;
             let message = "the bytes cannot be mapped".into();
             return Err(BackendError::Driver { call: "Buffer::map_async", code: 0, message });
         }
+        let part = buffer.slice(..(bytes.len() as u64).next_multiple_of(ALIGNMENT));
         let view = part.get_mapped_range().map_err(|error| unmapped(gpu, &error))?;
         bytes.copy_from_slice(&view[..bytes.len()]);
         drop(view);
@@ -213,6 +238,31 @@ impl Readbacks {
             idle.push(buffer);
         }
         Ok(())
+    }
+}
+
+/// Maps the start of a buffer for reading. Says later whether it could be.
+fn map(gpu: &Gpu, buffer: &wgpu::Buffer, len: usize) -> Result<Arc<OnceLock<bool>>, BackendError> {
+    let (mapping, wake) = (Arc::new(OnceLock::new()), gpu.waker());
+    let mapped = Called(Arc::clone(&mapping));
+    gpu.ask("Buffer::map_async", || {
+        buffer.slice(..(len as u64).next_multiple_of(ALIGNMENT)).map_async(
+            wgpu::MapMode::Read,
+            move |outcome| {
+                let _ = mapped.0.set(outcome.is_ok());
+                wake();
+            },
+        );
+    })?;
+    Ok(mapping)
+}
+
+/// Says that a buffer is not mapped if its callback is dropped without being called.
+struct Called(Arc<OnceLock<bool>>);
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        let _ = self.0.set(false);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Uploads, downloads and fills.
 
+use crate::gpu::would_block;
 use crate::memory::Span;
 use crate::recorder::Commands;
 use crate::shared::DeviceCore;
@@ -25,19 +26,42 @@ impl DeviceCore {
 
     /// Copies `from` to `destination`, which is as long, or shorter by what rounding added, and waits for it.
     pub(crate) fn download(&self, from: Span<'_>, destination: &mut [u8]) -> Result<(), BackendError> {
+        if cfg!(target_arch = "wasm32") {
+            return Err(would_block("a download"));
+        }
         let most = self.sizes().piece;
         for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
-            let size = (from.size - start).min(most);
-            let buffer = self.readbacks().take(self.gpu(), size)?;
-            self.recorder().record(self.gpu(), |commands| {
-                let encoder = commands.encoder();
-                encoder.copy_buffer_to_buffer(from.buffer, from.offset + start, &buffer, 0, Some(size));
-                Ok(())
-            })?;
-            self.recorder().flush(self.gpu())?;
+            let buffer = self.copy_back(from, start, most)?;
             self.readbacks().read(self.gpu(), buffer, piece)?;
         }
         Ok(())
+    }
+
+    /// As [`download`](Self::download), as a future.
+    pub(crate) async fn download_later(
+        &self,
+        from: Span<'_>,
+        destination: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let most = self.sizes().piece;
+        for (piece, start) in destination.chunks_mut(most as usize).zip((0..).step_by(most as usize)) {
+            let buffer = self.copy_back(from, start, most)?;
+            self.readbacks().read_later(self.gpu(), buffer, piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Submits a copy of the piece that begins at `start`, `most` bytes or what is left, to a buffer for reading.
+    fn copy_back(&self, from: Span<'_>, start: u64, most: u64) -> Result<wgpu::Buffer, BackendError> {
+        let size = (from.size - start).min(most);
+        let buffer = self.readbacks().take(self.gpu(), size)?;
+        self.recorder().record(self.gpu(), |commands| {
+            let encoder = commands.encoder();
+            encoder.copy_buffer_to_buffer(from.buffer, from.offset + start, &buffer, 0, Some(size));
+            Ok(())
+        })?;
+        self.recorder().flush(self.gpu())?;
+        Ok(buffer)
     }
 
     fn pattern(&self) -> Result<&wgpu::Buffer, BackendError> {

@@ -18,8 +18,12 @@ impl<B: Backend, K: Kernels<B>> Compute<B, K> {
         Ok(Self { pool: pool.clone(), stream: pool.device().create_stream()?, kernels })
     }
 
+    pub(crate) fn stream(&self) -> &B::Stream {
+        &self.stream
+    }
+
     pub(crate) fn view<'a>(&self, matrix: &'a Matrix<B>) -> Result<View<'a, B::Memory>, Error> {
-        matrix.view(&self.stream)
+        matrix.view(self.stream())
     }
 
     pub(crate) fn zeroed(&self, rows: usize, columns: usize) -> Result<Matrix<B>, Error> {

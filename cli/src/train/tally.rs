@@ -36,8 +36,17 @@ impl<B: Backend> Tally<B> {
 
     /// Waits for all work so far.
     pub(crate) fn read<K: Kernels<B>>(&self, compute: &Compute<B, K>) -> Result<Outcome, Error> {
-        let sums = compute.download(&self.sums)?;
+        Ok(self.outcome(&compute.download(self.sums())?))
+    }
+
+    /// The losses, and the correct answers, summed.
+    pub(crate) fn sums(&self) -> &Matrix<B> {
+        &self.sums
+    }
+
+    /// What the [sums](Self::sums), read to the host, mean.
+    pub(crate) fn outcome(&self, sums: &[f32]) -> Outcome {
         let rows = self.rows.max(1) as f32;
-        Ok(Outcome { loss: sums[0] / rows, accuracy: sums[1] / rows })
+        Outcome { loss: sums[0] / rows, accuracy: sums[1] / rows }
     }
 }
