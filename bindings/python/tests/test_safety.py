@@ -95,6 +95,10 @@ def use(pool: Pool, ends: str) -> None:
     elif ends == "with":
         with block:
             pass
+    elif ends == "array":
+        view = vrampool.from_dlpack(block)
+        block.__dlpack__()
+        del view
     del block
 
 
@@ -107,7 +111,7 @@ def check_left(pool: Pool, raised: list[BaseException]) -> None:
     assert pool.stats().live_buffers == 0, "a block was leaked"
 
 
-@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+@pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: Pool, ends: str) -> None:
     package = os.path.dirname(vrampool.__file__)
     count = at = 0
@@ -144,7 +148,7 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
     assert at > 15, f"{at} instructions, those around the native calls, are tried"
 
 
-@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+@pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
     interrupts = 0
     delay = 1e-5
