@@ -27,6 +27,20 @@ def host() -> Iterator[Pool]:
         assert pool.stats().live_buffers == 0
 
 
+class Barrier(threading.Barrier):
+    """One that no thread waits at when another one has failed."""
+
+    def guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException:
+                self.abort()
+                raise
+
+        return run
+
+
 def buffer(block: Any) -> Any:
     """The buffer protocol, which classes in Python have from 3.12 on."""
     return block.__buffer__(0)
@@ -79,7 +93,7 @@ def test_a_call_of_free_within_an_export_is_refused(
 
 def test_each_of_several_exports_keeps_the_memory(host: Pool) -> None:
     threads, rounds = 4, 500
-    barrier = threading.Barrier(threads)
+    barrier = Barrier(threads)
     block = host.allocate(SIZE)
     exports: list[Any] = [None] * threads
 
@@ -98,13 +112,13 @@ def test_each_of_several_exports_keeps_the_memory(host: Pool) -> None:
             barrier.wait()
             exports[number] = None
 
-    in_threads(*(functools.partial(work, number) for number in range(threads)))
+    in_threads(*(barrier.guarded(functools.partial(work, number)) for number in range(threads)))
     block.free()
 
 
 def test_of_a_free_and_an_export_one_has_the_memory(host: Pool) -> None:
     rounds = 2000
-    barrier = threading.Barrier(2)
+    barrier = Barrier(2)
     shared: list[vrampool.Block] = []
     outcomes: set[str] = set()
 
@@ -136,7 +150,7 @@ def test_of_a_free_and_an_export_one_has_the_memory(host: Pool) -> None:
             if view is not None:
                 assert ctypes.string_at(view.address, SIZE) == b"\xff" * SIZE, "another block has the memory of an array"
 
-    in_threads(frees, exports)
+    in_threads(barrier.guarded(frees), barrier.guarded(exports))
     assert outcomes
 
 

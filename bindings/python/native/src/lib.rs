@@ -35,8 +35,12 @@ mod _native {
     #[pymodule_export]
     use super::pool::Pool;
 
+    use pyo3::types::PyModuleMethods as _;
+
     #[pymodule_init]
     fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
+        module.add("ABI", super::vrampool_abi_version())?;
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         super::package::check_interpreter(module.py())
     }
 }

@@ -8,7 +8,11 @@ from typing_extensions import CapsuleType, Self, disjoint_base
 
 from .block import Block as _Block
 
-__all__ = ["Block", "Export", "Imported", "Package", "Pool", "export_dlpack", "use_tags"]
+__all__ = ["ABI", "VERSION", "Block", "Export", "Imported", "Package", "Pool", "export_dlpack", "use_tags"]
+
+#: The version of the C ABI, and that of the package.
+ABI: int
+VERSION: str
 
 @disjoint_base
 class Block:

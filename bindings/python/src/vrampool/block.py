@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ctypes import byref, sizeof
-
 from . import _native, memory
-from ._library import LIBRARY, CBlock
+from ._library import LIBRARY
 from .errors import InvalidPointerError, UnsupportedError
 from .memory import Memory
 from .stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._abi import CBlock
 
 
 class Block(_native.Block, Memory):
@@ -101,6 +103,10 @@ def block_at(address: int) -> BlockInfo:
 
     Raises: `InvalidPointerError` when none does.
     """
+    from ctypes import byref, sizeof
+
+    from ._abi import CBlock
+
     block = CBlock(struct_size=sizeof(CBlock))
     LIBRARY.call("block_at", address, byref(block))
     return BlockInfo(block)

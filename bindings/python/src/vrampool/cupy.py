@@ -8,15 +8,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _native, _options
 from ._arguments import UNLIMITED
-from ._library import LIBRARY, Handle
-from ._options import Size
+from ._handle import Handle
+from ._library import LIBRARY
 from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
 from .pool import Pool
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from ._options import Size
 
 _lock = threading.Lock()
 _installed: CuPyAllocator | None = None

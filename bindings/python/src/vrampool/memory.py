@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
 from . import _native
-from ._library import LIBRARY, Handle
+from ._handle import Handle
+from ._library import LIBRARY
 from .errors import ArgumentTypeError, Error, InvalidArgumentError, InvalidPointerError, UnsupportedError
 from .stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Kinds of devices, as DLPack numbers them.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
@@ -106,6 +108,8 @@ class Memory(Handle):
             raise BufferError(str(error)) from error
         if flags & _WRITABLE and self._is_read_only():
             raise BufferError(f"{self!r} is read-only")
+        import ctypes
+
         bytes: Any = (ctypes.c_ubyte * self.nbytes).from_address(address)
         bytes.keep = kept
         view = memoryview(bytes).cast("B")
@@ -139,7 +143,9 @@ class Memory(Handle):
         if copy:
             raise BufferError("vrampool makes no copies; leave out copy=True")
         if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the memory is on the device {device}, not on {tuple(dl_device)}, and vrampool makes no copies")
+            raise BufferError(
+                f"the memory is on the device {device}, not on {tuple(dl_device)}, and vrampool makes no copies"
+            )
         versioned = max_version is not None and tuple(max_version) >= _VERSION
         if self._is_read_only() and not versioned:
             raise BufferError("the memory is read-only, which DLPack before 1.0 cannot express")
@@ -148,7 +154,9 @@ class Memory(Handle):
                 raise InvalidArgumentError(f"stream={stream!r}: memory of the host is used on no stream; use None")
         elif stream is None or stream != -1:
             if stream == 0 and stream is not None:
-                raise InvalidArgumentError("stream=0 is ambiguous in DLPack: use 1 for the default stream, 2 for that of the thread")
+                raise InvalidArgumentError(
+                    "stream=0 is ambiguous in DLPack: use 1 for the default stream, 2 for that of the thread"
+                )
             self._order(0 if stream in (None, 1) else Stream.of(stream))
         is_read_only = self._is_read_only()
         return _native.export_dlpack(address, self.nbytes, device, kept, versioned=versioned, read_only=is_read_only)
@@ -225,6 +233,8 @@ def from_dlpack(array: Any, stream: object = None) -> View:
 
 def device_of(pool: int) -> tuple[str, int]:
     """The backend and the number of a pool's device, also of a closed pool with live blocks."""
+    import ctypes
+
     name, number = ctypes.c_char_p(), ctypes.c_int()
     LIBRARY.call("pool_backend", pool, ctypes.byref(name))
     LIBRARY.call("pool_device", pool, ctypes.byref(number))

@@ -9,13 +9,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _options
 from .._library import LIBRARY, PATH
-from .._options import Size
 from ..errors import BusyError, UnavailableError
 from ..pool import Pool
+
+if TYPE_CHECKING:
+    from .._options import Size
 
 #: How PyTorch's setters of hooks are called, and which function each gets.
 HOOKS = {
