@@ -80,10 +80,11 @@ def test_pytorch_without_cuda_is_named() -> None:
     program = """
 import types
 sys.modules["torch"] = types.SimpleNamespace(_C=types.SimpleNamespace(), __version__="2.11.0+cpu")
-try: vrampool.torch.install()
-except vrampool.UnavailableError as error: print(error)
+for refused in (vrampool.torch.allocator, vrampool.torch.mem_pool().__enter__, vrampool.vllm.CuMemAllocator.get_instance):
+    try: refused()
+    except vrampool.UnavailableError as error: print(error)
 """
-    assert "2.11.0+cpu is built without CUDA" in run(program)
+    assert run(program).count("2.11.0+cpu is built without CUDA") == 3
 
 
 def test_the_host_is_a_device_and_what_is_absent_has_a_reason() -> None:
