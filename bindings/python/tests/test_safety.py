@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB, in_threads
+from conftest import MIB, in_threads, run
 from vrampool import Pool
 
 #: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
@@ -297,8 +298,10 @@ def test_closing_by_threads_is_fine() -> None:
 
 
 def test_blocks_and_pools_may_go_at_the_interpreters_end() -> None:
-    from conftest import run
-
+    for end in ("pool", "pool.stats()", "pool.allocate(1000).free(); pool.close()", "vrampool.from_dlpack(pool.allocate(10))"):
+        program = f"import vrampool; pool = vrampool.Pool('host', host_capacity=1 << 26); last = {end.replace('; ', '; last = ')}"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
     run(
         """
         import gc, vrampool

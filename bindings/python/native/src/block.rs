@@ -82,6 +82,11 @@ impl Block {
         Ok(())
     }
 
+    /// Keeps an object, the first one that it is given, until after it is freed with its last reference.
+    pub(crate) fn keep(&self, object: Py<PyAny>) {
+        let _ = self.kept.set(object);
+    }
+
     #[cold]
     fn refuse(py: Python<'_>, address: *mut c_void) -> PyErr {
         let other = AtomicPtr::new(address);
@@ -186,7 +191,7 @@ impl Block {
 
     /// The device's address; on the host device the host's own.
     #[getter]
-    fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
     }
 
@@ -229,11 +234,6 @@ impl Block {
             return Err(this.refuse_free(slf.py()));
         }
         Ok(Export { block: slf.unbind() })
-    }
-
-    /// Keeps an object, the first one that it is given, until after it is freed with its last reference.
-    fn _keep(&self, object: Py<PyAny>) {
-        let _ = self.kept.set(object);
     }
 
     /// Frees it, behind the work so far on the stream it was allocated for and on `stream`.

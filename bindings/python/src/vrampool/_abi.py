@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _arguments
-from ._library import ABI, PATH
+from ._library import _DEFERRED, ABI, PATH
 from .errors import BY_STATUS, Error, InternalError
 
 TYPE_CHECKING = False
@@ -229,6 +229,7 @@ def names(of: list[str]) -> Any:
 
 
 LIBRARY = Library(PATH)
+_DEFERRED.become(LIBRARY)
 
 # Lines of the library go to Python's loggers from its first call on.
 from . import _logging as _logging  # noqa: E402

@@ -62,12 +62,16 @@ class _Deferred:
     """The C ABI, opened by the first use."""
 
     def __getattr__(self, name: str) -> Any:
-        # By the lock of imports, once.
-        from ._abi import LIBRARY as opened
+        # Which calls `become`, by the lock of imports once.
+        from . import _abi
 
-        value = getattr(opened, name)
-        self.__dict__[name] = value
-        return value
+        return getattr(_abi.LIBRARY, name)
+
+    def become(self, library: Library) -> None:
+        """Has all that the opened library has: when the interpreter ends, nothing can be imported any more."""
+        names = [name for name in dir(library) if not name.startswith("_")]
+        self.__dict__.update({name: getattr(library, name) for name in names})
 
 
-LIBRARY: Library = _Deferred()  # type: ignore[assignment]
+_DEFERRED = _Deferred()
+LIBRARY: Library = _DEFERRED  # type: ignore[assignment]
