@@ -17,7 +17,7 @@ machines=("$@")
 [ $# -gt 0 ] || machines=(x86_64 aarch64)
 glibc=2.28
 
-# Always the same folder, so that cargo builds nothing anew.
+# Always the same folder: it stands in flags that cargo compares.
 stubs=${CARGO_TARGET_DIR:-$here/../../target}/python/unwinder
 mkdir -p "$stubs"
 stubs=$(cd "$stubs" && pwd)
