@@ -45,6 +45,10 @@ bench *arguments:
 platforms *arguments:
     .ci/platforms {{arguments}}
 
+# Builds Python wheels for x86-64 and aarch64 into a folder, and checks them: just wheels dist
+wheels folder *machines:
+    bindings/python/wheels.sh {{folder}} {{machines}}
+
 # Runs everything that must hold before a change lands; on Debian, as root.
 ci:
     .ci/run

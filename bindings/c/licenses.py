@@ -2,7 +2,7 @@
 """Writes the licenses and the list of the crates that a library links: licenses.py FOLDER [CARGO_TREE_ARGUMENT...]
 
 FOLDER gets THIRD_PARTY_LICENSES.txt, which has each crate's version, license and license texts; vrampool.cdx.json, the same list as
-a CycloneDX SBOM; and, from the toolchain if that has it, RUST_LIBRARY_LICENSES.html, those of the standard library. The arguments choose a library, its features and its platform as cargo does, for example --no-default-features
+a CycloneDX SBOM; and, from the toolchain if that has them, RUST_LIBRARY_LICENSES, those of the standard library. The arguments choose a library, its features and its platform as cargo does, for example --no-default-features
 --features cuda --target aarch64-unknown-linux-gnu; by default the C library with its default features, for this machine. All depend
 on Cargo.lock, the toolchain and the arguments alone. A crate without a license, or without a license text, is an error.
 """
@@ -63,7 +63,9 @@ def main() -> int:
     for key in linked(sys.argv[2:]):
         name, version = key
         license = packages[key]["license"]
-        texts = texts_of(Path(packages[key]["manifest_path"]).parent)
+        folder = Path(packages[key]["manifest_path"]).parent
+        # The Python package's crate has the package's.
+        texts = texts_of(folder) or (texts_of(folder.parent) if packages[key]["source"] is None else [])
         if not license or not texts:
             faults.append(f"{name} {version} has no license{' text' if license else ''}")
         refer = ", ".join(str(numbers.setdefault(text, len(numbers) + 1)) for text in texts)
@@ -79,9 +81,10 @@ def main() -> int:
     (folder / "THIRD_PARTY_LICENSES.txt").write_text(f"Crates that this library links, and their licenses.\n\n{''.join(rows)}{body}")
     bom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": components}
     (folder / "vrampool.cdx.json").write_text(json.dumps(bom, indent=1) + "\n")
-    standard = Path(rustc("--print", "sysroot").strip()) / "share/doc/rust/COPYRIGHT-library.html"
-    if standard.is_file():
-        shutil.copyfile(standard, folder / "RUST_LIBRARY_LICENSES.html")
+    # Those of rustup's toolchains, or of a Linux distribution's package.
+    documents = Path(rustc("--print", "sysroot").strip()) / "share/doc"
+    for standard in [*documents.glob("rust/COPYRIGHT-library.html"), *sorted(documents.glob("rustc*/copyright"))][:1]:
+        shutil.copyfile(standard, folder / f"RUST_LIBRARY_LICENSES{standard.suffix or '.txt'}")
     return 1 if faults else 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import os
 import random
@@ -94,7 +93,7 @@ def pool_figures() -> dict[str, int] | None:
         return None
     import vrampool.torch
 
-    return dataclasses.asdict(vrampool.torch.pool().stats())
+    return vrampool.torch.pool().stats()._asdict()
 
 
 def in_use(torch: Any) -> int:

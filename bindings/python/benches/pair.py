@@ -73,18 +73,23 @@ def measure(pool: vrampool.Pool, size: int, calls: int, rounds: int) -> dict[str
 
     acts = {"pair_ns": pair, "drop_ns": drop, "with_ns": scope, "numpy_empty_ns": empty}
     costs: dict[str, list[float]] = {name: [] for name in acts}
-    rates: dict[int, list[float]] = {1: [], 2: [], 4: []}
+    # NumPy's, too: what threads cost with any function, by the interpreter's lock.
+    threaded = {"million_pairs_per_second": pair, "million_numpy_empty_per_second": empty}
+    rates: dict[tuple[str, int], list[float]] = {(name, threads): [] for threads in (1, 2, 4) for name in threaded}
     pair(1000)
     for _ in range(rounds):
         for name, act in acts.items():
             costs[name].append(nanoseconds(act, calls))
-        for threads, measured in rates.items():
-            measured.append(of_threads(pair, threads, calls))
+        for (name, threads), measured in rates.items():
+            measured.append(of_threads(threaded[name], threads, calls))
     return {
         "python": sys.version.split()[0],
         "numpy": numpy.__version__,
         **{name: round(statistics.median(cost), 1) for name, cost in costs.items()},
-        "million_pairs_per_second": {str(threads): round(statistics.median(rate), 3) for threads, rate in rates.items()},
+        **{
+            name: {str(threads): round(statistics.median(rates[name, threads]), 3) for threads in (1, 2, 4)}
+            for name in threaded
+        },
     }
 
 

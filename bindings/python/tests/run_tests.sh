@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into a clean environment, and runs the tests and the check of types there. On the
+# Builds the wheel, checks it, installs it into a clean environment, and runs the tests and the check of types there. On the
 # simulated CUDA driver the tests run with one device and with two. Needs cargo, Python 3.10 or later, and the registries of
 # both. The target folder is cargo's; the profile is the one that checks build anyway.
+#
+# run_tests.sh --wheel FILE tests a wheel that is built already, and needs no cargo.
 set -euo pipefail
+wheel=
+[ "${1:-}" != --wheel ] || wheel=$(realpath "$2")
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 export VRAMPOOL_PROFILE=${VRAMPOOL_PROFILE:-dev}
@@ -10,10 +14,32 @@ export VRAMPOOL_PROFILE=${VRAMPOOL_PROFILE:-dev}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/env"
-"$work/env/bin/pip" --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$work" .
-"$work/env/bin/pip" --disable-pip-version-check install --quiet "$work"/vrampool-*.whl 'pytest>=8' 'mypy>=1.15' numpy 'pyright[nodejs]>=1.1.400'
+pip() { "$work/env/bin/pip" --disable-pip-version-check --quiet "$@"; }
+in_environment() { "$work/env/bin/$1" "${@:2}"; }
+pip install 'pytest>=8' 'mypy>=1.15' numpy 'pyright[nodejs]>=1.1.400'
+if [ -z "$wheel" ]; then
+    pip install 'build>=1.2' 'twine>=6.1' 'hatchling>=1.28' editables 'py-rattler-build>=0.50'
+    build() { in_environment python -m build --no-isolation --outdir "$work/dist" "$@" . >"$work/build.log" 2>&1; }
+    build --wheel || { cat "$work/build.log" && exit 1; }
+    wheel=$(echo "$work"/dist/vrampool-*.whl)
+    in_environment twine check --strict "$wheel"
+    # The profile of tests keeps paths, which debuggers use.
+    options=()
+    [ "$VRAMPOOL_PROFILE" = release ] || options+=(--any-path)
+    in_environment python check_wheel.py "${options[@]}" "$wheel"
+    in_environment python conda/check.py
+    # A source distribution would lack the crates.
+    ! build --sdist
+    grep -q 'there is no source distribution' "$work/build.log"
+    # In place, and away again.
+    pip install --no-build-isolation --no-deps --editable .
+    (cd "$work" && env/bin/python -c 'import vrampool; vrampool.Pool("host", host_capacity=1 << 26).allocate(4096).free()')
+    pip uninstall --yes vrampool
+    rm -f src/vrampool/_native.*.so
+fi
+pip install "$wheel"
 # From elsewhere than the sources: what is tested is what was installed.
-cp -r tests benches pyproject.toml hatch_build.py "$work"
+cp -r tests benches pyproject.toml hatch_build.py check_wheel.py "$work"
 cd "$work"
 unset PYTHONPATH VRAMPOOL_LIBRARY
 if [ -z "${VRAMPOOL_SIMULATOR:-}" ]; then
@@ -24,7 +50,7 @@ else
     done
 fi
 env/bin/python -m mypy --cache-dir "$work/types" -p vrampool
-env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py
+env/bin/python -m mypy --cache-dir "$work/types" tests benches hatch_build.py check_wheel.py
 # Fields of ctypes' structures are made at run time, where a type checker sees none.
 (cd tests && ../env/bin/python -m mypy.stubtest vrampool --concise --allowlist stubtest_allowlist.txt --ignore-unused-allowlist)
 env/bin/pyright --pythonpath env/bin/python "$(env/bin/python -c 'import vrampool; print(*vrampool.__path__)')"

@@ -16,7 +16,7 @@ from conftest import MIB
 from fake_cupy import CuPy
 from fake_torch import Torch
 from vrampool import Pool, _arguments, _options
-from vrampool._library import LIBRARY, Library
+from vrampool._abi import LIBRARY, Library
 
 
 class Index:
@@ -174,7 +174,9 @@ def cc(tmp_path: Any) -> Callable[[str], str]:
         ("int vrampool_abi_version(void) { return 1; }", "has no function vrampool_last_error"),
     ],
 )
-def test_a_wrong_or_incomplete_library_is_an_import_error_that_names_it(cc: Callable[[str], str], text: str, said: str) -> None:
+def test_a_wrong_or_incomplete_library_is_an_import_error_that_names_it(
+    cc: Callable[[str], str], text: str, said: str
+) -> None:
     path = cc(text)
     with pytest.raises(ImportError, match=said) as caught:
         Library(path)

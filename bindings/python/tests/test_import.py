@@ -33,6 +33,36 @@ def test_all_modules_are_imported_without_pytorch_and_cupy() -> None:
     assert run("print(vrampool.__version__)").strip() == vrampool.__version__
 
 
+def test_an_import_waits_for_few_other_modules() -> None:
+    """The import takes less than 20 ms; what is counted here is what it takes them for."""
+    package = str(Path(vrampool.__file__).parents[1])
+    program = f"""
+import sys
+sys.path.append({package!r})
+before = set(sys.modules)
+import vrampool
+print(*sorted(set(sys.modules) - before))
+pool = vrampool.Pool("host", host_capacity=1 << 26)
+pool.allocate(1 << 20).free()
+print(*sorted(set(sys.modules) - before))
+"""
+    # Without `site`, which imports modules of others.
+    command = [sys.executable, "-S", "-c", program]
+    imported, used = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    slow = {"ctypes", "dataclasses", "difflib", "enum", "inspect", "json", "logging", "re", "threading", "typing"}
+    assert not slow & set(imported.split())
+    assert len(imported.split()) <= 40, imported
+    assert not (slow - {"ctypes"}) & set(used.split())
+    assert {"vrampool.torch", "vrampool.cupy", "vrampool.trace", "vrampool.vllm"}.isdisjoint(used.split())
+
+
+def test_every_public_name_is_found() -> None:
+    assert {*vrampool.__all__, *vrampool._SUBMODULES} <= set(dir(vrampool))
+    assert vrampool.library_version() == vrampool.__version__
+    with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
+        _ = vrampool.unknown
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -52,10 +82,11 @@ def test_pytorch_without_cuda_is_named() -> None:
     program = """
 import types
 sys.modules["torch"] = types.SimpleNamespace(_C=types.SimpleNamespace(), __version__="2.11.0+cpu")
-try: vrampool.torch.install()
-except vrampool.UnavailableError as error: print(error)
+for refused in (vrampool.torch.allocator, vrampool.torch.mem_pool().__enter__, vrampool.vllm.CuMemAllocator.get_instance):
+    try: refused()
+    except vrampool.UnavailableError as error: print(error)
 """
-    assert "2.11.0+cpu is built without CUDA" in run(program)
+    assert run(program).count("2.11.0+cpu is built without CUDA") == 3
 
 
 def test_the_host_is_a_device_and_what_is_absent_has_a_reason() -> None:
@@ -78,7 +109,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 def test_a_library_that_is_none_is_named() -> None:
-    from vrampool._library import Library
+    from vrampool._abi import Library
 
     with pytest.raises(ImportError, match="does not load from /nowhere"):
         Library("/nowhere")

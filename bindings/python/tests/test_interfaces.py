@@ -344,7 +344,7 @@ def test_out_of_memory_has_its_numbers(host: Pool) -> None:
 def test_help_shows_every_statistic_and_its_unit() -> None:
     shown = pydoc.plain(pydoc.render_doc(PoolStats))
     assert PoolStats.__doc__ is not None
-    for name in PoolStats.__dataclass_fields__:
+    for name in PoolStats._fields:
         assert f"    {name}: " in PoolStats.__doc__, name
         assert f"{name}: " in shown
     assert "bytes" in PoolStats.__doc__

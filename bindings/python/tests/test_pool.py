@@ -18,7 +18,7 @@ import vrampool
 import vrampool.trace
 from conftest import MIB, run
 from vrampool import Pool
-from vrampool._library import LIBRARY, LogCallback
+from vrampool._abi import LIBRARY, LogCallback
 
 
 def test_a_block_is_memory_and_comes_back(pool: Pool) -> None:

@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB, in_threads
+from conftest import MIB, in_threads, run
 from vrampool import Pool
 
 #: Interrupts in the test of random ones. `VRAMPOOL_INTERRUPTS=1000000` is the long run.
@@ -95,6 +96,10 @@ def use(pool: Pool, ends: str) -> None:
     elif ends == "with":
         with block:
             pass
+    elif ends == "array":
+        view = vrampool.from_dlpack(block)
+        block.__dlpack__()
+        del view
     del block
 
 
@@ -107,7 +112,7 @@ def check_left(pool: Pool, raised: list[BaseException]) -> None:
     assert pool.stats().live_buffers == 0, "a block was leaked"
 
 
-@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+@pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: Pool, ends: str) -> None:
     package = os.path.dirname(vrampool.__file__)
     count = at = 0
@@ -144,7 +149,7 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
     assert at > 15, f"{at} instructions, those around the native calls, are tried"
 
 
-@pytest.mark.parametrize("ends", ["free", "with", "reference"])
+@pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
 def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
     interrupts = 0
     delay = 1e-5
@@ -293,8 +298,10 @@ def test_closing_by_threads_is_fine() -> None:
 
 
 def test_blocks_and_pools_may_go_at_the_interpreters_end() -> None:
-    from conftest import run
-
+    for end in ("pool", "pool.stats()", "pool.allocate(1000).free(); pool.close()", "vrampool.from_dlpack(pool.allocate(10))"):
+        program = f"import vrampool; pool = vrampool.Pool('host', host_capacity=1 << 26); last = {end.replace('; ', '; last = ')}"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
     run(
         """
         import gc, vrampool

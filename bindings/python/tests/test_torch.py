@@ -371,6 +371,30 @@ def test_without_a_gpu_pytorchs_functions_answer_as_pytorchs_own(fresh: Configur
     assert vt.pools() == {}
 
 
+def test_a_pytorch_without_cuda_is_left_as_it_is(fresh: Configure, torch: Torch) -> None:
+    del torch._C._cuda_customAllocator
+    torch.__version__, torch.has_gpu = "2.11.0+cpu", False
+    before = dict(vars(torch.cuda)), dict(vars(torch.cuda.memory))
+    for _ in range(2):
+        vt.install(limit="1GiB")
+    assert not vt.is_installed()
+    assert torch.current is None
+    assert (dict(vars(torch.cuda)), dict(vars(torch.cuda.memory))) == before
+    for device in (None, 0, "cuda"):
+        assert vt.memory_stats(device) == {}
+        for figure in (vt.memory_allocated, vt.max_memory_allocated, vt.memory_reserved, vt.max_memory_reserved):
+            assert figure(device) == 0
+        vt.reset_peak_memory_stats(device)
+        assert vt.snapshot(device)["segments"] == []
+        assert vt.get_per_process_memory_fraction(device) == 1.0
+    vt.empty_cache()
+    # What is wrong with a GPU is wrong without one.
+    with pytest.raises(vrampool.BusyError):
+        vt.install(limit="2GiB")
+    with pytest.raises(TypeError, match="limt"):
+        vt.install(limt="2GiB")
+
+
 def test_a_tag_of_a_thread_is_not_opened_within_another_tasks(fresh: Configure) -> None:
     fresh()
 

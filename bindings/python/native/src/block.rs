@@ -3,11 +3,11 @@
 use crate::failure;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
 use std::ffi::c_void;
+use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use vrampool_c::boundary::{Given, Place};
 use vrampool_c::ready::{self, Freed};
 use vrampool_c::{Status, vrampool_drop_at, vrampool_free_at};
@@ -16,21 +16,44 @@ use vrampool_c::{Status, vrampool_drop_at, vrampool_free_at};
 ///
 /// The address is stored and taken away in one step each, inside native functions: no interrupt and no other
 /// thread comes between. The other numbers are stored once, before anybody else knows of the block.
+///
+/// While other libraries use the memory the address is in `exports` instead, where no call frees it.
 #[pyclass(frozen, subclass, weakref, module = "vrampool._native")]
 #[derive(Debug, Default)]
 pub(crate) struct Block {
-    /// Where it begins; null before it has memory and after it was freed.
+    /// Where it begins; null before it has memory, after it was freed, and while it is exported.
     place: AtomicPtr<c_void>,
     address: AtomicU64,
     requested: AtomicU64,
     stream: AtomicUsize,
     pool: AtomicU64,
-    /// Whether there ever were `exports`.
-    has_exports: AtomicBool,
-    /// Weak references to what other libraries have of it, in a list.
-    exports: Mutex<Option<Py<PyList>>>,
+    /// Whether it was ever exported.
+    was_exported: AtomicBool,
+    /// Locked by steps that run no Python code, in which no thread waits for the interpreter.
+    exports: Mutex<Exports>,
     /// What exists until it is free.
     kept: OnceLock<Py<PyAny>>,
+}
+
+/// Uses of a block's memory by other libraries.
+#[derive(Debug, Default)]
+struct Exports {
+    count: usize,
+    /// Where the block begins, while there are any.
+    address: AtomicPtr<c_void>,
+}
+
+/// One use of a block's memory: while it exists `free` is refused.
+#[pyclass(frozen, module = "vrampool._native")]
+#[derive(Debug)]
+pub(crate) struct Export {
+    block: Py<Block>,
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.block.get().end_export();
+    }
 }
 
 impl Block {
@@ -59,6 +82,11 @@ impl Block {
         Ok(())
     }
 
+    /// Keeps an object, the first one that it is given, until after it is freed with its last reference.
+    pub(crate) fn keep(&self, object: Py<PyAny>) {
+        let _ = self.kept.set(object);
+    }
+
     #[cold]
     fn refuse(py: Python<'_>, address: *mut c_void) -> PyErr {
         let other = AtomicPtr::new(address);
@@ -69,32 +97,87 @@ impl Block {
     /// Frees it behind the work on `stream`, too, without the interpreter's lock.
     #[cold]
     fn free_waiting(&self, py: Python<'_>, stream: Option<usize>) -> PyResult<()> {
-        // Relaxed: only whether there is an address; it is taken below.
-        if self.place.load(Ordering::Relaxed).is_null() {
-            let text = format!("the block at {:#x} was freed", self.address());
-            return Err(failure::of_kind(py, "InvalidPointerError", text));
+        if !self.has_address() {
+            return Err(self.refuse_free(py));
         }
         let status = py.detach(|| {
             let stream = stream.map(|stream| stream as *mut c_void);
             let stream = stream.as_ref().map_or_else(Given::null, Given::from);
             vrampool_free_at(Place::from(&self.place), stream)
         });
-        if status == Status::OK { Ok(()) } else { Err(failure::of_status(py, status)) }
-    }
-
-    #[inline]
-    fn is_exported(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.has_exports.load(Ordering::Acquire) { self.look_at_exports(py) } else { Ok(false) }
-    }
-
-    #[cold]
-    fn look_at_exports(&self, py: Python<'_>) -> PyResult<bool> {
-        for export in self._exports(py).bind(py) {
-            if !export.call0()?.is_none() {
-                return Ok(true);
-            }
+        match status {
+            Status::OK => Ok(()),
+            // Another thread freed or exported it meanwhile.
+            Status::INVALID_POINTER if !self.has_address() => Err(self.refuse_free(py)),
+            status => Err(failure::of_status(py, status)),
         }
-        Ok(false)
+    }
+
+    /// Whether a call may take the address away.
+    fn has_address(&self) -> bool {
+        // Relaxed: only whether there is one.
+        !self.place.load(Ordering::Relaxed).is_null()
+    }
+
+    /// The error of a block that has no address.
+    #[cold]
+    fn refuse_free(&self, py: Python<'_>) -> PyErr {
+        let (requested, address) = (self.requested(), self.address());
+        if self.exports().count > 0 {
+            return PyBufferError::new_err(format!(
+                "Block({requested} bytes at {address:#x}) is not freed: arrays of it exist; it is freed with the last of them"
+            ));
+        }
+        failure::of_kind(py, "InvalidPointerError", format!("the block at {address:#x} was freed"))
+    }
+
+    /// Whether it has memory, where an export may begin or end meanwhile.
+    #[cold]
+    fn is_exported_or_live(&self) -> bool {
+        let exports = self.exports();
+        exports.count > 0 || self.has_address()
+    }
+
+    fn exports(&self) -> MutexGuard<'_, Exports> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the address to the exports, unless it is there. Returns false for a block that was freed.
+    fn begin_export(&self) -> bool {
+        let mut exports = self.exports();
+        if exports.count == 0 {
+            // In one step: of this and a call that frees the block one has the address.
+            let address = self.place.swap(ptr::null_mut(), Ordering::AcqRel);
+            if address.is_null() {
+                return false;
+            }
+            *exports.address.get_mut() = address;
+            // Relaxed: only a hint for a thread that finds no address, and locks then.
+            self.was_exported.store(true, Ordering::Relaxed);
+        }
+        exports.count += 1;
+        true
+    }
+
+    /// Moves the address back with the last export.
+    fn end_export(&self) {
+        let mut exports = self.exports();
+        exports.count -= 1;
+        if exports.count > 0 {
+            return;
+        }
+        let address = mem::take(&mut exports.address);
+        let restored = self.place.compare_exchange(
+            ptr::null_mut(),
+            address.load(Ordering::Relaxed),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        drop(exports);
+        if restored.is_err() {
+            // It was given other memory meanwhile: the exported memory has no owner but this.
+            let _ = Python::try_attach(|py| py.detach(|| vrampool_drop_at(Place::from(&address))));
+        }
     }
 }
 
@@ -108,7 +191,7 @@ impl Block {
 
     /// The device's address; on the host device the host's own.
     #[getter]
-    fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
     }
 
@@ -139,29 +222,18 @@ impl Block {
     /// Whether it was not freed.
     #[getter]
     fn is_live(&self) -> bool {
-        !self.place.load(Ordering::Relaxed).is_null()
+        self.has_address() || self.was_exported.load(Ordering::Relaxed) && self.is_exported_or_live()
     }
 
-    /// Keeps an object, the first one that it is given, until after it is freed with its last reference.
-    fn _keep(&self, object: Py<PyAny>) {
-        let _ = self.kept.set(object);
-    }
-
-    #[getter]
-    fn _exports(&self, py: Python<'_>) -> Py<PyList> {
-        let exports = self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        exports.as_ref().map(|exports| exports.clone_ref(py)).unwrap_or_else(|| PyList::empty(py).unbind())
-    }
-
-    #[setter(_exports)]
-    fn set_exports(&self, exports: Py<PyList>) {
-        let mut known = self.exports.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = known.replace(exports);
-        drop(known);
-        // Without the lock: what is destroyed with it may come here.
-        drop(before);
-        // Release: pairs with the acquire of `is_exported`.
-        self.has_exports.store(true, Ordering::Release);
+    /// Counts a use of its memory by another library: `free` is a `BufferError` while the answer exists.
+    ///
+    /// Raises: `InvalidPointerError` when it was freed.
+    fn _export(slf: Bound<'_, Self>) -> PyResult<Export> {
+        let this = slf.get();
+        if !this.begin_export() {
+            return Err(this.refuse_free(slf.py()));
+        }
+        Ok(Export { block: slf.unbind() })
     }
 
     /// Frees it, behind the work so far on the stream it was allocated for and on `stream`.
@@ -172,13 +244,6 @@ impl Block {
     #[pyo3(signature = (stream=None))]
     fn free(slf: &Bound<'_, Self>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
-        if this.is_exported(py)? {
-            let text = format!(
-                "{} is not freed: arrays of it exist; it is freed with the last of them",
-                slf.repr()?
-            );
-            return Err(PyBufferError::new_err(text));
-        }
         if let Some(stream) = stream {
             let stream = py.import("vrampool.stream")?.getattr("Stream")?.call_method1("of", (stream,))?;
             return this.free_waiting(py, Some(stream.extract()?));
@@ -221,6 +286,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // Exports refer to the block, and are over.
         if self.place.get_mut().is_null() {
             return;
         }

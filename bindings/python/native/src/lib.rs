@@ -10,6 +10,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod block;
+#[allow(unsafe_code, reason = "structures of DLPack, which C defines")]
+mod dlpack;
 mod failure;
 #[allow(unsafe_code, reason = "instances of classes that inherit from one of this module")]
 mod package;
@@ -23,7 +25,9 @@ pub use vrampool_c::*;
 #[pyo3::pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use super::block::Block;
+    use super::block::{Block, Export};
+    #[pymodule_export]
+    use super::dlpack::{Imported, export_dlpack};
     #[pymodule_export]
     use super::package::Package;
     #[pymodule_export]
@@ -31,8 +35,12 @@ mod _native {
     #[pymodule_export]
     use super::pool::Pool;
 
+    use pyo3::types::PyModuleMethods as _;
+
     #[pymodule_init]
     fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
+        module.add("ABI", super::vrampool_abi_version())?;
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         super::package::check_interpreter(module.py())
     }
 }

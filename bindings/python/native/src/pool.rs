@@ -93,14 +93,20 @@ impl Pool {
         Ok(block)
     }
 
-    /// Allocates memory for a block that has none.
+    /// Allocates memory for a block that has none, which keeps an object from then on. Returns its address.
+    #[pyo3(signature = (bytes, stream, block, keep=None))]
     fn _allocate_into(
         slf: &Bound<'_, Self>,
         bytes: u64,
         stream: usize,
         block: &Bound<'_, Block>,
-    ) -> PyResult<()> {
-        Self::allocate_into(slf, slf.get().package()?, bytes, stream, block)
+        keep: Option<Py<PyAny>>,
+    ) -> PyResult<u64> {
+        if let Some(keep) = keep {
+            block.get().keep(keep);
+        }
+        Self::allocate_into(slf, slf.get().package()?, bytes, stream, block)?;
+        Ok(block.get().address())
     }
 }
 

@@ -10,11 +10,11 @@ Submodules are imported when they are first used. No GPU, PyTorch or CuPy is nee
 `UnavailableError` without it.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+# The first of them, which loads the second from where it shall be.
+from . import _library, _native
 from ._arguments import UNLIMITED
-from ._logging import flush_log, set_log_level
 from .block import Block, BlockInfo, block_at
 from .errors import (
     ArgumentOverflowError,
@@ -39,17 +39,28 @@ from .errors import (
 )
 from .memory import Memory, View, from_dlpack
 from .pool import Pool
-from .service import devices, get_include, get_library, library_version, start_metrics, stop_metrics
-from .stats import PoolStats, SleepReport
 from .stream import Stream
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from . import cupy as cupy
     from . import torch as torch
     from . import trace as trace
     from . import vllm as vllm
+    from ._logging import flush_log as flush_log
+    from ._logging import set_log_level as set_log_level
+    from .service import devices as devices
+    from .service import get_include as get_include
+    from .service import get_library as get_library
+    from .service import library_version as library_version
+    from .service import start_metrics as start_metrics
+    from .service import stop_metrics as stop_metrics
+    from .stats import PoolStats as PoolStats
+    from .stats import SleepReport as SleepReport
 
-__version__ = library_version()
+__version__ = _native.VERSION
 
 __all__ = [
     "UNLIMITED",
@@ -95,12 +106,32 @@ __all__ = [
 #: Imported when they are first used.
 _SUBMODULES = ("cupy", "torch", "trace", "vllm")
 
+#: Where the other names come from, when they are first used.
+_ELSEWHERE = {
+    "PoolStats": "stats",
+    "SleepReport": "stats",
+    "devices": "service",
+    "flush_log": "_logging",
+    "get_include": "service",
+    "get_library": "service",
+    "library_version": "service",
+    "set_log_level": "_logging",
+    "start_metrics": "service",
+    "stop_metrics": "service",
+}
+
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f".{name}", __name__)
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_ELSEWHERE[name]}", __name__), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES})
+    return sorted({*globals(), *_ELSEWHERE, *_SUBMODULES})

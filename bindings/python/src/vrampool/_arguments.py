@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import operator
-import re
-from typing import SupportsIndex
 
 from .errors import ArgumentOverflowError, ArgumentTypeError, InvalidArgumentError
 
-#: Bytes as an integer, or text with a unit as in `"512MiB"`.
-Size = SupportsIndex | str
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    #: Bytes as an integer, or text with a unit as in `"512MiB"`.
+    Size = SupportsIndex | str
 
 #: No cap, in limits and statistics.
 UNLIMITED = 2**64 - 1
 
-_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([kmgtpe]?)(i?)b?\s*", re.IGNORECASE | re.ASCII)
 _POWERS = {letter: power for power, letter in enumerate(("", "k", "m", "g", "t", "p", "e"))}
 
 
@@ -29,18 +30,26 @@ def size(value: Size, name: str = "bytes", *, unlimited: bool = False) -> int:
     if isinstance(value, str):
         if unlimited and value.strip() == "unlimited":
             return UNLIMITED
-        found = _TEXT.fullmatch(value)
-        if found is None or (found[3] and not found[2]):
-            raise InvalidArgumentError(f"{name}={value!r} is no size: use a number with an optional unit, as in '512MiB'")
-        whole, _, part = found[1].partition(".")
-        factor = (1024 if found[3] else 1000) ** _POWERS[found[2].lower()]
-        bytes: int = int(whole) * factor + (int(part or "0") * factor) // 10 ** len(part)
+        bytes = _size_of_text(value, name)
     else:
         bytes = integer(value, name)
     if bytes < 0:
         raise InvalidArgumentError(f"{name}={bytes} is no number of bytes: it is negative")
     if bytes > UNLIMITED:
         raise ArgumentOverflowError(f"{name}={bytes} is no number of bytes: it has more than 64 bits")
+    return bytes
+
+
+def _size_of_text(text: str, name: str) -> int:
+    # Importing it takes longer than all of this package.
+    import re
+
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtpe]?)(i?)b?\s*", text, re.IGNORECASE | re.ASCII)
+    if found is None or (found[3] and not found[2]):
+        raise InvalidArgumentError(f"{name}={text!r} is no size: use a number with an optional unit, as in '512MiB'")
+    whole, _, part = found[1].partition(".")
+    factor = (1024 if found[3] else 1000) ** _POWERS[found[2].lower()]
+    bytes: int = int(whole) * factor + (int(part or "0") * factor) // 10 ** len(part)
     return bytes
 
 

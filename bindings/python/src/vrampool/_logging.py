@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import logging
-from typing import Any
 
-from ._library import LIBRARY, LogCallback
+from ._abi import LIBRARY, LogCallback
 
-#: Python's level for each of the library's, which are 1 (error) to 5 (trace).
-_LEVELS = {1: logging.ERROR, 2: logging.WARNING, 3: logging.INFO, 4: logging.DEBUG, 5: logging.DEBUG - 5}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: `logging`'s level (error, warning, info, debug, and one below) for each of the library's, which are 1 (error) to 5 (trace).
+_LEVELS = {1: 40, 2: 30, 3: 20, 4: 10, 5: 5}
+
+#: `logging.WARNING`.
+_DEFAULT = 30
 
 #: The callback that C holds, and the level that it is called up to.
 _held: Any = None
@@ -17,9 +22,12 @@ _most = 0
 
 
 def _on_line(_user: object, level: int, target: bytes, text: bytes) -> None:
+    # With the first line: most programs have none.
+    import logging
+
     part = target.decode("utf-8", "replace").removeprefix("vrampool").strip("_:").replace("::", ".")
     logger = logging.getLogger(f"vrampool.{part}" if part else "vrampool")
-    logger.log(_LEVELS.get(level, logging.ERROR), "%s", text.decode("utf-8", "replace"))
+    logger.log(_LEVELS.get(level, 40), "%s", text.decode("utf-8", "replace"))
 
 
 def set_log_level(level: int) -> None:
@@ -45,5 +53,5 @@ def _forget() -> None:
     LIBRARY.call("set_log_callback", LogCallback(), 0, None)
 
 
-set_log_level(logging.WARNING)
+set_log_level(_DEFAULT)
 atexit.register(_forget)

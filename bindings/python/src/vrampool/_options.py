@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-from typing import SupportsIndex
-
 from . import _arguments
 from ._arguments import UNLIMITED
-from ._arguments import Size as Size
 from .errors import ArgumentOverflowError, ArgumentTypeError, ConfigurationError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import SupportsIndex
+
+    from ._arguments import Size as Size
 
 #: All options of `vrampool_create`.
 KNOWN = (
@@ -26,6 +28,8 @@ def text(options: Mapping[str, Size | None]) -> str:
     """
     for key in options:
         if key not in KNOWN:
+            import difflib
+
             near = difflib.get_close_matches(key, KNOWN, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ArgumentTypeError(f"unexpected keyword argument {key!r}: {hint}known are {', '.join(KNOWN)}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import weakref
-from ctypes import byref, sizeof
-
-from . import _dlpack, _native, memory
-from ._library import LIBRARY, CBlock
+from . import _native, memory
+from ._library import LIBRARY
 from .errors import InvalidPointerError, UnsupportedError
 from .memory import Memory
 from .stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._abi import CBlock
 
 
 class Block(_native.Block, Memory):
@@ -52,12 +53,7 @@ class Block(_native.Block, Memory):
         return self.address
 
     def _kept(self) -> object:
-        return self
-
-    def _exported(self, export: object) -> None:
-        self._exports = [*(known for known in self._exports if known() is not None), weakref.ref(export)]
-        # Another thread may have freed it meanwhile.
-        self._begin()
+        return self._export()
 
     def _order(self, stream: int) -> None:
         if stream != self.stream:
@@ -74,9 +70,9 @@ class Block(_native.Block, Memory):
         self._begin()
         backend, number = memory.device_of(self.pool)
         if backend == "cuda":
-            return _dlpack.CUDA, number
+            return memory.CUDA, number
         if backend == "host":
-            return _dlpack.CPU, 0
+            return memory.CPU, 0
         raise UnsupportedError(f"memory of a {backend} device has no addresses")
 
     def __repr__(self) -> str:
@@ -107,6 +103,10 @@ def block_at(address: int) -> BlockInfo:
 
     Raises: `InvalidPointerError` when none does.
     """
+    from ctypes import byref, sizeof
+
+    from ._abi import CBlock
+
     block = CBlock(struct_size=sizeof(CBlock))
     LIBRARY.call("block_at", address, byref(block))
     return BlockInfo(block)

@@ -8,15 +8,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments, _native, _options
 from ._arguments import UNLIMITED
-from ._library import LIBRARY, Handle
-from ._options import Size
+from ._handle import Handle
+from ._library import LIBRARY
 from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
 from .pool import Pool
 from .stream import Stream
+
+if TYPE_CHECKING:
+    from ._options import Size
 
 _lock = threading.Lock()
 _installed: CuPyAllocator | None = None
@@ -55,6 +58,10 @@ class CuPyAllocator(Handle):
 
     def __init__(self, **options: Size | None) -> None:
         self._cupy = _cupy()
+        cuda = self._cupy.cuda
+        # What each call takes, looked up once.
+        self._device, self._current_stream = cuda.runtime.getDevice, cuda.get_current_stream
+        self._pointer, self._unowned = cuda.MemoryPointer, cuda.UnownedMemory
         # Looked at now, so that what cannot be is told here.
         _options.text(options)
         self._options = options
@@ -67,7 +74,7 @@ class CuPyAllocator(Handle):
 
     def pool(self, device: int | None = None) -> Pool:
         """The pool of a device; CuPy's current one by default."""
-        index = self._cupy.cuda.runtime.getDevice() if device is None else device
+        index = self._device() if device is None else device
         pool = self._pools.get(index)
         if pool is None:
             with self._lock:
@@ -114,21 +121,20 @@ class CuPyAllocator(Handle):
 
         Raises: `cupy.cuda.memory.OutOfMemoryError`, with vrampool's failure as its cause.
         """
-        cuda = self._cupy.cuda
-        index = cuda.runtime.getDevice()
+        index = self._device()
         if size == 0:
-            return cuda.MemoryPointer(cuda.UnownedMemory(0, 0, None, index), 0)
-        pool, current, owner = self.pool(index), cuda.get_current_stream(), _Owner()
+            return self._pointer(self._unowned(0, 0, None, index), 0)
+        pool = self._pools.get(index) or self.pool(index)
+        current, owner = self._current_stream(), _Owner()
         # Referred to until the block refers to it: it is not let go meanwhile.
         kept = self._streams.get((index, current.ptr)) or self._keep(index, pool, current)
-        # The one that the allocator keeps, which so sees that a block is live.
-        owner._keep(kept)
         try:
-            pool._allocate_into(size, kept.ptr, owner)
+            # The block keeps the stream that the allocator keeps, which so sees that a block is live.
+            address = pool._allocate_into(size, kept.ptr, owner, kept)
         except OutOfMemoryError as error:
             limit = 0 if error.limit in (None, UNLIMITED) else error.limit
-            raise cuda.memory.OutOfMemoryError(size, error.held or 0, limit) from error
-        return cuda.MemoryPointer(cuda.UnownedMemory(owner.address, size, owner, index), 0)
+            raise self._cupy.cuda.memory.OutOfMemoryError(size, error.held or 0, limit) from error
+        return self._pointer(self._unowned(address, size, owner, index), 0)
 
     __call__ = malloc
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
-from . import _dlpack
-from ._library import LIBRARY, Handle
-from .errors import ArgumentTypeError, Error, InvalidArgumentError, UnsupportedError
+from . import _native
+from ._handle import Handle
+from ._library import LIBRARY
+from .errors import ArgumentTypeError, Error, InvalidArgumentError, InvalidPointerError, UnsupportedError
 from .stream import Stream
 
-_HOST = (_dlpack.CPU, _dlpack.CUDA_HOST)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+#: Kinds of devices, as DLPack numbers them.
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+
+#: The version of DLPack's versioned capsules. Later minor versions are read too.
+_VERSION = (1, 0)
+
+_HOST = (CPU, CUDA_HOST)
 #: `inspect.BufferFlags.WRITABLE`.
 _WRITABLE = 1
-_ON_CUDA = (_dlpack.CUDA, _dlpack.CUDA_MANAGED)
+_ON_CUDA = (CUDA, CUDA_MANAGED)
 
 
 class Memory(Handle):
@@ -46,11 +54,11 @@ class Memory(Handle):
         raise NotImplementedError
 
     def _kept(self) -> object:
-        """What keeps the memory."""
-        raise NotImplementedError
+        """An object that keeps the memory: while it exists, nothing frees it.
 
-    def _exported(self, export: object) -> None:
-        """Notes what another library has of it."""
+        Raises: `InvalidPointerError` when it was freed.
+        """
+        raise NotImplementedError
 
     def _order(self, stream: int) -> None:
         """Orders work on a consumer's stream behind the work so far."""
@@ -94,14 +102,16 @@ class Memory(Handle):
         Raises: `BufferError` for memory of other devices and for memory that was freed.
         """
         try:
+            kept = self._kept()
             address = self._for_interface("buffer", _HOST)
-        except AttributeError as error:
+        except (AttributeError, InvalidPointerError) as error:
             raise BufferError(str(error)) from error
         if flags & _WRITABLE and self._is_read_only():
             raise BufferError(f"{self!r} is read-only")
+        import ctypes
+
         bytes: Any = (ctypes.c_ubyte * self.nbytes).from_address(address)
-        bytes.keep = self._kept()
-        self._exported(bytes)
+        bytes.keep = kept
         view = memoryview(bytes).cast("B")
         return view.toreadonly() if self._is_read_only() else view
 
@@ -128,12 +138,15 @@ class Memory(Handle):
 
         Raises: `BufferError` for what this memory cannot be; `InvalidPointerError` when it was freed.
         """
+        kept = self._kept()
         address, device = self._begin(), self.__dlpack_device__()
         if copy:
             raise BufferError("vrampool makes no copies; leave out copy=True")
         if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the memory is on the device {device}, not on {tuple(dl_device)}, and vrampool makes no copies")
-        versioned = max_version is not None and tuple(max_version) >= _dlpack.VERSION
+            raise BufferError(
+                f"the memory is on the device {device}, not on {tuple(dl_device)}, and vrampool makes no copies"
+            )
+        versioned = max_version is not None and tuple(max_version) >= _VERSION
         if self._is_read_only() and not versioned:
             raise BufferError("the memory is read-only, which DLPack before 1.0 cannot express")
         if device[0] in _HOST:
@@ -141,13 +154,12 @@ class Memory(Handle):
                 raise InvalidArgumentError(f"stream={stream!r}: memory of the host is used on no stream; use None")
         elif stream is None or stream != -1:
             if stream == 0 and stream is not None:
-                raise InvalidArgumentError("stream=0 is ambiguous in DLPack: use 1 for the default stream, 2 for that of the thread")
+                raise InvalidArgumentError(
+                    "stream=0 is ambiguous in DLPack: use 1 for the default stream, 2 for that of the thread"
+                )
             self._order(0 if stream in (None, 1) else Stream.of(stream))
-        capsule, export = _dlpack.export(address, self.nbytes, device, self._kept(), versioned)
-        if self._is_read_only():
-            export.flags = 1
-        self._exported(export)
-        return capsule
+        is_read_only = self._is_read_only()
+        return _native.export_dlpack(address, self.nbytes, device, kept, versioned=versioned, read_only=is_read_only)
 
 
 class View(Memory):
@@ -155,7 +167,7 @@ class View(Memory):
 
     __slots__ = ("__weakref__", "_imported", "_stream_handle")
 
-    def __init__(self, imported: _dlpack.Imported, stream: int) -> None:
+    def __init__(self, imported: _native.Imported, stream: int) -> None:
         self._imported = imported
         self._stream_handle = stream
 
@@ -212,15 +224,17 @@ def from_dlpack(array: Any, stream: object = None) -> View:
     handle = Stream.of(stream)
     options: dict[str, Any] = {} if kind in _HOST else {"stream": handle or 1}
     try:
-        capsule = array.__dlpack__(max_version=_dlpack.VERSION, **options)
+        capsule = array.__dlpack__(max_version=_VERSION, **options)
     except TypeError:
         # Of before DLPack 1.0.
         capsule = array.__dlpack__(**options)
-    return View(_dlpack.Imported(capsule), handle)
+    return View(_native.Imported(capsule), handle)
 
 
 def device_of(pool: int) -> tuple[str, int]:
     """The backend and the number of a pool's device, also of a closed pool with live blocks."""
+    import ctypes
+
     name, number = ctypes.c_char_p(), ctypes.c_int()
     LIBRARY.call("pool_backend", pool, ctypes.byref(name))
     LIBRARY.call("pool_device", pool, ctypes.byref(number))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from ctypes import byref, c_int, c_uint64, c_void_p, sizeof
-from types import TracebackType
-from typing import Any
 
 from . import _arguments, _native, _options, _tags
-from ._library import LIBRARY, STATS, CSleepReport, CStats, Handle, names
-from ._options import Size
+from ._handle import Handle
+from ._library import LIBRARY
 from .block import Block, BlockInfo, block_at
 from .errors import ClosedError, Error, OutOfMemoryError
 from .memory import device_of
-from .stats import PoolStats, SleepReport
 from .stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+    from typing import Any
+
+    from ._options import Size
+    from .stats import PoolStats, SleepReport
 
 __all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
 
@@ -81,6 +85,9 @@ class Pool(_native.Pool, Handle):
             "host_capacity": host_capacity,
         }
         text = _arguments.text(_options.text({**given, **others}), "options")
+        # Opened before the first pool, which may log something.
+        from . import _abi as _abi
+
         self._is_owned = True
         self._create(_PACKAGE, text)
 
@@ -136,6 +143,11 @@ class Pool(_native.Pool, Handle):
 
     def stats(self) -> PoolStats:
         """Its statistics."""
+        from ctypes import byref, sizeof
+
+        from ._abi import STATS, CStats
+        from .stats import PoolStats
+
         stats = CStats(struct_size=sizeof(CStats))
         LIBRARY.call("get_stats", self.handle, byref(stats))
         return PoolStats(*(getattr(stats, name) for name in STATS))
@@ -171,6 +183,8 @@ class Pool(_native.Pool, Handle):
 
     def memory_info(self) -> tuple[int, int]:
         """The device's memory, free and in all, as its driver tells."""
+        from ctypes import byref, c_uint64
+
         free, total = c_uint64(), c_uint64()
         LIBRARY.call("memory_info", self.handle, byref(free), byref(total))
         return free.value, total.value
@@ -190,7 +204,9 @@ class Pool(_native.Pool, Handle):
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(_tags.scope(self.handle, tag))
             if not self._is_owned:
-                scopes.enter_context(_tags.thread_scope(self.handle, tag))
+                from . import _thread_tags
+
+                scopes.enter_context(_thread_tags.thread_scope(self.handle, tag))
             yield
 
     def sleep(self, keep: Iterable[str] | str = ("default",)) -> SleepReport:
@@ -201,13 +217,11 @@ class Pool(_native.Pool, Handle):
 
         Raises: `UnsupportedError` where the source is not virtual.
         """
-        tags = _tag_list(keep)
-        return _report("sleep", self.handle, names(tags), len(tags))
+        return _report("sleep", self.handle, *_names(keep))
 
     def sleep_tags(self, tags: Iterable[str] | str, keep_contents: bool = True) -> SleepReport:
         """Puts these tags alone to sleep."""
-        of = _tag_list(tags)
-        return _report("sleep_tags", self.handle, names(of), len(of), int(keep_contents))
+        return _report("sleep_tags", self.handle, *_names(tags), int(keep_contents))
 
     def discard(self, tags: Iterable[str] | str) -> SleepReport:
         """Puts these tags alone to sleep, and forgets their contents."""
@@ -220,11 +234,12 @@ class Pool(_native.Pool, Handle):
         """
         if tags is None:
             return _report("wake", self.handle, None, 0)
-        of = _tag_list(tags)
-        return _report("wake", self.handle, names(of), len(of))
+        return _report("wake", self.handle, *_names(tags))
 
     def is_asleep(self, tag: str = "default") -> bool:
         """Whether a tag is asleep; not when nothing has it."""
+        from ctypes import byref, c_int
+
         asleep = c_int()
         LIBRARY.call("is_asleep", self.handle, _arguments.text(tag, "tag"), byref(asleep))
         return bool(asleep.value)
@@ -232,6 +247,8 @@ class Pool(_native.Pool, Handle):
     @contextlib.contextmanager
     def stream(self) -> Iterator[Stream]:
         """A new stream on the pool's device, which ends with `with`, after its work."""
+        from ctypes import byref, c_void_p
+
         handle = c_void_p()
         try:
             LIBRARY.call("stream_create", self.handle, byref(handle))
@@ -275,11 +292,20 @@ class Pool(_native.Pool, Handle):
             return f"<Pool {self.handle}: {state}>"
 
 
-def _tag_list(tags: Iterable[str] | str) -> list[str]:
-    return [tags] if isinstance(tags, str) else list(tags)
+def _names(tags: Iterable[str] | str) -> tuple[Any, int]:
+    """Tags as C takes them, and how many there are."""
+    from ._abi import names
+
+    of = [tags] if isinstance(tags, str) else list(tags)
+    return names(of), len(of)
 
 
 def _report(function: str, *arguments: Any) -> SleepReport:
+    from ctypes import byref, sizeof
+
+    from ._abi import CSleepReport
+    from .stats import SleepReport
+
     report = CSleepReport(struct_size=sizeof(CSleepReport))
     LIBRARY.call(function, *arguments, byref(report))
     return SleepReport(report.physical, report.contents, report.discarded, bool(report.was_so))

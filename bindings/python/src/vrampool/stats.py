@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class PoolStats:
+class PoolStats(NamedTuple):
     """A pool's statistics, all its tags together, from `Pool.stats`.
 
     Counts are since the pool was made; sizes are bytes. The values are not of one moment: other threads go on meanwhile.
@@ -105,8 +104,7 @@ class PoolStats:
         return self.hits / requests if requests else 0.0
 
 
-@dataclass(frozen=True)
-class SleepReport:
+class SleepReport(NamedTuple):
     """What a sleep or a wake did, in bytes.
 
     Attributes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
-from ._library import Handle
+from ._handle import Handle
 from .errors import ArgumentOverflowError, ArgumentTypeError, InvalidArgumentError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Stream(Handle):

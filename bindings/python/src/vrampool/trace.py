@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _arguments
-from ._library import LIBRARY, Handle
+from ._handle import Handle
+from ._library import LIBRARY
 from .errors import ClosedError, Error, InvalidArgumentError
 from .pool import Pool
 
@@ -224,7 +225,8 @@ def show(trace: Trace | File) -> str:
     ]
     lines = [of.trace, *(f"  {name:<26}{value:>20,}" for name, value in rows), "  sizes, bytes"]
     lines += [
-        f"  {size.start:>16,} to {size.stop:>16,}{size.allocations:>12,} times {100 * size.share:>5.1f} %" for size in of.sizes
+        f"  {size.start:>16,} to {size.stop:>16,}{size.allocations:>12,} times {100 * size.share:>5.1f} %"
+        for size in of.sizes
     ]
     return "\n".join(lines) + "\n"
 

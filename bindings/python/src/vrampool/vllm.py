@@ -14,15 +14,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _arguments
-from ._arguments import Size
-from ._library import LIBRARY, PATH, FreeCallback, MallocCallback
-from ._library import Handle as _Handle
+from ._abi import FreeCallback, MallocCallback
+from ._handle import Handle as _Handle
+from ._library import LIBRARY, PATH
 from .errors import BusyError, InvalidArgumentError, InvalidPointerError
 from .stream import Stream
 from .torch import _install
+
+if TYPE_CHECKING:
+    from ._arguments import Size
 
 #: Device, bytes, address, number: what names a segment.
 Handle = tuple[int, int, int, int]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .._library import LIBRARY
-from .._options import Size
 from ..errors import InvalidArgumentError
 from ..stats import SleepReport
 from ._install import device_index, pool, pool_if_any, pools
+
+if TYPE_CHECKING:
+    from .._options import Size
 
 
 def empty_cache() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .._library import STATS
+from .._abi import STATS
 from ..stats import PoolStats
 from ._install import pool_if_any, pools
 

@@ -9,13 +9,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _options
 from .._library import LIBRARY, PATH
-from .._options import Size
 from ..errors import BusyError, UnavailableError
 from ..pool import Pool
+
+if TYPE_CHECKING:
+    from .._options import Size
 
 #: How PyTorch's setters of hooks are called, and which function each gets.
 HOOKS = {
@@ -42,14 +44,22 @@ def pytorch() -> ModuleType:
 
     Raises: `UnavailableError` when it is not installed, or is built without CUDA.
     """
+    torch = _pytorch_of_any_build()
+    if not _has_cuda(torch):
+        raise UnavailableError(f"PyTorch {torch.__version__} is built without CUDA")
+    return torch
+
+
+def _pytorch_of_any_build() -> ModuleType:
     try:
-        torch: Any = importlib.import_module("torch")
+        return importlib.import_module("torch")
     except ImportError as error:
         raise UnavailableError(f"PyTorch is not there: {error}") from error
-    if not hasattr(torch._C, "_cuda_customAllocator"):
-        raise UnavailableError(f"PyTorch {torch.__version__} is built without CUDA")
-    module: ModuleType = torch
-    return module
+
+
+def _has_cuda(torch: Any) -> bool:
+    """Whether it is built with CUDA; a GPU is another question."""
+    return hasattr(torch._C, "_cuda_customAllocator")
 
 
 def configure(
@@ -169,9 +179,10 @@ def install(
         patch: functions of `torch.cuda` that PyTorch refuses with a foreign allocator (`memory_stats`, `memory_summary`,
             `max_memory_allocated`, `memory_snapshot`, `reset_peak_memory_stats`, …) answer by this package.
 
-    Installing twice with the same options is fine.
+    Installing twice with the same options is fine. Without a GPU, programs run as on PyTorch alone: statistics are 0 or empty. A PyTorch
+    that is built without CUDA is left as it is, because it has no memory of a GPU; the options are checked nevertheless.
 
-    Raises: `UnavailableError` without PyTorch or without its CUDA, and for a PyTorch whose exceptions cannot be thrown: PyPI's wheels
+    Raises: `UnavailableError` without PyTorch, and for a PyTorch whose exceptions cannot be thrown: PyPI's wheels
     up to 2.6, and others with the C++ ABI of that time. 2.7 and later work. `BusyError` when it is too late, or installed in another
     way.
     """
@@ -188,7 +199,12 @@ def install(
         "device": device,
     }
     text = _options.text({**given, **others})
-    torch = pytorch()
+    torch = _pytorch_of_any_build()
+    if not _has_cuda(torch):
+        with _lock:
+            _configure(text)
+        _log.info("PyTorch %s is built without CUDA, so vrampool has nothing to allocate for it", torch.__version__)
+        return
     with _lock:
         if _installed is not None:
             # Equal, or else it is refused there.

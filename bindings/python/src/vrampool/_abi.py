@@ -1,0 +1,235 @@
+"""The C ABI, as ctypes sees it. What each function does is said in `vrampool.h`."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+
+from . import _arguments
+from ._library import _DEFERRED, ABI, PATH
+from .errors import BY_STATUS, Error, InternalError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+#: Told of a segment once it is mapped: user, device, bytes, address, number.
+MallocCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
+#: Told of a segment before it goes: user, address.
+FreeCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)
+
+#: Told of what is logged: user, level, target, text.
+LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
+
+#: Fields of `vrampool_stats` after its size, in the header's order.
+STATS = (
+    *("hits", "misses", "bytes_requested", "bytes_live", "bytes_cached", "bytes_held", "bytes_reserved", "bytes_allocated"),
+    *("peak_requested", "peak_live", "peak_cached", "peak_held", "peak_reserved"),
+    *("max_cached_bytes", "max_buffers_per_bucket", "limit", "budget", "live_buffers"),
+    *("source_allocations", "source_frees", "driver_calls", "mapping_calls", "mapping_nanoseconds"),
+    *("drops_over_bytes", "drops_over_count", "evictions", "stream_waits"),
+    *("failed_by_limit", "failed_by_device", "failed_by_backend", "failed_invalid"),
+    *("rung_evict", "rung_wait", "rung_trim", "rung_compact", "rung_fail"),
+    *("bytes_private", "bytes_asleep", "bytes_backup"),
+)
+
+
+class CStats(ctypes.Structure):
+    """`vrampool_stats`."""
+
+    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in STATS)]
+
+
+class CBlock(ctypes.Structure):
+    """`vrampool_block`."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("address", c_uint64),
+        ("requested", c_uint64),
+        ("bytes", c_uint64),
+        ("pool", c_uint64),
+        ("stream", c_void_p),
+    ]
+
+
+class CSleepReport(ctypes.Structure):
+    """`vrampool_sleep_report`."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("physical", c_uint64),
+        ("contents", c_uint64),
+        ("discarded", c_uint64),
+        ("was_so", c_uint64),
+    ]
+
+
+_NAMES = POINTER(c_char_p)
+
+#: Arguments of the functions that answer a status.
+_CHECKED: dict[str, list[Any]] = {
+    "string_free": [c_void_p],
+    "set_log_callback": [LogCallback, c_int, c_void_p],
+    "devices": [POINTER(c_void_p)],
+    "create": [c_char_p, POINTER(c_uint64)],
+    "destroy": [c_uint64],
+    "allocate": [c_uint64, c_uint64, c_void_p, POINTER(c_void_p)],
+    "allocate_tagged": [c_uint64, c_char_p, c_uint64, c_void_p, POINTER(c_void_p)],
+    "free_at": [POINTER(c_void_p), POINTER(c_void_p)],
+    "free": [c_uint64, c_void_p, c_void_p],
+    "record_stream": [c_void_p, c_void_p],
+    "block_at": [c_void_p, POINTER(CBlock)],
+    "stream_create": [c_uint64, POINTER(c_void_p)],
+    "stream_destroy": [c_uint64, c_void_p],
+    "stream_retire": [c_uint64, c_void_p],
+    "stream_synchronize": [c_uint64, c_void_p],
+    "get_stats": [c_uint64, POINTER(CStats)],
+    "get_stats_json": [c_uint64, POINTER(c_void_p)],
+    "reset_peaks": [c_uint64],
+    "trim": [c_uint64, c_uint64, POINTER(c_uint64)],
+    "decay": [c_uint64, POINTER(c_uint64)],
+    "get_limit": [c_uint64, POINTER(c_uint64)],
+    "set_limit": [c_uint64, c_uint64],
+    "memory_info": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
+    "snapshot": [c_uint64, POINTER(c_void_p)],
+    "tag_create": [c_uint64, c_char_p],
+    "tag_begin": [c_uint64, c_char_p],
+    "tag_end": [c_uint64],
+    "sleep": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
+    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, POINTER(CSleepReport)],
+    "wake": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
+    "is_asleep": [c_uint64, c_char_p, POINTER(c_int)],
+    "file_write": [c_char_p, c_char_p, c_size_t],
+    "record_start": [c_uint64, c_uint64],
+    "record_look": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
+    "record_stop": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
+    "trace_load": [c_char_p, c_char_p, c_int, POINTER(c_uint64)],
+    "trace_save": [c_uint64, c_char_p, c_char_p],
+    "trace_show": [c_uint64, POINTER(c_void_p)],
+    "trace_convert": [c_char_p, c_char_p, c_int, c_char_p, c_char_p, POINTER(c_uint64), POINTER(c_void_p)],
+    "trace_free": [c_uint64],
+    "pool_backend": [c_uint64, POINTER(c_char_p)],
+    "pool_device": [c_uint64, POINTER(c_int)],
+    "start_metrics": [c_char_p],
+    "start_metrics_at": [c_char_p, POINTER(c_void_p)],
+    "stop_metrics": [],
+    "torch_configure": [c_char_p],
+    "torch_pool": [c_int, POINTER(c_uint64)],
+    "torch_pools": [POINTER(c_void_p)],
+    "torch_shutdown": [],
+    "segment_callbacks": [MallocCallback, FreeCallback, c_void_p],
+    "segment_unmap_and_release": [c_int, c_uint64, c_uint64, c_uint64],
+    "segment_create_and_map": [c_int, c_uint64, c_uint64, c_uint64],
+}
+
+#: What the others answer, and their arguments.
+_PLAIN: dict[str, tuple[Any, list[Any]]] = {
+    "last_error": (c_char_p, []),
+    "last_error_code": (c_int32, []),
+    "clear_error": (None, []),
+    "status_name": (c_char_p, [c_int32]),
+    "version": (c_char_p, []),
+    "abi_version": (c_uint32, []),
+    "drop_at": (None, [POINTER(c_void_p)]),
+    "torch_alloc_or_null": (c_void_p, [c_size_t, c_int, c_void_p]),
+    "torch_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
+    "torch_throws": (c_int, []),
+    "torch_init": (None, [c_int]),
+    "torch_reset": (None, []),
+    "torch_memory_fraction": (None, [c_double, c_int]),
+    "torch_base_alloc": (c_void_p, [c_void_p, POINTER(c_size_t)]),
+    "torch_record_stream": (None, [c_void_p, c_void_p]),
+    "segment_alloc": (c_void_p, [c_size_t, c_int, c_void_p]),
+    "segment_free": (None, [c_void_p, c_size_t, c_int, c_void_p]),
+}
+
+
+class Library:
+    """The functions, without their prefix; those of `_CHECKED` raise what they fail with."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise ImportError(f"vrampool's library does not load from {path}: {error}", path=path) from error
+        if (abi := self._function("abi_version", *_PLAIN["abi_version"])()) != ABI:
+            raise ImportError(f"{path} has ABI {abi}, and this package needs {ABI}", path=path)
+        self.plain: dict[str, Callable[..., Any]] = {}
+        for name, (answer, arguments) in _PLAIN.items():
+            self.plain[name] = self._function(name, answer, arguments)
+        self._checked = {name: self._function(name, c_int32, arguments) for name, arguments in _CHECKED.items()}
+
+    def _function(self, name: str, answer: Any, arguments: list[Any]) -> Callable[..., Any]:
+        try:
+            function = getattr(self._library, f"vrampool_{name}")
+        except AttributeError:
+            text = f"{self._path} is not the library of this vrampool: it has no function vrampool_{name}"
+            raise ImportError(text, path=self._path) from None
+        function.restype = answer
+        function.argtypes = arguments
+        return function  # type: ignore[no-any-return]
+
+    def address(self, name: str) -> int:
+        """Where a function begins, for who takes it as a number."""
+        return ctypes.cast(getattr(self._library, f"vrampool_{name}"), c_void_p).value or 0
+
+    def call(self, function: str, *arguments: Any) -> None:
+        """Calls what answers a status.
+
+        Raises: the `Error` of that status, with its text.
+        """
+        status = self._checked[function](*arguments)
+        if status != 0:
+            raise self.failure(status)
+
+    def failure(self, status: int) -> Error:
+        """This thread's last failure, as an exception."""
+        is_its = self.plain["last_error_code"]() == status
+        # A finalizer or a signal handler may have failed meanwhile.
+        text = (self.plain["last_error"]() or b"").decode("utf-8", "replace") if is_its else "another failure followed it"
+        return BY_STATUS.get(status, InternalError)(text)
+
+    def last_failure(self) -> Error | None:
+        """As `failure`; `None` when there was none, and it is forgotten."""
+        status = self.plain["last_error_code"]()
+        if status == 0:
+            return None
+        failure = self.failure(status)
+        self.plain["clear_error"]()
+        return failure
+
+    def number(self, function: str, *arguments: Any) -> int:
+        """Calls what sets one number behind its last pointer."""
+        number = c_uint64()
+        self.call(function, *arguments, byref(number))
+        return number.value
+
+    def text(self, function: str, *arguments: Any) -> str:
+        """Calls what makes text, and reads it."""
+        text = c_void_p()
+        self.call(function, *arguments, byref(text))
+        try:
+            return ctypes.string_at(text.value or 0).decode()
+        finally:
+            self.call("string_free", text)
+
+    def json(self, function: str, *arguments: Any) -> Any:
+        """Calls what makes JSON, and reads it."""
+        import json
+
+        return json.loads(self.text(function, *arguments))
+
+
+def names(of: list[str]) -> Any:
+    """An array of texts."""
+    return (c_char_p * len(of))(*(_arguments.text(name, "a tag") for name in of))
+
+
+LIBRARY = Library(PATH)
+_DEFERRED.become(LIBRARY)
+
+# Lines of the library go to Python's loggers from its first call on.
+from . import _logging as _logging  # noqa: E402

@@ -1,0 +1,16 @@
+"""Objects that have one owner."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Handle:
+    """What names something that has one owner, and so is not copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"cannot copy or pickle a {type(self).__name__}: it names memory that has one owner")
