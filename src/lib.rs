@@ -78,6 +78,10 @@ pub mod broker;
 mod cache;
 mod environment;
 mod error;
+/// Details of an [`Error`].
+pub mod errors {
+    pub use crate::error::{Holder, InvalidSetting, InvalidVariable, WrongDevice};
+}
 pub mod hooks;
 #[cfg(not(model))]
 #[doc(hidden)]

@@ -83,10 +83,8 @@ impl FromStr for Source {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
-            field: "source",
-            value: text.into(),
-            reason: format!("known are {}", names(Self::ALL, Self::name)),
+        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| {
+            Error::configuration("source", text, format!("known are {}", names(Self::ALL, Self::name)))
         })
     }
 }

@@ -141,7 +141,7 @@ fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
 fn a9_a_second_refusal_is_not_hidden_and_another_error_is_not_retried() {
     let (device, stream) = device();
     let pool = Pool::builder(&device).build().expect("a pool");
-    let out_of_memory = || BackendError::OutOfMemory { requested: KIB, free: None };
+    let out_of_memory = || BackendError::out_of_memory(KIB, None);
     device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
     assert!(pool.allocate(1, &stream).is_ok(), "one refusal is tried again");
     device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
@@ -276,11 +276,7 @@ fn a13_a_failed_step_of_staging_loses_nothing() {
         assert!(stager.upload(&stream, &batch, region).is_err(), "{call:?}");
         assert_eq!(stager.pinned_bytes(), 0, "{call:?}");
     }
-    device.faults().fail_nth_with(
-        Call::Allocate,
-        1,
-        BackendError::OutOfMemory { requested: MIB, free: None },
-    );
+    device.faults().fail_nth_with(Call::Allocate, 1, BackendError::out_of_memory(MIB, None));
     let region = target.on_mut(&stream).expect("a region");
     let upload = stager.upload(&stream, &batch, region).expect("no pinned memory is no error");
     assert!(matches!(upload, Upload::Pageable));

@@ -257,7 +257,7 @@ fn a_stream_of_another_device_is_refused() {
     let pool = Pool::builder(&device).build().expect("a pool");
     let error = pool.allocate(1, &foreign).expect_err("another device's");
     assert!(
-        matches!(error, Error::WrongDevice { pool, given } if pool == device.id() && given == other.id())
+        matches!(error, Error::WrongDevice(wrong) if wrong.pool == device.id() && wrong.given == other.id())
     );
     let mut buffer = pool.allocate(1, &mine).expect("memory");
     assert!(matches!(buffer.on(&foreign), Err(Error::WrongDevice { .. })));

@@ -5,7 +5,7 @@ use super::variants::{AnyDevice, AnyMemory, on_each};
 use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, Rejected, VirtualMemory};
 
 fn absent() -> BackendError {
-    BackendError::Unsupported { operation: "virtual memory" }
+    BackendError::unsupported("virtual memory")
 }
 
 /// By the device behind it; what that has not is not supported.

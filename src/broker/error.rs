@@ -1,7 +1,7 @@
 //! Errors of a broker.
 
 use super::{ChunkError, ClientId, ShareError};
-use crate::error::Error;
+use crate::error::{Error, OutOfMemory};
 use std::io;
 use std::ops::Range;
 use vrampool_backend::BackendError;
@@ -136,6 +136,27 @@ impl BrokerError {
             Self::Chunk(_) => true,
             Self::Memory(error) => error.is_out_of_memory(),
             Self::Run { source, .. } => source.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
+    /// Returns the figures of a lack of device memory; `None` for any other error. Also `None` where no chunk
+    /// fits: [`BrokerError::Chunk`] has figures of its own, and the device was not asked.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Self::Memory(error) => error.out_of_memory(),
+            Self::Run { source, .. } => source.out_of_memory(),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no such device here, so that another one may serve.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Memory(error) => error.is_unavailable(),
+            Self::Run { source, .. } => source.is_unavailable(),
             _ => false,
         }
     }

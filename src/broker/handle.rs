@@ -225,9 +225,9 @@ impl<B: Backend> Broker<B> {
             HostBacking::Pinned if bytes == 0 => {
                 Err(BackendError::invalid("bytes", "pinned memory is 1 byte at least").into())
             }
-            HostBacking::Pinned => self
-                .pinned(bytes, true)?
-                .ok_or_else(|| BackendError::Unsupported { operation: "pinned memory" }.into()),
+            HostBacking::Pinned => {
+                self.pinned(bytes, true)?.ok_or_else(|| BackendError::unsupported("pinned memory").into())
+            }
             HostBacking::Pageable => {
                 let mut held = Vec::new();
                 zero(&mut held, bytes)?;

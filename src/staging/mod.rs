@@ -179,7 +179,7 @@ impl<B: Backend> Staging<B> {
         let is_forced = is_only && self.bounds.grants_first;
         let reservation =
             if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
-        let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
+        let reservation = reservation.ok_or(BackendError::out_of_memory(size, None))?;
         let memory = self.device.allocate(size, Placement::HostVisible.into())?;
         Ok(PinnedBlock { memory, reservation })
     }

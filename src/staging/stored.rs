@@ -34,7 +34,7 @@ pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
 
 /// Makes `memory` so many zeros, or leaves it empty where the host has no room for them.
 pub(crate) fn zero(memory: &mut Vec<u8>, bytes: u64) -> Result<(), BackendError> {
-    let none = || BackendError::OutOfMemory { requested: bytes, free: None };
+    let none = || BackendError::out_of_memory(bytes, None);
     memory.clear();
     let length = usize::try_from(bytes).map_err(|_| none())?;
     memory.try_reserve_exact(length).map_err(|_| none())?;

@@ -65,7 +65,7 @@ impl Stream for OneStream {
     }
 }
 
-const UNSUPPORTED: BackendError = BackendError::Unsupported { operation: "the model counts bytes" };
+const UNSUPPORTED: BackendError = BackendError::unsupported("the model counts bytes");
 
 impl Backend for Counting {
     type Memory = Taken;

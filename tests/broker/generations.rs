@@ -70,7 +70,7 @@ fn a_commit_that_fails_on_a_later_attempt_holds_nothing() {
     }
     // A pool asks three times; the first array is there by then, and the figures fail.
     for nth in 2..=4 {
-        let error = BackendError::OutOfMemory { requested: 0, free: None };
+        let error = BackendError::out_of_memory(0, None);
         device.faults().fail_nth_with(Call::Allocate, nth, error);
     }
     let mut has_failed = false;
@@ -85,7 +85,7 @@ fn a_commit_that_fails_on_a_later_attempt_holds_nothing() {
         assert_eq!(broker.stats().held, 0);
         client.queue(ArrayRequest::scratch("x", [256 << 10], 1)).expect("queued");
         for nth in 2..=4 {
-            let error = BackendError::OutOfMemory { requested: 0, free: None };
+            let error = BackendError::out_of_memory(0, None);
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
     }
@@ -269,7 +269,7 @@ fn a_stream_that_is_out_keeps_no_memory() {
                 *others.lock().expect("no panic") = Some(memory);
                 // The first array is always there, the second one never: a pool asks three times.
                 for nth in (1..100).filter(|nth| nth % 4 != 1) {
-                    let error = BackendError::OutOfMemory { requested: 0, free: None };
+                    let error = BackendError::out_of_memory(0, None);
                     device.faults().fail_nth_with(Call::Allocate, nth, error);
                 }
             }

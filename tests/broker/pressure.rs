@@ -248,7 +248,7 @@ fn memory_that_goes_between_the_question_and_the_allocation_makes_chunks_finer()
     for failures in 1..4 {
         // A pool asks three times.
         for nth in 1..=3 * failures {
-            let error = vrampool::BackendError::OutOfMemory { requested: 0, free: None };
+            let error = vrampool::BackendError::out_of_memory(0, None);
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
         client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");

@@ -98,7 +98,7 @@ impl Backend for Probe {
     ) -> Result<(), BackendError> {
         let within = std::ptr::eq(source.memory(), destination.as_region().memory());
         if within && !self.properties.capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
-            return Err(BackendError::Unsupported { operation: "copying within one memory" });
+            return Err(BackendError::unsupported("copying within one memory"));
         }
         let granularity = self.properties.copy_granularity;
         if source.len() % granularity != 0 || source.offset() % granularity != 0 {

@@ -81,7 +81,7 @@ fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
     assert_refused(device.record(&foreign));
     assert_refused(device.allocate_on(256, kind, &foreign).map_err(|error| match error {
         // It may say first that it has no such memory at all.
-        BackendError::Unsupported { operation } => BackendError::invalid("stream", operation),
+        BackendError::Unsupported { operation, .. } => BackendError::invalid("stream", operation),
         error => error,
     }));
     assert_refused(device.fill(&own, RegionMut::whole(&strange, &own), 0));

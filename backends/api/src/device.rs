@@ -195,7 +195,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         stream: &Self::Stream,
     ) -> Result<Self::Memory, BackendError> {
         let _ = (bytes, kind, stream);
-        Err(BackendError::Unsupported { operation: "allocating in the order of a stream" })
+        Err(BackendError::unsupported("allocating in the order of a stream"))
     }
 
     /// Gives memory of [`allocate_on`](Self::allocate_on) back in the order of `stream`, on which, or before
@@ -324,7 +324,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// for a range that leaves it.
     fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
-        Err(BackendError::Unsupported { operation: "writing mapped memory" })
+        Err(BackendError::unsupported("writing mapped memory"))
     }
 
     /// Reads host-visible memory through its mapping, at once: **not** ordered with any stream.
@@ -333,7 +333,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// As [`write_mapped`](Self::write_mapped).
     fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
-        Err(BackendError::Unsupported { operation: "reading mapped memory" })
+        Err(BackendError::unsupported("reading mapped memory"))
     }
 
     /// Address space and physical memory apart, on a device with [`Capabilities::VIRTUAL_MEMORY`].

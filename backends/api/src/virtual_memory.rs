@@ -223,7 +223,7 @@ mod tests {
     impl Fake {
         fn call(&self, name: &'static str) -> Result<(), BackendError> {
             match *self.fails.lock().unwrap() == name {
-                true => Err(BackendError::Driver { call: name, code: 1, message: "as told".into() }),
+                true => Err(BackendError::driver(name, 1, "as told")),
                 false => Ok(()),
             }
         }
@@ -275,7 +275,7 @@ mod tests {
         for name in ["create", "map", "set access"] {
             *device.fails.lock().unwrap() = name;
             let error = device.create_and_map(&(), 4, 2, kind).expect_err(name);
-            assert!(matches!(error, BackendError::Driver { call, .. } if call == name), "{error}");
+            assert!(matches!(&error, BackendError::Driver { call, .. } if call == name), "{error}");
             assert_eq!(device.held(), (0, 0), "{name}");
         }
         *device.fails.lock().unwrap() = "unmap";
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!((physical.len(), device.held()), (2, (1, 1)));
         let Rejected { error, value: physical } =
             device.unmap_and_release(&(), 4, physical).expect_err("as told");
-        assert!(matches!(error, BackendError::Driver { call: "unmap", .. }), "{error}");
+        assert!(matches!(&error, BackendError::Driver { call, .. } if call == "unmap"), "{error}");
         assert_eq!(device.held(), (1, 1));
         *device.fails.lock().unwrap() = "";
         device.unmap_and_release(&(), 4, physical).expect("it is mapped");

@@ -74,7 +74,7 @@ impl DeviceCore {
         let device = RawDevice::at(library, ordinal)?;
         let has = |attribute| Ok::<_, BackendError>(device.attribute(attribute)? != 0);
         if !has(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? {
-            return Err(BackendError::Unsupported { operation: "one address space for host and device" });
+            return Err(BackendError::unsupported("one address space for host and device"));
         }
         let listed = listing::describe(library, ordinal)?;
         let mut properties = Properties::new(BACKEND, listed.name.clone());
@@ -195,7 +195,7 @@ impl CudaDevice {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement == Placement::Managed && !self.core.concurrent_managed_access {
-            return Err(BackendError::Unsupported { operation: "mapping managed memory while it works" });
+            return Err(BackendError::unsupported("mapping managed memory while it works"));
         }
         Ok(())
     }
@@ -242,10 +242,10 @@ impl Backend for CudaDevice {
             // The driver need not be asked.
             Placement::Device if bytes > properties.total_bytes => {
                 let free = self.memory_info().ok().map(|info| info.free_bytes);
-                return Err(BackendError::OutOfMemory { requested: bytes, free });
+                return Err(BackendError::out_of_memory(bytes, free));
             }
             Placement::Managed if !properties.capabilities.contains(Capabilities::MANAGED) => {
-                return Err(BackendError::Unsupported { operation: "managed memory" });
+                return Err(BackendError::unsupported("managed memory"));
             }
             _ => {}
         }

@@ -51,7 +51,7 @@ impl From<DriverPoolError> for BackendError {
         match error {
             DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } => {
                 let free = limit.map(|limit| limit.saturating_sub(handed_out));
-                cause.unwrap_or(Self::OutOfMemory { requested, free })
+                cause.unwrap_or(Self::out_of_memory(requested, free))
             }
             DriverPoolError::Backend(error) => error,
         }

@@ -7,7 +7,7 @@ const GIB: u64 = 1 << 30;
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     match answer {
-        Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+        Err(BackendError::OutOfMemory { requested, free: Some(free), .. }) => {
             assert_eq!(requested, 2 * GIB);
             assert!(free < 2 * GIB, "{free}");
         }

@@ -173,7 +173,7 @@ impl HostDevice {
         if memory.is_host_visible(&(offset..end)) {
             return Ok(());
         }
-        Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" })
+        Err(BackendError::unsupported("mapping memory that is not host-visible"))
     }
 
     fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
@@ -184,7 +184,7 @@ impl HostDevice {
 /// An empty copy with room for so many bytes, or the error that the host has no memory for it.
 fn room_for(bytes: usize) -> Result<Vec<u8>, BackendError> {
     let mut copy = Vec::new();
-    let none = |_| BackendError::OutOfMemory { requested: bytes as u64, free: None };
+    let none = |_| BackendError::out_of_memory(bytes as u64, None);
     copy.try_reserve_exact(bytes).map_err(none)?;
     Ok(copy)
 }

@@ -71,7 +71,7 @@ impl WgpuDevice {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..wgpu::DeviceDescriptor::default()
         });
-        let failed = |message| BackendError::Driver { call: "Adapter::request_device", code: 0, message };
+        let failed = |message| BackendError::driver("Adapter::request_device", 0, message);
         let device = now(device).ok_or_else(|| failed("it is not ready at once".into()))?;
         let (device, queue) = device.map_err(|error| failed(error.to_string()))?;
         let listed = listing::describe(ordinal, &adapter.get_info());
@@ -164,7 +164,7 @@ impl WgpuDevice {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement != Placement::HostVisible {
-            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+            return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
         match offset.checked_add(bytes as u64) {
             Some(end) if end <= memory.len() => Ok(()),
@@ -219,7 +219,7 @@ impl Backend for WgpuDevice {
         let limit = self.core.free_bytes();
         match driver.into_iter().chain(limit).min() {
             Some(free) => Ok(MemoryInfo::new(free.min(total_bytes), total_bytes)),
-            None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
+            None => Err(BackendError::unsupported("telling how much memory is free")),
         }
     }
 
@@ -253,7 +253,7 @@ impl Backend for WgpuDevice {
         let buffer = buffer.map_err(|error| match error {
             BackendError::OutOfMemory { .. } => {
                 let free = self.memory_info().ok().map(|info| info.free_bytes);
-                BackendError::OutOfMemory { requested: bytes, free }
+                BackendError::out_of_memory(bytes, free)
             }
             other => blame("usage", other),
         })?;
@@ -309,7 +309,7 @@ impl Backend for WgpuDevice {
         let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         if from.buffer == to.buffer {
-            return Err(BackendError::Unsupported { operation: "copying within one buffer" });
+            return Err(BackendError::unsupported("copying within one buffer"));
         }
         if from.size == 0 {
             return Ok(());

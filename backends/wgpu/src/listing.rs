@@ -47,7 +47,7 @@ pub(crate) fn adapters() -> Result<Vec<wgpu::Adapter>, BackendError> {
     let backends = wgpu::Backends::from_env().unwrap_or(wgpu::Backends::PRIMARY);
     let mut adapters = of_instance(&INSTANCE, backends);
     if adapters.is_empty() {
-        return Err(BackendError::Unavailable { backend: BACKEND, reason: absent() });
+        return Err(BackendError::unavailable(BACKEND, absent()));
     }
     adapters.sort_by_key(|adapter| adapter.get_info().device_type == wgpu::DeviceType::Cpu);
     Ok(adapters)

@@ -200,8 +200,8 @@ impl Readbacks {
         // Another thread's poll may have taken the callback and be about to call it.
         if !matches!(receiver.recv(), Ok(Ok(()))) {
             gpu.check()?;
-            let message = "the bytes cannot be mapped".into();
-            return Err(BackendError::Driver { call: "Buffer::map_async", code: 0, message });
+            let message = "the bytes cannot be mapped";
+            return Err(BackendError::driver("Buffer::map_async", 0, message));
         }
         let view = part.get_mapped_range().map_err(|error| unmapped(gpu, &error))?;
         bytes.copy_from_slice(&view[..bytes.len()]);
@@ -221,6 +221,6 @@ const ALIGNMENT: u64 = wgpu::MAP_ALIGNMENT;
 
 fn unmapped(gpu: &Gpu, error: &wgpu::MapRangeError) -> BackendError {
     let message = error.to_string();
-    let error = BackendError::Driver { call: "Buffer::get_mapped_range", code: 0, message };
+    let error = BackendError::driver("Buffer::get_mapped_range", 0, message);
     gpu.check().err().unwrap_or(error)
 }

@@ -95,7 +95,7 @@ impl<B: Backend> ArenaCore<B> {
             Err(panic) => {
                 let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
                 let stuck = catch_unwind(unmake).unwrap_or_default();
-                let error = BackendError::Unsupported { operation: "a call that panics" };
+                let error = BackendError::unsupported("a call that panics");
                 Err(Unmade { error, lacks: Lack::Memory, stuck, panic: Some(panic) })
             }
         }
@@ -179,5 +179,5 @@ impl<B: Backend> ArenaCore<B> {
 pub(in crate::arena) fn virtual_memory<B: Backend>(
     device: &B,
 ) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-    device.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+    device.virtual_memory().ok_or(BackendError::unsupported("virtual memory"))
 }

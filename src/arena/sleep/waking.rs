@@ -211,7 +211,7 @@ impl<B: Backend> super::State<B> {
         let needed: u64 = pieces.iter().filter(comes).map(|piece| piece.extent.bytes).sum();
         let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
         if needed > limit {
-            return Err(BackendError::OutOfMemory { requested: needed, free: Some(limit) }.into());
+            return Err(BackendError::out_of_memory(needed, Some(limit)).into());
         }
         let mut gaps = Vec::new();
         for SleepingPiece { extent, .. } in pieces.iter().filter(|piece| !comes(piece)) {

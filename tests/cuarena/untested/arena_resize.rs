@@ -26,11 +26,7 @@ fn a_failure_leaves_it_as_it_was() {
     let stable = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream).expect("memory");
     let dynamic = setup.filled(MB, 1);
     let faults = setup.device.faults();
-    faults.fail_nth_with(
-        Call::Allocate,
-        1,
-        BackendError::Driver { call: "allocate", code: 2, message: "no".into() },
-    );
+    faults.fail_nth_with(Call::Allocate, 1, BackendError::driver("allocate", 2, "no"));
     let before = (setup.arena.blocks(), setup.arena.base(), setup.arena.peak_used());
     // A fault; more than there is beside the old one; more than any device has; nothing.
     for bytes in [64 * MB, 600 * MB, 1 << 62, u64::MAX, 0] {

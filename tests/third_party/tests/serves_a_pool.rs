@@ -34,9 +34,18 @@ fn it_serves_a_pool() {
         assert_eq!(pool.stats().bytes_held, 0, "{source}");
     }
     let refused = Pool::builder(&device).source(Source::Virtual).build();
-    assert!(matches!(refused, Err(Error::Configuration { field: "source", .. })), "it has no virtual memory");
+    assert!(
+        matches!(&refused, Err(Error::Configuration(setting)) if setting.field == "source"),
+        "it has no virtual memory"
+    );
     let refused = DeviceArena::builder(&device).growing().build();
-    assert!(matches!(refused, Err(Error::Backend(BackendError::Unsupported { .. }))), "{refused:?}");
+    assert!(
+        matches!(refused.as_ref().err().and_then(Error::backend), Some(BackendError::Unsupported { .. })),
+        "{refused:?}"
+    );
     let refused = Pool::builder(&device).source(Source::Driver).build();
-    assert!(matches!(refused, Err(Error::Configuration { field: "source", .. })), "it has no driver's pool");
+    assert!(
+        matches!(&refused, Err(Error::Configuration(setting)) if setting.field == "source"),
+        "it has no driver's pool"
+    );
 }

@@ -221,7 +221,7 @@ fn more_than_there_is_is_out_of_memory_and_nothing_is_lost() {
     // The driver is asked for the first, and not for the others.
     for bytes in [total & !(page - 1), (total + page) & !(page - 1), 1 << 60] {
         match device.create_physical(bytes, kind()) {
-            Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+            Err(BackendError::OutOfMemory { requested, free: Some(free), .. }) => {
                 assert!(requested == bytes && free < bytes, "{requested} {free}");
             }
             other => panic!("{bytes}: {other:?}"),

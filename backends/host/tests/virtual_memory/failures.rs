@@ -18,11 +18,7 @@ fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendErro
 
 #[test]
 fn a_call_that_fails_has_done_nothing() {
-    let errors = [
-        None,
-        Some(BackendError::OutOfMemory { requested: PAGE, free: Some(0) }),
-        Some(BackendError::DeviceLost { reason: "a test".into() }),
-    ];
+    let errors = [None, Some(BackendError::out_of_memory(PAGE, Some(0))), Some(BackendError::lost("a test"))];
     for (call, error) in [Call::CreatePhysical, Call::Map, Call::SetAccess]
         .into_iter()
         .flat_map(|call| errors.clone().map(|error| (call, error)))

@@ -72,8 +72,8 @@ impl Program {
         };
         match context.judged(check("clBuildProgram", code)) {
             Ok(()) => Ok(program),
-            Err(BackendError::Driver { call, code, message }) if code == i64::from(BUILD_FAILURE) => {
-                Err(BackendError::Driver { call, code, message: format!("{message}: {}", program.log()) })
+            Err(BackendError::Driver { call, code, message, .. }) if code == i64::from(BUILD_FAILURE) => {
+                Err(BackendError::driver(call, code, format!("{message}: {}", program.log())))
             }
             Err(error) => Err(error),
         }

@@ -16,7 +16,7 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
                 assert_eq!(device.memory_info().expect("an answer").free_bytes, 0);
                 assert_eq!(device.memory_info().expect("an answer").total_bytes, 4 * BYTES);
                 let error = device.allocate(1, placement.into()).expect_err("it is full");
-                assert_eq!(error, BackendError::OutOfMemory { requested: 1, free: Some(0) });
+                assert_eq!(error, BackendError::out_of_memory(1, Some(0)));
                 for (value, memory) in held.iter().enumerate() {
                     fill(&device, &stream, memory, value as u8);
                 }

@@ -245,7 +245,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
 
 impl<B: Backend> AuditDevice<B> {
     fn below(&self) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-        self.inner.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+        self.inner.virtual_memory().ok_or(BackendError::unsupported("virtual memory"))
     }
 }
 
