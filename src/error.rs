@@ -156,7 +156,7 @@ impl Error {
     /// Completes the figures of a lack of memory that an arena or a device reported, unless a holder did.
     pub(crate) fn held_by(mut self, describe: impl FnOnce(&mut OutOfMemory)) -> Self {
         if let Self::OutOfMemory(error) = &mut self
-            && error.holder == Holder::Device
+            && error.owner == Owner::Device
         {
             describe(error);
         }
@@ -293,6 +293,39 @@ pub struct WrongDevice {
     pub given: DeviceId,
 }
 
+/// Returns an error's text and those of its causes, as one line: `error: cause: cause of the cause`.
+///
+/// No error of this crate includes its [`source`](std::error::Error::source) in its own text. So a program that
+/// reports an error prints the whole chain.
+///
+/// ```
+/// use vrampool::{errors::chain, fitted::FittedClasses};
+///
+/// let error = FittedClasses::load("/no/such/file").unwrap_err();
+/// println!("error: {}", chain(&error)); // …: the file cannot be opened; check …: No such file or directory
+/// assert!(!error.to_string().contains("No such file") && chain(&error).to_string().starts_with(&error.to_string()));
+/// ```
+#[must_use]
+pub fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> Chain<'a> {
+    Chain(error)
+}
+
+/// An error and its causes, for display: the result of [`chain`].
+#[derive(Debug, Clone, Copy)]
+pub struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut error = self.0;
+        while let Some(cause) = error.source() {
+            write!(f, ": {cause}")?;
+            error = cause;
+        }
+        Ok(())
+    }
+}
+
 /// The names of `all`, for the text of an error.
 pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
     all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ")
@@ -336,7 +369,7 @@ pub enum Shortage {
 /// The holder of the memory that the figures of [`OutOfMemory`] count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Holder {
+pub enum Owner {
     /// A pool.
     Pool,
     /// An arena.
@@ -347,7 +380,7 @@ pub enum Holder {
     Device,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pool => "pool",
@@ -375,27 +408,27 @@ pub struct OutOfMemory {
     /// given back.
     pub held: u64,
     /// The holder of those bytes.
-    pub holder: Holder,
+    pub owner: Owner,
     /// The limit or the device that caused the failure.
     pub shortage: Shortage,
 }
 
 impl OutOfMemory {
     fn of_device(requested: u64, shortage: Shortage) -> Self {
-        let (class, holder) = (requested, Holder::Device);
-        Self { requested, class, live: 0, cached: 0, held: 0, holder, shortage }
+        let (class, owner) = (requested, Owner::Device);
+        Self { requested, class, live: 0, cached: 0, held: 0, owner, shortage }
     }
 }
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "out of memory: {} bytes were requested", self.requested)?;
-        if self.holder != Holder::Device {
+        if self.owner != Owner::Device {
             write!(
                 f,
                 " (class {}); the {} holds {} ({} live, {} idle)",
                 ByteSize(self.class),
-                self.holder,
+                self.owner,
                 ByteSize(self.held),
                 ByteSize(self.live),
                 ByteSize(self.cached),
@@ -410,7 +443,7 @@ impl fmt::Display for OutOfMemory {
                 " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
                 ByteSize(*limit)
             ),
-            Shortage::Arena(cause) if self.holder == Holder::Pool => {
+            Shortage::Arena(cause) if self.owner == Owner::Pool => {
                 write!(
                     f,
                     "; the arena has {cause}; drop live buffers, raise `limit`, or give the pool a larger arena"

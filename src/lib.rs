@@ -80,7 +80,7 @@ mod environment;
 mod error;
 /// Details of an [`Error`].
 pub mod errors {
-    pub use crate::error::{Holder, InvalidSetting, InvalidVariable, WrongDevice};
+    pub use crate::error::{Chain, InvalidSetting, InvalidVariable, Owner, WrongDevice, chain};
 }
 pub mod hooks;
 #[cfg(not(model))]

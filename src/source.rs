@@ -5,6 +5,7 @@ use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut};
 
 /// Under what idle memory is found again.
@@ -188,18 +189,20 @@ impl<B: Backend> Supply<B> {
     pub(crate) fn allocate(
         &self,
         key: Key,
+        label: &str,
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<SourceMemory<B>, Error> {
+        let request = AllocationRequest::new(key.class, key.kind).with_label(label);
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => {
                 Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
             }
             _ if self.source == Source::Driver => {
-                let memory = self.device.allocate_on(key.class, key.kind, stream)?;
+                let memory = self.device.allocate_on(&request, stream)?;
                 Ok(SourceMemory::Driver(Some(memory), self.device.clone()))
             }
-            _ => Ok(SourceMemory::Direct(self.device.allocate(key.class, key.kind)?)),
+            _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
 //! here. a1 and the golden vectors are with the size classes, a2 with the environment.
 
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, DeviceKind, HostDevice};
 use vrampool::{
     Backend, BackendError, Buffer, MemoryKind, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
@@ -202,7 +203,7 @@ fn a12_memory_is_not_freed_under_work_that_uses_it() {
     let (device, stream) = device();
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
     let mut buffer = pool.allocate(64 * KIB, &stream).expect("memory");
-    let out = device.allocate(64 * KIB, Placement::Device.into()).expect("memory");
+    let out = device.allocate(&AllocationRequest::new(64 * KIB, Placement::Device)).expect("memory");
     let open = close_gate(&stream);
     buffer.write(&stream, &[7; 64 * 1024]).expect("queued");
     let region = buffer.on(&stream).expect("a region");

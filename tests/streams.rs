@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::mpsc::channel;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, streams};
@@ -17,7 +18,7 @@ fn device() -> Device {
 }
 
 fn result_memory(device: &Device, bytes: u64) -> Memory {
-    device.allocate(bytes, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory")
 }
 
 fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {

@@ -42,7 +42,7 @@ pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
 
-use crate::error::{Error, Holder};
+use crate::error::{Error, Owner};
 use crate::streams::order::{After, Need};
 use crate::sync::{Condvar, MutexGuard};
 use hazards::timeline::Before;
@@ -241,7 +241,7 @@ impl<B: Backend> DeviceArena<B> {
             error.live = self.used();
             error.held = self.reserved_bytes().max(error.live);
             error.cached = error.held - error.live;
-            error.holder = Holder::Arena;
+            error.owner = Owner::Arena;
         })
     }
 

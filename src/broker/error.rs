@@ -53,7 +53,7 @@ pub enum BrokerError {
         data: u64,
     },
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
-    #[error("{stage} of chunk {chunk} (runs {} to {}) failed: {source}", range.start, range.end)]
+    #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
     Run {
         /// Its number.
         chunk: u64,
@@ -68,9 +68,7 @@ pub enum BrokerError {
     #[error(transparent)]
     Memory(#[from] Error),
     /// An error of a file for arrays that exceed the host's memory.
-    #[error(
-        "{call} a file for {bytes} bytes of host arrays failed: {source}; choose a directory with enough space"
-    )]
+    #[error("{call} a file for {bytes} bytes of host arrays failed; choose a directory with enough space")]
     Spill {
         /// The operation.
         call: &'static str,

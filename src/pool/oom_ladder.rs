@@ -5,7 +5,7 @@ use crate::cache::core::PoolCore;
 use crate::cache::oom_rung::Rung;
 use crate::cache::reservation::Turn;
 use crate::environment::UNLIMITED;
-use crate::error::{Error, Forbidden, Holder, OutOfMemory, Shortage};
+use crate::error::{Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::source::{Key, SourceMemory};
 use vrampool_backend::{Announced, Backend};
 
@@ -79,7 +79,7 @@ impl PoolCore {
             live: stats.bytes_live,
             cached: stats.bytes_cached,
             held: stats.bytes_held + stats.bytes_in_transit,
-            holder: Holder::Pool,
+            owner: Owner::Pool,
             shortage,
         }))
     }

@@ -5,7 +5,7 @@ use super::group::Group;
 use super::loose::Loose;
 use super::{Offload, SleepUsage};
 use crate::arena::{Allowance, DeviceArena};
-use crate::error::{Error, Holder};
+use crate::error::{Error, Owner};
 use crate::pool::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ impl<B: Backend> SleeperCore<B> {
             error.live = usage.live;
             error.held = usage.mapped.max(usage.live);
             error.cached = error.held - error.live;
-            error.holder = Holder::Sleeper;
+            error.owner = Owner::Sleeper;
         }
         error
     }

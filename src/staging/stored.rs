@@ -1,6 +1,7 @@
 //! Host memory that holds a copy of device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut};
 
 /// Host memory with contents.
@@ -46,7 +47,7 @@ impl<B: Backend> Stored<B> {
     /// Host memory; no pinned one any more once that has run out.
     pub(crate) fn new(device: &B, bytes: u64, pins: &mut bool) -> Result<Self, BackendError> {
         if *pins {
-            match device.allocate(bytes, Placement::HostVisible.into()) {
+            match device.allocate(&AllocationRequest::new(bytes, Placement::HostVisible)) {
                 Ok(memory) => return Ok(Self::Pinned(memory)),
                 Err(error) if !error.is_out_of_memory() => return Err(error),
                 Err(error) => {

@@ -3,6 +3,7 @@
 use super::{MIB, Squarer, broker, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Placement};
@@ -274,7 +275,7 @@ fn three_clients_of_different_shares_under_pressure() {
     let (broker, _) = broker(&device);
     let shares = [0.2, 0.3, 0.4];
     // Of what the shares promise together an 8th is not there.
-    let others = device.allocate(64 * MIB / 5, Placement::Device.into()).expect("memory");
+    let others = device.allocate(&AllocationRequest::new(64 * MIB / 5, Placement::Device)).expect("memory");
     // Nobody's client is gone before all have what they want.
     let served: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = shares

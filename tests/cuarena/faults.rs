@@ -7,6 +7,7 @@ use crate::probe::Probe;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Error, Event, Placement, RegionMut};
 
@@ -107,7 +108,7 @@ fn w4_failing_copies_and_callbacks_lose_blocks() {
 fn w5_frees_are_not_stream_ordered() {
     let setup = setup(64 * KB);
     let [other] = setup.streams();
-    let result = setup.device.allocate(64 * KB, Placement::Device.into()).expect("memory");
+    let result = setup.device.allocate(&AllocationRequest::new(64 * KB, Placement::Device)).expect("memory");
     let block = setup.filled(64 * KB, 1);
     let gate = close_gate(&setup.stream);
     let region = block.on(&setup.stream).expect("live");

@@ -6,6 +6,7 @@ use crate::probe::Probe;
 use std::sync::mpsc::Sender;
 use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostMemory, HostStream};
 use vrampool::{Backend, Placement, Region, RegionMut};
 
@@ -29,7 +30,8 @@ impl Scene {
             setup.device.remove_waits();
         }
         let [b, c] = setup.streams();
-        let result = setup.device.allocate(BLOCK, Placement::Device.into()).expect("memory");
+        let result =
+            setup.device.allocate(&AllocationRequest::new(BLOCK, Placement::Device)).expect("memory");
         Self { setup, b, c, result, removed }
     }
 

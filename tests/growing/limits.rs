@@ -18,7 +18,7 @@ fn sizes_that_cannot_be_are_errors() {
         for bytes in [1 << 34, 1 << 45, 1 << 60, u64::MAX - 4096, u64::MAX] {
             for alignment in [1, 1 << 20, 1 << 63] {
                 let refused = scene.arena.allocate_aligned(Zone::Dynamic, bytes, alignment, stream);
-                assert!(matches!(refused, Err(Error::Arena(_))), "{bytes} {alignment}");
+                assert!(refused.as_ref().err().and_then(Error::arena).is_some(), "{bytes} {alignment}");
             }
             assert!(kept.buffer.resize(bytes, stream).is_err());
         }

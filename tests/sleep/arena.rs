@@ -4,6 +4,7 @@ use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
 use vrampool::Error;
 use vrampool::arena::ArenaError;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Backend, HostDevice};
 use vrampool::sleep::{BlockState, Offload, SleepState};
 
@@ -243,7 +244,8 @@ fn work_that_is_under_way_is_waited_for_on_live_and_on_freed_blocks() {
     block.write(&other, &pattern(5, MIB)).expect("queued");
     freed.write(&other, &pattern(6, MIB)).expect("queued");
     let reader = setup.device.create_stream().expect("a stream");
-    let copy = setup.device.allocate(MIB, vrampool::Placement::Device.into()).expect("memory");
+    let copy =
+        setup.device.allocate(&AllocationRequest::new(MIB, vrampool::Placement::Device)).expect("memory");
     let region = vrampool::RegionMut::whole(&copy, &reader);
     setup.device.copy(&reader, freed.on(&reader).expect("awake"), region).expect("queued");
     drop(freed);

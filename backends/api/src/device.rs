@@ -1,8 +1,8 @@
 //! A device: properties, free memory, allocation and work.
 
 use crate::{
-    BackendError, CaptureId, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,
-    VirtualMemory,
+    AllocationRequest, BackendError, CaptureId, Event, Memory, Placement, Region, RegionMut, SharedHandles,
+    Stream, VirtualMemory,
 };
 use bitflags::bitflags;
 use std::fmt;
@@ -172,12 +172,12 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// What the driver reports; [`BackendError::Unsupported`] where the device does not tell.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError>;
 
-    /// Allocates `bytes` (at least 1) of memory; its contents are not defined.
+    /// Allocates memory as [requested](AllocationRequest); its contents are not defined.
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] exactly when giving memory back may help; [`BackendError::Unsupported`]
-    /// for a kind the device has not; else what the driver reports.
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError>;
+    /// for a kind or an alignment that the device does not have; else what the driver reports.
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Self::Memory, BackendError>;
 
     /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work
     /// on other streams behind it. Dropping the memory gives it back in the order of the same stream, so that
@@ -190,11 +190,10 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`Capabilities::STREAM_ORDERED`].
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &Self::Stream,
     ) -> Result<Self::Memory, BackendError> {
-        let _ = (bytes, kind, stream);
+        let _ = (request, stream);
         Err(BackendError::unsupported("allocating in the order of a stream"))
     }
 

@@ -1,6 +1,6 @@
 //! Virtual memory: reserving address space, creating physical memory, mapping and unmapping.
 
-use crate::{BackendError, DeviceId, MemoryKind, Rejected};
+use crate::{AllocationRequest, BackendError, DeviceId, MemoryKind, Rejected};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -42,14 +42,14 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// reports.
     fn reserve(&self, bytes: u64) -> Result<Self::Memory, BackendError>;
 
-    /// Creates physical memory that is mapped nowhere yet. Where the device has it, network cards can reach
+    /// Creates physical memory that is mapped nowhere yet, as [requested](AllocationRequest). Where the device has it, network cards can reach
     /// it (GPUDirect RDMA).
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] when there is none left; [`BackendError::InvalidArgument`] as for
     /// [`reserve`](Self::reserve); [`BackendError::Unsupported`] as for [`granularity`](Self::granularity);
     /// else what the driver reports.
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError>;
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError>;
 
     /// Maps all of `physical` at `offset` of `reservation`. Not accessible before
     /// [`set_access`](Self::set_access).
@@ -133,7 +133,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         bytes: u64,
         kind: MemoryKind,
     ) -> Result<Physical, BackendError> {
-        let physical = self.create_physical(bytes, kind)?;
+        let physical = self.create_physical(&AllocationRequest::new(bytes, kind))?;
         self.map(reservation, offset, &physical)?;
         match self.set_access(reservation, offset, bytes, &[]) {
             Ok(()) => Ok(physical),
@@ -244,7 +244,8 @@ mod tests {
             Ok(())
         }
 
-        fn create_physical(&self, bytes: u64, _: MemoryKind) -> Result<Physical, BackendError> {
+        fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+            let bytes = request.bytes;
             self.call("create")?;
             self.alive.fetch_add(1, Relaxed);
             Ok(Physical::new(bytes, Piece(Arc::clone(&self.alive))))

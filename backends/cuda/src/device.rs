@@ -11,7 +11,7 @@ use crate::virtual_memory::PhysicalMaker;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind,
+    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo,
     OpenDevices, Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
 
@@ -232,12 +232,14 @@ impl Backend for CudaDevice {
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<CudaMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         let properties = &self.core.properties;
         fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
+        request.check_alignment(properties.alignment)?;
         match kind.placement {
             // The driver need not be asked.
             Placement::Device if bytes > properties.total_bytes => {
@@ -256,14 +258,15 @@ impl Backend for CudaDevice {
     /// From the device's current pool, as `cuMemAllocAsync` does it.
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &CudaStream,
     ) -> Result<CudaMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         self.check_stream(stream)?;
         if kind.placement != Placement::Device || bytes == 0 || bytes > self.core.properties.total_bytes {
-            return self.allocate(bytes, kind);
+            return self.allocate(request);
         }
+        request.check_alignment(self.core.properties.alignment)?;
         Ok(CudaMemory::new(driver_pool::allocate_current(self, bytes, stream)?, kind))
     }
 

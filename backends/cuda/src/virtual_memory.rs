@@ -7,6 +7,7 @@ use crate::memory::CudaMemory;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{
     Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory, fork,
 };
@@ -205,7 +206,9 @@ impl VirtualMemory for CudaDevice {
         Ok(CudaMemory::new(self.core().context().reserve(bytes)?, kind))
     }
 
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
+        request.check_alignment(self.granularity(kind)?)?;
         self.make_physical(bytes, kind, None)
     }
 

@@ -1,6 +1,7 @@
 //! While a stream is captured into a graph, memory comes and goes, and nothing borrowed gets into the graph.
 //! Alone in its process, because a capture forbids other threads of it some calls.
 
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, VirtualMemory};
 use vrampool_test_support::require;
@@ -11,7 +12,7 @@ const BYTES: u64 = 4096;
 fn a_capture_is_neither_spoilt_nor_in_the_way() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
-    let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let target = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     let fill = |value| device.fill(&stream, RegionMut::whole(&target, &stream), value).expect("a fill");
     let read = || {
         let mut bytes = [0; 1];
@@ -28,7 +29,7 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         .expect("a capture");
     for placement in [Placement::Device, Placement::HostVisible] {
-        drop(device.allocate(8 << 20, placement.into()).expect("memory"));
+        drop(device.allocate(&AllocationRequest::new(8 << 20, placement)).expect("memory"));
     }
     if device.virtual_memory().is_some() {
         let kind = Placement::Device.into();

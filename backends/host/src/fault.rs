@@ -113,12 +113,12 @@ impl Call {
 /// Faults of one device, injected while it runs, and the count of its calls.
 ///
 /// ```
-/// use vrampool_host::{Backend, Call, HostDevice, Placement};
+/// use vrampool_host::{AllocationRequest, Backend, Call, HostDevice, Placement};
 /// let device = HostDevice::new();
 /// device.faults().fail_nth(Call::Allocate, 2);
-/// assert!(device.allocate(64, Placement::Device.into()).is_ok());
-/// assert!(device.allocate(64, Placement::Device.into()).is_err());
-/// assert!(device.allocate(64, Placement::Device.into()).is_ok());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_err());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
 /// assert_eq!(device.faults().calls(Call::Allocate), 3);
 /// ```
 #[derive(Debug, Default)]
@@ -153,14 +153,14 @@ impl Faults {
     /// allocation that fails once may be asked for again by a pool, which gives idle memory back first.
     ///
     /// ```
-    /// use vrampool_host::{Backend, BackendError, Call, HostDevice, Placement};
+    /// use vrampool_host::{AllocationRequest, Backend, BackendError, Call, HostDevice, Placement};
     /// let device = HostDevice::new();
     /// device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(64, None));
     /// for _ in 0..3 {
-    ///     assert!(device.allocate(64, Placement::Device.into()).unwrap_err().is_out_of_memory());
+    ///     assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).unwrap_err().is_out_of_memory());
     /// }
     /// device.faults().clear();
-    /// assert!(device.allocate(64, Placement::Device.into()).is_ok());
+    /// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
     /// ```
     pub fn fail_all(&self, call: Call, error: BackendError) {
         self.arm(|plan| plan.always.push((call, error)));

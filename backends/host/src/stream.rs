@@ -207,11 +207,11 @@ impl HostStream {
     /// stream that waits for it fails too.
     ///
     /// ```
-    /// # use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
+    /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement, Region, RegionMut};
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
-    /// # let x = device.allocate(64, Placement::Device.into())?;
-    /// # let y = device.allocate(64, Placement::Device.into())?;
+    /// # let x = device.allocate(&AllocationRequest::new(64, Placement::Device))?;
+    /// # let y = device.allocate(&AllocationRequest::new(64, Placement::Device))?;
     /// stream.launch([Region::whole(&x, &stream)], [RegionMut::whole(&y, &stream)], |[x], [y]: [&mut [f32];
     /// 1]| {
     ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = x + 1.0);

@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, OpenDevices, Placement,
-    Properties, Region, RegionMut, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, OpenDevices,
+    Placement, Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -172,11 +172,16 @@ impl WgpuDevice {
         }
     }
 
-    fn create(&self, size: u64, usage: BufferUsages) -> Result<wgpu::Buffer, BackendError> {
+    fn create(
+        &self,
+        size: u64,
+        usage: BufferUsages,
+        label: Option<&str>,
+    ) -> Result<wgpu::Buffer, BackendError> {
         let gpu = &self.core.gpu;
         // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
         let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
-        let label = Some("vrampool");
+        let label = label.or(Some("vrampool"));
         let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
         let buffer = gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))?;
         if mapped_at_creation {
@@ -223,7 +228,9 @@ impl Backend for WgpuDevice {
         }
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
+    /// The buffer has the request's label. wgpu knows no priority.
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<WgpuMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         fork::check()?;
         let properties = &self.core.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
@@ -231,6 +238,7 @@ impl Backend for WgpuDevice {
             let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
             return Err(BackendError::invalid("bytes", reason));
         }
+        request.check_alignment(properties.alignment)?;
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
         self.core.settle_dropped()?;
@@ -243,10 +251,10 @@ impl Backend for WgpuDevice {
             }
             Ok(charge) => charge,
         };
-        let buffer = match self.create(size, usage) {
+        let buffer = match self.create(size, usage, request.label) {
             Err(error) if error.is_out_of_memory() => {
                 self.core.reclaim()?;
-                self.create(size, usage)
+                self.create(size, usage, request.label)
             }
             other => other,
         };

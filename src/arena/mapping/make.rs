@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
@@ -74,7 +75,8 @@ impl<B: Backend> ArenaCore<B> {
         self.take_allowance(bytes).map_err(Unmade::of(Lack::Memory))?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             growth.new.iter().try_for_each(|extent| {
-                let physical = self.timed(|| device.create_physical(extent.bytes, self.kind));
+                let physical =
+                    self.timed(|| device.create_physical(&AllocationRequest::new(extent.bytes, self.kind)));
                 let physical = physical.map_err(Unmade::of(Lack::Memory))?;
                 self.timed(|| device.map(range, extent.start, &physical))
                     .map_err(Unmade::of(Lack::Mappings))?;

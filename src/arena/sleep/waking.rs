@@ -11,6 +11,7 @@ use crate::arena::panics::caught;
 use crate::error::Error;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError};
 
 /// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
@@ -82,7 +83,8 @@ impl<B: Backend> Waking<'_, B> {
                 let bytes = piece.extent.bytes;
                 core.take_allowance(bytes)?;
                 let taken = core.allowance_of(bytes);
-                piece.physical = Some(core.timed(|| device.create_physical(bytes, core.kind))?);
+                piece.physical =
+                    Some(core.timed(|| device.create_physical(&AllocationRequest::new(bytes, core.kind)))?);
                 taken.keep();
                 self.made.push(index);
                 self.mapped += bytes;

@@ -31,7 +31,7 @@ fn a_failure_leaves_it_as_it_was() {
     // A fault; more than there is beside the old one; more than any device has; nothing.
     for bytes in [64 * MB, 600 * MB, 1 << 62, u64::MAX, 0] {
         let error = setup.arena.resize(bytes).expect_err("it cannot be");
-        assert!(matches!(error, Error::Backend(_)), "{error}");
+        assert!(error.backend().is_some(), "{error}");
         assert_eq!((setup.arena.blocks(), setup.arena.base(), setup.arena.peak_used()), before);
         assert!(holds(&dynamic, &setup.stream, 1) && stable.on(&setup.stream).is_ok());
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
     Placement, Properties, Region, RegionMut, Stream, StreamId,
 };
 
@@ -92,7 +92,7 @@ impl Backend for VecDevice {
         Err(BackendError::unsupported("telling what is free"))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Answer<VecMemory> {
+    fn allocate(&self, &AllocationRequest { bytes, kind, .. }: &AllocationRequest<'_>) -> Answer<VecMemory> {
         if kind.placement != Placement::Device {
             return Err(BackendError::unsupported("memory that is not its own"));
         }
