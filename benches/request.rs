@@ -4,6 +4,7 @@
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use vrampool::backend::AllocationRequest;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool};
 
@@ -86,9 +87,9 @@ fn requests(criterion: &mut Criterion) {
         group.finish();
     }
     // What a miss costs without the pool: the device's own allocation.
-    let kind = device.properties().preferred_placement().into();
+    let kind = device.properties().preferred_placement();
     criterion.bench_function("device_allocate_and_drop", |bencher| {
-        bencher.iter(|| std::hint::black_box(device.allocate(BYTES, kind)).is_ok());
+        bencher.iter(|| std::hint::black_box(device.allocate(&AllocationRequest::new(BYTES, kind))).is_ok());
     });
     let Ok(stream) = device.create_stream() else { return };
     let Ok(other) = device.create_stream() else { return };

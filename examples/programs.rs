@@ -107,7 +107,7 @@ fn retry(device: &HostDevice) -> Outcome {
 
 /// A test of a program's own way out of a device without memory.
 fn faults(device: &HostDevice, pool: &Pool<HostDevice>, stream: &HostStream) -> Outcome {
-    device.faults().fail_all(Call::Allocate, BackendError::OutOfMemory { requested: 1 << 20, free: Some(0) });
+    device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(1 << 20, Some(0)));
     assert!(pool.allocate(300 << 20, stream).is_err_and(|error| error.is_out_of_memory()));
     device.faults().clear();
     assert!(pool.allocate(300 << 20, stream).is_ok());

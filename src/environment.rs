@@ -124,7 +124,7 @@ pub(crate) fn parsed<T: FromStr<Err = Error>>(
     let Some(text) = text(variable, lookup)? else { return Ok(None) };
     let parsed = text.parse().map(Some);
     parsed.map_err(|error| match error {
-        Error::Configuration { reason, .. } => Error::Environment { variable, value: text, reason },
+        Error::Configuration(invalid) => Error::environment(variable, text, invalid.reason),
         other => other,
     })
 }
@@ -143,11 +143,9 @@ fn number<T>(
         Some(number) if number < 0.0 => Err("it is negative; write 0 or a larger number"),
         Some(number) => accept(number),
     };
-    accepted.map(Some).map_err(|reason| Error::Environment {
-        variable,
-        value: value.to_string_lossy().into_owned(),
-        reason: reason.into(),
-    })
+    accepted
+        .map(Some)
+        .map_err(|reason| Error::environment(variable, value.to_string_lossy().into_owned(), reason))
 }
 
 /// The text of `name`, without spaces around it; an empty value counts as unset.
@@ -158,11 +156,7 @@ pub(crate) fn text(name: &'static str, lookup: Lookup<'_>) -> Result<Option<Stri
     let Some(value) = lookup(name) else { return Ok(None) };
     match value.to_str().map(str::trim) {
         Some(text) => Ok((!text.is_empty()).then(|| text.into())),
-        None => Err(Error::Environment {
-            variable: name,
-            value: value.to_string_lossy().into_owned(),
-            reason: "it is no text".into(),
-        }),
+        None => Err(Error::environment(name, value.to_string_lossy().into_owned(), "it is no text")),
     }
 }
 

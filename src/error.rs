@@ -8,6 +8,26 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 
 /// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
+///
+/// A lack of memory is always [`OutOfMemory`](Self::OutOfMemory), whether a pool, an arena, a sleeper or a
+/// broker reports it: [`out_of_memory`](Self::out_of_memory) returns its figures. A result of a buffer takes
+/// 24 bytes at most.
+///
+/// ```
+/// use vrampool::{Backend, Pool, arena::DeviceArena, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+/// let refusals = [pool.allocate(4 << 20, &stream).err(), arena.allocate(4 << 20, &stream).err()];
+/// for error in refusals.iter().flatten() {
+///     let shortage = error.out_of_memory().expect("a lack of memory");
+///     assert_eq!((shortage.requested, shortage.live), (4 << 20, 0));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,6 +39,7 @@ pub enum Error {
         "{requested} bytes, rounded up to a size class, are more than the {max_allocation} bytes that this device \
              allocates in one piece; ask for less at a time"
     )]
+    #[non_exhaustive]
     TooLarge {
         /// Bytes asked for.
         requested: u64,
@@ -26,15 +47,8 @@ pub enum Error {
         max_allocation: u64,
     },
     /// A stream of another device.
-    #[error(
-        "the stream belongs to device {given} and the pool to device {pool}; use a stream of the pool's device"
-    )]
-    WrongDevice {
-        /// The pool's device.
-        pool: DeviceId,
-        /// The stream's device.
-        given: DeviceId,
-    },
+    #[error(transparent)]
+    WrongDevice(Box<WrongDevice>),
     /// The pool was [closed](crate::Pool::close).
     #[error("the pool is closed; buffers that it gave stay valid")]
     Closed,
@@ -44,6 +58,7 @@ pub enum Error {
         "{forbidden} is forbidden while a stream is captured, and {requested} bytes (class {class}) would take it; run the step \
          once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
     )]
+    #[non_exhaustive]
     Capture {
         /// Bytes asked for, or of the buffer.
         requested: u64,
@@ -57,6 +72,7 @@ pub enum Error {
         "{requested} bytes are requested from memory that is asleep, with {live} bytes of live blocks; wake it first, or use \
          memory that is awake"
     )]
+    #[non_exhaustive]
     Asleep {
         /// Bytes asked for, or of the buffer.
         requested: u64,
@@ -64,35 +80,47 @@ pub enum Error {
         live: u64,
     },
     /// An invalid setting.
-    #[error("invalid {field} `{value}`: {reason}")]
-    Configuration {
-        /// The builder's method or the field's name.
-        field: &'static str,
-        /// The rejected value.
-        value: String,
-        /// The reason, and the valid values.
-        reason: String,
-    },
+    #[error(transparent)]
+    Configuration(Box<InvalidSetting>),
     /// An environment variable that cannot be read.
-    #[error("invalid environment variable {variable}=`{value}`: {reason}; correct or unset it")]
-    Environment {
-        /// Its name.
-        variable: &'static str,
-        /// What it holds.
-        value: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error(transparent)]
+    Environment(Box<InvalidVariable>),
     /// A device that was asked for by name and is not there, or does not open.
     #[error(transparent)]
     NotOpened(#[from] Box<NotOpened>),
-    /// An arena did not do what it was asked.
+    /// An arena refused a request for another reason than a lack of memory.
     #[error(transparent)]
-    Arena(#[from] ArenaError),
-    /// The device failed for another reason than a lack of memory. From an arena or a sleeper also: it has no
-    /// more memory ([`is_out_of_memory`](Self::is_out_of_memory)).
+    Arena(Box<ArenaError>),
+    /// The device failed for another reason than a lack of memory.
     #[error(transparent)]
-    Backend(#[from] BackendError),
+    Backend(Box<BackendError>),
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Self {
+        match error {
+            BackendError::OutOfMemory { requested, .. } => {
+                OutOfMemory::of_device(requested, Shortage::Device(error)).into()
+            }
+            error => Self::Backend(Box::new(error)),
+        }
+    }
+}
+
+impl From<ArenaError> for Error {
+    fn from(error: ArenaError) -> Self {
+        match error {
+            ArenaError::NoSpace { bytes, .. } => OutOfMemory::of_device(bytes, Shortage::Arena(error)).into(),
+            _ if error.is_out_of_memory() => OutOfMemory::of_device(0, Shortage::Arena(error)).into(),
+            error => Self::Arena(Box::new(error)),
+        }
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(error: OutOfMemory) -> Self {
+        Self::OutOfMemory(Box::new(error))
+    }
 }
 
 impl<T> From<Rejected<T>> for Error {
@@ -102,14 +130,100 @@ impl<T> From<Rejected<T>> for Error {
 }
 
 impl Error {
-    /// Whether there was not enough memory, by the pool's limit or the device's.
+    pub(crate) fn configuration(
+        field: &'static str,
+        value: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        let (value, reason) = (value.into(), reason.into());
+        Self::Configuration(Box::new(InvalidSetting { field, value, reason }))
+    }
+
+    pub(crate) fn environment(
+        variable: &'static str,
+        value: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        let (value, reason) = (value.into(), reason.into());
+        Self::Environment(Box::new(InvalidVariable { variable, value, reason }))
+    }
+
+    #[cold]
+    pub(crate) fn wrong_device(pool: DeviceId, given: DeviceId) -> Self {
+        Self::WrongDevice(Box::new(WrongDevice { pool, given }))
+    }
+
+    /// Completes the figures of a lack of memory that an arena or a device reported, unless a holder did.
+    pub(crate) fn held_by(mut self, describe: impl FnOnce(&mut OutOfMemory)) -> Self {
+        if let Self::OutOfMemory(error) = &mut self
+            && error.owner == Owner::Device
+        {
+            describe(error);
+        }
+        self
+    }
+
+    /// Whether there was not enough memory, by a limit or the device's.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory(_))
+    }
+
+    /// Returns the figures of a lack of memory; `None` for any other error.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
         match self {
-            Self::OutOfMemory(_) => true,
-            Self::Arena(error) => error.is_out_of_memory(),
-            Self::Backend(error) => error.is_out_of_memory(),
-            _ => false,
+            Self::OutOfMemory(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Returns the arena's error, also where it is the cause of a lack of memory.
+    ///
+    /// ```
+    /// use vrampool::{Backend, arena::{ArenaError, DeviceArena}, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// let device = HostDevice::new();
+    /// let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+    /// let error = arena.allocate(0, &stream).unwrap_err();
+    /// assert_eq!(error.arena(), Some(&ArenaError::ZeroBytes));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn arena(&self) -> Option<&ArenaError> {
+        match self {
+            Self::Arena(error) => Some(error),
+            Self::OutOfMemory(error) => match &error.shortage {
+                Shortage::Arena(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns the device's error, also where it is the cause of a lack of memory or of a device that did not
+    /// open.
+    #[must_use]
+    pub fn backend(&self) -> Option<&BackendError> {
+        match self {
+            Self::Backend(error) => Some(error),
+            Self::NotOpened(error) => Some(&error.cause),
+            Self::OutOfMemory(error) => match &error.shortage {
+                Shortage::Device(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns the field, the value and the reason of an invalid setting; `None` for any other error.
+    #[must_use]
+    pub fn invalid_setting(&self) -> Option<&InvalidSetting> {
+        match self {
+            Self::Configuration(error) => Some(error),
+            _ => None,
         }
     }
 
@@ -117,17 +231,13 @@ impl Error {
     /// was done.
     #[must_use]
     pub fn is_forked(&self) -> bool {
-        matches!(self, Self::Backend(BackendError::Forked))
+        self.backend().is_some_and(BackendError::is_forked)
     }
 
     /// Whether there is no such device here, so that another one may serve.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        match self {
-            Self::NotOpened(error) => error.cause.is_unavailable(),
-            Self::Backend(error) => error.is_unavailable(),
-            _ => false,
-        }
+        self.backend().is_some_and(BackendError::is_unavailable)
     }
 
     /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has
@@ -141,6 +251,78 @@ impl Error {
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_device_lost())
+    }
+}
+
+/// An invalid setting of a builder: [`Error::Configuration`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid {field} `{value}`: {reason}")]
+#[non_exhaustive]
+pub struct InvalidSetting {
+    /// The builder's method or the field's name.
+    pub field: &'static str,
+    /// The rejected value.
+    pub value: String,
+    /// The reason, and the valid values.
+    pub reason: String,
+}
+
+/// An environment variable that cannot be read: [`Error::Environment`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("invalid environment variable {variable}=`{value}`: {reason}; correct or unset it")]
+#[non_exhaustive]
+pub struct InvalidVariable {
+    /// Its name.
+    pub variable: &'static str,
+    /// Its value.
+    pub value: String,
+    /// The reason, and the valid values.
+    pub reason: String,
+}
+
+/// A stream of another device: [`Error::WrongDevice`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the stream belongs to device {given} and the pool to device {pool}; use a stream of the pool's device"
+)]
+#[non_exhaustive]
+pub struct WrongDevice {
+    /// The pool's device.
+    pub pool: DeviceId,
+    /// The stream's device.
+    pub given: DeviceId,
+}
+
+/// Returns an error's text and those of its causes, as one line: `error: cause: cause of the cause`.
+///
+/// No error of this crate includes its [`source`](std::error::Error::source) in its own text. So a program that
+/// reports an error prints the whole chain.
+///
+/// ```
+/// use vrampool::{errors::chain, fitted::FittedClasses};
+///
+/// let error = FittedClasses::load("/no/such/file").unwrap_err();
+/// println!("error: {}", chain(&error)); // …: the file cannot be opened; check …: No such file or directory
+/// assert!(!error.to_string().contains("No such file") && chain(&error).to_string().starts_with(&error.to_string()));
+/// ```
+#[must_use]
+pub fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> Chain<'a> {
+    Chain(error)
+}
+
+/// An error and its causes, for display: the result of [`chain`].
+#[derive(Debug, Clone, Copy)]
+pub struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut error = self.0;
+        while let Some(cause) = error.source() {
+            write!(f, ": {cause}")?;
+            error = cause;
+        }
+        Ok(())
     }
 }
 
@@ -172,47 +354,86 @@ impl fmt::Display for Forbidden {
     }
 }
 
-/// Who said that there is no memory left.
+/// The cause of a lack of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shortage {
-    /// The pool's own `limit`, bytes.
+    /// The `limit` of the pool, bytes.
     Limit(u64),
     /// The device.
     Device(BackendError),
-    /// The pool's arena; its text tells the largest hole.
+    /// The arena; its text states the largest hole.
     Arena(ArenaError),
 }
 
-/// All that was known when memory ran out. Its text says what to do.
+/// The holder of the memory that the figures of [`OutOfMemory`] count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Owner {
+    /// A pool.
+    Pool,
+    /// An arena.
+    Arena,
+    /// A sleeper, all its tags together.
+    Sleeper,
+    /// The device alone: memory that belongs to no pool, arena or sleeper was requested, and the figures are 0.
+    Device,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pool => "pool",
+            Self::Arena => "arena",
+            Self::Sleeper => "sleeper",
+            Self::Device => "device",
+        })
+    }
+}
+
+/// All that was known when memory ran out. Its text says what to do, and includes the cause; so it has no
+/// [`source`](std::error::Error::source).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {
-    /// Bytes asked for.
+    /// The requested bytes.
     pub requested: u64,
-    /// The size class they round up to, bytes.
+    /// The requested bytes, rounded up to a size class or the alignment.
     pub class: u64,
-    /// Bytes handed out by this pool.
+    /// Bytes handed out by the holder.
     pub live: u64,
-    /// Bytes idle in this pool's buckets.
+    /// Bytes of the holder that are idle: in a pool's buckets, or free in an arena.
     pub cached: u64,
-    /// Bytes counted against the pool's limit: live, idle, reserved for other requests, and being given back.
+    /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and being
+    /// given back.
     pub held: u64,
+    /// The holder of those bytes.
+    pub owner: Owner,
     /// The limit or the device that caused the failure.
     pub shortage: Shortage,
 }
 
+impl OutOfMemory {
+    fn of_device(requested: u64, shortage: Shortage) -> Self {
+        let (class, owner) = (requested, Owner::Device);
+        Self { requested, class, live: 0, cached: 0, held: 0, owner, shortage }
+    }
+}
+
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "out of memory: {} bytes were requested (class {}); the pool holds {} ({} live, {} idle)",
-            self.requested,
-            ByteSize(self.class),
-            ByteSize(self.held),
-            ByteSize(self.live),
-            ByteSize(self.cached),
-        )?;
+        write!(f, "out of memory: {} bytes were requested", self.requested)?;
+        if self.owner != Owner::Device {
+            write!(
+                f,
+                " (class {}); the {} holds {} ({} live, {} idle)",
+                ByteSize(self.class),
+                self.owner,
+                ByteSize(self.held),
+                ByteSize(self.live),
+                ByteSize(self.cached),
+            )?;
+        }
         match &self.shortage {
             Shortage::Limit(limit) if self.class > *limit => {
                 write!(f, " and its limit is {}; raise `limit`, or request less at a time", ByteSize(*limit))
@@ -222,12 +443,13 @@ impl fmt::Display for OutOfMemory {
                 " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
                 ByteSize(*limit)
             ),
-            Shortage::Arena(cause) => {
+            Shortage::Arena(cause) if self.owner == Owner::Pool => {
                 write!(
                     f,
                     "; the arena has {cause}; drop live buffers, raise `limit`, or give the pool a larger arena"
                 )
             }
+            Shortage::Arena(cause) => write!(f, "; {cause}"),
             Shortage::Device(cause) => write!(
                 f,
                 "; {cause}; drop live buffers, use smaller batches, set a `limit` that leaves room for others, or \
@@ -237,12 +459,16 @@ impl fmt::Display for OutOfMemory {
     }
 }
 
-impl std::error::Error for OutOfMemory {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.shortage {
-            Shortage::Device(cause) => Some(cause),
-            Shortage::Arena(cause) => Some(cause),
-            Shortage::Limit(_) => None,
-        }
+impl std::error::Error for OutOfMemory {}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::Error;
+    use crate::host::HostDevice;
+
+    #[test]
+    fn a_result_takes_at_most_24_bytes() {
+        assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
+        assert!(size_of::<Result<crate::Buffer<HostDevice>, Error>>() <= 24);
     }
 }

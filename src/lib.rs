@@ -79,6 +79,10 @@ pub mod broker;
 mod cache;
 mod environment;
 mod error;
+/// Details of an [`Error`].
+pub mod errors {
+    pub use crate::error::{Chain, InvalidSetting, InvalidVariable, Owner, WrongDevice, chain};
+}
 pub mod hooks;
 #[cfg(not(model))]
 #[doc(hidden)]

@@ -5,7 +5,9 @@ use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, logging};
+use vrampool_backend::{
+    AllocationRequest, Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, logging,
+};
 
 /// Under what idle memory is found again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,10 +85,8 @@ impl FromStr for Source {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| Error::Configuration {
-            field: "source",
-            value: text.into(),
-            reason: format!("known are {}", names(Self::ALL, Self::name)),
+        Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| {
+            Error::configuration("source", text, format!("known are {}", names(Self::ALL, Self::name)))
         })
     }
 }
@@ -191,18 +191,20 @@ impl<B: Backend> Supply<B> {
     pub(crate) fn allocate(
         &self,
         key: Key,
+        label: &str,
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<SourceMemory<B>, Error> {
+        let request = AllocationRequest::new(key.class, key.kind).with_label(label);
         match &self.arena {
             Some(arena) if arena.kind() == key.kind => {
                 Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
             }
             _ if self.source == Source::Driver => {
-                let memory = self.device.allocate_on(key.class, key.kind, stream)?;
+                let memory = self.device.allocate_on(&request, stream)?;
                 Ok(SourceMemory::Driver(Some(memory), self.device.clone()))
             }
-            _ => Ok(SourceMemory::Direct(self.device.allocate(key.class, key.kind)?)),
+            _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
         }
     }
 }

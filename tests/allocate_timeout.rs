@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use vrampool::backend::HookEvent;
 use vrampool::hooks::Hook;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Pool, Rung, SizeClasses, Source, internal};
+use vrampool::{Backend, BackendError, Error, Pool, Rung, SizeClasses, Source, internal};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -176,7 +176,7 @@ fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
         let device = AuditDevice::new(HostDevice::builder().capacity(64 << 20).build());
         let stream = device.create_stream()?;
         let pool = match Pool::builder(&device).source(source).limit(LIMIT).build() {
-            Err(Error::Backend(vrampool::BackendError::Unsupported { .. })) => continue,
+            Err(error) if matches!(error.backend(), Some(BackendError::Unsupported { .. })) => continue,
             pool => pool?,
         };
         let all = pool.allocate(LIMIT, &stream)?;

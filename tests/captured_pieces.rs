@@ -86,12 +86,9 @@ fn a_range_is_stitched_around_what_a_captured_stream_freed() {
 }
 
 fn is_refusal(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Capture { forbidden: Forbidden::Wait, .. }
-            | Error::Backend(BackendError::OutOfMemory { .. })
-            | Error::Arena(ArenaError::NoSpace { .. })
-    )
+    let is_full = matches!(error.arena(), Some(ArenaError::NoSpace { .. }))
+        || matches!(error.backend(), Some(BackendError::OutOfMemory { .. }));
+    is_full || matches!(error, Error::Capture { forbidden: Forbidden::Wait, .. })
 }
 
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 #![cfg(feature = "cuda")]
 
 use std::sync::Mutex;
+use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle, TestKernels};
 use vrampool::{Backend, Error, Placement, Pool, Rung, Shortage, SizeClasses, Source};
 use vrampool_test_support::{Count, require, streams};
@@ -20,7 +21,9 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     let kernels = TestKernels::load(&device).expect("kernels");
     let [stream]: [CudaStream; 1] = streams(&device);
     let before = device.memory_info().expect("memory info");
-    let held = device.allocate(before.free_bytes - GIB, Placement::Device.into()).expect("all but a GiB");
+    let held = device
+        .allocate(&AllocationRequest::new(before.free_bytes - GIB, Placement::Device))
+        .expect("all but a GiB");
     for source in [Source::Direct, Source::Driver] {
         let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(2 * MIB));
         let pool = builder.budget(vrampool::UNLIMITED).build().expect("a pool");
@@ -85,7 +88,11 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     assert!(pool.total_bytes().expect("figures") >= free / 10 * 8);
     pool.free_all_blocks(Some(&stream)).expect("a trim");
     assert_eq!(pool.total_bytes(), Ok(0));
-    drop(device.allocate(free / 10 * 9, Placement::Device.into()).expect("it is the device's again"));
+    drop(
+        device
+            .allocate(&AllocationRequest::new(free / 10 * 9, Placement::Device))
+            .expect("it is the device's again"),
+    );
 
     let error = pool.malloc_on(free * 2, &stream).expect_err("more than there is");
     assert!(error.is_out_of_memory() && error.to_string().contains("are free"), "{error}");

@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex};
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, Client, Plan};
 use vrampool::cuda::CudaDevice;
 use vrampool::{Backend, BackendError, Placement};
@@ -44,7 +45,7 @@ fn second_process() {
         if bytes == 0 {
             break;
         }
-        match device.allocate(bytes, Placement::Device.into()) {
+        match device.allocate(&AllocationRequest::new(bytes, Placement::Device)) {
             Ok(memory) => taken.push(memory),
             // Others took some meanwhile, or it is in pieces.
             Err(BackendError::OutOfMemory { .. }) => piece = bytes / 2,

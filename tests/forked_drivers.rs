@@ -3,6 +3,7 @@
 #![cfg(all(target_os = "linux", feature = "cuda", feature = "opencl", feature = "wgpu"))]
 
 use std::mem::ManuallyDrop;
+use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Event, Placement, Pool, Region};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
@@ -15,7 +16,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
     let pool = Pool::builder(&device).build().expect("a pool");
     let mut buffer = pool.allocate(4 * KIB, &stream).expect("memory");
     buffer.write(&stream, &[1; 4]).expect("queued");
-    let memory = device.allocate(4 * KIB, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(4 * KIB, Placement::Device)).expect("memory");
     let event = device.record(&stream).expect("an event");
     let mut mine = ManuallyDrop::new((event, buffer, memory, pool, stream, device));
     for _ in 0..5 {
@@ -30,7 +31,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
             assert_forked(device.wait(stream, event));
             assert_forked(device.flush(stream).and_then(|()| device.reclaim()));
             assert_forked(device.memory_info());
-            assert_forked(device.allocate(KIB, Placement::Device.into()));
+            assert_forked(device.allocate(&AllocationRequest::new(KIB, Placement::Device)));
             assert_forked(device.write_mapped(memory, 0, &[1]));
             assert_forked(device.read_mapped(memory, 0, &mut [1]));
             assert_forked(device.download(stream, Region::whole(&*memory, stream), &mut vec![0; 4096]));
@@ -77,11 +78,12 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
     let driver_pool = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
     let mut buffer = pool.allocate(3 * MIB, &stream).expect("memory");
     buffer.write(&stream, &[1]).expect("queued");
-    let memory = device.allocate(4 * KIB, Placement::HostVisible.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(4 * KIB, Placement::HostVisible)).expect("memory");
     let charged = driver_pool.malloc_on(KIB, &stream).expect("memory");
     let kernels = TestKernels::load(&device).expect("kernels");
     let range = device.reserve(2 * MIB).expect("addresses");
-    let physical = device.create_physical(2 * MIB, Placement::Device.into()).expect("memory");
+    let physical =
+        device.create_physical(&AllocationRequest::new(2 * MIB, Placement::Device)).expect("memory");
     let event = device.record(&stream).expect("an event");
     device.synchronize(&stream).expect("no fault");
     let own = (event, buffer, memory, charged, kernels, range, physical, driver_pool, pool, stream, device);
@@ -103,12 +105,12 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
         assert_forked(device.capture_of(stream));
         assert_forked(device.memory_info());
         assert_forked(device.ensure_context());
-        assert_forked(device.allocate(KIB, Placement::Device.into()));
-        assert_forked(device.allocate_on(KIB, Placement::Device.into(), stream));
+        assert_forked(device.allocate(&AllocationRequest::new(KIB, Placement::Device)));
+        assert_forked(device.allocate_on(&AllocationRequest::new(KIB, Placement::Device), stream));
         assert_forked(device.write_mapped(memory, 0, &[1]));
         assert_forked(device.read_mapped(memory, 0, &mut [1]));
         assert_forked(device.reserve(2 * MIB));
-        assert_forked(device.create_physical(2 * MIB, Placement::Device.into()));
+        assert_forked(device.create_physical(&AllocationRequest::new(2 * MIB, Placement::Device)));
         assert_forked(device.map(range, 0, physical));
         assert_forked(device.unmap(range, 0, 2 * MIB));
         assert_forked(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));

@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::VirtualMemory;
 use vrampool::hooks::CallSites;
 use vrampool::host::HostDevice;
@@ -40,8 +41,10 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
         block.write(&stream, &contents[..MIB as usize]).expect("queued");
         // This thread has idle memory of its own.
         drop([(); 10].map(|()| pool.allocate(KIB, &stream).expect("memory")));
-        let memory = device.allocate(4 * KIB, Placement::HostVisible.into()).expect("memory");
-        let physical = device.create_physical(2 * MIB, Placement::Device.into()).expect("memory");
+        let memory =
+            device.allocate(&AllocationRequest::new(4 * KIB, Placement::HostVisible)).expect("memory");
+        let physical =
+            device.create_physical(&AllocationRequest::new(2 * MIB, Placement::Device)).expect("memory");
         let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
         // A child drops its copies; this process keeps its own.
         let mut mine = ManuallyDrop::new((live, block, memory, physical, pool, arena, stream, device));
@@ -104,7 +107,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                         (pool.trim(), pool.stats(), pool.limit()),
                         (0, PoolStats::default(), 64 * MIB)
                     );
-                    assert_forked(device.allocate(100, Placement::Device.into()));
+                    assert_forked(device.allocate(&AllocationRequest::new(100, Placement::Device)));
                     assert_forked(device.create_stream());
                     assert_forked(device.synchronize(stream));
                     assert_forked(device.record(stream));

@@ -258,7 +258,10 @@ fn hooks_are_called_in_the_order_given_and_have_names_of_their_own() {
     drop(pool.allocate(1, &stream).expect("memory"));
     assert_eq!(*order.lock().expect("no panic"), ["c", "a", "b"].repeat(6));
     let error = builder.hook(hook("a")).build().expect_err("there is one");
-    assert!(matches!(&error, Error::Configuration { field: "hook", value, .. } if value == "a"), "{error}");
+    assert!(
+        matches!(&error, Error::Configuration(setting) if setting.field == "hook" && setting.value == "a"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -364,7 +367,7 @@ fn a_scope_is_its_threads_own_and_ends_when_it_is_dropped() {
     assert_eq!(requests(), [1, 1]);
     let error = Scoped::enter(Recorder::new("outer")).expect_err("it is entered");
     assert!(
-        matches!(&error, Error::Configuration { field: "hook", value, .. } if value == "outer"),
+        matches!(&error, Error::Configuration(setting) if setting.field == "hook" && setting.value == "outer"),
         "{error}"
     );
     thread::scope(|scope| {

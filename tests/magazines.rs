@@ -418,9 +418,8 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
         // When each thread began its last call, in milliseconds.
         let (began, calls) = (Instant::now(), [const { AtomicU64::new(u64::MAX) }; THREADS as usize]);
         let now = || began.elapsed().as_millis() as u64;
-        let somebody_is_silent = || {
-            calls.iter().any(|call| now().saturating_sub(call.load(Ordering::Relaxed)) >= WAITED_FOR)
-        };
+        let somebody_is_silent =
+            || calls.iter().any(|call| now().saturating_sub(call.load(Ordering::Relaxed)) >= WAITED_FOR);
         thread::scope(|scope| {
             for seed in 0..THREADS {
                 let (pool, device, start, call) = (&pool, &device, &start, &calls[seed as usize]);

@@ -4,6 +4,7 @@
 //! Alone in its program, because the table is the process's.
 
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, MemoryKind};
 
@@ -19,7 +20,7 @@ fn a_full_table_of_mappings_is_out_of_memory_until_something_is_freed() {
     let stream = device.create_stream().expect("a stream");
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
     let before = arena.allocate(4 * PAGE, &stream).expect("memory");
-    let page = mapper.create_physical(PAGE, MemoryKind::default()).expect("memory");
+    let page = mapper.create_physical(&AllocationRequest::new(PAGE, MemoryKind::default())).expect("memory");
     let others = mapper.reserve(1 << 34).expect("addresses");
     // Every other page: neither mappings nor gaps can be joined.
     let full = (0u64..1 << 20).find_map(|number| mapper.map(&others, 2 * number * PAGE, &page).err());

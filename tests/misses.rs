@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use vrampool::arena::Zone;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Placement, Pool, PoolStats, Region, RegionMut, Source};
 use vrampool_test_support::close_gate;
@@ -66,7 +67,7 @@ impl Scene {
 fn seen_by_the_first(scene: &Scene, next: usize) -> u8 {
     let Scene { device, streams, .. } = scene;
     let first = &streams[0];
-    let result = device.allocate(KIB, Placement::Device.into()).expect("memory");
+    let result = device.allocate(&AllocationRequest::new(KIB, Placement::Device)).expect("memory");
     let mut buffer = scene.allocate(KIB, 0);
     device.fill(first, buffer.on_mut(first).expect("a region"), 0xAA).expect("queued");
     device.synchronize(first).expect("no fault");

@@ -1,6 +1,7 @@
 //! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
 //! here. a1 and the golden vectors are with the size classes, a2 with the environment.
 
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, DeviceKind, HostDevice};
 use vrampool::{
     Backend, BackendError, Buffer, MemoryKind, Placement, Pool, Rung, SizeClasses, Stager, UNLIMITED, Upload,
@@ -141,7 +142,7 @@ fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
 fn a9_a_second_refusal_is_not_hidden_and_another_error_is_not_retried() {
     let (device, stream) = device();
     let pool = Pool::builder(&device).build().expect("a pool");
-    let out_of_memory = || BackendError::OutOfMemory { requested: KIB, free: None };
+    let out_of_memory = || BackendError::out_of_memory(KIB, None);
     device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
     assert!(pool.allocate(1, &stream).is_ok(), "one refusal is tried again");
     device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
@@ -202,7 +203,7 @@ fn a12_memory_is_not_freed_under_work_that_uses_it() {
     let (device, stream) = device();
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
     let mut buffer = pool.allocate(64 * KIB, &stream).expect("memory");
-    let out = device.allocate(64 * KIB, Placement::Device.into()).expect("memory");
+    let out = device.allocate(&AllocationRequest::new(64 * KIB, Placement::Device)).expect("memory");
     let open = close_gate(&stream);
     buffer.write(&stream, &[7; 64 * 1024]).expect("queued");
     let region = buffer.on(&stream).expect("a region");
@@ -276,11 +277,7 @@ fn a13_a_failed_step_of_staging_loses_nothing() {
         assert!(stager.upload(&stream, &batch, region).is_err(), "{call:?}");
         assert_eq!(stager.pinned_bytes(), 0, "{call:?}");
     }
-    device.faults().fail_nth_with(
-        Call::Allocate,
-        1,
-        BackendError::OutOfMemory { requested: MIB, free: None },
-    );
+    device.faults().fail_nth_with(Call::Allocate, 1, BackendError::out_of_memory(MIB, None));
     let region = target.on_mut(&stream).expect("a region");
     let upload = stager.upload(&stream, &batch, region).expect("no pinned memory is no error");
     assert!(matches!(upload, Upload::Pageable));

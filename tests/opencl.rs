@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::opencl::{DeviceKind, OpenClDevice, OpenClStream, TestKernels, list};
 use vrampool::{
     Backend, Buffer, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
@@ -97,7 +98,7 @@ fn a_stager_uploads_by_pinned_memory() {
     for device in devices() {
         let stager = Stager::with_max_bytes(&device, 8 << 20);
         let stream = device.create_stream().expect("a stream");
-        let target = device.allocate(1 << 20, Placement::Device.into()).expect("memory");
+        let target = device.allocate(&AllocationRequest::new(1 << 20, Placement::Device)).expect("memory");
         for round in 0..40u8 {
             let source = vec![round; 1 << 20];
             let upload =

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use vrampool::errors::chain;
 use vrampool::host::{Call, HostDevice};
 use vrampool::trace::{Op, Pass, Replay, ReplayError, Trace};
 use vrampool::{Backend, Error, Pool, SizeClasses, Source, UNLIMITED};
@@ -218,9 +219,12 @@ fn out_of_memory_names_the_line_and_loses_nothing() {
         (&by_limit, "raise `limit`", 3),
     ] {
         let error = Replay::new(&trace).threads(threads).passes(2).run(pool).expect_err("too little memory");
-        let shown = error.to_string();
+        let shown = chain(&error).to_string();
         assert!(error.is_out_of_memory() && shown.starts_with("small, event "), "{shown}");
-        assert!(shown.contains("in pass 1: out of memory") && shown.contains(remedy), "{shown}");
+        assert!(
+            shown.contains("in pass 1: the pool refused it: out of memory") && shown.contains(remedy),
+            "{shown}"
+        );
         assert!(threads > 1 || shown.contains("event 3,"), "{shown}");
         let stats = pool.stats();
         assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, stats.bytes_cached));

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::mpsc::channel;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, has_virtual_memory, streams};
@@ -23,7 +24,7 @@ fn sources() -> Vec<Source> {
 }
 
 fn result_memory(device: &Device, bytes: u64) -> Memory {
-    device.allocate(bytes, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory")
 }
 
 fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
@@ -263,7 +264,7 @@ fn a_stream_of_another_device_is_refused() {
     let pool = Pool::builder(&device).build().expect("a pool");
     let error = pool.allocate(1, &foreign).expect_err("another device's");
     assert!(
-        matches!(error, Error::WrongDevice { pool, given } if pool == device.id() && given == other.id())
+        matches!(error, Error::WrongDevice(wrong) if wrong.pool == device.id() && wrong.given == other.id())
     );
     let mut buffer = pool.allocate(1, &mine).expect("memory");
     assert!(matches!(buffer.on(&foreign), Err(Error::WrongDevice { .. })));

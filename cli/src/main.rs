@@ -28,6 +28,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use interrupt::Interrupted;
 use std::process::ExitCode;
 use stdout::{Closed, warn};
+use vrampool::errors::chain;
 
 /// The exit code of a program that a closed output pipe ends.
 const CLOSED: u8 = 128 + 13;
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
         Err(error) if error.is::<Closed>() => ExitCode::from(CLOSED),
         Err(error) => {
             let interrupted = error.downcast_ref::<Interrupted>().map(|interrupted| interrupted.exit_code);
-            warn(format_args!("error: {error}"));
+            warn(format_args!("error: {}", chain(&*error)));
             interrupted.map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }

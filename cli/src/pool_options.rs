@@ -4,6 +4,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
+use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
 use vrampool::{Backend, Builder, Pool, SizeClasses, Source, UNLIMITED};
 
@@ -90,7 +91,7 @@ fn size_classes(text: &str) -> Result<Classes, String> {
     match text.strip_prefix("fitted:") {
         Some(path) => match FittedClasses::load(path) {
             Ok(classes) => Ok(Classes { rule: SizeClasses::Fitted(classes), file: Some(path.into()) }),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(chain(&error).to_string()),
         },
         None => match text.parse() {
             Ok(rule) => Ok(Classes { rule, file: None }),

@@ -3,8 +3,8 @@
 
 use super::variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, on_each};
 use vrampool_backend::{
-    Backend, BackendError, CaptureId, DeviceId, Event, Memory, MemoryInfo, MemoryKind, Properties, Region,
-    RegionMut, SharedHandles, Stream, StreamId, VirtualMemory,
+    AllocationRequest, Backend, BackendError, CaptureId, DeviceId, Event, Memory, MemoryInfo, Properties,
+    Region, RegionMut, SharedHandles, Stream, StreamId, VirtualMemory,
 };
 
 impl Memory for AnyMemory {
@@ -60,17 +60,16 @@ impl Backend for AnyDevice {
         on_each!(self, device => device.memory_info())
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<AnyMemory, BackendError> {
-        on_each!(self, device => Ok(device.allocate(bytes, kind)?.into()))
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<AnyMemory, BackendError> {
+        on_each!(self, device => Ok(device.allocate(request)?.into()))
     }
 
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &AnyStream,
     ) -> Result<AnyMemory, BackendError> {
-        on_each!(self, device => Ok(device.allocate_on(bytes, kind, stream.try_into()?)?.into()))
+        on_each!(self, device => Ok(device.allocate_on(request, stream.try_into()?)?.into()))
     }
 
     fn free_on(&self, memory: AnyMemory, stream: &AnyStream) {

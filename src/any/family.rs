@@ -67,7 +67,7 @@ impl Family {
     /// Returns the error for a backend that is not compiled in.
     pub(super) fn not_compiled(&self) -> BackendError {
         let reason = format!("this program was built without the feature `{}`", self.name);
-        BackendError::Unavailable { backend: self.name, reason }
+        BackendError::unavailable(self.name, reason)
     }
 }
 

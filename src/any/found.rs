@@ -99,11 +99,8 @@ impl fmt::Display for NotOpened {
     }
 }
 
-impl std::error::Error for NotOpened {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
+/// The cause is in the text.
+impl std::error::Error for NotOpened {}
 
 #[cfg(test)]
 mod tests {

@@ -20,9 +20,7 @@ pub fn devices() -> Devices {
             None => Err(family.not_compiled()),
         };
         let reason = match listed {
-            Ok(listed) if listed.is_empty() => {
-                BackendError::Unavailable { backend: family.name, reason: "it has no device".into() }
-            }
+            Ok(listed) if listed.is_empty() => BackendError::unavailable(family.name, "it has no device"),
             Ok(listed) => {
                 devices.there.extend(listed);
                 continue;

@@ -93,11 +93,7 @@ fn open_with(name: &str, lookup: Lookup<'_>) -> Result<AnyDevice, Error> {
 
 fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
     let Some(value) = environment::text(BACKEND, lookup)? else { return Ok(None) };
-    let invalid = |error: NotOpened| Error::Environment {
-        variable: BACKEND,
-        value: value.clone(),
-        reason: error.to_string(),
-    };
+    let invalid = |error: NotOpened| Error::environment(BACKEND, value.clone(), error.to_string());
     open_named(&value).map(Some).map_err(invalid)
 }
 
@@ -118,7 +114,7 @@ fn best() -> Result<AnyDevice, BackendError> {
             Err(error) => logging::warn!("{} is listed and does not open: {}", listed.name, error.cause),
         }
     }
-    Err(BackendError::Unavailable { backend: AUTO, reason: "no device opens".into() })
+    Err(BackendError::unavailable(AUTO, "no device opens"))
 }
 
 #[cfg(test)]
@@ -164,7 +160,10 @@ mod tests {
                 named_in(&set(value)).expect_err(value),
                 open_with("auto", &set(value)).expect_err("it is asked first"),
             ] {
-                assert!(matches!(error, Error::Environment { variable: BACKEND, .. }), "{error:?}");
+                assert!(
+                    matches!(&error, Error::Environment(invalid) if invalid.variable == BACKEND),
+                    "{error:?}"
+                );
                 assert!(error.to_string().contains(&format!("VRAMPOOL_BACKEND=`{value}`")), "{error}");
             }
             let named = open_with("host", &set(value));

@@ -142,14 +142,14 @@ any! {
 #[cfg(all(test, feature = "host", feature = "cuda"))]
 mod tests {
     use super::*;
-    use vrampool_backend::{Backend, BackendError, Placement, Region, RegionMut};
+    use vrampool_backend::{AllocationRequest, Backend, BackendError, Placement, Region, RegionMut};
 
     #[test]
     fn what_is_one_backends_is_not_anothers() {
         let device = AnyDevice::from(HostDevice::new());
         let stream = device.create_stream().expect("a stream");
         let event = device.record(&stream).expect("an event");
-        let memory = device.allocate(8, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(8, Placement::Device)).expect("memory");
         let whole = Region::whole(&memory, &stream);
         let refused = [
             ("device", device.as_cuda().err()),

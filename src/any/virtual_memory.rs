@@ -2,10 +2,11 @@
 #![allow(dead_code, unused_imports, unused_variables, reason = "no backend may be compiled in")]
 
 use super::variants::{AnyDevice, AnyMemory, on_each};
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, Rejected, VirtualMemory};
 
 fn absent() -> BackendError {
-    BackendError::Unsupported { operation: "virtual memory" }
+    BackendError::unsupported("virtual memory")
 }
 
 /// By the device behind it; what that has not is not supported.
@@ -20,8 +21,8 @@ impl VirtualMemory for AnyDevice {
         on_each!(self, device => Ok(device.virtual_memory().ok_or_else(absent)?.reserve(bytes)?.into()))
     }
 
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
-        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.create_physical(bytes, kind))
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.create_physical(request))
     }
 
     fn map(&self, reservation: &AnyMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {

@@ -182,7 +182,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// # Errors
     /// [`Error::Configuration`] if a [growing](Self::growing) arena has a stable zone, or a limit below the
     /// device's granularity; [`Error::Backend`] with `Unsupported` if its device has no virtual memory.
-    /// [`Error::Arena`] if the layout is invalid. [`Error::Backend`] if the device has too little memory:
+    /// [`Error::Arena`] if the layout is invalid. [`Error::OutOfMemory`] if the device has too little memory:
     /// also for a limit above the free memory, unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
         fork::opening()?;
@@ -220,22 +220,20 @@ impl<B: Backend> ArenaBuilder<B> {
 
     fn growing_state(&self, alignment: u64) -> Result<State<B>, Error> {
         if self.stable_bytes > 0 {
-            return Err(Error::Configuration {
-                field: "stable_bytes",
-                value: self.stable_bytes.to_string(),
-                reason: "nothing moves in a growing arena, so it has no zone for that; leave it 0".into(),
-            });
+            return Err(Error::configuration(
+                "stable_bytes",
+                self.stable_bytes.to_string(),
+                "nothing moves in a growing arena, so it has no zone for that; leave it 0",
+            ));
         }
         let device = virtual_memory(&self.device)?;
         let granularity = device.granularity(self.kind)?.max(alignment);
         if (1..granularity).contains(&self.limit) {
-            return Err(Error::Configuration {
-                field: "limit",
-                value: self.limit.to_string(),
-                reason: format!(
-                    "the device maps memory in pieces of {granularity} bytes; leave room for one"
-                ),
-            });
+            return Err(Error::configuration(
+                "limit",
+                self.limit.to_string(),
+                format!("the device maps memory in pieces of {granularity} bytes; leave room for one"),
+            ));
         }
         let limit = if self.limit > 0 { self.limit } else { u64::MAX };
         let total = self.device.properties().total_bytes;
@@ -269,7 +267,7 @@ impl<B: Backend> ArenaBuilder<B> {
         }
         let free = self.device.memory_info()?.free_bytes;
         if free == 0 {
-            return Err(BackendError::OutOfMemory { requested: self.limit.max(1), free: Some(0) }.into());
+            return Err(BackendError::out_of_memory(self.limit.max(1), Some(0)).into());
         }
         if self.limit > 0 {
             return Ok(self.limit.min(free));

@@ -42,7 +42,7 @@ pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
 
-use crate::error::Error;
+use crate::error::{Error, Owner};
 use crate::streams::order::{After, Need};
 use crate::sync::{Condvar, MutexGuard};
 use hazards::timeline::Before;
@@ -161,8 +161,8 @@ impl<B: Backend> DeviceArena<B> {
     /// devices of the process. It holds no lock meanwhile. Other requests never wait for the device.
     ///
     /// # Errors
-    /// [`Error::Arena`] if no hole is large enough ([`is_out_of_memory`](Error::is_out_of_memory)) or the
-    /// request is invalid; [`Error::WrongDevice`]; [`Error::Backend`] if the device refuses an event or a
+    /// [`Error::OutOfMemory`] if no hole is large enough; [`Error::Arena`] if the request is invalid;
+    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device refuses an event or a
     /// wait; [`Error::Capture`] if that would be between a captured and an uncaptured stream.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         self.allocate_in(Zone::Dynamic, bytes, stream)
@@ -185,6 +185,18 @@ impl<B: Backend> DeviceArena<B> {
     /// # Errors
     /// As [`allocate_in`](Self::allocate_in).
     pub fn allocate_aligned(
+        &self,
+        zone: Zone,
+        bytes: u64,
+        alignment: u64,
+        stream: &B::Stream,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.place(zone, bytes, alignment, stream).map_err(|error| self.explain(error, Some(bytes)))
+    }
+
+    /// As [`allocate_aligned`](Self::allocate_aligned), without the arena's figures in an error.
+    #[inline(always)]
+    fn place(
         &self,
         zone: Zone,
         bytes: u64,
@@ -214,10 +226,23 @@ impl<B: Backend> DeviceArena<B> {
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         if !self.is_growing() {
-            return self.allocate(bytes, stream);
+            return self.place(Zone::Dynamic, bytes, 1, stream);
         }
         self.core.check_device(stream)?;
         self.core.allocate_growing((bytes, 1), stream, reclaim)
+    }
+
+    /// Adds the arena's figures to a lack of memory.
+    #[cold]
+    fn explain(&self, error: Error, requested: Option<u64>) -> Error {
+        error.held_by(|error| {
+            error.requested = requested.unwrap_or(error.requested);
+            error.class = self.align_up(error.requested).unwrap_or(error.requested);
+            error.live = self.used();
+            error.held = self.reserved_bytes().max(error.live);
+            error.cached = error.held - error.live;
+            error.owner = Owner::Arena;
+        })
     }
 
     /// Allocates a block for `count` elements of `T`, with at least their alignment.
@@ -239,7 +264,7 @@ impl<B: Backend> ArenaCore<B> {
         // Compares keys first, and names by address before contents.
         let is_own = given.key == self.id.key
             && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
-        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.id, given }) }
+        if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
     }
 
     /// Returns a buffer of a new block, ordered after the work of earlier users of its bytes.

@@ -15,9 +15,7 @@ pub(super) fn caught<T>(
 ) -> (Result<T, BackendError>, Caught) {
     match catch_unwind(AssertUnwindSafe(calls)) {
         Ok(done) => (done, Caught(None)),
-        Err(panic) => {
-            (Err(BackendError::Unsupported { operation: "a call that panics" }), Caught(Some(panic)))
-        }
+        Err(panic) => (Err(BackendError::unsupported("a call that panics")), Caught(Some(panic))),
     }
 }
 

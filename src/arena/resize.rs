@@ -16,7 +16,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`DeviceArena::allocate`](super::DeviceArena::allocate).
     pub fn resize(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_by(bytes, stream, |old, new| {
+        self.resize_or_explain(bytes, stream, |old, new| {
             let are_of_one = old.stitched_at.is_none()
                 && new.stitched_at.is_none()
                 && Arc::ptr_eq(old.range(), new.range());
@@ -42,7 +42,19 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`resize`](Self::resize).
     pub fn resize_discarding(&mut self, bytes: u64, stream: &B::Stream) -> Result<(), Error> {
-        self.resize_by(bytes, stream, |_, _| Ok(()))
+        self.resize_or_explain(bytes, stream, |_, _| Ok(()))
+    }
+
+    fn resize_or_explain(
+        &mut self,
+        bytes: u64,
+        stream: &B::Stream,
+        keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.resize_by(bytes, stream, keep).map_err(|error| {
+            let arena = super::DeviceArena { core: Arc::clone(&self.arena) };
+            arena.explain(error, Some(bytes))
+        })
     }
 
     fn resize_by(

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream, StreamId};
 
 /// Range handles that are kept for further buffers.
@@ -167,7 +168,7 @@ impl<B: Backend> State<B> {
         bytes: u64,
     ) -> Result<Self, Error> {
         let engine = Arena::new(layout)?;
-        Ok(Self::new(device, engine, device.allocate(bytes, kind)?, None))
+        Ok(Self::new(device, engine, device.allocate(&AllocationRequest::new(bytes, kind))?, None))
     }
 
     pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {

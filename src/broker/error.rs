@@ -1,7 +1,7 @@
 //! Errors of a broker.
 
 use super::{ChunkError, ClientId, ShareError};
-use crate::error::Error;
+use crate::error::{Error, OutOfMemory};
 use std::io;
 use std::ops::Range;
 use vrampool_backend::BackendError;
@@ -53,7 +53,7 @@ pub enum BrokerError {
         data: u64,
     },
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
-    #[error("{stage} of chunk {chunk} (runs {} to {}) failed: {source}", range.start, range.end)]
+    #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
     Run {
         /// Its number.
         chunk: u64,
@@ -68,9 +68,7 @@ pub enum BrokerError {
     #[error(transparent)]
     Memory(#[from] Error),
     /// An error of a file for arrays that exceed the host's memory.
-    #[error(
-        "{call} a file for {bytes} bytes of host arrays failed: {source}; choose a directory with enough space"
-    )]
+    #[error("{call} a file for {bytes} bytes of host arrays failed; choose a directory with enough space")]
     Spill {
         /// The operation.
         call: &'static str,
@@ -137,6 +135,27 @@ impl BrokerError {
             Self::Chunk(_) => true,
             Self::Memory(error) => error.is_out_of_memory(),
             Self::Run { source, .. } => source.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
+    /// Returns the figures of a lack of device memory; `None` for any other error. Also `None` where no chunk
+    /// fits: [`BrokerError::Chunk`] has figures of its own, and the device was not asked.
+    #[must_use]
+    pub fn out_of_memory(&self) -> Option<&OutOfMemory> {
+        match self {
+            Self::Memory(error) => error.out_of_memory(),
+            Self::Run { source, .. } => source.out_of_memory(),
+            _ => None,
+        }
+    }
+
+    /// Whether there is no such device here, so that another one may serve.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Memory(error) => error.is_unavailable(),
+            Self::Run { source, .. } => source.is_unavailable(),
             _ => false,
         }
     }

@@ -14,6 +14,7 @@ use crate::pool::Pool;
 use crate::source::Source;
 use crate::staging::stored::zero;
 use crate::sync::fork_arc::ForkArc;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 
 /// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
@@ -225,9 +226,9 @@ impl<B: Backend> Broker<B> {
             HostBacking::Pinned if bytes == 0 => {
                 Err(BackendError::invalid("bytes", "pinned memory is 1 byte at least").into())
             }
-            HostBacking::Pinned => self
-                .pinned(bytes, true)?
-                .ok_or_else(|| BackendError::Unsupported { operation: "pinned memory" }.into()),
+            HostBacking::Pinned => {
+                self.pinned(bytes, true)?.ok_or_else(|| BackendError::unsupported("pinned memory").into())
+            }
             HostBacking::Pageable => {
                 let mut held = Vec::new();
                 zero(&mut held, bytes)?;
@@ -257,7 +258,7 @@ impl<B: Backend> Broker<B> {
         });
         let reservation = if force { reservation.or_else(|| Some(ledger.force(bytes))) } else { reservation };
         let Some(reservation) = reservation else { return Ok(None) };
-        match core.device.allocate(bytes, Placement::HostVisible.into()) {
+        match core.device.allocate(&AllocationRequest::new(bytes, Placement::HostVisible)) {
             Ok(memory) => {
                 let device = core.device.clone();
                 Ok(Some(HostArray {

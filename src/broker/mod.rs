@@ -188,10 +188,12 @@ impl FromStr for Allocator {
             _ => None,
         };
         let ours = Self::ALL.iter().copied().find(|allocator| allocator.name() == text);
-        cubies.or(ours).ok_or_else(|| Error::Configuration {
-            field: "allocator",
-            value: text.into(),
-            reason: format!("known are {}, cupy, cupy_async", names(Self::ALL, Self::name)),
+        cubies.or(ours).ok_or_else(|| {
+            Error::configuration(
+                "allocator",
+                text,
+                format!("known are {}, cupy, cupy_async", names(Self::ALL, Self::name)),
+            )
         })
     }
 }

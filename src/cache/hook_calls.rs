@@ -43,7 +43,7 @@ impl PoolCore {
         let supply = self.supply::<B>();
         let event = request.filter(|_| supply.asks_driver(key)).map(|request| request.event().clone());
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let extent = supply.allocate(key, stream, || self.free_for_source(key, stream.id()))?;
+        let extent = supply.allocate(key, &self.name, stream, || self.free_for_source(key, stream.id()))?;
         if let Some(announced) = announced {
             announced.done(key.class, extent.address().map(|(address, _)| address));
         }

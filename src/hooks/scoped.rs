@@ -70,7 +70,7 @@ impl Scoped {
             Ok(false) => "one of that name is entered on this thread; leave it first, or name them apart",
             Err(_) => "the thread is ending; enter it before",
         };
-        Err(Error::Configuration { field: "hook", value: name, reason: reason.into() })
+        Err(Error::configuration("hook", name, reason))
     }
 
     /// Those entered now: one of them may enter or leave others.

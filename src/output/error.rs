@@ -33,7 +33,7 @@ impl std::error::Error for OutputError {
 #[non_exhaustive]
 pub enum OutputFault {
     /// The file cannot be created.
-    #[error("the file cannot be created: {0}; check the path, its folder and their permissions")]
+    #[error("the file cannot be created; check the path, its folder and their permissions")]
     Create(#[source] io::Error),
     /// The path is a folder.
     #[error("the path is a folder; name a file in it")]
@@ -46,7 +46,7 @@ pub enum OutputFault {
     },
     /// The content cannot be written.
     #[error(
-        "the file cannot be written: {0}; check that its disk has room. The previous file, if any, is unchanged"
+        "the file cannot be written; check that its disk has room. The previous file, if any, is unchanged"
     )]
     Write(#[source] io::Error),
 }

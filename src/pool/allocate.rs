@@ -28,7 +28,7 @@ impl PoolCore {
         // Numbers first, and names mostly by their address: this is on the way of every large request.
         let is_own = given.key == self.device.key
             && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
-        if is_own { Ok(()) } else { Err(Error::WrongDevice { pool: self.device, given }) }
+        if is_own { Ok(()) } else { Err(Error::wrong_device(self.device, given)) }
     }
 
     /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that
@@ -233,15 +233,9 @@ impl PoolCore {
                 reservation.commit(requested, supply.highest_end(), generation, server);
                 Ok(Block::new(extent, key, requested, stream, (self, generation)))
             }
-            Err(error) if error.is_out_of_memory() => {
+            Err(Error::OutOfMemory(error)) => {
                 drop(reservation);
-                Err(match error {
-                    Error::Backend(error) => {
-                        self.out_of_memory(key, requested, waiter, Shortage::Device(error))
-                    }
-                    Error::Arena(error) => self.out_of_memory(key, requested, waiter, Shortage::Arena(error)),
-                    other => other,
-                })
+                Err(self.out_of_memory(key, requested, waiter, error.shortage))
             }
             Err(error) => {
                 drop(reservation);

@@ -85,7 +85,7 @@ impl<B: Backend> Buffer<B> {
             return Err(BackendError::invalid("element type", reason).into());
         };
         let mut elements = Vec::new();
-        let none = |_| BackendError::OutOfMemory { requested: self.len(), free: None };
+        let none = |_| BackendError::out_of_memory(self.len(), None);
         elements.try_reserve_exact(count).map_err(none)?;
         elements.resize(count, T::zeroed());
         self.read(stream, T::bytes_mut(&mut elements))?;

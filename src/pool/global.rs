@@ -74,7 +74,7 @@ fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Po
             device.id()
         );
         let value = lookup(variable).map_or_else(String::new, |value| value.to_string_lossy().into_owned());
-        return Err(Error::Environment { variable, value, reason });
+        return Err(Error::environment(variable, value, reason));
     }
     let pool = Pool::builder(device)
         .name(format!("{}:{}", device.id().backend, device.label()))

@@ -5,7 +5,7 @@ use crate::cache::core::PoolCore;
 use crate::cache::oom_rung::Rung;
 use crate::cache::reservation::Turn;
 use crate::environment::UNLIMITED;
-use crate::error::{Error, Forbidden, OutOfMemory, Shortage};
+use crate::error::{Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::source::{Key, SourceMemory};
 use vrampool_backend::{Announced, Backend};
 
@@ -46,8 +46,8 @@ impl PoolCore {
             turn.iter().for_each(Turn::wait);
             answer = ask();
         }
-        if let (Err(Error::Arena(ArenaError::NoSpace { available, .. })), Some(arena)) =
-            (&answer, self.supply::<B>().movable())
+        if let (Err(error), Some(arena)) = (&answer, self.supply::<B>().movable())
+            && let Some(ArenaError::NoSpace { available, .. }) = error.arena()
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);
@@ -79,6 +79,7 @@ impl PoolCore {
             live: stats.bytes_live,
             cached: stats.bytes_cached,
             held: stats.bytes_held + stats.bytes_in_transit,
+            owner: Owner::Pool,
             shortage,
         }))
     }

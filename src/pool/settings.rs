@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(settings.size_classes, Some(SizeClasses::Multiple(32 << 20)));
         for (name, text) in [(SOURCE, "virtuall"), (SIZE_CLASSES, "multiple:zero")] {
             let error = read(&[(name, text)]).expect_err(text);
-            assert!(matches!(error, Error::Environment { variable, .. } if variable == name), "{error}");
+            assert!(matches!(&error, Error::Environment(invalid) if invalid.variable == name), "{error}");
             assert!(error.to_string().contains(text), "{error}");
         }
     }

@@ -120,13 +120,13 @@ impl<B: Backend> SleeperBuilder<B> {
         let places = match granularity {
             Some(granularity) => {
                 if let Some(limit) = self.limit.filter(|limit| *limit < granularity) {
-                    return Err(Error::Configuration {
-                        field: "limit",
-                        value: limit.to_string(),
-                        reason: format!(
+                    return Err(Error::configuration(
+                        "limit",
+                        limit.to_string(),
+                        format!(
                             "the device maps memory in pieces of {granularity} bytes; leave room for one"
                         ),
-                    });
+                    ));
                 }
                 let chunk_bytes = chunk::bytes(self.chunk_bytes, granularity, &environment::process)?;
                 let allowance = Allowance::new(self.limit.unwrap_or(u64::MAX));

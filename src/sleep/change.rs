@@ -122,6 +122,7 @@ impl<B: Backend> Sleeper<B> {
             Err(error) if error.is_out_of_memory() && self.core.relieve() > 0 => Self::wake_groups(&woken),
             outcome => outcome,
         }
+        .map_err(|error| self.core.explain(error))
     }
 
     fn wake_groups(groups: &[&Group<B>]) -> Result<WakeReport, Error> {

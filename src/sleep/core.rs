@@ -1,11 +1,11 @@
 //! The state that a sleeper's handles and buffers share: the groups of all tags.
 
-use super::Offload;
 use super::callbacks::Callbacks;
 use super::group::Group;
 use super::loose::Loose;
+use super::{Offload, SleepUsage};
 use crate::arena::{Allowance, DeviceArena};
-use crate::error::Error;
+use crate::error::{Error, Owner};
 use crate::pool::Pool;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -64,6 +64,24 @@ impl<B: Backend> SleeperCore<B> {
         };
         groups.insert(Arc::clone(tag), group.clone());
         Ok(group)
+    }
+
+    /// Sets the figures of all tags in a lack of memory.
+    pub(super) fn explain(&self, mut error: Error) -> Error {
+        if let Error::OutOfMemory(error) = &mut error {
+            let usage = self.usage();
+            error.live = usage.live;
+            error.held = usage.mapped.max(usage.live);
+            error.cached = error.held - error.live;
+            error.owner = Owner::Sleeper;
+        }
+        error
+    }
+
+    pub(super) fn usage(&self) -> SleepUsage {
+        let mut usage = SleepUsage::default();
+        self.groups().iter().for_each(|(_, group)| usage += group.usage());
+        usage
     }
 
     /// Releases free memory of all tags when memory is insufficient. Returns the number of bytes.

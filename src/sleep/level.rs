@@ -26,10 +26,12 @@ impl Level {
     /// # Errors
     /// [`Error::Configuration`] for an unknown number.
     pub fn of(number: u8) -> Result<Self, Error> {
-        Self::ALL.iter().copied().find(|level| level.number == number).ok_or_else(|| Error::Configuration {
-            field: "level",
-            value: number.to_string(),
-            reason: "there are 0 (pause), 1 (keep the weights) and 2 (let them go)".into(),
+        Self::ALL.iter().copied().find(|level| level.number == number).ok_or_else(|| {
+            Error::configuration(
+                "level",
+                number.to_string(),
+                "there are 0 (pause), 1 (keep the weights) and 2 (let them go)",
+            )
         })
     }
 }

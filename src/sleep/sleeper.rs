@@ -62,8 +62,7 @@ impl<B: Backend> Sleeper<B> {
     /// Its tag is that of this thread's innermost [scope](Self::tag), or [`DEFAULT_TAG`].
     ///
     /// # Errors
-    /// [`Error::Asleep`] under a sleeping tag; [`Error::Backend`], [`Error::OutOfMemory`] and similar errors
-    /// if memory is insufficient even after releasing free memory of all tags; else as
+    /// [`Error::Asleep`] under a sleeping tag; [`Error::OutOfMemory`] if memory is insufficient even after releasing free memory of all tags; else as
     /// [`DeviceArena::allocate`](crate::arena::DeviceArena::allocate).
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
@@ -95,7 +94,8 @@ impl<B: Backend> Sleeper<B> {
             Err(error) if error.is_out_of_memory() && core.relieve() > 0 => group.allocate(bytes, stream),
             outcome => outcome,
         };
-        let buffer = SleepBuffer::new(block?, Arc::clone(tag), bytes, core.clone());
+        let block = block.map_err(|error| core.explain(error))?;
+        let buffer = SleepBuffer::new(block, Arc::clone(tag), bytes, core.clone());
         buffer.tell(&core.callbacks.on_malloc);
         Ok(buffer)
     }
@@ -139,9 +139,7 @@ impl<B: Backend> Sleeper<B> {
 
     /// Returns the usage of all tags. Not one consistent snapshot: tags are read one by one.
     pub fn usage(&self) -> SleepUsage {
-        let mut usage = SleepUsage::default();
-        self.core.groups().iter().for_each(|(_, group)| usage += group.usage());
-        usage
+        self.core.usage()
     }
 
     /// Returns the usage of one tag.

@@ -11,6 +11,7 @@ use crate::staging::ledger::{PinnedLedger, PinnedReservation};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
 
 /// Sleep between two polls while waiting for another request's copy: events send no notifications.
@@ -179,8 +180,8 @@ impl<B: Backend> Staging<B> {
         let is_forced = is_only && self.bounds.grants_first;
         let reservation =
             if is_forced { reservation.or_else(|| Some(self.ledger.force(size))) } else { reservation };
-        let reservation = reservation.ok_or(BackendError::OutOfMemory { requested: size, free: None })?;
-        let memory = self.device.allocate(size, Placement::HostVisible.into())?;
+        let reservation = reservation.ok_or(BackendError::out_of_memory(size, None))?;
+        let memory = self.device.allocate(&AllocationRequest::new(size, Placement::HostVisible))?;
         Ok(PinnedBlock { memory, reservation })
     }
 

@@ -1,7 +1,9 @@
 //! Host memory that holds a copy of device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use vrampool_backend::{Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut, logging};
+use vrampool_backend::{
+    AllocationRequest, Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut, logging,
+};
 
 /// Host memory with contents.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
 
 /// Makes `memory` so many zeros, or leaves it empty where the host has no room for them.
 pub(crate) fn zero(memory: &mut Vec<u8>, bytes: u64) -> Result<(), BackendError> {
-    let none = || BackendError::OutOfMemory { requested: bytes, free: None };
+    let none = || BackendError::out_of_memory(bytes, None);
     memory.clear();
     let length = usize::try_from(bytes).map_err(|_| none())?;
     memory.try_reserve_exact(length).map_err(|_| none())?;
@@ -46,7 +48,7 @@ impl<B: Backend> Stored<B> {
     /// Host memory; no pinned one any more once that has run out.
     pub(crate) fn new(device: &B, bytes: u64, pins: &mut bool) -> Result<Self, BackendError> {
         if *pins {
-            match device.allocate(bytes, Placement::HostVisible.into()) {
+            match device.allocate(&AllocationRequest::new(bytes, Placement::HostVisible)) {
                 Ok(memory) => return Ok(Self::Pinned(memory)),
                 Err(error) if !error.is_out_of_memory() => return Err(error),
                 Err(error) => {

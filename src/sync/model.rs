@@ -13,7 +13,7 @@ use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use vrampool_backend::{Backend, BackendError, Event, Memory, MemoryKind, Region, RegionMut, Stream};
+use vrampool_backend::{AllocationRequest, Backend, BackendError, Event, Memory, Region, RegionMut, Stream};
 use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
 
 const CLASS: u64 = 1024;
@@ -65,7 +65,7 @@ impl Stream for OneStream {
     }
 }
 
-const UNSUPPORTED: BackendError = BackendError::Unsupported { operation: "the model counts bytes" };
+const UNSUPPORTED: BackendError = BackendError::unsupported("the model counts bytes");
 
 impl Backend for Counting {
     type Memory = Taken;
@@ -84,7 +84,8 @@ impl Backend for Counting {
         Err(UNSUPPORTED)
     }
 
-    fn allocate(&self, bytes: u64, _: MemoryKind) -> Result<Taken, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Taken, BackendError> {
+        let bytes = request.bytes;
         let before = self.taken.fetch_add(bytes, SeqCst);
         assert!(before + bytes <= self.limit, "the limit is kept");
         Ok(Taken(Arc::clone(&self.taken), bytes))

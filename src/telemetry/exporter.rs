@@ -52,8 +52,7 @@ impl Exporter {
     /// [`Error::Configuration`] when the address is not available, for example because another program uses
     /// it.
     pub fn listen(address: SocketAddr) -> Result<Self, Error> {
-        let failed =
-            |reason: String| Error::Configuration { field: "metrics", value: address.to_string(), reason };
+        let failed = |reason: String| Error::configuration("metrics", address.to_string(), reason);
         let (listener, address) = bind(address)
             .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
             .map_err(failed)?;

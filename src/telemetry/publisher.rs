@@ -52,11 +52,7 @@ impl Publisher {
     /// # Errors
     /// [`Error::Configuration`] for an interval of nothing, or when the system has no thread for it.
     pub fn start(interval: Duration) -> Result<Self, Error> {
-        let failed = |reason: String| Error::Configuration {
-            field: "interval",
-            value: format!("{interval:?}"),
-            reason,
-        };
+        let failed = |reason: String| Error::configuration("interval", format!("{interval:?}"), reason);
         if interval.is_zero() {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }

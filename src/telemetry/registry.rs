@@ -47,9 +47,9 @@ fn unless_twice(is_new: bool, field: &'static str, name: &str) -> Result<(), Err
     if is_new {
         return Ok(());
     }
-    Err(Error::Configuration {
+    Err(Error::configuration(
         field,
-        value: name.to_owned(),
-        reason: format!("this {field} is published already; add each {field} once"),
-    })
+        name.to_owned(),
+        format!("this {field} is published already; add each {field} once"),
+    ))
 }

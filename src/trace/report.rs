@@ -90,7 +90,7 @@ impl fmt::Display for Pass {
 #[non_exhaustive]
 pub enum ReplayError {
     /// The pool refused an event.
-    #[error("{trace}, event {event}, in pass {pass}: {source}", pass = pass + 1)]
+    #[error("{trace}, event {event}, in pass {pass}: the pool refused it", pass = pass + 1)]
     Pool {
         /// The trace's name.
         trace: String,
@@ -102,7 +102,7 @@ pub enum ReplayError {
         source: Error,
     },
     /// The work that writes or verifies memory failed, or could not be enqueued.
-    #[error("{trace}, verifying pass {pass}: {source}", pass = pass + 1)]
+    #[error("{trace}, pass {pass}: writing or verifying memory failed", pass = pass + 1)]
     Touch {
         /// The trace's name.
         trace: String,
@@ -113,7 +113,7 @@ pub enum ReplayError {
     },
     /// The device has no stream for each of the trace's, for each thread.
     #[error(
-        "{trace}: {streams} streams are needed, but only {made} could be created: {source}; replay with fewer threads"
+        "{trace}: {streams} streams are needed, but only {made} could be created; replay with fewer threads"
     )]
     Streams {
         /// The trace's name.
@@ -126,7 +126,7 @@ pub enum ReplayError {
         source: BackendError,
     },
     /// A thread could not be started, or ended early.
-    #[error("{trace}: a replaying thread is missing: {source}; replay with fewer threads")]
+    #[error("{trace}: a replaying thread is missing; replay with fewer threads")]
     Thread {
         /// The trace's name.
         trace: String,

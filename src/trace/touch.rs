@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
 use std::fmt;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut};
 
 /// Writes memory and finds out, on the device, whether it stayed as it was written.
@@ -60,7 +61,7 @@ impl<'a, B: Backend> Verifier<'a, B> {
     ) -> Result<Self, Error> {
         let bytes = COUNT.next_multiple_of(device.properties().copy_granularity.max(1));
         let counts = streams.iter().map(|stream| {
-            let memory = device.allocate(bytes, MemoryKind::default())?;
+            let memory = device.allocate(&AllocationRequest::new(bytes, MemoryKind::default()))?;
             device.fill(stream, RegionMut::whole(&memory, stream), 0)?;
             Ok(memory)
         });

@@ -2,6 +2,7 @@
 
 use super::{MIB, broker, device};
 use std::sync::{Arc, Mutex};
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share, Warning};
 use vrampool::host::HostDevice;
@@ -244,7 +245,7 @@ fn test_allocate_queue_multiple_instances_group_limit() {
 #[test]
 fn no_array_of_a_chunk_is_larger_than_the_device_allocates() {
     let device = HostDevice::builder().capacity(100 * MIB).max_allocation(8 * MIB).build();
-    assert!(device.allocate(8 * MIB + 1, Placement::Device.into()).is_err());
+    assert!(device.allocate(&AllocationRequest::new(8 * MIB + 1, Placement::Device)).is_err());
     let (broker, _) = broker(&device);
     let client = broker.register(Client::new("client")).expect("a client");
     for label in ["x", "y"] {

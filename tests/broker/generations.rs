@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{
     ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostBacking, LimitMode, Share, ShareError,
     Warning,
@@ -54,7 +55,7 @@ fn a_reserve_that_others_took_is_given_back_by_a_commit() {
     let queue = || client.queue(ArrayRequest::scratch("x", [700 * KIB], 1)).expect("queued");
     queue();
     broker.commit("default").expect("it fits");
-    let _others = device.allocate(300 * KIB, Placement::Device.into()).expect("memory");
+    let _others = device.allocate(&AllocationRequest::new(300 * KIB, Placement::Device)).expect("memory");
     queue();
     broker.commit("default").expect("it fits in chunks");
     assert!(device.memory_info().expect("figures").free_bytes >= 256 * KIB);
@@ -70,7 +71,7 @@ fn a_commit_that_fails_on_a_later_attempt_holds_nothing() {
     }
     // A pool asks three times; the first array is there by then, and the figures fail.
     for nth in 2..=4 {
-        let error = BackendError::OutOfMemory { requested: 0, free: None };
+        let error = BackendError::out_of_memory(0, None);
         device.faults().fail_nth_with(Call::Allocate, nth, error);
     }
     let mut has_failed = false;
@@ -85,7 +86,7 @@ fn a_commit_that_fails_on_a_later_attempt_holds_nothing() {
         assert_eq!(broker.stats().held, 0);
         client.queue(ArrayRequest::scratch("x", [256 << 10], 1)).expect("queued");
         for nth in 2..=4 {
-            let error = BackendError::OutOfMemory { requested: 0, free: None };
+            let error = BackendError::out_of_memory(0, None);
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
     }
@@ -215,7 +216,10 @@ fn nothing_is_fitted_when_nothing_is_left() {
         .execution()
         .on_progress(|progress| {
             if progress.runs_done == progress.runs {
-                taken.lock().expect("no panic").extend(device.allocate(MIB - 512, Placement::Device.into()));
+                taken
+                    .lock()
+                    .expect("no panic")
+                    .extend(device.allocate(&AllocationRequest::new(MIB - 512, Placement::Device)));
             }
         })
         .run(|_, _| Ok(()))
@@ -265,11 +269,13 @@ fn a_stream_that_is_out_keeps_no_memory() {
         .execution()
         .on_progress(|progress| {
             if progress.chunk == 0 {
-                let memory = device.allocate(MIB * 3 / 4, Placement::Device.into()).expect("the reserve");
+                let memory = device
+                    .allocate(&AllocationRequest::new(MIB * 3 / 4, Placement::Device))
+                    .expect("the reserve");
                 *others.lock().expect("no panic") = Some(memory);
                 // The first array is always there, the second one never: a pool asks three times.
                 for nth in (1..100).filter(|nth| nth % 4 != 1) {
-                    let error = BackendError::OutOfMemory { requested: 0, free: None };
+                    let error = BackendError::out_of_memory(0, None);
                     device.faults().fail_nth_with(Call::Allocate, nth, error);
                 }
             }

@@ -3,6 +3,7 @@
 use crate::{MIB, device};
 use std::process::Command;
 use vrampool::broker::{Broker, BrokerError, HostBacking};
+use vrampool::errors::chain;
 
 /// Whether this is the process with the limit.
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
@@ -33,7 +34,7 @@ fn a_spill_over_the_limit_on_files_is_an_error() {
     let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
     let error = broker.host_array_in(HostBacking::File, MIB).expect_err("it is over the limit");
     assert!(matches!(error, BrokerError::Spill { call: "extending", bytes: MIB, .. }), "{error}");
-    assert!(error.to_string().contains("ulimit -f"), "{error}");
+    assert!(chain(&error).to_string().contains("ulimit -f"), "{error}");
     assert_eq!(broker.stats().spilled, 0);
     // 32 KiB is within it in whichever unit the shell counts.
     let mut array = broker.host_array_in(HostBacking::File, MIB / 32).expect("it is within the limit");

@@ -14,11 +14,11 @@ fn silent(questions: u64) -> HostDevice {
 }
 
 fn no_answer() -> BackendError {
-    BackendError::Unavailable { backend: "host", reason: "no answer".into() }
+    BackendError::unavailable("host", "no answer")
 }
 
 fn is_no_answer(error: &BrokerError) -> bool {
-    matches!(error, BrokerError::Memory(Error::Backend(error)) if *error == no_answer())
+    matches!(error, BrokerError::Memory(Error::Backend(error)) if **error == no_answer())
 }
 
 /// It is made, of the size that the device is said to be.

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 #[cfg(target_os = "linux")]
 use std::time::Duration;
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, Client, Warning};
 use vrampool::{Backend, Placement};
 
 #[test]
 fn a_reserve_is_left_to_others() {
     let device = device(10 * MIB);
-    let others = device.allocate(2 * MIB, Placement::Device.into()).expect("memory");
+    let others = device.allocate(&AllocationRequest::new(2 * MIB, Placement::Device)).expect("memory");
     let broker = Broker::builder(&device).reserve(3 * MIB).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
     assert_eq!(broker.available("default").expect("bytes"), 5 * MIB);
@@ -52,7 +53,7 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
                 // As much as there is, up to 2 MiB in all.
                 let mut grabbed = grabbed.lock().expect("no panic");
                 if progress.chunks_done >= 2 && grabbed.len() < 8 {
-                    grabbed.extend(device.allocate(MIB / 4, Placement::Device.into()));
+                    grabbed.extend(device.allocate(&AllocationRequest::new(MIB / 4, Placement::Device)));
                 }
             })
             .run(|chunk, stream| squarer.work(chunk, stream))
@@ -96,7 +97,7 @@ fn an_account_leaves_strangers_files_alone() {
     for device in &devices {
         device.share_capacity(directory.path()).expect("an account");
     }
-    let _memory = devices[0].allocate(MIB, Placement::Device.into()).expect("memory");
+    let _memory = devices[0].allocate(&AllocationRequest::new(MIB, Placement::Device)).expect("memory");
     assert_eq!(devices[1].memory_info().expect("figures").free_bytes, CAPACITY - MIB);
     for name in names {
         assert_eq!(std::fs::read(directory.path().join(name)).expect("it is there"), [1; 8], "{name}");
@@ -116,7 +117,7 @@ fn second_process() {
     let mut taken = Vec::new();
     while taken.len() < 8 {
         // Others work meanwhile.
-        match device.allocate(MIB / 4, Placement::Device.into()) {
+        match device.allocate(&AllocationRequest::new(MIB / 4, Placement::Device)) {
             Ok(memory) => taken.push(memory),
             Err(error) => assert!(error.is_out_of_memory(), "{error}"),
         }

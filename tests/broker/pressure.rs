@@ -3,6 +3,7 @@
 use super::{MIB, Squarer, broker, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Placement};
@@ -248,7 +249,7 @@ fn memory_that_goes_between_the_question_and_the_allocation_makes_chunks_finer()
     for failures in 1..4 {
         // A pool asks three times.
         for nth in 1..=3 * failures {
-            let error = vrampool::BackendError::OutOfMemory { requested: 0, free: None };
+            let error = vrampool::BackendError::out_of_memory(0, None);
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
         client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
@@ -274,7 +275,7 @@ fn three_clients_of_different_shares_under_pressure() {
     let (broker, _) = broker(&device);
     let shares = [0.2, 0.3, 0.4];
     // Of what the shares promise together an 8th is not there.
-    let others = device.allocate(64 * MIB / 5, Placement::Device.into()).expect("memory");
+    let others = device.allocate(&AllocationRequest::new(64 * MIB / 5, Placement::Device)).expect("memory");
     // Nobody's client is gone before all have what they want.
     let served: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = shares

@@ -7,6 +7,7 @@ use vrampool::Backend;
 use vrampool::broker::{
     ArrayRequest, Broker, BrokerError, Client, HostBacking, Plan, Progress, RunReport, Stage,
 };
+use vrampool::errors::chain;
 use vrampool::host::{Call, HostDevice};
 
 /// Integrates `x' = a·x·(1 − x)` for `runs` values of `a`, and keeps 8 values of time, which lie before the
@@ -271,7 +272,7 @@ fn a_kernel_that_fails_fails_its_chunk_and_the_next_run_is_well() {
     };
     let failed = run(3).expect_err("a kernel panics");
     assert!(matches!(failed, BrokerError::Run { chunk: 3, stage: Stage::Compute, .. }), "{failed}");
-    assert!(failed.to_string().contains("a kernel's bug"), "{failed}");
+    assert!(chain(&failed).to_string().contains("a kernel's bug"), "{failed}");
     let report = run(u64::MAX).expect("a new stream");
     // Three stages a chunk, each behind the one before.
     assert_eq!(report.spans.len() as u64, 3 * report.chunks);

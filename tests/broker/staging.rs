@@ -131,7 +131,7 @@ fn staging_stays_within_its_bound() {
     let broker =
         Broker::builder(&device).staging(64 << 10, 0).pinned_max(0).budget(MIB).build().expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
-    let error = BackendError::OutOfMemory { requested: 0, free: None };
+    let error = BackendError::out_of_memory(0, None);
     let plan = broker.commit("default").expect("it fits");
     for nth in 1..100 {
         device.faults().fail_nth_with(Call::Allocate, nth, error.clone());

@@ -384,7 +384,7 @@ proptest! {
             let mapping = [Call::CreatePhysical, Call::Map, Call::SetAccess, Call::Unmap];
             let call = [Call::Allocate, Call::Record, Call::Wait].into_iter().chain(mapping).nth(call).expect("one");
             if out_of_memory && matches!(call, Call::Allocate | Call::CreatePhysical) {
-                let error = vrampool::BackendError::OutOfMemory { requested: 1, free: Some(0) };
+                let error = vrampool::BackendError::out_of_memory(1, Some(0));
                 scene.device.inner().faults().fail_nth_with(call, n, error);
             } else {
                 scene.device.inner().faults().fail_nth(call, n);

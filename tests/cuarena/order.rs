@@ -6,6 +6,7 @@ use crate::probe::Probe;
 use std::sync::mpsc::Sender;
 use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostMemory, HostStream};
 use vrampool::{Backend, Placement, Region, RegionMut};
 
@@ -29,7 +30,8 @@ impl Scene {
             setup.device.remove_waits();
         }
         let [b, c] = setup.streams();
-        let result = setup.device.allocate(BLOCK, Placement::Device.into()).expect("memory");
+        let result =
+            setup.device.allocate(&AllocationRequest::new(BLOCK, Placement::Device)).expect("memory");
         Self { setup, b, c, result, removed }
     }
 
@@ -346,7 +348,10 @@ fn a_reset_during_a_resize_is_refused() {
     drop(behind);
     let arena = scene.setup.arena.clone();
     scene.setup.device.on_record(move || {
-        assert!(matches!(arena.reset(), Err(vrampool::Error::Arena(ArenaError::Pinned))));
+        assert!(matches!(
+            arena.reset().as_ref().err().and_then(vrampool::Error::arena),
+            Some(ArenaError::Pinned)
+        ));
     });
     block.resize(2 * BLOCK, &other).expect("room behind it");
     scene.setup.device.fill(&other, block.on_mut(&other).expect("live"), 0xBB).expect("queued");

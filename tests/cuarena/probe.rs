@@ -4,9 +4,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, DeviceId, MemoryInfo, Properties};
 use vrampool::host::{HostDevice, HostEvent, HostMemory, HostStream};
-use vrampool::{Backend, BackendError, MemoryKind, Region, RegionMut};
+use vrampool::{Backend, BackendError, Region, RegionMut};
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -63,8 +64,8 @@ impl Backend for Probe {
         self.inner.memory_info()
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<HostMemory, BackendError> {
-        self.inner.allocate(bytes, kind)
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<HostMemory, BackendError> {
+        self.inner.allocate(request)
     }
 
     fn create_stream(&self) -> Result<HostStream, BackendError> {
@@ -98,7 +99,7 @@ impl Backend for Probe {
     ) -> Result<(), BackendError> {
         let within = std::ptr::eq(source.memory(), destination.as_region().memory());
         if within && !self.properties.capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
-            return Err(BackendError::Unsupported { operation: "copying within one memory" });
+            return Err(BackendError::unsupported("copying within one memory"));
         }
         let granularity = self.properties.copy_granularity;
         if source.len() % granularity != 0 || source.offset() % granularity != 0 {

@@ -59,7 +59,7 @@ mod stable {
     fn out_of_memory_throws() {
         let setup = setup_with_stable(64 * MB, 4 * MB);
         let error = stable(&setup, 8 * MB).expect_err("more than the region");
-        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
+        assert!(matches!(error.arena(), Some(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
         assert!(error.is_out_of_memory() && error.to_string().contains("stable zone"), "{error}");
         assert_eq!(setup.arena.available(Zone::Dynamic), 60 * MB, "it does not fall back");
     }
@@ -73,7 +73,7 @@ mod stable {
         let _behind = stable(&setup, MB).expect("memory");
         buffer.write(&setup.stream, &[9; 64]).expect("no fault");
         let error = buffer.resize(8 * MB, &setup.stream).expect_err("more than the region");
-        assert!(matches!(error, Error::Arena(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
+        assert!(matches!(error.arena(), Some(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
         assert_eq!((buffer.len(), offset(&buffer)), (MB, 0));
         buffer.resize(2 * MB, &setup.stream).expect("memory");
         assert_eq!(setup.arena.used_in(Zone::Stable), 3 * MB);
@@ -85,7 +85,7 @@ mod stable {
     fn fallback_to_dynamic_when_no_stable_region() {
         let setup = setup(64 * MB);
         let error = stable(&setup, MB).expect_err("no such region");
-        assert!(matches!(error, Error::Arena(ArenaError::NoStableRegion)), "{error}");
+        assert!(matches!(error.arena(), Some(ArenaError::NoStableRegion)), "{error}");
         assert!(error.to_string().contains("ask for dynamic memory"), "{error}");
         assert_eq!((setup.arena.capacity_of(Zone::Stable), setup.arena.used()), (0, 0));
     }
@@ -122,7 +122,7 @@ mod dynamic_bins {
         let mut blocks = eight_blocks(&setup);
         blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
         let error = setup.arena.allocate(16 * MB, &setup.stream).expect_err("no hole is large enough");
-        let Error::Arena(ArenaError::NoSpace { available, largest, .. }) = error else {
+        let Some(&ArenaError::NoSpace { available, largest, .. }) = error.arena() else {
             panic!("{error}");
         };
         assert_eq!((available, largest), (32 * MB, 8 * MB));

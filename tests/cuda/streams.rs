@@ -2,6 +2,7 @@
 //! and shows.
 
 use std::time::Duration;
+use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
@@ -18,7 +19,7 @@ const BUSY: Duration = Duration::from_micros(200);
 fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: bool) -> usize {
     let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
     let [a, b, c]: [CudaStream; 3] = streams(device.inner());
-    let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let result = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     let reader = if with_reader { &c } else { &a };
     let mut bytes = vec![0; BYTES as usize];
     let mut wrong = 0;
@@ -78,7 +79,7 @@ fn memory_goes_back_behind_the_streams_that_read_it() {
         let builder = Pool::builder(&device).source(source).limit(4 << 20);
         let pool = builder.max_cached_bytes(0).build().expect("a pool");
         let [a, b, c]: [CudaStream; 3] = streams(&device);
-        let result = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+        let result = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
         let mut bytes = vec![0; BYTES as usize];
         for round in 0..200 {
             let mut buffer = pool.allocate(BYTES, &a).expect("memory");

@@ -1,5 +1,6 @@
 //! The kernels for tests refuse what would leave a region.
 
+use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream, TestKernels};
 use vrampool::{Backend, Placement, Region, RegionMut};
 use vrampool_test_support::require;
@@ -20,7 +21,10 @@ impl Setup {
 
     fn memory(&self, values: &[f32]) -> CudaMemory {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let memory = self.device.allocate(bytes.len() as u64, Placement::Device.into()).expect("memory");
+        let memory = self
+            .device
+            .allocate(&AllocationRequest::new(bytes.len() as u64, Placement::Device))
+            .expect("memory");
         self.device.upload(&self.stream, &bytes, self.whole_mut(&memory)).expect("a copy");
         memory
     }

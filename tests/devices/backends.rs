@@ -3,6 +3,7 @@
 use crate::there;
 use vrampool::any::{self, AnyDevice};
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, conformance};
 use vrampool::{
     Backend, BackendError, Error, Placement, Pool, Region, RegionMut, UNLIMITED, persistent_pool,
@@ -71,18 +72,22 @@ fn assert_refused<T: std::fmt::Debug>(result: Result<T, BackendError>) {
 
 /// Everything that `device` is given of `other`'s.
 fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
-    let kind = Placement::Device.into();
+    let kind = Placement::Device;
     let (own, foreign) =
         (device.create_stream().expect("a stream"), other.create_stream().expect("a stream"));
-    let (memory, strange) =
-        (device.allocate(256, kind).expect("memory"), other.allocate(256, kind).expect("memory"));
+    let (memory, strange) = (
+        device.allocate(&AllocationRequest::new(256, kind)).expect("memory"),
+        other.allocate(&AllocationRequest::new(256, kind)).expect("memory"),
+    );
     let mut bytes = [0; 256];
     assert_refused(device.synchronize(&foreign));
     assert_refused(device.record(&foreign));
-    assert_refused(device.allocate_on(256, kind, &foreign).map_err(|error| match error {
-        // It may say first that it has no such memory at all.
-        BackendError::Unsupported { operation } => BackendError::invalid("stream", operation),
-        error => error,
+    assert_refused(device.allocate_on(&AllocationRequest::new(256, kind), &foreign).map_err(|error| {
+        match error {
+            // It may say first that it has no such memory at all.
+            BackendError::Unsupported { operation, .. } => BackendError::invalid("stream", operation),
+            error => error,
+        }
     }));
     assert_refused(device.fill(&own, RegionMut::whole(&strange, &own), 0));
     assert_refused(device.fill(&foreign, RegionMut::whole(&strange, &foreign), 0));

@@ -7,6 +7,7 @@ use crate::{DROPPED, KIB, MIB, STAGING};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, ThreadId};
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, Placement, Pool, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
@@ -72,7 +73,8 @@ fn idle_memory_makes_room_for_host_visible_memory() {
         let [stream] = there.streams();
         // More than a half of it.
         let all = there.free();
-        let visible = there.device.allocate(MIB, Placement::HostVisible.into()).expect("memory");
+        let visible =
+            there.device.allocate(&AllocationRequest::new(MIB, Placement::HostVisible)).expect("memory");
         if there.free() == all {
             return eprintln!("skipped: host-visible memory of {} is not the device's", there.name);
         }

@@ -5,6 +5,7 @@ use crate::there::{self, There};
 use crate::{KIB, MIB};
 use fastrand::Rng;
 use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::Capabilities;
 use vrampool::{Backend, BackendError, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::Simulator;
@@ -25,7 +26,8 @@ impl<'a> Ballast<'a> {
     fn new(there: &'a There) -> Self {
         // As much as takes longer to fill than work takes to enqueue.
         let bytes = if there.is_fast() { 64 * MIB } else { MIB };
-        let memory = |_| there.device.allocate(bytes, Placement::Device.into()).expect("memory");
+        let memory =
+            |_| there.device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory");
         Self { there, memories: std::array::from_fn(memory) }
     }
 

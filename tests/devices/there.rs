@@ -1,6 +1,7 @@
 //! The devices that are there, and what each can do.
 
 use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, DeviceKind};
 use vrampool::trace::{AnyTouch, Touch};
 use vrampool::{Backend, Placement, Region, RegionMut, Source};
@@ -140,7 +141,10 @@ impl There {
 
     /// A count of bytes that are not as they were written, on the device; used on `stream` alone.
     pub(crate) fn count(&self, stream: &AnyStream) -> Count<'_> {
-        let memory = self.device.allocate(self.rounded(8), Placement::Device.into()).expect("memory");
+        let memory = self
+            .device
+            .allocate(&AllocationRequest::new(self.rounded(8), Placement::Device))
+            .expect("memory");
         self.device.fill(stream, RegionMut::whole(&memory, stream), 0).expect("queued");
         Count { there: self, memory, stream: stream.clone() }
     }

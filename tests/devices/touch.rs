@@ -2,6 +2,7 @@
 //! could fail.
 
 use crate::there;
+use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Placement, Region, RegionMut};
 
 #[test]
@@ -10,8 +11,10 @@ fn a_pattern_is_found_whole_and_every_wrong_byte_is_counted() {
         let [stream] = there.streams();
         for bytes in [1u64, 3, 4, 5, 4099, 1 << 20] {
             let name = &there.name;
-            let memory =
-                there.device.allocate(there.rounded(bytes), Placement::Device.into()).expect("memory");
+            let memory = there
+                .device
+                .allocate(&AllocationRequest::new(there.rounded(bytes), Placement::Device))
+                .expect("memory");
             there.write(&stream, RegionMut::new(&memory, 0, bytes, &stream).expect("a region"), 7);
             let mismatches = |seed| {
                 let count = there.count(&stream);

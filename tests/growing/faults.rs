@@ -175,10 +175,7 @@ fn a_device_without_memory_is_stitched_around_or_an_error_that_changes_nothing()
             }
             Err(error) => {
                 assert!(error.is_out_of_memory() && spare < 24, "{error}");
-                assert!(
-                    matches!(error, vrampool::Error::Backend(BackendError::OutOfMemory { .. })),
-                    "{error}"
-                );
+                assert!(matches!(error.backend(), Some(BackendError::OutOfMemory { .. })), "{error}");
                 assert_eq!(scene.taken(), before);
             }
         }

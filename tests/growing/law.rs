@@ -102,7 +102,10 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
                 scene.arena.reset().expect("no region is there");
                 forgotten.append(&mut live);
                 for one in &mut forgotten {
-                    assert!(matches!(one.buffer.offset(), Err(Error::Arena(ArenaError::StaleBlock))));
+                    assert!(matches!(
+                        one.buffer.offset().as_ref().err().and_then(Error::arena),
+                        Some(ArenaError::StaleBlock)
+                    ));
                     assert!(one.buffer.resize(7, &scene.streams[0]).is_err());
                     assert!(one.buffer.on(&scene.streams[0]).is_err());
                 }
@@ -112,10 +115,12 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
             }
             Step::Limit { pages } => match scene.arena.resize(pages * PAGE) {
                 Ok(()) => limit = pages * PAGE,
-                Err(Error::Arena(ArenaError::CapacityInUse { needed, .. })) => {
+                Err(error) => {
+                    let Some(&ArenaError::CapacityInUse { needed, .. }) = error.arena() else {
+                        panic!("{error}")
+                    };
                     assert!(needed == scene.arena.reserved_bytes() && needed > pages * PAGE);
                 }
-                Err(error) => panic!("{error}"),
             },
             _ => {}
         }

@@ -3,6 +3,7 @@
 use super::Simulated;
 use std::cell::RefCell;
 use std::process::Command;
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::VirtualMemory;
 use vrampool::cuda::cudarc::driver::{result, sys};
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream};
@@ -35,7 +36,7 @@ fn streams(device: &CudaDevice) -> [CudaStream; 2] {
 }
 
 fn memory(device: &CudaDevice) -> CudaMemory {
-    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
 }
 
 fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory) {

@@ -4,6 +4,7 @@
 use crate::Simulated;
 use crate::scenes::SCENES;
 use std::collections::BTreeMap;
+use vrampool::backend::AllocationRequest;
 use vrampool::cuda::cudarc::driver::sys;
 use vrampool::cuda::{CudaStream, DriverPool, PoolHandle};
 use vrampool::{Backend, Placement};
@@ -135,7 +136,7 @@ fn a_mode_that_was_not_changed_is_not_changed_back() {
     let global = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
     simulated.simulator.fail(exchange, 1, UNKNOWN).expect("a name");
     let calls = simulated.simulator.calls_of(exchange).expect("a name");
-    drop(simulated.device.allocate(4096, Placement::Device.into()).expect("memory"));
+    drop(simulated.device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory"));
     assert!(simulated.simulator.calls_of(exchange).expect("a name") > calls);
     let mut mode = global;
     // SAFETY: the driver is initialised; the call swaps `mode`, which lives here, with the thread's.

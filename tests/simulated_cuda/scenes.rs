@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, Client, Share};
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
@@ -180,7 +181,7 @@ fn stitching(device: &CudaDevice) -> Outcome {
 fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
     let pool = Pool::builder(device).source(source).limit(8 * MIB).build()?;
     on_pool(&pool, |[one, two, three]| {
-        let result = device.allocate(16 * KIB, Placement::Device.into())?;
+        let result = device.allocate(&AllocationRequest::new(16 * KIB, Placement::Device))?;
         let mut right = true;
         for value in 1..=4 {
             let mut buffer = pool.allocate(16 * KIB, &one)?;

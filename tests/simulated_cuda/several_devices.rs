@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaMemory, CudaStream};
 use vrampool::{Backend, Placement, RegionMut};
 use vrampool_cuda_simulator_control::OUT_OF_MEMORY;
@@ -31,7 +32,7 @@ struct Held<'a> {
 impl<'a> Held<'a> {
     fn on(device: &CudaDevice, simulated: &'a Simulated) -> Self {
         let stream = device.create_stream().expect("a stream");
-        let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
         simulated.simulator.hold(raw(&stream));
         device.fill(&stream, RegionMut::whole(&memory, &stream), 1).expect("queued");
         Self { simulated, _memory: memory, stream }

@@ -4,6 +4,7 @@ use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
 use vrampool::Error;
 use vrampool::arena::ArenaError;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Backend, HostDevice};
 use vrampool::sleep::{BlockState, Offload, SleepState};
 
@@ -209,7 +210,10 @@ fn a_reset_of_a_sleeping_arena_wakes_it_empty() {
         (SleepState::Awake, 0, 0)
     );
     assert_eq!(setup.free(), before);
-    assert!(matches!(block.on(&setup.stream), Err(Error::Arena(ArenaError::StaleBlock))));
+    assert!(matches!(
+        block.on(&setup.stream).as_ref().err().and_then(Error::arena),
+        Some(ArenaError::StaleBlock)
+    ));
     drop(block);
     let next = setup.filled(20 * MIB, 4);
     assert!(setup.holds(&next, 4));
@@ -220,7 +224,10 @@ fn a_region_keeps_its_arena_awake() {
     let setup = Setup::new(integrated());
     let block = setup.filled(MIB, 3);
     let region = block.on(&setup.stream).expect("awake");
-    assert!(matches!(setup.arena.sleep(Offload::Pinned), Err(Error::Arena(ArenaError::Pinned))));
+    assert!(matches!(
+        setup.arena.sleep(Offload::Pinned).as_ref().err().and_then(Error::arena),
+        Some(ArenaError::Pinned)
+    ));
     drop(region);
     assert_eq!(setup.arena.state(), SleepState::Awake);
     assert!(setup.arena.sleep(Offload::Pinned).expect("no fault").freed > 0);
@@ -237,7 +244,8 @@ fn work_that_is_under_way_is_waited_for_on_live_and_on_freed_blocks() {
     block.write(&other, &pattern(5, MIB)).expect("queued");
     freed.write(&other, &pattern(6, MIB)).expect("queued");
     let reader = setup.device.create_stream().expect("a stream");
-    let copy = setup.device.allocate(MIB, vrampool::Placement::Device.into()).expect("memory");
+    let copy =
+        setup.device.allocate(&AllocationRequest::new(MIB, vrampool::Placement::Device)).expect("memory");
     let region = vrampool::RegionMut::whole(&copy, &reader);
     setup.device.copy(&reader, freed.on(&reader).expect("awake"), region).expect("queued");
     drop(freed);

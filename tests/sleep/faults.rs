@@ -3,6 +3,7 @@
 
 use crate::{MIB, Setup, address, discrete, integrated, pattern, settle};
 use vrampool::arena::ArenaBuffer;
+use vrampool::backend::AllocationRequest;
 use vrampool::host::{Backend, Call, HostDevice};
 use vrampool::sleep::{Offload, SleepState};
 
@@ -183,7 +184,10 @@ fn waking_when_memory_is_gone_is_a_typed_error_and_works_once_it_is_there() {
     let setup = Setup::new(device);
     let blocks: Vec<_> = (0..7).map(|seed| (seed, setup.filled(10 * MIB, seed))).collect();
     let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
-    let elsewhere = setup.device.allocate(70 * MIB, vrampool::Placement::Device.into()).expect("it is free");
+    let elsewhere = setup
+        .device
+        .allocate(&AllocationRequest::new(70 * MIB, vrampool::Placement::Device))
+        .expect("it is free");
     for _ in 0..3 {
         let error = setup.arena.wake().expect_err("there is no memory");
         assert!(error.is_out_of_memory(), "{error}");

@@ -98,7 +98,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
             while slept < 15 {
                 match tags.sleeper.sleep(&["weights"]) {
                     Ok(_) => slept += 1,
-                    Err(error) => assert!(matches!(error, Error::Arena(ArenaError::Pinned)), "{error}"),
+                    Err(error) => assert!(matches!(error.arena(), Some(ArenaError::Pinned)), "{error}"),
                 }
                 let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
             }

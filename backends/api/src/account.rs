@@ -48,10 +48,7 @@ impl Account {
         // Relaxed: the count alone decides.
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(Charge { account: Arc::clone(self), bytes }),
-            Err(taken) => Err(BackendError::OutOfMemory {
-                requested: bytes,
-                free: Some(self.limit.saturating_sub(taken)),
-            }),
+            Err(taken) => Err(BackendError::out_of_memory(bytes, Some(self.limit.saturating_sub(taken)))),
         }
     }
 }

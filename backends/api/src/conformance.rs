@@ -8,6 +8,7 @@
 //! }
 //! ```
 
+use crate::AllocationRequest;
 use crate::{Backend, BackendError, Capabilities, Event, Memory, Region, RegionMut, Stream};
 use std::fmt;
 
@@ -121,7 +122,7 @@ fn clones_are_the_same_device<B: Backend>(device: &B) -> Check {
 
 fn memory_has_the_size_asked_for<B: Backend>(device: &B) -> Check {
     for bytes in [1, 255, 4096, 1 << 20] {
-        let memory = device.allocate(bytes, kind(device))?;
+        let memory = device.allocate(&AllocationRequest::new(bytes, kind(device)))?;
         require!(memory.len() == bytes, "asked for {bytes} bytes, got {}", memory.len());
         if let Some(address) = memory.address() {
             let alignment = device.properties().alignment;
@@ -133,7 +134,7 @@ fn memory_has_the_size_asked_for<B: Backend>(device: &B) -> Check {
 
 fn data_survives_a_round_trip<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let memory = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     let data = pattern(1, BYTES);
     device.upload(&stream, &data, RegionMut::whole(&memory, &stream))?;
     require!(read(device, &stream, &memory)? == data, "the bytes read are not the bytes written");
@@ -142,7 +143,7 @@ fn data_survives_a_round_trip<B: Backend>(device: &B) -> Check {
 
 fn fill_stays_in_its_range<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let memory = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     device.fill(&stream, RegionMut::whole(&memory, &stream), 0x11)?;
     device.fill(&stream, RegionMut::new(&memory, BYTES / 4, BYTES / 2, &stream)?, 0xEE)?;
     let bytes = read(device, &stream, &memory)?;
@@ -156,7 +157,10 @@ fn fill_stays_in_its_range<B: Backend>(device: &B) -> Check {
 
 fn copy_between_memories<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let (from, to) = (device.allocate(BYTES, kind(device))?, device.allocate(2 * BYTES, kind(device))?);
+    let (from, to) = (
+        device.allocate(&AllocationRequest::new(BYTES, kind(device)))?,
+        device.allocate(&AllocationRequest::new(2 * BYTES, kind(device)))?,
+    );
     let data = pattern(2, BYTES);
     device.upload(&stream, &data, RegionMut::whole(&from, &stream))?;
     device.fill(&stream, RegionMut::whole(&to, &stream), 0)?;
@@ -174,7 +178,7 @@ fn copy_within_one_memory<B: Backend>(device: &B) -> Check {
         return Err(Outcome::NotThere("no copies within one memory"));
     }
     let stream = device.create_stream()?;
-    let memory = device.allocate(2 * BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(2 * BYTES, kind(device)))?;
     let data = pattern(3, BYTES);
     device.upload(&stream, &data, RegionMut::new(&memory, 0, BYTES, &stream)?)?;
     device.copy(
@@ -188,8 +192,8 @@ fn copy_within_one_memory<B: Backend>(device: &B) -> Check {
 
 fn bad_copies_are_refused<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let memory = device.allocate(BYTES, kind(device))?;
-    let other = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let other = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     refused("a region past the end", Region::new(&memory, 1, BYTES, &stream))?;
     refused("a region that overflows", Region::new(&memory, u64::MAX, 2, &stream))?;
     refused(
@@ -220,7 +224,7 @@ fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
     if one.id() == two.id() {
         return Err(Outcome::NotThere("the device has one stream"));
     }
-    let memory = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     refused("a fill on another stream", device.fill(&two, RegionMut::whole(&memory, &one), 0))?;
     let mut bytes = vec![0; BYTES as usize];
     refused("a download on another stream", device.download(&two, Region::whole(&memory, &one), &mut bytes))?;
@@ -229,7 +233,7 @@ fn regions_of_another_stream_are_refused<B: Backend>(device: &B) -> Check {
 
 fn events_complete<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let memory = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     device.fill(&stream, RegionMut::whole(&memory, &stream), 1)?;
     let event = device.record(&stream)?;
     device.synchronize(&stream)?;
@@ -241,8 +245,8 @@ fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
     // The first stream has a chain of work before the data is right; the second waits for its end by an event
     // alone.
     let (first, second) = (device.create_stream()?, device.create_stream()?);
-    let memory = device.allocate(BYTES, kind(device))?;
-    let copy = device.allocate(BYTES, kind(device))?;
+    let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
+    let copy = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     for round in 0..50u8 {
         for value in 0..20u8 {
             device.fill(&first, RegionMut::whole(&memory, &first), value)?;
@@ -262,14 +266,14 @@ fn a_stream_waits_for_another<B: Backend>(device: &B) -> Check {
 
 fn memory_may_drop_while_work_is_pending<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
-    let keep = device.allocate(BYTES, kind(device))?;
+    let keep = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
     for round in 0..50u8 {
-        let memory = device.allocate(BYTES, kind(device))?;
+        let memory = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
         device.fill(&stream, RegionMut::whole(&memory, &stream), round)?;
         device.copy(&stream, Region::whole(&memory, &stream), RegionMut::whole(&keep, &stream))?;
         drop(memory);
         // Memory taken now may be the same bytes; the pending copy must still have read the old contents.
-        let next = device.allocate(BYTES, kind(device))?;
+        let next = device.allocate(&AllocationRequest::new(BYTES, kind(device)))?;
         let other = device.create_stream()?;
         device.fill(&other, RegionMut::whole(&next, &other), 0xFF)?;
         require!(
@@ -284,7 +288,7 @@ fn memory_may_drop_while_work_is_pending<B: Backend>(device: &B) -> Check {
 fn memory_comes_and_goes_in_the_order_of_a_stream<B: Backend>(device: &B) -> Check {
     let (first, second) = (device.create_stream()?, device.create_stream()?);
     if !device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
-        let refused = device.allocate_on(BYTES, kind(device), &first);
+        let refused = device.allocate_on(&AllocationRequest::new(BYTES, kind(device)), &first);
         require!(
             matches!(refused, Err(BackendError::Unsupported { .. })),
             "without the capability it answers {refused:?}"
@@ -293,7 +297,7 @@ fn memory_comes_and_goes_in_the_order_of_a_stream<B: Backend>(device: &B) -> Che
     }
     let mut bytes = vec![0; BYTES as usize];
     for value in 1..=8 {
-        let memory = device.allocate_on(BYTES, kind(device), &first)?;
+        let memory = device.allocate_on(&AllocationRequest::new(BYTES, kind(device)), &first)?;
         require!(memory.len() >= BYTES, "{} bytes were asked for, {} came", BYTES, memory.len());
         device.fill(&first, RegionMut::whole(&memory, &first), value)?;
         device.wait(&second, &device.record(&first)?)?;
@@ -309,7 +313,7 @@ fn memory_comes_and_goes_in_the_order_of_a_stream<B: Backend>(device: &B) -> Che
 
 fn too_much_memory_is_a_typed_error<B: Backend>(device: &B) -> Check {
     for bytes in [u64::MAX, u64::MAX / 2, 1 << 60] {
-        match device.allocate(bytes, kind(device)) {
+        match device.allocate(&AllocationRequest::new(bytes, kind(device))) {
             Ok(_) => return Err(Outcome::Broken(format!("{bytes} bytes were allocated"))),
             Err(error) if error.is_out_of_memory() => {}
             Err(BackendError::InvalidArgument { .. }) => {}
@@ -318,7 +322,7 @@ fn too_much_memory_is_a_typed_error<B: Backend>(device: &B) -> Check {
             }
         }
     }
-    match device.allocate(0, kind(device)) {
+    match device.allocate(&AllocationRequest::new(0, kind(device))) {
         Err(BackendError::InvalidArgument { .. }) => Ok(()),
         other => Err(Outcome::Broken(format!("0 bytes: not refused as an invalid argument but {other:?}"))),
     }

@@ -1,8 +1,8 @@
 //! A device: properties, free memory, allocation and work.
 
 use crate::{
-    BackendError, CaptureId, Event, Memory, MemoryKind, Placement, Region, RegionMut, SharedHandles, Stream,
-    VirtualMemory,
+    AllocationRequest, BackendError, CaptureId, Event, Memory, Placement, Region, RegionMut, SharedHandles,
+    Stream, VirtualMemory,
 };
 use bitflags::bitflags;
 use std::fmt;
@@ -178,12 +178,12 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// What the driver reports; [`BackendError::Unsupported`] where the device does not tell.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError>;
 
-    /// Allocates `bytes` (at least 1) of memory; its contents are not defined.
+    /// Allocates memory as [requested](AllocationRequest); its contents are not defined.
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] exactly when giving memory back may help; [`BackendError::Unsupported`]
-    /// for a kind the device has not; else what the driver reports.
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError>;
+    /// for a kind or an alignment that the device does not have; else what the driver reports.
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Self::Memory, BackendError>;
 
     /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work
     /// on other streams behind it. Dropping the memory gives it back in the order of the same stream, so that
@@ -196,12 +196,11 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`Capabilities::STREAM_ORDERED`].
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &Self::Stream,
     ) -> Result<Self::Memory, BackendError> {
-        let _ = (bytes, kind, stream);
-        Err(BackendError::Unsupported { operation: "allocating in the order of a stream" })
+        let _ = (request, stream);
+        Err(BackendError::unsupported("allocating in the order of a stream"))
     }
 
     /// Gives memory of [`allocate_on`](Self::allocate_on) back in the order of `stream`, on which, or before
@@ -330,7 +329,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// for a range that leaves it.
     fn write_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
-        Err(BackendError::Unsupported { operation: "writing mapped memory" })
+        Err(BackendError::unsupported("writing mapped memory"))
     }
 
     /// Reads host-visible memory through its mapping, at once: **not** ordered with any stream.
@@ -339,7 +338,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// As [`write_mapped`](Self::write_mapped).
     fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         let _ = (memory, offset, bytes);
-        Err(BackendError::Unsupported { operation: "reading mapped memory" })
+        Err(BackendError::unsupported("reading mapped memory"))
     }
 
     /// Address space and physical memory apart, on a device with [`Capabilities::VIRTUAL_MEMORY`].

@@ -1,5 +1,7 @@
 //! Errors of devices.
 
+use std::borrow::Cow;
+
 /// Why a device did not do what it was asked.
 ///
 /// # When work fails
@@ -17,7 +19,7 @@
 ///
 /// ```
 /// use vrampool_backend::BackendError;
-/// let error = BackendError::OutOfMemory { requested: 1 << 20, free: Some(4096) };
+/// let error = BackendError::out_of_memory(1 << 20, Some(4096));
 /// assert!(error.is_out_of_memory() && !error.is_device_lost());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +30,7 @@ pub enum BackendError {
         "the device is out of memory: {requested} bytes were requested{}",
         free.map(|free| format!(" and {free} are free")).unwrap_or_default()
     )]
+    #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
         requested: u64,
@@ -36,6 +39,7 @@ pub enum BackendError {
     },
     /// The device is gone. Nothing works on it any more; open it again.
     #[error("the device is lost: {reason}")]
+    #[non_exhaustive]
     DeviceLost {
         /// What the driver said.
         reason: String,
@@ -43,12 +47,14 @@ pub enum BackendError {
     /// Work on a stream has failed, or on a stream that this one waited for. The stream is of no more use;
     /// other streams are. See [the rule](Self#when-work-fails).
     #[error("work on the stream failed: {reason}; create another stream")]
+    #[non_exhaustive]
     StreamFailed {
         /// What the work reported.
         reason: String,
     },
     /// There is no such device to open here: no driver, one too old, or no device. Another backend may serve.
     #[error("{backend} is not available: {reason}")]
+    #[non_exhaustive]
     Unavailable {
         /// The backend's name.
         backend: &'static str,
@@ -57,12 +63,14 @@ pub enum BackendError {
     },
     /// The device cannot do this at all.
     #[error("this device does not support {operation}")]
+    #[non_exhaustive]
     Unsupported {
         /// What was asked for.
         operation: &'static str,
     },
     /// An argument is wrong; the device was not asked.
     #[error("invalid {argument}: {reason}")]
+    #[non_exhaustive]
     InvalidArgument {
         /// Which argument.
         argument: &'static str,
@@ -86,9 +94,10 @@ pub enum BackendError {
     },
     /// Any other failure that the driver reported.
     #[error("{call} failed with code {code}: {message}")]
+    #[non_exhaustive]
     Driver {
         /// The driver's call.
-        call: &'static str,
+        call: Cow<'static, str>,
         /// The driver's own error code.
         code: i64,
         /// The driver's own text.
@@ -114,9 +123,9 @@ impl BackendError {
     ///
     /// ```
     /// # use vrampool_backend::BackendError;
-    /// let failed = BackendError::StreamFailed { reason: "a kernel panicked".into() };
+    /// let failed = BackendError::stream_failed("a kernel panicked");
     /// assert!(failed.is_stream_failed() && !failed.is_device_lost());
-    /// assert!(BackendError::DeviceLost { reason: "unplugged".into() }.is_stream_failed());
+    /// assert!(BackendError::lost("unplugged").is_stream_failed());
     /// ```
     #[must_use]
     pub fn is_stream_failed(&self) -> bool {
@@ -149,7 +158,46 @@ impl BackendError {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// An [`InvalidArgument`](Self::InvalidArgument) error.
+    /// Returns an [`OutOfMemory`](Self::OutOfMemory) error: `requested` bytes were requested, and the device
+    /// reports `free` bytes as free, if it reports any.
+    #[must_use]
+    pub const fn out_of_memory(requested: u64, free: Option<u64>) -> Self {
+        Self::OutOfMemory { requested, free }
+    }
+
+    /// Returns a [`Driver`](Self::Driver) error: the driver's `call` failed with its own `code` and `message`.
+    ///
+    /// ```
+    /// # use vrampool_backend::BackendError;
+    /// let error = BackendError::driver("cuMemMap", 801, "operation not supported");
+    /// assert_eq!(error.to_string(), "cuMemMap failed with code 801: operation not supported");
+    /// ```
+    pub fn driver(call: impl Into<Cow<'static, str>>, code: i64, message: impl Into<String>) -> Self {
+        Self::Driver { call: call.into(), code, message: message.into() }
+    }
+
+    /// Returns a [`DeviceLost`](Self::DeviceLost) error.
+    pub fn lost(reason: impl Into<String>) -> Self {
+        Self::DeviceLost { reason: reason.into() }
+    }
+
+    /// Returns a [`StreamFailed`](Self::StreamFailed) error.
+    pub fn stream_failed(reason: impl Into<String>) -> Self {
+        Self::StreamFailed { reason: reason.into() }
+    }
+
+    /// Returns an [`Unavailable`](Self::Unavailable) error of the backend of that name.
+    pub fn unavailable(backend: &'static str, reason: impl Into<String>) -> Self {
+        Self::Unavailable { backend, reason: reason.into() }
+    }
+
+    /// Returns an [`Unsupported`](Self::Unsupported) error.
+    #[must_use]
+    pub const fn unsupported(operation: &'static str) -> Self {
+        Self::Unsupported { operation }
+    }
+
+    /// Returns an [`InvalidArgument`](Self::InvalidArgument) error.
     pub fn invalid(argument: &'static str, reason: impl Into<String>) -> Self {
         Self::InvalidArgument { argument, reason: reason.into() }
     }

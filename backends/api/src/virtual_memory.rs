@@ -1,6 +1,6 @@
 //! Virtual memory: reserving address space, creating physical memory, mapping and unmapping.
 
-use crate::{BackendError, DeviceId, MemoryKind, Rejected};
+use crate::{AllocationRequest, BackendError, DeviceId, MemoryKind, Rejected};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -42,14 +42,14 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// reports.
     fn reserve(&self, bytes: u64) -> Result<Self::Memory, BackendError>;
 
-    /// Creates physical memory that is mapped nowhere yet. Where the device has it, network cards can reach
+    /// Creates physical memory that is mapped nowhere yet, as [requested](AllocationRequest). Where the device has it, network cards can reach
     /// it (GPUDirect RDMA).
     ///
     /// # Errors
     /// [`BackendError::OutOfMemory`] when there is none left; [`BackendError::InvalidArgument`] as for
     /// [`reserve`](Self::reserve); [`BackendError::Unsupported`] as for [`granularity`](Self::granularity);
     /// else what the driver reports.
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError>;
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError>;
 
     /// Maps all of `physical` at `offset` of `reservation`. Not accessible before
     /// [`set_access`](Self::set_access).
@@ -133,7 +133,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         bytes: u64,
         kind: MemoryKind,
     ) -> Result<Physical, BackendError> {
-        let physical = self.create_physical(bytes, kind)?;
+        let physical = self.create_physical(&AllocationRequest::new(bytes, kind))?;
         self.map(reservation, offset, &physical)?;
         match self.set_access(reservation, offset, bytes, &[]) {
             Ok(()) => Ok(physical),
@@ -223,7 +223,7 @@ mod tests {
     impl Fake {
         fn call(&self, name: &'static str) -> Result<(), BackendError> {
             match *self.fails.lock().unwrap() == name {
-                true => Err(BackendError::Driver { call: name, code: 1, message: "as told".into() }),
+                true => Err(BackendError::driver(name, 1, "as told")),
                 false => Ok(()),
             }
         }
@@ -244,7 +244,8 @@ mod tests {
             Ok(())
         }
 
-        fn create_physical(&self, bytes: u64, _: MemoryKind) -> Result<Physical, BackendError> {
+        fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+            let bytes = request.bytes;
             self.call("create")?;
             self.alive.fetch_add(1, Relaxed);
             Ok(Physical::new(bytes, Piece(Arc::clone(&self.alive))))
@@ -275,7 +276,7 @@ mod tests {
         for name in ["create", "map", "set access"] {
             *device.fails.lock().unwrap() = name;
             let error = device.create_and_map(&(), 4, 2, kind).expect_err(name);
-            assert!(matches!(error, BackendError::Driver { call, .. } if call == name), "{error}");
+            assert!(matches!(&error, BackendError::Driver { call, .. } if call == name), "{error}");
             assert_eq!(device.held(), (0, 0), "{name}");
         }
         *device.fails.lock().unwrap() = "unmap";
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!((physical.len(), device.held()), (2, (1, 1)));
         let Rejected { error, value: physical } =
             device.unmap_and_release(&(), 4, physical).expect_err("as told");
-        assert!(matches!(error, BackendError::Driver { call: "unmap", .. }), "{error}");
+        assert!(matches!(&error, BackendError::Driver { call, .. } if call == "unmap"), "{error}");
         assert_eq!(device.held(), (1, 1));
         *device.fails.lock().unwrap() = "";
         device.unmap_and_release(&(), 4, physical).expect("it is mapped");

@@ -11,7 +11,7 @@ use crate::virtual_memory::PhysicalMaker;
 use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
 use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo, MemoryKind,
+    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo,
     OpenDevices, Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
 
@@ -74,7 +74,7 @@ impl DeviceCore {
         let device = RawDevice::at(library, ordinal)?;
         let has = |attribute| Ok::<_, BackendError>(device.attribute(attribute)? != 0);
         if !has(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? {
-            return Err(BackendError::Unsupported { operation: "one address space for host and device" });
+            return Err(BackendError::unsupported("one address space for host and device"));
         }
         let listed = listing::describe(library, ordinal)?;
         let mut properties = Properties::new(BACKEND, listed.name.clone());
@@ -195,7 +195,7 @@ impl CudaDevice {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement == Placement::Managed && !self.core.concurrent_managed_access {
-            return Err(BackendError::Unsupported { operation: "mapping managed memory while it works" });
+            return Err(BackendError::unsupported("mapping managed memory while it works"));
         }
         Ok(())
     }
@@ -232,20 +232,22 @@ impl Backend for CudaDevice {
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<CudaMemory, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<CudaMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         let properties = &self.core.properties;
         fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
+        request.check_alignment(properties.alignment)?;
         match kind.placement {
             // The driver need not be asked.
             Placement::Device if bytes > properties.total_bytes => {
                 let free = self.memory_info().ok().map(|info| info.free_bytes);
-                return Err(BackendError::OutOfMemory { requested: bytes, free });
+                return Err(BackendError::out_of_memory(bytes, free));
             }
             Placement::Managed if !properties.capabilities.contains(Capabilities::MANAGED) => {
-                return Err(BackendError::Unsupported { operation: "managed memory" });
+                return Err(BackendError::unsupported("managed memory"));
             }
             _ => {}
         }
@@ -256,14 +258,15 @@ impl Backend for CudaDevice {
     /// From the device's current pool, as `cuMemAllocAsync` does it.
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &CudaStream,
     ) -> Result<CudaMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         self.check_stream(stream)?;
         if kind.placement != Placement::Device || bytes == 0 || bytes > self.core.properties.total_bytes {
-            return self.allocate(bytes, kind);
+            return self.allocate(request);
         }
+        request.check_alignment(self.core.properties.alignment)?;
         Ok(CudaMemory::new(driver_pool::allocate_current(self, bytes, stream)?, kind))
     }
 

@@ -275,7 +275,7 @@ impl DriverPool {
     /// # Errors
     /// [`BackendError::Unsupported`], always.
     pub fn n_free_blocks(&self) -> Result<u64, BackendError> {
-        Err(BackendError::Unsupported { operation: "counting the free blocks of a driver's pool" })
+        Err(BackendError::unsupported("counting the free blocks of a driver's pool"))
     }
 
     /// The most bytes that may be handed out at once; what is handed out already stays.
@@ -359,7 +359,7 @@ fn relieve(raw: &RawPool, stream: &CudaStream, everything: bool) -> Result<(), B
 pub(crate) fn device_number(device: &CudaDevice) -> Result<i32, BackendError> {
     let raw = RawDevice::at(device.core().context().library(), device.ordinal())?;
     if raw.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
-        return Err(BackendError::Unsupported { operation: "allocating in the order of a stream" });
+        return Err(BackendError::unsupported("allocating in the order of a stream"));
     }
     Ok(raw.handle())
 }

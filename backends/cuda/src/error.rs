@@ -49,9 +49,9 @@ impl Library {
         }
         let message = format!("{}: {}", self.name(code), self.text(code));
         Err(if LOST.contains(&code) {
-            BackendError::DeviceLost { reason: format!("{call} answers {code}, {message}") }
+            BackendError::lost(format!("{call} answers {code}, {message}"))
         } else {
-            BackendError::Driver { call, code: i64::from(code), message }
+            BackendError::driver(call, i64::from(code), message)
         })
     }
 }
@@ -64,6 +64,6 @@ pub(crate) fn from_cudarc(
 ) -> BackendError {
     match library.check(call, error.0 as c_int) {
         Err(error) => error,
-        Ok(()) => BackendError::Driver { call, code: 0, message: "it failed with success".into() },
+        Ok(()) => BackendError::driver(call, 0, "it failed with success"),
     }
 }

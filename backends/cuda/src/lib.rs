@@ -22,14 +22,14 @@
 //!   [`BackendError::DeviceLost`].
 //!
 //! ```no_run
-//! use vrampool_cuda::{Backend, CudaDevice, Placement, Region, RegionMut};
+//! use vrampool_cuda::{AllocationRequest, Backend, CudaDevice, Placement, Region, RegionMut};
 //! # fn main() -> Result<(), vrampool_cuda::BackendError> {
 //! let device = match CudaDevice::open(0) {
 //!     Err(error) if error.is_unavailable() => return Ok(println!("{error}")),
 //!     device => device?,
 //! };
 //! let stream = device.create_stream()?;
-//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! let memory = device.allocate(&AllocationRequest::new(4 * 1024, Placement::Device))?;
 //! device.fill(&stream, RegionMut::whole(&memory, &stream), 7)?;
 //! let mut bytes = [0; 4];
 //! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
@@ -76,9 +76,9 @@ pub use stream::CudaStream;
 pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent, Memory, MemoryInfo,
-    MemoryKind, Outcome, Physical, Placement, Properties, Region, RegionMut, Rejected, ShareableHandle,
-    ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent,
+    Memory, MemoryInfo, MemoryKind, Outcome, Physical, Placement, Priority, Properties, Region, RegionMut,
+    Rejected, ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };
 
 #[cfg(test)]

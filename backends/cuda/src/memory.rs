@@ -70,7 +70,7 @@ impl CudaMemory {
     /// A range for the host's own reads and writes.
     pub(crate) fn mapped(&self, offset: u64, bytes: usize) -> Result<Span<'_>, BackendError> {
         if self.kind.placement == Placement::Device {
-            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+            return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
         Span::new(&self.allocation, offset, bytes as u64)
     }
@@ -82,7 +82,7 @@ pub(crate) fn origin_of(kind: MemoryKind) -> Result<Origin, BackendError> {
         Placement::Device => Ok(Origin::Device),
         Placement::HostVisible => Ok(Origin::Pinned { mapped: kind.usage.0 & CudaMemory::MAPPED.0 != 0 }),
         Placement::Managed => Ok(Origin::Managed),
-        _ => Err(BackendError::Unsupported { operation: "this placement" }),
+        _ => Err(BackendError::unsupported("this placement")),
     }
 }
 

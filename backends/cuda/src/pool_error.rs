@@ -25,8 +25,7 @@ pub enum DriverPoolError {
         reserved: Option<u64>,
         /// The limit, if there is one.
         limit: Option<u64>,
-        /// What the device said; `None` when it was the limit.
-        #[source]
+        /// The device's error, which the text includes; `None` if the limit refused the memory.
         cause: Option<BackendError>,
     },
     /// Another failure.
@@ -35,6 +34,26 @@ pub enum DriverPoolError {
 }
 
 impl DriverPoolError {
+    /// Returns the device's error, also where it is the cause of a lack of memory.
+    #[must_use]
+    pub fn backend(&self) -> Option<&BackendError> {
+        match self {
+            Self::OutOfMemory { cause, .. } => cause.as_ref(),
+            Self::Backend(error) => Some(error),
+        }
+    }
+
+    /// Whether the device is permanently lost.
+    ///
+    /// ```
+    /// # use vrampool_cuda::{BackendError, DriverPoolError};
+    /// assert!(DriverPoolError::from(BackendError::lost("unplugged")).is_device_lost());
+    /// ```
+    #[must_use]
+    pub fn is_device_lost(&self) -> bool {
+        self.backend().is_some_and(BackendError::is_device_lost)
+    }
+
     /// Whether dropping memory may help.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
@@ -51,7 +70,7 @@ impl From<DriverPoolError> for BackendError {
         match error {
             DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } => {
                 let free = limit.map(|limit| limit.saturating_sub(handed_out));
-                cause.unwrap_or(Self::OutOfMemory { requested, free })
+                cause.unwrap_or(Self::out_of_memory(requested, free))
             }
             DriverPoolError::Backend(error) => error,
         }

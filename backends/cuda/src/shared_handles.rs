@@ -55,7 +55,7 @@ impl SharedHandles for CudaDevice {
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
         if !self.kinds()?.contains(&shareable) {
-            return Err(BackendError::Unsupported { operation: "exporting memory as a handle of this kind" });
+            return Err(BackendError::unsupported("exporting memory as a handle of this kind"));
         }
         self.make_physical(bytes, kind, Some(shareable))
     }

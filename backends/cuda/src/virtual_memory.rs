@@ -7,6 +7,7 @@ use crate::memory::CudaMemory;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{
     Backend, BackendError, DeviceId, MemoryKind, Physical, Placement, ShareableKind, VirtualMemory, fork,
     logging,
@@ -67,7 +68,7 @@ impl PhysicalMaker {
         let (bytes, _) = self.with_rdma_or_without(None, |traits| context.granularity(traits))?;
         match bytes.is_power_of_two() {
             true => Ok(*self.granularity.get_or_init(|| bytes)),
-            false => Err(BackendError::Unsupported { operation: "a granularity that is no power of two" }),
+            false => Err(BackendError::unsupported("a granularity that is no power of two")),
         }
     }
 
@@ -124,7 +125,7 @@ impl CudaDevice {
     }
 
     pub(crate) fn maker(&self) -> Result<&PhysicalMaker, BackendError> {
-        self.core().maker().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+        self.core().maker().ok_or(BackendError::unsupported("virtual memory"))
     }
 
     /// Physical memory of `bytes` bytes, refused where the driver need not be asked.
@@ -138,7 +139,7 @@ impl CudaDevice {
         check_size(bytes, granularity)?;
         if bytes > self.properties().total_bytes {
             let free = self.memory_info().ok().map(|info| info.free_bytes);
-            return Err(BackendError::OutOfMemory { requested: bytes, free });
+            return Err(BackendError::out_of_memory(bytes, free));
         }
         Ok(Physical::new(bytes, maker.create(self.core().context(), bytes, shareable)?))
     }
@@ -196,7 +197,7 @@ impl VirtualMemory for CudaDevice {
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
         match kind.placement {
             Placement::Device => self.maker()?.granularity(self.core().context()),
-            _ => Err(BackendError::Unsupported { operation: "mapping memory that is not the device's own" }),
+            _ => Err(BackendError::unsupported("mapping memory that is not the device's own")),
         }
     }
 
@@ -206,7 +207,9 @@ impl VirtualMemory for CudaDevice {
         Ok(CudaMemory::new(self.core().context().reserve(bytes)?, kind))
     }
 
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
+        request.check_alignment(self.granularity(kind)?)?;
         self.make_physical(bytes, kind, None)
     }
 

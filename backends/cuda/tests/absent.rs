@@ -21,7 +21,7 @@ fn every_way_in_answers_that_there_is_no_device() {
     for answer in answers {
         let error = answer.expect_err("there is no device");
         assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
-        let BackendError::Unavailable { backend, reason } = &error else { unreachable!() };
+        let BackendError::Unavailable { backend, reason, .. } = &error else { unreachable!() };
         assert_eq!(*backend, "cuda");
         assert!(!reason.is_empty());
         assert!(error.to_string().starts_with("cuda is not available: "), "{error}");

@@ -2,6 +2,7 @@
 //! Alone in its process, because a capture forbids other threads of it some calls.
 
 use parking_lot::Mutex;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool_cuda::{
     Backend, BackendError, CudaDevice, Event, Placement, Region, RegionMut, Stream, VirtualMemory,
@@ -18,7 +19,7 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
     let _alone = ALONE.lock();
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
-    let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let target = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     let fill = |value| device.fill(&stream, RegionMut::whole(&target, &stream), value).expect("a fill");
     let read = || {
         let mut bytes = [0; 1];
@@ -35,7 +36,7 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         .begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         .expect("a capture");
     for placement in [Placement::Device, Placement::HostVisible] {
-        drop(device.allocate(8 << 20, placement.into()).expect("memory"));
+        drop(device.allocate(&AllocationRequest::new(8 << 20, placement)).expect("memory"));
     }
     if device.virtual_memory().is_some() {
         let kind = Placement::Device.into();
@@ -69,7 +70,7 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
 fn a_stream_is_the_same_inside_a_capture_and_after_it() {
     let _alone = ALONE.lock();
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
-    let target = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let target = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     for mode in [
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
         CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,

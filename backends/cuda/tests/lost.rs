@@ -4,6 +4,7 @@
 #[path = "gpu/kernels.rs"]
 mod kernels;
 
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Event, Placement, RegionMut};
 use vrampool_test_support::require;
 
@@ -11,8 +12,8 @@ use vrampool_test_support::require;
 fn a_bad_address_loses_the_device_and_says_so() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
-    let pinned = device.allocate(4096, Placement::HostVisible.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
+    let pinned = device.allocate(&AllocationRequest::new(4096, Placement::HostVisible)).expect("memory");
     let mapped = device.virtual_memory().map(|memory| {
         let kind = Placement::Device.into();
         let page = memory.granularity(kind).expect("a granularity");
@@ -31,7 +32,7 @@ fn a_bad_address_loses_the_device_and_says_so() {
         assert!(error.is_device_lost(), "{error}");
     };
     lost(device.fill(&stream, RegionMut::whole(&memory, &stream), 1));
-    lost(device.allocate(1 << 20, Placement::Device.into()).map(|_| ()));
+    lost(device.allocate(&AllocationRequest::new(1 << 20, Placement::Device)).map(|_| ()));
     lost(device.record(&stream).map(|_| ()));
     lost(device.create_stream().map(|_| ()));
     lost(event.is_complete().map(|_| ()));

@@ -1,6 +1,7 @@
 //! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has
 //! left says so.
 
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{Backend, BackendError, CudaDevice, Memory, MemoryKind, Placement, VirtualMemory};
 use vrampool_test_support::require;
 
@@ -22,7 +23,7 @@ fn memory_comes_back_when_nothing_has_it_any_more(device: &CudaDevice, before: u
     let taken = || taken(device, before);
     let reservation = device.reserve(4 * BYTES).expect("addresses");
     assert_eq!(taken(), 0, "addresses are no memory");
-    let physical = device.create_physical(BYTES, kind()).expect("memory");
+    let physical = device.create_physical(&AllocationRequest::new(BYTES, kind())).expect("memory");
     assert_eq!(taken(), BYTES, "physical memory is");
     device.map(&reservation, 0, &physical).expect("a place");
     device.map(&reservation, BYTES, &physical).expect("another");

@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::{DriverError, sys};
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, DriverPool, Memory, MemoryKind,
@@ -62,7 +63,7 @@ fn is_there_and_has_none() {
     for error in [
         device.granularity(kind()).expect_err("no virtual memory"),
         device.reserve(PAGE).expect_err("no virtual memory"),
-        device.create_physical(PAGE, kind()).expect_err("no virtual memory"),
+        device.create_physical(&AllocationRequest::new(PAGE, kind())).expect_err("no virtual memory"),
         device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect_err("no handles"),
     ] {
         assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
@@ -110,7 +111,8 @@ fn creates_twice() {
     assert_eq!(device.granularity(kind()).expect("a granularity"), PAGE);
     let calls = || simulator().calls_of("cuMemCreate").expect("a name");
     let so_far = calls();
-    let pieces = [(); 2].map(|()| device.create_physical(PAGE, kind()).expect("memory"));
+    let pieces =
+        [(); 2].map(|()| device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory"));
     println!("created in {} calls", calls() - so_far);
     assert_eq!(pieces.map(|piece| piece.len()), [PAGE; 2]);
     assert_eq!(device.shareable_kinds(), [ShareableKind::FileDescriptor], "fabric handles were tried");
@@ -139,7 +141,7 @@ fn memory_is_for_network_cards_unless_that_is_refused_which_is_asked_once() {
 #[ignore = "another test starts it"]
 fn is_refused() {
     let device = CudaDevice::open(0).expect("a device");
-    println!("{}", device.create_physical(PAGE, kind()).expect_err("refused"));
+    println!("{}", device.create_physical(&AllocationRequest::new(PAGE, kind())).expect_err("refused"));
 }
 
 #[test]
@@ -218,7 +220,7 @@ fn answers_each_code() {
     let stream = device.create_stream().expect("a stream");
     let calls: [(&str, Attempt); 3] = [
         ("cuStreamSynchronize", |device, stream| device.synchronize(stream)),
-        ("cuMemAlloc_v2", |device, _| device.allocate(PAGE, kind()).map(drop)),
+        ("cuMemAlloc_v2", |device, _| device.allocate(&AllocationRequest::new(PAGE, kind())).map(drop)),
         ("cuEventRecord", |device, stream| device.record(stream).map(drop)),
     ];
     for code in LOST.into_iter().chain(HARMLESS) {
@@ -278,7 +280,7 @@ fn is_integrated() {
     assert!(device.properties().is_integrated());
     let before = free(&device);
     for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
-        check_it_serves(&device, &device.allocate(PAGE, placement.into()).expect("memory"));
+        check_it_serves(&device, &device.allocate(&AllocationRequest::new(PAGE, placement)).expect("memory"));
     }
     check_nothing_is_left(&device, before);
 }
@@ -296,7 +298,7 @@ fn asks_peers() {
     let reservation = first.reserve(PAGE).expect("addresses");
     let physical = first.create_and_map(&reservation, 0, PAGE, kind()).expect("memory");
     check_it_serves(&first, &reservation);
-    check_it_serves(&second, &second.allocate(PAGE, kind()).expect("memory"));
+    check_it_serves(&second, &second.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
     let calls = || simulator().calls_of("cuDevicePrimaryCtxGetState").expect("a name");
     let so_far = calls();
     first.unmap_and_release(&reservation, 0, physical).expect("unmapped");
@@ -325,9 +327,9 @@ fn has_no_pools() {
         assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
     }
     let stream = device.create_stream().expect("a stream");
-    let error = device.allocate_on(PAGE, kind(), &stream).map(drop);
+    let error = device.allocate_on(&AllocationRequest::new(PAGE, kind()), &stream).map(drop);
     assert!(matches!(error, Err(BackendError::Unsupported { .. })), "{error:?}");
-    check_it_serves(&device, &device.allocate(PAGE, kind()).expect("memory"));
+    check_it_serves(&device, &device.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
     check_nothing_is_left(&device, before);
 }
 

@@ -6,6 +6,7 @@ mod kernels;
 
 use kernels::Kernels;
 use std::time::Duration;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
     Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut, VirtualMemory,
 };
@@ -28,7 +29,7 @@ fn freeing_waits_for_work_on_every_stream(device: &CudaDevice, kernels: &Kernels
     let stream = device.create_stream().expect("a stream");
     for kind in [Placement::Device, Placement::HostVisible, Placement::Managed] {
         for bytes in [1024, 64 * 1024, 8 << 20] {
-            let memory = device.allocate(bytes, kind.into()).expect("memory");
+            let memory = device.allocate(&AllocationRequest::new(bytes, kind)).expect("memory");
             // Faults of pages, which managed memory takes when it is touched first, are over before the clock
             // starts.
             device.fill(&stream, RegionMut::whole(&memory, &stream), 0).expect("a fill");

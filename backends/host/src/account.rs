@@ -147,5 +147,5 @@ fn lock(file: &File, operation: FlockOperation) -> Result<(), BackendError> {
 
 fn failed(call: &'static str, error: &io::Error) -> BackendError {
     let code = error.raw_os_error().map_or(-1, i64::from);
-    BackendError::Driver { call, code, message: error.to_string() }
+    BackendError::driver(call, code, error.to_string())
 }

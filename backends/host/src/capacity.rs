@@ -81,7 +81,7 @@ impl Capacity {
             #[cfg(target_os = "linux")]
             drop(turn);
             if !may_wait || bytes.dropped == 0 || requested > free.saturating_add(bytes.dropped) {
-                return Err(BackendError::OutOfMemory { requested, free: Some(free) });
+                return Err(BackendError::out_of_memory(requested, Some(free)));
             }
             self.freed.wait(&mut bytes);
         }

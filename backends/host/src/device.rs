@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, MemoryInfo, MemoryKind, Properties, Region, RegionMut, arguments,
+    AllocationRequest, Backend, BackendError, DeviceId, MemoryInfo, Properties, Region, RegionMut, arguments,
 };
 #[cfg(target_os = "linux")]
 use {
@@ -139,12 +139,12 @@ impl HostDevice {
     /// are nobody's business here.
     ///
     /// ```
-    /// # use vrampool_host::{Backend, HostDevice, Placement};
+    /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
     /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
     /// let [one, two] = [(); 2].map(|()| HostDevice::builder().capacity(1 << 20).build());
     /// one.share_capacity(&directory)?;
     /// two.share_capacity(&directory)?;
-    /// let memory = one.allocate(1 << 19, Placement::Device.into())?;
+    /// let memory = one.allocate(&AllocationRequest::new(1 << 19, Placement::Device))?;
     /// assert_eq!(two.memory_info()?.free_bytes, 1 << 19);
     /// # drop((memory, one, two));
     /// # let _ = std::fs::remove_dir_all(directory);
@@ -173,7 +173,7 @@ impl HostDevice {
         if memory.is_host_visible(&(offset..end)) {
             return Ok(());
         }
-        Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" })
+        Err(BackendError::unsupported("mapping memory that is not host-visible"))
     }
 
     fn check_stream(&self, stream: &HostStream) -> Result<(), BackendError> {
@@ -184,7 +184,7 @@ impl HostDevice {
 /// An empty copy with room for so many bytes, or the error that the host has no memory for it.
 fn room_for(bytes: usize) -> Result<Vec<u8>, BackendError> {
     let mut copy = Vec::new();
-    let none = |_| BackendError::OutOfMemory { requested: bytes as u64, free: None };
+    let none = |_| BackendError::out_of_memory(bytes as u64, None);
     copy.try_reserve_exact(bytes).map_err(none)?;
     Ok(copy)
 }
@@ -208,11 +208,13 @@ impl Backend for HostDevice {
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<HostMemory, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<HostMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         self.core.faults.check(Call::Allocate)?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
+        request.check_alignment(self.core.properties.alignment)?;
         let most = self.core.properties.max_allocation;
         if bytes > most && most < isize::MAX as u64 {
             let reason = format!("{bytes} are more than the {most} that one allocation may have");
@@ -225,12 +227,11 @@ impl Backend for HostDevice {
     /// Work keeps what it uses, so that memory of this device goes in any order.
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &HostStream,
     ) -> Result<HostMemory, BackendError> {
         self.check_stream(stream)?;
-        self.allocate(bytes, kind)
+        self.allocate(request)
     }
 
     fn create_stream(&self) -> Result<HostStream, BackendError> {

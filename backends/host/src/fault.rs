@@ -113,12 +113,12 @@ impl Call {
 /// Faults of one device, injected while it runs, and the count of its calls.
 ///
 /// ```
-/// use vrampool_host::{Backend, Call, HostDevice, Placement};
+/// use vrampool_host::{AllocationRequest, Backend, Call, HostDevice, Placement};
 /// let device = HostDevice::new();
 /// device.faults().fail_nth(Call::Allocate, 2);
-/// assert!(device.allocate(64, Placement::Device.into()).is_ok());
-/// assert!(device.allocate(64, Placement::Device.into()).is_err());
-/// assert!(device.allocate(64, Placement::Device.into()).is_ok());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_err());
+/// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
 /// assert_eq!(device.faults().calls(Call::Allocate), 3);
 /// ```
 #[derive(Debug, Default)]
@@ -153,14 +153,14 @@ impl Faults {
     /// allocation that fails once may be asked for again by a pool, which gives idle memory back first.
     ///
     /// ```
-    /// use vrampool_host::{Backend, BackendError, Call, HostDevice, Placement};
+    /// use vrampool_host::{AllocationRequest, Backend, BackendError, Call, HostDevice, Placement};
     /// let device = HostDevice::new();
-    /// device.faults().fail_all(Call::Allocate, BackendError::OutOfMemory { requested: 64, free: None });
+    /// device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(64, None));
     /// for _ in 0..3 {
-    ///     assert!(device.allocate(64, Placement::Device.into()).unwrap_err().is_out_of_memory());
+    ///     assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).unwrap_err().is_out_of_memory());
     /// }
     /// device.faults().clear();
-    /// assert!(device.allocate(64, Placement::Device.into()).is_ok());
+    /// assert!(device.allocate(&AllocationRequest::new(64, Placement::Device)).is_ok());
     /// ```
     pub fn fail_all(&self, call: Call, error: BackendError) {
         self.arm(|plan| plan.always.push((call, error)));
@@ -209,11 +209,11 @@ impl Faults {
             return Err(lost());
         }
         match plan.failing.iter().position(|&(kind, at, _)| kind == call && at == number) {
-            Some(index) => Err(plan.failing.swap_remove(index).2.unwrap_or_else(|| BackendError::Driver {
-                call: call.name(),
-                code: -1,
-                message: "injected fault".into(),
-            })),
+            Some(index) => Err(plan
+                .failing
+                .swap_remove(index)
+                .2
+                .unwrap_or_else(|| BackendError::driver(call.name(), -1, "injected fault"))),
             None => match plan.always.iter().rev().find(|(kind, _)| *kind == call) {
                 Some((_, error)) => Err(error.clone()),
                 None => Ok(()),
@@ -223,5 +223,5 @@ impl Faults {
 }
 
 pub(crate) fn lost() -> BackendError {
-    BackendError::DeviceLost { reason: "the host device was told to be lost".into() }
+    BackendError::lost("the host device was told to be lost")
 }

@@ -13,11 +13,11 @@
 //! * Pages that nobody touches cost nothing: large memory is mapped and not written.
 //!
 //! ```
-//! use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
+//! use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement, Region, RegionMut};
 //! # fn main() -> Result<(), vrampool_host::BackendError> {
 //! let device = HostDevice::new();
 //! let stream = device.create_stream()?;
-//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! let memory = device.allocate(&AllocationRequest::new(4 * 1024, Placement::Device))?;
 //! stream.launch([], [RegionMut::whole(&memory, &stream)], |[], [out]: [&mut [f32]; 1]| out.fill(2.5))?;
 //! let mut bytes = [0; 4];
 //! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
@@ -54,7 +54,7 @@ pub use fault::{Call, Faults};
 pub use memory::HostMemory;
 pub use stream::{HostEvent, HostStream};
 pub use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Physical, Placement, Properties, Region, RegionMut, Rejected, ShareableHandle, ShareableKind,
-    SharedHandles, Stream, StreamId, Usage, VirtualMemory,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
+    MemoryKind, Physical, Placement, Priority, Properties, Region, RegionMut, Rejected, ShareableHandle,
+    ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
 };

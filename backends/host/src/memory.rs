@@ -38,7 +38,7 @@ impl HostMemory {
             Some(block) => Ok(Self::of(device, Bytes::Own(block), kind)),
             None => {
                 capacity.untake(bytes);
-                Err(BackendError::OutOfMemory { requested: bytes, free: None })
+                Err(BackendError::out_of_memory(bytes, None))
             }
         }
     }

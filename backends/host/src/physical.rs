@@ -53,7 +53,7 @@ impl File {
 pub(crate) fn check_file_size(call: &'static str, bytes: u64) -> Result<(), BackendError> {
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < bytes) {
         let reason = "the process's limit on the size of files (ulimit -f) is below it";
-        return Err(BackendError::Driver { call, code: -1, message: reason.into() });
+        return Err(BackendError::driver(call, -1, reason));
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ impl Files {
     /// A range of the file that nobody had before: it reads as zeros.
     pub(crate) fn take(&self, bytes: u64) -> Result<(Arc<File>, u64), BackendError> {
         if bytes > FILE_BYTES {
-            return Err(BackendError::OutOfMemory { requested: bytes, free: None });
+            return Err(BackendError::out_of_memory(bytes, None));
         }
         let mut shared_out = self.shared_out.lock();
         let (file, next) = match &mut *shared_out {
@@ -189,7 +189,7 @@ pub(crate) fn handle(backing: Backing) -> Physical {
 /// What the system said when it made a file.
 fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
     match error {
-        Errno::NOSPC => BackendError::OutOfMemory { requested, free: None },
+        Errno::NOSPC => BackendError::out_of_memory(requested, None),
         error => no_memory_or(call, error, requested),
     }
 }
@@ -197,14 +197,14 @@ fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
 /// What the system said: no memory, which addresses and the table of mappings are too, or something else.
 pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64) -> BackendError {
     match error {
-        Errno::NOMEM => BackendError::OutOfMemory { requested, free: None },
+        Errno::NOMEM => BackendError::out_of_memory(requested, None),
         error => driver_error(call, error),
     }
 }
 
 /// What the system said.
 pub(crate) fn driver_error(call: &'static str, error: Errno) -> BackendError {
-    BackendError::Driver { call, code: error.raw_os_error().into(), message: error.to_string() }
+    BackendError::driver(call, error.raw_os_error().into(), error.to_string())
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl SharedHandles for HostDevice {
     ) -> Result<Physical, BackendError> {
         self.core().faults().check(Call::CreatePhysical)?;
         if shareable != ShareableKind::FileDescriptor {
-            return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
+            return Err(BackendError::unsupported("handles that are no file descriptors"));
         }
         self.check_bytes(bytes)?;
         self.core().pause_before_allocation();
@@ -54,7 +54,7 @@ impl SharedHandles for HostDevice {
         self.core().faults().check(Call::Import)?;
         self.check_bytes(bytes)?;
         let ShareableHandle::FileDescriptor(descriptor) = handle else {
-            return Err(BackendError::Unsupported { operation: "handles that are no file descriptors" });
+            return Err(BackendError::unsupported("handles that are no file descriptors"));
         };
         check_handle(&descriptor, bytes)?;
         Ok(physical::handle(Backing {

@@ -108,7 +108,7 @@ impl Failure {
     }
 
     fn set(&self, reason: impl FnOnce() -> String) {
-        self.0.lock().get_or_insert_with(|| BackendError::StreamFailed { reason: reason() });
+        self.0.lock().get_or_insert_with(|| BackendError::stream_failed(reason()));
     }
 }
 
@@ -158,10 +158,8 @@ impl HostStream {
             device: Arc::clone(device),
         };
         std::thread::Builder::new().name(format!("vrampool host {id}")).spawn(move || worker.run()).map_err(
-            |error| BackendError::Driver {
-                call: "spawn",
-                code: error.raw_os_error().map_or(-1, i64::from),
-                message: error.to_string(),
+            |error| {
+                BackendError::driver("spawn", error.raw_os_error().map_or(-1, i64::from), error.to_string())
             },
         )?;
         let queue = RwLock::new(Queue::Open(queue));
@@ -209,11 +207,11 @@ impl HostStream {
     /// stream that waits for it fails too.
     ///
     /// ```
-    /// # use vrampool_host::{Backend, HostDevice, Placement, Region, RegionMut};
+    /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement, Region, RegionMut};
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
-    /// # let x = device.allocate(64, Placement::Device.into())?;
-    /// # let y = device.allocate(64, Placement::Device.into())?;
+    /// # let x = device.allocate(&AllocationRequest::new(64, Placement::Device))?;
+    /// # let y = device.allocate(&AllocationRequest::new(64, Placement::Device))?;
     /// stream.launch([Region::whole(&x, &stream)], [RegionMut::whole(&y, &stream)], |[x], [y]: [&mut [f32];
     /// 1]| {
     ///     y.iter_mut().zip(x).for_each(|(y, x)| *y = x + 1.0);
@@ -355,7 +353,7 @@ impl HostStream {
     fn queue_on(&self, queue: &Sender<Work>, work: Work) -> Result<(), BackendError> {
         // Before it can be done.
         self.inner.pending.fetch_add(1, Ordering::Relaxed);
-        queue.send(work).map_err(|_| BackendError::DeviceLost { reason: "the stream's thread ended".into() })
+        queue.send(work).map_err(|_| BackendError::lost("the stream's thread ended"))
     }
 }
 
@@ -377,7 +375,7 @@ impl Worker {
                 Work::Wait(flag) => {
                     if let Err(error) = flag.wait() {
                         self.failure.set(|| match error {
-                            BackendError::StreamFailed { reason } => {
+                            BackendError::StreamFailed { reason, .. } => {
                                 format!("it waited for a stream that had failed: {reason}")
                             }
                             other => other.to_string(),

@@ -5,6 +5,7 @@ use crate::driver::Reservation;
 use crate::fault::Call;
 use crate::memory::HostMemory;
 use crate::physical::{self, Handle, Origin};
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, VirtualMemory};
 
 /// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
@@ -28,9 +29,11 @@ impl VirtualMemory for HostDevice {
         Ok(HostMemory::reserved(self.core(), Reservation::new(bytes)?))
     }
 
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         self.core().faults().check(Call::CreatePhysical)?;
         self.check_bytes(bytes)?;
+        request.check_alignment(self.core().granularity)?;
         self.core().pause_before_allocation();
         physical::create(self.core(), bytes, kind, Origin::Private, || self.core().files().take(bytes))
     }

@@ -2,6 +2,7 @@
 //! results that do not exist.
 
 use std::sync::mpsc::channel;
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{
     Backend, BackendError, Event, HostDevice, HostMemory, HostStream, Placement, Region, RegionMut, Stream,
 };
@@ -11,7 +12,7 @@ const BYTES: u64 = 64;
 fn scene() -> (HostDevice, HostStream, HostMemory) {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(BYTES, Placement::HostVisible.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(BYTES, Placement::HostVisible)).expect("memory");
     (device, stream, memory)
 }
 
@@ -41,7 +42,7 @@ fn assert_all_fail(device: &HostDevice, stream: &HostStream, memory: &HostMemory
     assert_failed("fill", device.fill(stream, whole(), 1));
     assert_failed("download", device.download(stream, Region::whole(memory, stream), &mut bytes));
     assert_failed("launch", stream.launch::<u8, 0, 0>([], [], |[], []| ()));
-    let other = device.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let other = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     assert_failed(
         "copy",
         device.copy(stream, Region::whole(&other, stream), RegionMut::whole(memory, stream)),

@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, BackendError, Event, HostDevice, Placement, Region, RegionMut};
 
 /// Panics when it is dropped, as what a kernel captured or threw may do.
@@ -55,7 +56,8 @@ fn a_lost_device_reaches_its_events_whatever_its_queue_holds() {
 fn a_kernel_cannot_wait_for_itself() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let memory = Arc::new(device.allocate(64, Placement::HostVisible.into()).expect("memory"));
+    let memory =
+        Arc::new(device.allocate(&AllocationRequest::new(64, Placement::HostVisible)).expect("memory"));
     let (inside, same) = (device.clone(), Arc::clone(&memory));
     let itself = stream.clone();
     let (tell, told) = channel();
@@ -96,7 +98,7 @@ unsafe impl Pod for Wide {}
 fn elements_that_cannot_be_are_refused_before_they_run() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(128, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(128, Placement::Device)).expect("memory");
     let whole = || [RegionMut::whole(&memory, &stream)];
     assert!(stream.launch([], whole(), |[], [_]: [&mut [Nothing]; 1]| {}).is_err());
     assert!(stream.launch([], whole(), |[], [_]: [&mut [Wide]; 1]| {}).is_err());
@@ -111,7 +113,7 @@ fn elements_that_cannot_be_are_refused_before_they_run() {
 fn an_empty_region_overlaps_nothing() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
-    let memory = device.allocate(64, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(64, Placement::Device)).expect("memory");
     let empty = Region::new(&memory, 8, 0, &stream).expect("inside");
     stream
         .launch([empty], [RegionMut::whole(&memory, &stream)], |[_], [bytes]: [&mut [u8]; 1]| bytes.fill(1))

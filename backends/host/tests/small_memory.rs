@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, HostDevice, HostMemory, Placement, Region, RegionMut};
 
 const KIB: u64 = 1 << 10;
@@ -19,7 +20,7 @@ fn resident() -> u64 {
 }
 
 fn allocate(device: &HostDevice, bytes: u64) -> HostMemory {
-    device.allocate(bytes, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory")
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_process_without_addresses_gets_an_error() {
     for bytes in [60 * KIB, 3 * KIB] {
         let mut held = Vec::with_capacity(400_000);
         let error = loop {
-            match device.allocate(bytes, Placement::Device.into()) {
+            match device.allocate(&AllocationRequest::new(bytes, Placement::Device)) {
                 Ok(memory) => held.push(memory),
                 Err(error) => break error,
             }

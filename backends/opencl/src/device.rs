@@ -9,8 +9,8 @@ use crate::stream::{OpenClStream, QueueOrder};
 use opencl_sys as cl;
 use std::sync::Arc;
 use vrampool_backend::{
-    Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, MemoryKind, Properties, Region, RegionMut,
-    arguments, fork,
+    AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, Properties, Region,
+    RegionMut, arguments, fork,
 };
 
 pub(crate) const BACKEND: &str = "opencl";
@@ -232,11 +232,13 @@ impl Backend for OpenClDevice {
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<OpenClMemory, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<OpenClMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         fork::check()?;
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
+        request.check_alignment(self.core.properties().alignment)?;
         let most = self.core.properties().max_allocation;
         if bytes > most {
             return Err(BackendError::invalid(

@@ -173,7 +173,7 @@ impl Context {
     pub(crate) fn judged<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
         let result = match result {
             Err(error) if is_ambiguous(&error) && self.is_broken() => {
-                Err(BackendError::DeviceLost { reason: error.to_string() })
+                Err(BackendError::lost(error.to_string()))
             }
             other => other,
         };
@@ -307,7 +307,7 @@ impl Queue {
             )
         };
         if code == cl::CL_INVALID_QUEUE_PROPERTIES {
-            return Err(BackendError::Unsupported { operation: "queues of this order" });
+            return Err(BackendError::unsupported("queues of this order"));
         }
         check("clCreateCommandQueue", code)?;
         Ok(Self { library, handle: Handle::of(handle), order, turn: Mutex::new(()) })

@@ -39,7 +39,7 @@ pub(crate) fn check(call: &'static str, code: cl_int) -> Result<(), BackendError
     match code {
         0 => Ok(()),
         code if LOST.contains(&code) => Err(lost(call, code)),
-        code => Err(BackendError::Driver { call, code: i64::from(code), message: name(code).into() }),
+        code => Err(BackendError::driver(call, i64::from(code), name(code))),
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn check_allocation(
 ) -> Result<(), BackendError> {
     match code {
         ALLOCATION_FAILURE | OUT_OF_RESOURCES | OUT_OF_HOST_MEMORY => {
-            Err(BackendError::OutOfMemory { requested, free })
+            Err(BackendError::out_of_memory(requested, free))
         }
         INVALID_BUFFER_SIZE => {
             Err(BackendError::invalid("bytes", format!("{call} takes no size of {requested} bytes")))
@@ -69,7 +69,7 @@ pub(crate) fn is_ambiguous(error: &BackendError) -> bool {
 }
 
 pub(crate) fn lost(call: &'static str, code: cl_int) -> BackendError {
-    BackendError::DeviceLost { reason: format!("{call} answers {code}, {}", name(code)) }
+    BackendError::lost(format!("{call} answers {code}, {}", name(code)))
 }
 
 /// The standard's name of a result.
@@ -180,7 +180,7 @@ mod tests {
             match code {
                 0 => assert!(answer.is_ok()),
                 -6..=-4 => {
-                    let expected = BackendError::OutOfMemory { requested: 7, free: Some(3) };
+                    let expected = BackendError::out_of_memory(7, Some(3));
                     assert_eq!(answer, Err(expected), "{code}");
                 }
                 -61 => {

@@ -42,8 +42,8 @@ pub use opencl_sys;
 pub use stream::{OpenClStream, QueueOrder};
 pub use view::{OpenClSubBuffer, OpenClView, OpenClViewMut};
 pub use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
+    MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl OpenClMemory {
     /// A range for the host's own reads or writes.
     pub(crate) fn mapped(&self, offset: u64, bytes: usize, unless: u64) -> Result<Span<'_>, BackendError> {
         if self.kind.placement == Placement::Device {
-            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+            return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
         self.check_host(unless)?;
         Span::new(&self.allocation, offset, bytes as u64)
@@ -184,9 +184,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
             let keep = discrete && asked & HOST == 0;
             Ok(if keep { Origin::Pinned { flags } } else { Origin::Buffer { flags, now: discrete } })
         }
-        (Placement::Managed, SharedMemory::None) => {
-            Err(BackendError::Unsupported { operation: "shared virtual memory" })
-        }
+        (Placement::Managed, SharedMemory::None) => Err(BackendError::unsupported("shared virtual memory")),
         (Placement::Managed, SharedMemory::Coarse) if asked & FINE != 0 => {
             refuse("this device has no fine-grained shared memory")
         }
@@ -199,7 +197,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
             Ok(Origin::Shared { flags: flags | cl::CL_MEM_SVM_FINE_GRAIN_BUFFER, fine: true })
         }
         (Placement::Managed, SharedMemory::Coarse) => Ok(Origin::Shared { flags, fine: false }),
-        _ => Err(BackendError::Unsupported { operation: "this placement" }),
+        _ => Err(BackendError::unsupported("this placement")),
     }
 }
 

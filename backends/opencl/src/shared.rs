@@ -140,7 +140,7 @@ impl DeviceCore {
     pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
         let charge = self.account.charge(bytes);
         let free = Some(self.free_bytes());
-        let charge = charge.map_err(|_| BackendError::OutOfMemory { requested: bytes, free })?;
+        let charge = charge.map_err(|_| BackendError::out_of_memory(bytes, free))?;
         self.context.allocate(bytes, origin, charge, free)
     }
 }

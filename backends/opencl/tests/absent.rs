@@ -30,7 +30,7 @@ fn asked_by_the_other_tests() {
     for answer in answers {
         let error = answer.expect_err("there is no device");
         assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
-        let BackendError::Unavailable { backend, reason } = &error else { unreachable!() };
+        let BackendError::Unavailable { backend, reason, .. } = &error else { unreachable!() };
         assert_eq!(*backend, "opencl");
         assert!(!reason.is_empty());
         println!("{error}");

@@ -9,6 +9,7 @@ use opencl3::command_queue::enqueue_copy_buffer;
 use opencl3::event::release_event;
 use parking_lot::{Mutex, MutexGuard};
 use programs::Programs;
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, Capabilities, Event, Memory, OpenClDevice, OpenClMemory, OpenClStream, Placement, QueueOrder,
     Region, RegionMut, Stream, list,
@@ -30,7 +31,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn memory(device: &OpenClDevice) -> OpenClMemory {
-    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
 }
 
 fn fill(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory, value: u8) {
@@ -245,7 +246,7 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
             std::thread::yield_now();
         }
         let free = device.memory_info().expect("an answer").free_bytes;
-        let shared = || device.allocate(BYTES, Placement::Managed.into()).expect("memory");
+        let shared = || device.allocate(&AllocationRequest::new(BYTES, Placement::Managed)).expect("memory");
         let (used, unused) = (shared(), shared());
         fill(&device, &two, &used, 1);
         programs.set_late(&one, &used, 1, 200);

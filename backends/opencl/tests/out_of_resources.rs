@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, OpenClDevice, Placement, list};
 use vrampool_test_support::require;
 
@@ -32,7 +33,8 @@ fn all_devices() -> Vec<OpenClDevice> {
 #[ignore = "the other test starts it, with a library before the real one"]
 fn asked_by_the_other_test() {
     for device in all_devices() {
-        let error = device.allocate(4096, Placement::Device.into()).expect_err("it answers -5");
+        let error =
+            device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect_err("it answers -5");
         println!("out of memory: {}, lost: {}", error.is_out_of_memory(), error.is_device_lost());
     }
 }

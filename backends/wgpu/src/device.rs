@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, MemoryKind, OpenDevices, Placement,
-    Properties, Region, RegionMut, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, OpenDevices,
+    Placement, Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -106,7 +106,7 @@ impl WgpuDevice {
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..wgpu::DeviceDescriptor::default()
         });
-        let failed = |message| BackendError::Driver { call: "Adapter::request_device", code: 0, message };
+        let failed = |message| BackendError::driver("Adapter::request_device", 0, message);
         let (device, queue) = device.await.map_err(|error| failed(error.to_string()))?;
         let listed = listing::describe(ordinal, &adapter.get_info());
         let gpu = Arc::new(Gpu::own(device, queue)?);
@@ -232,7 +232,7 @@ impl WgpuDevice {
             return Err(BackendError::invalid("memory", "it is another device's"));
         }
         if memory.kind().placement != Placement::HostVisible {
-            return Err(BackendError::Unsupported { operation: "mapping memory that is not host-visible" });
+            return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
         match offset.checked_add(bytes as u64) {
             Some(end) if end <= memory.len() => Ok(()),
@@ -240,11 +240,16 @@ impl WgpuDevice {
         }
     }
 
-    fn create(&self, size: u64, usage: BufferUsages) -> Result<wgpu::Buffer, BackendError> {
+    fn create(
+        &self,
+        size: u64,
+        usage: BufferUsages,
+        label: Option<&str>,
+    ) -> Result<wgpu::Buffer, BackendError> {
         let gpu = &self.core.gpu;
         // Mapped once, the bytes count as written, so that wgpu does not clear what the host has put there.
         let mapped_at_creation = usage.contains(BufferUsages::MAP_READ | BufferUsages::MAP_WRITE);
-        let label = Some("vrampool");
+        let label = label.or(Some("vrampool"));
         let descriptor = wgpu::BufferDescriptor { label, size, usage, mapped_at_creation };
         let buffer = gpu.ask("Device::create_buffer", || gpu.device().create_buffer(&descriptor))?;
         if mapped_at_creation {
@@ -287,11 +292,13 @@ impl Backend for WgpuDevice {
         let limit = self.core.free_bytes();
         match driver.into_iter().chain(limit).min() {
             Some(free) => Ok(MemoryInfo::new(free.min(total_bytes), total_bytes)),
-            None => Err(BackendError::Unsupported { operation: "telling how much memory is free" }),
+            None => Err(BackendError::unsupported("telling how much memory is free")),
         }
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<WgpuMemory, BackendError> {
+    /// The buffer has the request's label. wgpu knows no priority.
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<WgpuMemory, BackendError> {
+        let &AllocationRequest { bytes, kind, .. } = request;
         fork::check()?;
         let properties = &self.core.properties;
         let usage = usages_of(kind, properties.capabilities.contains(Capabilities::HOST_VISIBLE))?;
@@ -299,6 +306,7 @@ impl Backend for WgpuDevice {
             let reason = format!("a buffer has 1 to {} bytes, not {bytes}", properties.max_allocation);
             return Err(BackendError::invalid("bytes", reason));
         }
+        request.check_alignment(properties.alignment)?;
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
         self.core.settle_dropped()?;
@@ -311,17 +319,17 @@ impl Backend for WgpuDevice {
             }
             Ok(charge) => charge,
         };
-        let buffer = match self.create(size, usage) {
+        let buffer = match self.create(size, usage, request.label) {
             Err(error) if error.is_out_of_memory() => {
                 self.core.reclaim()?;
-                self.create(size, usage)
+                self.create(size, usage, request.label)
             }
             other => other,
         };
         let buffer = buffer.map_err(|error| match error {
             BackendError::OutOfMemory { .. } => {
                 let free = self.memory_info().ok().map(|info| info.free_bytes);
-                BackendError::OutOfMemory { requested: bytes, free }
+                BackendError::out_of_memory(bytes, free)
             }
             other => blame("usage", other),
         })?;
@@ -377,7 +385,7 @@ impl Backend for WgpuDevice {
         let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
         if from.buffer == to.buffer {
-            return Err(BackendError::Unsupported { operation: "copying within one buffer" });
+            return Err(BackendError::unsupported("copying within one buffer"));
         }
         if from.size == 0 {
             return Ok(());

@@ -48,13 +48,11 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 /// wgpu has texts and no numbers: 1 is its validation, 2 an internal error.
 fn from_wgpu(call: &'static str, error: &wgpu::Error) -> BackendError {
     match error {
-        wgpu::Error::OutOfMemory { .. } => BackendError::OutOfMemory { requested: 0, free: None },
+        wgpu::Error::OutOfMemory { .. } => BackendError::out_of_memory(0, None),
         wgpu::Error::Validation { description, .. } => {
-            BackendError::Driver { call, code: VALIDATION, message: description.clone() }
+            BackendError::driver(call, VALIDATION, description.clone())
         }
-        wgpu::Error::Internal { description, .. } => {
-            BackendError::Driver { call, code: 2, message: description.clone() }
-        }
+        wgpu::Error::Internal { description, .. } => BackendError::driver(call, 2, description.clone()),
     }
 }
 

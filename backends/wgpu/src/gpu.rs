@@ -176,7 +176,7 @@ impl Gpu {
         fork::check()?;
         match self.lost.get() {
             None => Ok(()),
-            Some(reason) => Err(BackendError::DeviceLost { reason: reason.clone() }),
+            Some(reason) => Err(BackendError::lost(reason.clone())),
         }
     }
 
@@ -231,7 +231,7 @@ impl Gpu {
             }
             Ok(Err(error)) => {
                 self.check()?;
-                Err(BackendError::Driver { call: "Device::poll", code: 0, message: error.to_string() })
+                Err(BackendError::driver("Device::poll", 0, error.to_string()))
             }
             Err(panic) => match panic.downcast_ref::<String>() {
                 Some(message) if message.starts_with(POLL_PANIC) => Err(self.lose(message)),
@@ -312,6 +312,6 @@ impl Gpu {
 
     fn lose(&self, reason: &str) -> BackendError {
         let reason = self.lost.get_or_init(|| reason.to_owned());
-        BackendError::DeviceLost { reason: reason.clone() }
+        BackendError::lost(reason.clone())
     }
 }

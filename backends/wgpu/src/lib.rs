@@ -21,14 +21,14 @@
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
 //!
 //! ```no_run
-//! use vrampool_wgpu::{Backend, Placement, Region, RegionMut, WgpuDevice};
+//! use vrampool_wgpu::{AllocationRequest, Backend, Placement, Region, RegionMut, WgpuDevice};
 //! # fn main() -> Result<(), vrampool_wgpu::BackendError> {
 //! let device = match WgpuDevice::open(0) {
 //!     Err(error) if error.is_unavailable() => return Ok(println!("{error}")),
 //!     device => device?,
 //! };
 //! let stream = device.create_stream()?;
-//! let memory = device.allocate(4 * 1024, Placement::Device.into())?;
+//! let memory = device.allocate(&AllocationRequest::new(4 * 1024, Placement::Device))?;
 //! device.fill(&stream, RegionMut::whole(&memory, &stream), 7)?;
 //! let mut bytes = [0; 4];
 //! device.download(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes)?;
@@ -72,8 +72,8 @@ pub use stream::WgpuStream;
 pub use test_kernels::TestKernels;
 pub use view::{WgpuView, WgpuViewMut};
 pub use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
-    Placement, Properties, Region, RegionMut, Stream, StreamId, Usage,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
+    MemoryKind, Placement, Priority, Properties, Region, RegionMut, Stream, StreamId, Usage,
 };
 pub use wgpu;
 

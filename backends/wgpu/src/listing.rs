@@ -54,7 +54,7 @@ pub(crate) async fn request_adapters() -> Result<Vec<wgpu::Adapter>, BackendErro
     let instance = INSTANCE.get_or_init(|| new_instance(backends));
     let mut adapters = instance.enumerate_adapters(backends).await;
     if adapters.is_empty() {
-        return Err(BackendError::Unavailable { backend: BACKEND, reason: absent() });
+        return Err(BackendError::unavailable(BACKEND, absent()));
     }
     adapters.sort_by_key(|adapter| adapter.get_info().device_type == wgpu::DeviceType::Cpu);
     Ok(adapters)

@@ -117,9 +117,9 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
     match kind.placement {
         Placement::Device => Ok(usages),
         Placement::HostVisible if can_map => Ok(usages | BufferUsages::MAP_READ | BufferUsages::MAP_WRITE),
-        Placement::HostVisible => Err(BackendError::Unsupported { operation: "host-visible memory" }),
-        Placement::Managed => Err(BackendError::Unsupported { operation: "managed memory" }),
-        _ => Err(BackendError::Unsupported { operation: "this placement" }),
+        Placement::HostVisible => Err(BackendError::unsupported("host-visible memory")),
+        Placement::Managed => Err(BackendError::unsupported("managed memory")),
+        _ => Err(BackendError::unsupported("this placement")),
     }
 }
 

@@ -17,7 +17,7 @@ use vrampool_backend::{BackendError, Region, RegionMut, fork};
 /// [`WgpuStream::encode`], which are a submission each.
 ///
 /// ```no_run
-/// use vrampool_wgpu::{Backend, Placement, Program, RegionMut, WgpuDevice};
+/// use vrampool_wgpu::{AllocationRequest, Backend, Placement, Program, RegionMut, WgpuDevice};
 /// # fn main() -> Result<(), vrampool_wgpu::BackendError> {
 /// let source = "
 ///     struct Parameters { to_at: u32, count: u32 }
@@ -30,7 +30,7 @@ use vrampool_backend::{BackendError, Region, RegionMut, fork};
 /// let device = WgpuDevice::open(0)?;
 /// let ones = Program::build(&device, source)?.kernel("ones", 1)?;
 /// let stream = device.create_stream()?;
-/// let memory = device.allocate(4 * 100, Placement::Device.into())?;
+/// let memory = device.allocate(&AllocationRequest::new(4 * 100, Placement::Device))?;
 /// ones.launch(&stream, &[], &[RegionMut::whole(&memory, &stream)], &[100], (2, 1))?;
 /// # Ok(())
 /// # }

@@ -203,8 +203,8 @@ impl Drop for Settled<'_> {
     fn drop(&mut self) {
         // Nothing happens to a list that is settled; this one is not when a callback of the program's
         // panicked.
-        let message = "a callback panicked".into();
-        self.0.settle(Err(BackendError::Driver { call: "Queue::submit", code: 0, message }));
+        let message = "a callback panicked";
+        self.0.settle(Err(BackendError::driver("Queue::submit", 0, message)));
     }
 }
 

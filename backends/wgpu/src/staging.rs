@@ -224,8 +224,8 @@ impl Readbacks {
     ) -> Result<(), BackendError> {
         if !is_mapped {
             gpu.check()?;
-            let message = "the bytes cannot be mapped".into();
-            return Err(BackendError::Driver { call: "Buffer::map_async", code: 0, message });
+            let message = "the bytes cannot be mapped";
+            return Err(BackendError::driver("Buffer::map_async", 0, message));
         }
         let part = buffer.slice(..(bytes.len() as u64).next_multiple_of(ALIGNMENT));
         let view = part.get_mapped_range().map_err(|error| unmapped(gpu, &error))?;
@@ -271,6 +271,6 @@ const ALIGNMENT: u64 = wgpu::MAP_ALIGNMENT;
 
 fn unmapped(gpu: &Gpu, error: &wgpu::MapRangeError) -> BackendError {
     let message = error.to_string();
-    let error = BackendError::Driver { call: "Buffer::get_mapped_range", code: 0, message };
+    let error = BackendError::driver("Buffer::get_mapped_range", 0, message);
     gpu.check().err().unwrap_or(error)
 }

@@ -17,7 +17,7 @@ fn asked_by_the_other_test() {
     for answer in answers {
         let error = answer.expect_err("there is no device");
         assert!(error.is_unavailable() && !error.is_out_of_memory() && !error.is_device_lost(), "{error}");
-        let BackendError::Unavailable { backend, reason } = &error else { unreachable!() };
+        let BackendError::Unavailable { backend, reason, .. } = &error else { unreachable!() };
         assert_eq!(*backend, "wgpu");
         assert!(reason.contains("Vulkan"), "{reason}");
         assert!(error.to_string().starts_with("wgpu is not available: "), "{error}");

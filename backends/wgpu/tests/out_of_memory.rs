@@ -1,5 +1,6 @@
 //! The device's memory really runs out, and comes back. Alone in its process, because it takes everything.
 
+use vrampool_backend::AllocationRequest;
 use vrampool_test_support::require;
 use vrampool_wgpu::{Backend, BackendError, Placement, RegionMut, WgpuDevice};
 
@@ -14,7 +15,7 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     let piece = device.properties().max_allocation.min(4 << 30);
     let mut held = Vec::new();
     let error = loop {
-        match device.allocate(piece, Placement::Device.into()) {
+        match device.allocate(&AllocationRequest::new(piece, Placement::Device)) {
             Ok(memory) => held.push(memory),
             Err(error) => break error,
         }
@@ -28,13 +29,16 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     }
     drop(held.pop());
     held.push(
-        device.allocate(piece, Placement::Device.into()).expect("allocating waits for what was dropped"),
+        device
+            .allocate(&AllocationRequest::new(piece, Placement::Device))
+            .expect("allocating waits for what was dropped"),
     );
     device.synchronize(&stream).expect("a wait");
-    let error = device.allocate(piece, Placement::Device.into()).expect_err("it is full again");
+    let error =
+        device.allocate(&AllocationRequest::new(piece, Placement::Device)).expect_err("it is full again");
     assert!(error.is_out_of_memory(), "{error}");
     held.clear();
-    device.allocate(piece, Placement::Device.into()).expect("there is room again");
+    device.allocate(&AllocationRequest::new(piece, Placement::Device)).expect("there is room again");
 }
 
 /// The variable by which this program tells itself that its address space is limited.
@@ -77,7 +81,7 @@ fn fill_the_address_space(device: &WgpuDevice) {
     for kind in [Placement::HostVisible, Placement::Device] {
         let mut held = Vec::new();
         let error = loop {
-            match device.allocate(PIECE, kind.into()) {
+            match device.allocate(&AllocationRequest::new(PIECE, kind)) {
                 Ok(memory) => held.push(memory),
                 Err(error) => break error,
             }
@@ -89,7 +93,9 @@ fn fill_the_address_space(device: &WgpuDevice) {
             held.len()
         );
         drop(held.pop().expect("at least one fits"));
-        held.push(device.allocate(PIECE, kind.into()).expect("what was dropped comes back"));
+        held.push(
+            device.allocate(&AllocationRequest::new(PIECE, kind)).expect("what was dropped comes back"),
+        );
     }
     println!("ran out of host-visible memory");
 }

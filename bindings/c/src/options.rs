@@ -5,6 +5,7 @@ use crate::fork;
 use bytesize::ByteSize;
 use vrampool::any::{self, AnyDevice};
 use vrampool::arena::{Allowance, DeviceArena};
+use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
 use vrampool::sleep::Offload;
@@ -199,7 +200,7 @@ fn classes(value: &str) -> Result<SizeClasses, Failure> {
         None => Ok(value.parse()?),
         Some(file) => match FittedClasses::load(file) {
             Ok(classes) => Ok(SizeClasses::Fitted(classes)),
-            Err(error) => Err(Failure::configuration("size_classes", value, &error.to_string())),
+            Err(error) => Err(Failure::configuration("size_classes", value, &chain(&error).to_string())),
         },
     }
 }

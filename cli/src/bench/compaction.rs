@@ -6,6 +6,7 @@ use crate::timing::clock::{Effort, Figures, Samples};
 use crate::timing::workload::RANGE;
 use std::hint::black_box;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, Error, Region, RegionMut, UNLIMITED};
 
 const BLOCKS: u64 = 8;
@@ -27,7 +28,8 @@ pub(crate) fn measure<B: Backend>(bench: Name, device: &B, effort: Effort) -> Re
 /// The copies that the compaction makes, asked of the device directly.
 fn copies<B: Backend>(device: &B, effort: Effort) -> Result<Figures, Error> {
     let stream = device.create_stream()?;
-    let memory = device.allocate(BLOCKS * BLOCK, device.properties().preferred_placement().into())?;
+    let memory = device
+        .allocate(&AllocationRequest::new(BLOCKS * BLOCK, device.properties().preferred_placement()))?;
     device.fill(&stream, RegionMut::whole(&memory, &stream), 1)?;
     device.synchronize(&stream)?;
     effort.time(1, || {

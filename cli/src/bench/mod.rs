@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
 
 /// The failure of a benchmark.
 #[derive(Debug, thiserror::Error)]
-#[error("{bench}: {source}")]
+#[error("{bench} failed")]
 struct Failed {
     bench: String,
     source: vrampool::Error,

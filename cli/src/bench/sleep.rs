@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
 use vrampool::arena::DeviceArena;
+use vrampool::backend::AllocationRequest;
 use vrampool::sleep::{Offload, WakeReport};
 use vrampool::trace::Touch;
 use vrampool::{Backend, BackendError, Error, Placement, Region, RegionMut};
@@ -162,7 +163,7 @@ fn count_wrong<B: Backend>(
     stream: &B::Stream,
     blocks: &[vrampool::arena::ArenaBuffer<B>],
 ) -> Result<u64, Error> {
-    let counter = device.allocate(8, device.properties().preferred_placement().into())?;
+    let counter = device.allocate(&AllocationRequest::new(8, device.properties().preferred_placement()))?;
     device.fill(stream, RegionMut::whole(&counter, stream), 0)?;
     for (seed, block) in (0..).zip(blocks) {
         touch.verify(stream, block.on(stream)?, seed, RegionMut::whole(&counter, stream))?;
@@ -177,8 +178,8 @@ fn count_wrong<B: Backend>(
 fn pinned_copies<B: Backend>(device: &B, block: u64, rounds: u32) -> Result<(f64, f64), BackendError> {
     const COPIES: u64 = 16;
     let stream = device.create_stream()?;
-    let pinned = device.allocate(block, Placement::HostVisible.into())?;
-    let own = device.allocate(block, Placement::Device.into())?;
+    let pinned = device.allocate(&AllocationRequest::new(block, Placement::HostVisible))?;
+    let own = device.allocate(&AllocationRequest::new(block, Placement::Device))?;
     device.fill(&stream, RegionMut::whole(&own, &stream), 1)?;
     device.fill(&stream, RegionMut::whole(&pinned, &stream), 1)?;
     device.synchronize(&stream)?;

@@ -5,6 +5,7 @@ use super::{Activation, AdamStep, Kernels, Oscillator, State, View, ViewMut};
 use crate::device::{self, Device, Run};
 use std::cell::Cell;
 use std::error::Error;
+use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
 use vrampool::opencl::{self, OpenClDevice};
 use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
@@ -103,7 +104,7 @@ struct Place {
 impl<'a, D: Device, K: Kernels<D>> Setup<'a, D, K> {
     fn new(device: &'a D, kernels: &'a K) -> Result<Self, BackendError> {
         let stream = device.create_stream()?;
-        let memory = device.allocate(SPACE, Placement::Device.into())?;
+        let memory = device.allocate(&AllocationRequest::new(SPACE, Placement::Device))?;
         device.fill(&stream, RegionMut::whole(&memory, &stream), GUARD)?;
         Ok(Self { device, kernels, stream, memory, end: Cell::new(4) })
     }

@@ -123,7 +123,9 @@ impl<D: Device> Cell<D> {
         let device = device.with_pages(DEVICE, PAGE);
         let name = format!("{}-{}", settings.source, settings.level);
         let pool = match Pool::builder(&device).name(name).source(settings.source).limit(LIMIT).build() {
-            Err(vrampool::Error::Backend(BackendError::Unsupported { .. })) => return Ok(None),
+            Err(error) if matches!(error.backend(), Some(BackendError::Unsupported { .. })) => {
+                return Ok(None);
+            }
             pool => pool?,
         };
         let worker = |number: u32| -> Result<Worker<D>, Box<dyn Error>> {
@@ -283,11 +285,9 @@ fn write<D: Device>(
 
 /// Whether a pool that is asleep, or a planned fault, explains that a buffer was not read or written.
 fn is_expected(error: &vrampool::Error, has_faults: bool) -> bool {
-    match error {
-        vrampool::Error::Asleep { .. } => true,
-        vrampool::Error::Backend(BackendError::Driver { message, .. }) => {
-            has_faults && message == "injected fault"
-        }
+    match (error, error.backend()) {
+        (vrampool::Error::Asleep { .. }, _) => true,
+        (_, Some(BackendError::Driver { message, .. })) => has_faults && message == "injected fault",
         _ => false,
     }
 }

@@ -2,6 +2,7 @@
 
 use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Zone};
 use vrampool::arena::{ArenaBuffer, DeviceArena};
+use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, BackendError, Buffer, Error, MemoryKind, Pool, Source};
 
 /// Hands out blocks, each freed before the allocator goes.
@@ -44,7 +45,7 @@ impl<B: Backend> Allocator for Driver<B> {
     type Error = BackendError;
 
     fn allocate(&mut self, bytes: u64) -> Result<B::Memory, BackendError> {
-        self.device.allocate(bytes, self.kind)
+        self.device.allocate(&AllocationRequest::new(bytes, self.kind))
     }
 
     fn free(&mut self, memory: B::Memory) -> Result<(), BackendError> {

@@ -27,7 +27,7 @@ pub(crate) struct Digits {
 /// Why a file is not one of digits.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DigitsError {
-    #[error("the digits cannot be unpacked: {0}")]
+    #[error("the digits cannot be unpacked")]
     Unpacking(#[from] io::Error),
     #[error("row {0} of the digits is not 64 pixels of 0 to 16 and a label of 0 to 9")]
     Row(usize),

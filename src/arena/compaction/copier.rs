@@ -4,6 +4,7 @@ use crate::arena::{ArenaBuffer, DeviceArena};
 use crate::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, Region, RegionMut};
 
 /// Smaller pieces are staged if possible, bytes: a copy for each would cost more than the extra bytes.
@@ -120,7 +121,7 @@ impl<'a, B: Backend> Copier<'a, B> {
     fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<'a, B>, Error> {
         let device = self.arena.device();
         if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
-            return Ok(Way::Staged(device.allocate(STAGES[0], self.arena.kind())?));
+            return Ok(Way::Staged(device.allocate(&AllocationRequest::new(STAGES[0], self.arena.kind()))?));
         }
         let distance = from.abs_diff(to);
         if distance < bytes && distance < SMALLEST_PIECE {

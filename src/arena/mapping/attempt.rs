@@ -129,7 +129,7 @@ impl<B: Backend> Attempt<'_, B> {
                 Err(error) => logging::warn!("arena on {}: {error}", self.arena.id),
             }
         }
-        Err(self.shortage.take().map_or(refusal.into(), Error::Backend))
+        Err(self.shortage.take().map_or(refusal.into(), Error::from))
     }
 
     /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Physical, VirtualMemory};
 
 thread_local! {
@@ -74,7 +75,8 @@ impl<B: Backend> ArenaCore<B> {
         self.take_allowance(bytes).map_err(Unmade::of(Lack::Memory))?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             growth.new.iter().try_for_each(|extent| {
-                let physical = self.timed(|| device.create_physical(extent.bytes, self.kind));
+                let physical =
+                    self.timed(|| device.create_physical(&AllocationRequest::new(extent.bytes, self.kind)));
                 let physical = physical.map_err(Unmade::of(Lack::Memory))?;
                 self.timed(|| device.map(range, extent.start, &physical))
                     .map_err(Unmade::of(Lack::Mappings))?;
@@ -95,7 +97,7 @@ impl<B: Backend> ArenaCore<B> {
             Err(panic) => {
                 let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
                 let stuck = catch_unwind(unmake).unwrap_or_default();
-                let error = BackendError::Unsupported { operation: "a call that panics" };
+                let error = BackendError::unsupported("a call that panics");
                 Err(Unmade { error, lacks: Lack::Memory, stuck, panic: Some(panic) })
             }
         }
@@ -179,5 +181,5 @@ impl<B: Backend> ArenaCore<B> {
 pub(in crate::arena) fn virtual_memory<B: Backend>(
     device: &B,
 ) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-    device.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+    device.virtual_memory().ok_or(BackendError::unsupported("virtual memory"))
 }

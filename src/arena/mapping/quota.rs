@@ -66,10 +66,7 @@ impl Allowance {
         let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
         match self.account.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
-            Err(taken) => Err(BackendError::OutOfMemory {
-                requested: bytes,
-                free: Some(self.limit().saturating_sub(taken)),
-            }),
+            Err(taken) => Err(BackendError::out_of_memory(bytes, Some(self.limit().saturating_sub(taken)))),
         }
     }
 }

@@ -42,7 +42,7 @@ impl Rungs {
 
 /// The error when no mappings or addresses are left for a range of `requested` bytes.
 pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
-    BackendError::OutOfMemory { requested, free: None }
+    BackendError::out_of_memory(requested, None)
 }
 
 impl<B: Backend> ArenaCore<B> {

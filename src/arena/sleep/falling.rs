@@ -84,7 +84,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.state.lock();
         if state.backing.is_none() {
             let operation = "the sleep of an arena that does not grow";
-            return Err(BackendError::Unsupported { operation }.into());
+            return Err(BackendError::unsupported(operation).into());
         }
         if !state.is_awake() {
             return Ok(None);

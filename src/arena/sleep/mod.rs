@@ -199,11 +199,11 @@ impl<B: Backend> DeviceArena<B> {
     ///
     /// # Errors
     /// [`Error::Arena`] while a region of a block exists; [`Error::Capture`] while a captured stream uses a
-    /// block; [`Error::Backend`] if the device fails, the host has no memory for the backup, or the arena is
-    /// not a growing one. The arena is then awake, with all contents. If the device fails again during the
+    /// block; [`Error::OutOfMemory`] if the host has no memory for the backup; [`Error::Backend`] if the device
+    /// fails, or the arena is not a growing one. The arena is then awake, with all contents. If the device fails again during the
     /// reversal, it is asleep with them.
     pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
-        Ok(match self.begin_sleep(offload)? {
+        Ok(match self.begin_sleep(offload).map_err(|error| self.explain(error, None))? {
             Some(falling) => falling.commit(),
             None => SleepReport { was_asleep: true, ..SleepReport::default() },
         })
@@ -216,11 +216,11 @@ impl<B: Backend> DeviceArena<B> {
     /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device fails or has too little memory, or if the arena's limit is below the
-    /// memory of its blocks ([`is_out_of_memory`](Error::is_out_of_memory)). The arena is then asleep with
+    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the
+    /// arena's limit is below the memory of its blocks. The arena is then asleep with
     /// all backups, and a later wake can succeed.
     pub fn wake(&self) -> Result<WakeReport, Error> {
-        Ok(match self.begin_wake()? {
+        Ok(match self.begin_wake().map_err(|error| self.explain(error, None))? {
             Some(waking) => waking.commit(),
             None => WakeReport { was_awake: true, ..WakeReport::default() },
         })

@@ -11,7 +11,7 @@ use crate::arena::panics::caught;
 use crate::error::Error;
 use parking_lot::MutexGuard as LongGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, logging};
+use vrampool_backend::{AllocationRequest, Backend, BackendError, logging};
 
 /// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ impl<B: Backend> Waking<'_, B> {
                 let bytes = piece.extent.bytes;
                 core.take_allowance(bytes)?;
                 let taken = core.allowance_of(bytes);
-                piece.physical = Some(core.timed(|| device.create_physical(bytes, core.kind))?);
+                piece.physical =
+                    Some(core.timed(|| device.create_physical(&AllocationRequest::new(bytes, core.kind)))?);
                 taken.keep();
                 self.made.push(index);
                 self.mapped += bytes;
@@ -211,7 +212,7 @@ impl<B: Backend> super::State<B> {
         let needed: u64 = pieces.iter().filter(comes).map(|piece| piece.extent.bytes).sum();
         let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
         if needed > limit {
-            return Err(BackendError::OutOfMemory { requested: needed, free: Some(limit) }.into());
+            return Err(BackendError::out_of_memory(needed, Some(limit)).into());
         }
         let mut gaps = Vec::new();
         for SleepingPiece { extent, .. } in pieces.iter().filter(|piece| !comes(piece)) {

@@ -137,7 +137,7 @@ impl SizeClasses {
             Self::Multiple(0) | Self::Exact(0) => "the unit must be at least 1 byte",
             _ => return Ok(()),
         };
-        Err(Error::Configuration { field: "size_classes", value: self.to_string(), reason: reason.into() })
+        Err(Error::configuration("size_classes", self.to_string(), reason))
     }
 }
 
@@ -175,11 +175,7 @@ impl FromStr for SizeClasses {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |reason: &str| Error::Configuration {
-            field: "size_classes",
-            value: text.into(),
-            reason: reason.into(),
-        };
+        let wrong = |reason: &str| Error::configuration("size_classes", text, reason);
         let size = |text: &str| match text.parse::<ByteSize>() {
             Ok(size) => Ok(size.as_u64()),
             Err(_) => Err(wrong("a size is a number with an optional unit, as in 32MiB")),

@@ -70,11 +70,11 @@ impl<B: Backend> Builder<B> {
             false => Source::Arena,
         };
         match (self.source, self.arena.as_ref().map(of_arena)) {
-            (Some(source), Some(own)) if source != own => Err(Error::Configuration {
-                field: "source",
-                value: source.to_string(),
-                reason: format!("`arena` sets an arena, whose source is {own}; set one of the two"),
-            }),
+            (Some(source), Some(own)) if source != own => Err(Error::configuration(
+                "source",
+                source.to_string(),
+                format!("`arena` sets an arena, whose source is {own}; set one of the two"),
+            )),
             (source, own) => Ok(own.or(source).or(self.environment.source).unwrap_or_default()),
         }
     }
@@ -82,32 +82,30 @@ impl<B: Backend> Builder<B> {
     fn check_driver_pool(&self) -> Result<(), Error> {
         match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
             true => Ok(()),
-            false => Err(Error::Configuration {
-                field: "source",
-                value: Source::Driver.to_string(),
-                reason: "the device's driver has no pool of its own; choose direct or arena".into(),
-            }),
+            false => Err(Error::configuration(
+                "source",
+                Source::Driver.to_string(),
+                "the device's driver has no pool of its own; choose direct or arena",
+            )),
         }
     }
 
     fn arena_for(&self, source: Source, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
         if source == Source::Virtual && self.device.virtual_memory().is_none() {
-            return Err(Error::Configuration {
-                field: "source",
-                value: source.to_string(),
-                reason: "the device has no virtual memory; choose direct or arena".into(),
-            });
+            return Err(Error::configuration(
+                "source",
+                source.to_string(),
+                "the device has no virtual memory; choose direct or arena",
+            ));
         }
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
-            Some(arena) => Err(Error::WrongDevice { pool: self.device.id(), given: arena.device().id() }),
-            None if limit == 0 => Err(Error::Configuration {
-                field: "limit",
-                value: limit.to_string(),
-                reason:
-                    "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source"
-                        .into(),
-            }),
+            Some(arena) => Err(Error::wrong_device(self.device.id(), arena.device().id())),
+            None if limit == 0 => Err(Error::configuration(
+                "limit",
+                limit.to_string(),
+                "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source",
+            )),
             None => {
                 let bytes = if limit == UNLIMITED { 0 } else { limit };
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
@@ -130,10 +128,12 @@ fn with_own_names(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
     let mut named = Hooks::default();
     for hook in hooks {
         let value = hook.name().to_owned();
-        named.add(hook).map_err(|_| Error::Configuration {
-            field: "hook",
-            value,
-            reason: "there is one of that name already; give each hook of a pool a name of its own".into(),
+        named.add(hook).map_err(|_| {
+            Error::configuration(
+                "hook",
+                value,
+                "there is one of that name already; give each hook of a pool a name of its own",
+            )
         })?;
     }
     Ok(named)

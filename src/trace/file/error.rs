@@ -63,13 +63,13 @@ impl std::error::Error for TraceError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be opened.
-    #[error("the file cannot be opened: {0}; check the path and its permissions")]
+    #[error("the file cannot be opened; check the path and its permissions")]
     Open(#[source] io::Error),
     /// The file cannot be read.
-    #[error("the file cannot be read: {0}; check that it is a regular file and that its disk has no errors")]
+    #[error("the file cannot be read; check that it is a regular file and that its disk has no errors")]
     Read(#[source] io::Error),
     /// The compressed data is damaged, or followed by something else.
-    #[error("the gzip data is damaged: {0}; copy or record it again")]
+    #[error("the gzip data is damaged; copy or record it again")]
     Gzip(#[source] io::Error),
     /// The content is of no format.
     #[error(

@@ -64,7 +64,7 @@ fn each_failure(call: Call, operation: impl Fn(&mut Scene) -> Result<(), Error>)
                 return n - 1;
             }
             Err(error) => {
-                assert!(matches!(error, Error::Backend(BackendError::Driver { .. })), "{error}")
+                assert!(matches!(error.backend(), Some(BackendError::Driver { .. })), "{error}")
             }
         }
         scene.check();

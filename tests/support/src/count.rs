@@ -1,5 +1,6 @@
 //! A mismatch counter in device memory.
 
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Placement, Region, RegionMut};
 
 /// A 64-bit mismatch counter that test kernels add to.
@@ -13,7 +14,7 @@ impl<B: Backend> Count<B> {
     /// Allocates a counter and sets it to 0 on `stream`.
     #[must_use]
     pub fn new(device: &B, stream: &B::Stream) -> Self {
-        let memory = device.allocate(8, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(8, Placement::Device)).expect("memory");
         let count = Self { device: device.clone(), memory };
         device.fill(stream, count.on(stream), 0).expect("queued");
         count

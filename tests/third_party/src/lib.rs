@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vrampool_backend::{
-    Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo, MemoryKind,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
     Placement, Properties, Region, RegionMut, Stream, StreamId,
 };
 
@@ -89,19 +89,19 @@ impl Backend for VecDevice {
     }
 
     fn memory_info(&self) -> Answer<MemoryInfo> {
-        Err(BackendError::Unsupported { operation: "telling what is free" })
+        Err(BackendError::unsupported("telling what is free"))
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Answer<VecMemory> {
+    fn allocate(&self, &AllocationRequest { bytes, kind, .. }: &AllocationRequest<'_>) -> Answer<VecMemory> {
         if kind.placement != Placement::Device {
-            return Err(BackendError::Unsupported { operation: "memory that is not its own" });
+            return Err(BackendError::unsupported("memory that is not its own"));
         }
         if bytes == 0 {
             return Err(BackendError::invalid("bytes", "an allocation has at least 1"));
         }
         let (mut vector, len) = (Vec::new(), usize::try_from(bytes).unwrap_or(usize::MAX));
         let reserved = vector.try_reserve_exact(len);
-        reserved.map_err(|_| BackendError::OutOfMemory { requested: bytes, free: None })?;
+        reserved.map_err(|_| BackendError::out_of_memory(bytes, None))?;
         vector.resize(len, 0);
         Ok(VecMemory(Mutex::new(vector), bytes))
     }

@@ -1,6 +1,7 @@
 //! Checks: objects of another device are rejected.
 
 use super::support::{BYTES, Check, Failure, Outcome, kind, refused, require};
+use crate::AllocationRequest;
 use crate::{Backend, BackendError, Region, RegionMut};
 
 /// Checks that `device` refuses the streams and the memory of `other`, a different device of the same
@@ -19,7 +20,10 @@ pub fn check_apart<B: Backend>(device: &B, other: &B) -> Result<(), Failure> {
 fn is_refused<B: Backend>(device: &B, other: &B) -> Check {
     require!(device.id() != other.id(), "both are the device {}", device.id());
     let (own, foreign) = (device.create_stream()?, other.create_stream()?);
-    let (memory, strange) = (device.allocate(BYTES, kind(device))?, other.allocate(BYTES, kind(other))?);
+    let (memory, strange) = (
+        device.allocate(&AllocationRequest::new(BYTES, kind(device)))?,
+        other.allocate(&AllocationRequest::new(BYTES, kind(other)))?,
+    );
     let mut bytes = vec![0; BYTES as usize];
     refused("a wait for a foreign stream", device.synchronize(&foreign))?;
     refused("an event of a foreign stream", device.record(&foreign))?;
@@ -36,7 +40,7 @@ fn is_refused<B: Backend>(device: &B, other: &B) -> Check {
         let source = Region::whole(memory, stream);
         refused(&format!("a download with foreign {what}"), device.download(stream, source, &mut bytes))?;
     }
-    let second = other.allocate(BYTES, kind(other))?;
+    let second = other.allocate(&AllocationRequest::new(BYTES, kind(other)))?;
     let copy = |from, to, stream: &B::Stream| -> Result<(), BackendError> {
         device.copy(stream, Region::whole(from, stream), RegionMut::whole(to, stream))
     };

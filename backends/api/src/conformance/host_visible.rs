@@ -1,6 +1,7 @@
 //! Checks of host-visible memory.
 
 use super::support::{BYTES, Check, Outcome, pattern, read, refused, require};
+use crate::AllocationRequest;
 use crate::{Backend, BackendError, Capabilities, MemoryKind, Placement, RegionMut, Usage};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -10,8 +11,10 @@ pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
         return Err(Outcome::NotThere("no host-visible memory"));
     }
     let stream = device.create_stream()?;
-    let memory =
-        device.allocate(BYTES, MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT })?;
+    let memory = device.allocate(&AllocationRequest::new(
+        BYTES,
+        MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT },
+    ))?;
     let data = pattern(4, BYTES);
     device.write_mapped(&memory, 0, &data)?;
     require!(read(device, &stream, &memory)? == data, "the device does not see what the host wrote");
@@ -34,8 +37,10 @@ fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
     // So that they end in any case.
     const MOST: u32 = 20_000;
     let bytes = 16 * BYTES;
-    let memory =
-        device.allocate(bytes, MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT })?;
+    let memory = device.allocate(&AllocationRequest::new(
+        bytes,
+        MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT },
+    ))?;
     let (is_over, written) = (AtomicBool::new(false), AtomicU32::new(0));
     let write = |value: u8| {
         let whole = vec![value; bytes as usize];

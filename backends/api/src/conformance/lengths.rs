@@ -1,6 +1,7 @@
 //! Checks of odd lengths and offsets.
 
 use super::support::{Check, Outcome, kind, pattern, read, require};
+use crate::AllocationRequest;
 use crate::{Backend, Memory, Region, RegionMut};
 
 /// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room
@@ -10,7 +11,10 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
     for bytes in [1, 2, 3, 5, 255, 4097_u64] {
         // What a pool has: a class that is larger than what was asked for.
         let class = bytes.next_power_of_two().max(256);
-        let (exact, roomy) = (device.allocate(bytes, kind(device))?, device.allocate(class, kind(device))?);
+        let (exact, roomy) = (
+            device.allocate(&AllocationRequest::new(bytes, kind(device)))?,
+            device.allocate(&AllocationRequest::new(class, kind(device)))?,
+        );
         let end = |memory| {
             Ok::<_, crate::BackendError>(RegionMut::new(memory, 0, bytes, &stream)?.with_room(class))
         };

@@ -3,6 +3,7 @@
 //! No check accesses unmapped memory: on a GPU that can destroy the program's context.
 
 use super::support::{Check, Outcome, pattern, refused, require};
+use crate::AllocationRequest;
 use crate::{
     Backend, BackendError, Capabilities, Memory, MemoryKind, Physical, Placement, Region, RegionMut,
     SharedHandles, VirtualMemory,
@@ -52,7 +53,10 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     let stream = device.create_stream()?;
     let reservation = memory.reserve(4 * page)?;
     require!(reservation.len() == 4 * page, "asked for {} bytes, got {}", 4 * page, reservation.len());
-    let [one, two] = [memory.create_physical(page, kind())?, memory.create_physical(page, kind())?];
+    let [one, two] = [
+        memory.create_physical(&AllocationRequest::new(page, kind()))?,
+        memory.create_physical(&AllocationRequest::new(page, kind()))?,
+    ];
     require!(one.len() == page, "asked for {page} bytes, got {}", one.len());
     memory.map(&reservation, page, &one)?;
     memory.map(&reservation, 2 * page, &two)?;
@@ -66,7 +70,7 @@ pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     require!(read(device, &stream, &reservation, across, page)? == data, "what was written is not read");
     let before = read(device, &stream, &reservation, page, page / 2)?;
     require!(before.iter().all(|&byte| byte == 0x11), "a write across two mappings left its range");
-    let outside = device.allocate(page, kind())?;
+    let outside = device.allocate(&AllocationRequest::new(page, kind()))?;
     let middle = Region::new(&reservation, across, page, &stream)?;
     device.copy(&stream, middle, RegionMut::whole(&outside, &stream))?;
     device.copy(
@@ -83,7 +87,7 @@ pub(super) fn physical_memory_is_seen_wherever_it_is_mapped<B: Backend>(device: 
     let (memory, page) = virtual_memory(device)?;
     let stream = device.create_stream()?;
     let [here, there] = [memory.reserve(2 * page)?, memory.reserve(page)?];
-    let physical = memory.create_physical(page, kind())?;
+    let physical = memory.create_physical(&AllocationRequest::new(page, kind()))?;
     for (reservation, offset) in [(&here, 0), (&here, page), (&there, 0)] {
         map::<B>(memory, reservation, offset, &physical)?;
     }
@@ -108,15 +112,18 @@ pub(super) fn mappings_that_cannot_be_are_refused<B: Backend>(device: &B) -> Che
     let stream = device.create_stream()?;
     for (bytes, what) in [(0, "no bytes"), (page + 1, "a byte too much"), (page / 2, "half a granule")] {
         refused(&format!("reserving {what}"), memory.reserve(bytes))?;
-        refused(&format!("creating {what}"), memory.create_physical(bytes, kind()))?;
+        refused(&format!("creating {what}"), memory.create_physical(&AllocationRequest::new(bytes, kind())))?;
     }
     let reservation = memory.reserve(4 * page)?;
-    let [one, two] = [memory.create_physical(page, kind())?, memory.create_physical(2 * page, kind())?];
+    let [one, two] = [
+        memory.create_physical(&AllocationRequest::new(page, kind()))?,
+        memory.create_physical(&AllocationRequest::new(2 * page, kind()))?,
+    ];
     refused("an offset between granules", memory.map(&reservation, page / 2, &one))?;
     refused("mapping past the end", memory.map(&reservation, 3 * page, &two))?;
     refused("mapping where offsets overflow", memory.map(&reservation, !(page - 1), &two))?;
     refused("physical memory of another backend", memory.map(&reservation, 0, &Physical::new(page, ())))?;
-    let plain = device.allocate(4 * page, kind())?;
+    let plain = device.allocate(&AllocationRequest::new(4 * page, kind()))?;
     refused("mapping into memory that is no reservation", memory.map(&plain, 0, &one))?;
     refused("access to what is not mapped", memory.set_access(&reservation, 0, page, &[]))?;
     refused("unmapping what is not mapped", memory.unmap(&reservation, 0, page))?;
@@ -147,7 +154,7 @@ pub(super) fn virtual_memory_goes_in_any_order<B: Backend>(device: &B) -> Check 
     let stream = device.create_stream()?;
     for reservation_first in [true, false] {
         let reservation = memory.reserve(2 * page)?;
-        let physical = memory.create_physical(page, kind())?;
+        let physical = memory.create_physical(&AllocationRequest::new(page, kind()))?;
         map::<B>(memory, &reservation, page, &physical)?;
         device.fill(&stream, RegionMut::new(&reservation, page, page, &stream)?, 3)?;
         device.synchronize(&stream)?;
@@ -175,7 +182,10 @@ pub(super) fn shared_handles_are_to_the_same_memory<B: Backend>(device: &B) -> C
     };
     let (memory, page) = virtual_memory(device)?;
     require!(!handles.shareable_kinds().is_empty(), "there are shared handles, but none of any kind");
-    refused("exporting what is not shareable", handles.export(&memory.create_physical(page, kind())?))?;
+    refused(
+        "exporting what is not shareable",
+        handles.export(&memory.create_physical(&AllocationRequest::new(page, kind()))?),
+    )?;
     refused("exporting another backend's memory", handles.export(&Physical::new(page, ())))?;
     let stream = device.create_stream()?;
     for &shareable in handles.shareable_kinds() {

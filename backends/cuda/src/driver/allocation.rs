@@ -106,7 +106,7 @@ impl Context {
                 ("cuMemHostAlloc", code)
             }
             Origin::Pool | Origin::Reserved => {
-                return Err(BackendError::Unsupported { operation: "allocating what has calls of its own" });
+                return Err(BackendError::unsupported("allocating what has calls of its own"));
             }
         };
         drop(relaxed);
@@ -149,7 +149,7 @@ impl Context {
         match code {
             OUT_OF_MEMORY => {
                 let free = current.memory_info().ok().map(|(free, _)| free);
-                Err(BackendError::OutOfMemory { requested, free })
+                Err(BackendError::out_of_memory(requested, free))
             }
             INVALID_VALUE => {
                 Err(BackendError::invalid("bytes", format!("{call} takes no size of {requested} bytes")))
@@ -243,8 +243,7 @@ impl Allocation {
 }
 
 /// The host reads or writes the memory itself.
-const NOT_MAPPED: BackendError =
-    BackendError::Unsupported { operation: "mapping memory that is not host-visible" };
+const NOT_MAPPED: BackendError = BackendError::unsupported("mapping memory that is not host-visible");
 
 impl Span<'_> {
     /// Writes through the host's own address. The contract leaves the order with device work to the caller.

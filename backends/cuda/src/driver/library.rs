@@ -172,7 +172,7 @@ impl Library {
     /// # Errors
     /// [`BackendError::Unsupported`] where the driver lacks one of them.
     pub(super) fn virtual_memory(&self) -> Result<&VirtualFunctions, BackendError> {
-        self.virtual_memory.as_ref().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+        self.virtual_memory.as_ref().ok_or(BackendError::unsupported("virtual memory"))
     }
 
     pub(super) fn peers(&self) -> Option<&PeerFunctions> {
@@ -260,7 +260,7 @@ impl Library {
 }
 
 fn unavailable(reason: String) -> BackendError {
-    BackendError::Unavailable { backend: crate::device::BACKEND, reason }
+    BackendError::unavailable(crate::device::BACKEND, reason)
 }
 
 fn missing(symbol: &str) -> BackendError {

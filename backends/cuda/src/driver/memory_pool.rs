@@ -58,7 +58,7 @@ impl RawPool {
         // SAFETY: the properties are as CUDA's header has them and live here; the call writes one handle.
         let code = unsafe { (context.library.cuMemPoolCreate)(&raw mut handle, &raw const properties) };
         if code == OUT_OF_MEMORY {
-            return Err(BackendError::OutOfMemory { requested: 0, free: None });
+            return Err(BackendError::out_of_memory(0, None));
         }
         context.library.check("cuMemPoolCreate", code)?;
         Ok(Self { handle: handle as usize, is_own: true, context: context.clone() })

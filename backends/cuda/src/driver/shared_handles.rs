@@ -68,10 +68,12 @@ impl RawPhysical {
                 // SAFETY: the driver opened it just now, for the caller to close.
                 let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
                 // The copy is closed when another program is started, which would keep the memory otherwise.
-                let copy = owned.try_clone().map_err(|error| BackendError::Driver {
-                    call: "fcntl",
-                    code: i64::from(error.raw_os_error().unwrap_or(0)),
-                    message: error.to_string(),
+                let copy = owned.try_clone().map_err(|error| {
+                    BackendError::driver(
+                        "fcntl",
+                        i64::from(error.raw_os_error().unwrap_or(0)),
+                        error.to_string(),
+                    )
                 })?;
                 Ok(ShareableHandle::FileDescriptor(copy))
             }
@@ -129,7 +131,7 @@ impl Context {
                 (ShareableKind::WindowsHandle, handle.as_raw_handle().cast())
             }
             ShareableHandle::Fabric(bytes) => (ShareableKind::Fabric, bytes.as_ptr().cast_mut().cast()),
-            _ => return Err(BackendError::Unsupported { operation: "importing a handle of this kind" }),
+            _ => return Err(BackendError::unsupported("importing a handle of this kind")),
         };
         // SAFETY: `handle` keeps the descriptor or Windows' handle open, or has the 64 bytes.
         let physical = unsafe { self.import_from(place, kind, bytes) }?;

@@ -163,7 +163,7 @@ impl Context {
         // SAFETY: the call writes one address, which lives here; alignment and place are left to the driver.
         let code = unsafe { (functions.cuMemAddressReserve)(&raw mut address, size, 0, 0, 0) };
         match code {
-            OUT_OF_MEMORY => return Err(BackendError::OutOfMemory { requested: bytes, free: None }),
+            OUT_OF_MEMORY => return Err(BackendError::out_of_memory(bytes, None)),
             INVALID_VALUE => {
                 let reason = format!("the driver reserves no {bytes} bytes of address space");
                 return Err(BackendError::invalid("bytes", reason));
@@ -196,7 +196,7 @@ impl Current<'_> {
     pub(super) fn served(&self, call: &'static str, code: c_int, requested: u64) -> Result<(), BackendError> {
         if code == OUT_OF_MEMORY {
             let free = self.memory_info().ok().map(|(free, _)| free);
-            return Err(BackendError::OutOfMemory { requested, free });
+            return Err(BackendError::out_of_memory(requested, free));
         }
         self.context.library.check(call, code)
     }

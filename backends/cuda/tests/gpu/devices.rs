@@ -1,6 +1,7 @@
 //! Devices by number and name, one handle to each, and several at once.
 
 use crate::{BYTES, fill, first_device, memory, read};
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::{CudaContext, result, sys};
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, DeviceKind, Placement, RegionMut, list,
@@ -46,7 +47,7 @@ fn opening_a_device_again_gives_the_same_device() {
     assert!(device.id() == again.id() && device.id() == wrapped.id());
     // One handle's memory and streams are the other's.
     let stream = again.create_stream().expect("a stream");
-    let memory = wrapped.allocate(BYTES, Placement::Device.into()).expect("memory");
+    let memory = wrapped.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     fill(&device, &stream, &memory, 3);
     assert_eq!(read(&device, &stream, &memory), vec![3; BYTES as usize]);
     let null = device.null_stream().expect("a stream");
@@ -91,8 +92,10 @@ fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
     if let (Some(one), Some(two)) = (primary.virtual_memory(), device.virtual_memory()) {
         let kind = Placement::Device.into();
         let page = one.granularity(kind).expect("a granularity");
-        let (reservation, physical) =
-            (one.reserve(page).expect("addresses"), two.create_physical(page, kind).expect("memory"));
+        let (reservation, physical) = (
+            one.reserve(page).expect("addresses"),
+            two.create_physical(&AllocationRequest::new(page, kind)).expect("memory"),
+        );
         for refused in [one.map(&reservation, 0, &physical), two.map(&reservation, 0, &physical)] {
             let error = refused.expect_err("they are of two contexts");
             assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");

@@ -11,6 +11,7 @@ mod streams;
 mod views;
 mod virtual_memory;
 
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{Backend, CudaDevice, CudaMemory, CudaStream, Placement, Region, RegionMut};
 use vrampool_test_support::require;
 
@@ -23,7 +24,7 @@ fn first_device() -> Option<CudaDevice> {
 }
 
 fn memory(device: &CudaDevice) -> CudaMemory {
-    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
 }
 
 fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8) {

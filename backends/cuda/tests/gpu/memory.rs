@@ -3,6 +3,7 @@
 use crate::kernels::Kernels;
 use crate::{BYTES, copy, fill, first_device, memory, read};
 use std::time::Duration;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, Memory, MemoryKind, Placement, Region,
     RegionMut,
@@ -25,8 +26,8 @@ fn every_kind_is_filled_copied_and_read() {
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
     for from in kinds(&device) {
         for to in kinds(&device) {
-            let one = device.allocate(BYTES, from).expect("memory");
-            let two = device.allocate(BYTES, to).expect("memory");
+            let one = device.allocate(&AllocationRequest::new(BYTES, from)).expect("memory");
+            let two = device.allocate(&AllocationRequest::new(BYTES, to)).expect("memory");
             assert_eq!((one.kind(), one.len()), (from, BYTES));
             assert!(one.address().expect("an address").is_multiple_of(device.properties().alignment));
             fill(&device, &stream, &two, 9);
@@ -42,7 +43,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
-        let memory = device.allocate(BYTES, kind).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
         fill(&device, &stream, &memory, 5);
         device.synchronize(&stream).expect("a wait");
         let mut bytes = [0; 4];
@@ -88,14 +89,15 @@ fn sizes_that_cannot_be_are_typed_errors() {
     let Some(device) = first_device() else { return };
     for kind in kinds(&device) {
         for bytes in [u64::MAX, u64::MAX / 2, 1 << 60, 1 << 50] {
-            let error = device.allocate(bytes, kind).expect_err("there is no such memory");
+            let error =
+                device.allocate(&AllocationRequest::new(bytes, kind)).expect_err("there is no such memory");
             eprintln!("{kind:?} {bytes}: {error}");
             assert!(
                 error.is_out_of_memory() || matches!(error, BackendError::InvalidArgument { .. }),
                 "{kind:?} {bytes}: {error}"
             );
         }
-        let error = device.allocate(0, kind).expect_err("no memory is no memory");
+        let error = device.allocate(&AllocationRequest::new(0, kind)).expect_err("no memory is no memory");
         assert!(matches!(error, BackendError::InvalidArgument { argument: "bytes", .. }), "{error}");
     }
 }

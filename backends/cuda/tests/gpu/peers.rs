@@ -2,6 +2,7 @@
 //! on memory that is unmapped.
 
 use crate::virtual_memory::{device, kind};
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::{result, sys};
 use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Memory, Region, RegionMut, Stream, VirtualMemory};
 
@@ -26,7 +27,7 @@ fn two() -> Option<(CudaDevice, CudaDevice, u64)> {
 /// As PyTorch copies from another device: by address, on the device's own stream.
 fn copy_from(device: &CudaDevice, from: &CudaMemory, bytes: u64) -> (vrampool_cuda::CudaStream, CudaMemory) {
     let stream = device.create_stream().expect("a stream");
-    let to = device.allocate(bytes, kind()).expect("memory");
+    let to = device.allocate(&AllocationRequest::new(bytes, kind())).expect("memory");
     device.ensure_context().expect("a context");
     let (source, destination) =
         (from.address().expect("CUDA has them"), to.address().expect("CUDA has them"));

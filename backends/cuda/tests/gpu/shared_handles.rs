@@ -5,6 +5,7 @@ use crate::first_device;
 use crate::virtual_memory::{all, kind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Physical, RegionMut,
     ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
@@ -119,7 +120,7 @@ fn what_is_no_handle_to_so_much_is_refused() {
     let error = device.import(ShareableHandle::Fabric([7; 64]), bytes).expect_err("it is no handle");
     eprintln!("64 bytes: {error}");
     assert!(!error.is_device_lost(), "{error}");
-    let private = device.create_physical(page, kind()).expect("memory");
+    let private = device.create_physical(&AllocationRequest::new(page, kind())).expect("memory");
     let error = device.export(&private).expect_err("it was made for this program");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "physical", .. }), "{error}");
     let error = device.export(&Physical::new(page, 0u8)).expect_err("it is another backend's");

@@ -1,6 +1,7 @@
 //! Memory out of `cudarc`'s slices and into them, freed once.
 
 use crate::{BYTES, first_device, memory, read};
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{Backend, BackendError, CudaMemory, Memory, Placement, RegionMut, Rejected};
 
 #[test]
@@ -45,12 +46,12 @@ fn what_cannot_become_a_slice_comes_back_as_it_was() {
     let stream = device.create_stream().expect("a stream");
     let refused =
         |error: &BackendError| assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
-    let pinned = device.allocate(16, Placement::HostVisible.into()).expect("memory");
+    let pinned = device.allocate(&AllocationRequest::new(16, Placement::HostVisible)).expect("memory");
     let Rejected { error, value: pinned, .. } =
         pinned.into_slice::<u32>(&stream).expect_err("it is the host's");
     refused(&error);
     device.write_mapped(&pinned, 0, &[1; 16]).expect("it is as it was");
-    let odd = device.allocate(17, Placement::Device.into()).expect("memory");
+    let odd = device.allocate(&AllocationRequest::new(17, Placement::Device)).expect("memory");
     let Rejected { error, value: odd, .. } =
         odd.into_slice::<u32>(&stream).expect_err("it is not a whole number");
     refused(&error);

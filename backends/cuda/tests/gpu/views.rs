@@ -3,6 +3,7 @@
 use crate::kernels::Kernels;
 use crate::{BYTES, first_device, memory};
 use std::time::Duration;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::{DevicePtr, DeviceSlice, LaunchConfig, PushKernelArg};
 use vrampool_cuda::cudarc::nvrtc;
 use vrampool_cuda::{Backend, BackendError, Memory, Placement, Region, RegionMut};
@@ -16,8 +17,8 @@ fn a_kernel_reads_and_writes_views() {
     let stream = device.create_stream().expect("a stream");
     for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
         let (from, to) = (
-            device.allocate(BYTES, placement.into()).expect("memory"),
-            device.allocate(BYTES, placement.into()).expect("memory"),
+            device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory"),
+            device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory"),
         );
         let numbers: Vec<f32> = (0..COUNT).map(|i| i as f32).collect();
         let mut view = stream.view_mut::<f32>(RegionMut::whole(&from, &stream)).expect("a view");

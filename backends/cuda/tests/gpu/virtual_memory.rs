@@ -2,6 +2,7 @@
 
 use crate::first_device;
 use crate::kernels::Kernels;
+use vrampool_backend::AllocationRequest;
 use vrampool_cuda::cudarc::driver::result;
 use vrampool_cuda::{
     Backend, BackendError, Capabilities, CudaDevice, CudaMemory, CudaStream, Memory, MemoryKind, Physical,
@@ -69,7 +70,7 @@ fn a_reservation_is_memory_where_something_is_mapped() {
         .into();
     // One fill and one copy over three mappings, to ordinary memory and back to the last of them.
     fill(&device, &stream, &reservation, 0, 6 * page, 5);
-    let ordinary = device.allocate(page, kind()).expect("memory");
+    let ordinary = device.allocate(&AllocationRequest::new(page, kind())).expect("memory");
     fill(&device, &stream, &ordinary, 0, page, 7);
     let to = RegionMut::new(&reservation, 5 * page / 2, page, &stream).expect("a region");
     device.copy(&stream, Region::whole(&ordinary, &stream), to).expect("a copy");
@@ -150,17 +151,21 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     for placement in [Placement::HostVisible, Placement::Managed] {
         for error in [
             device.granularity(placement.into()).expect_err("not the device's own"),
-            device.create_physical(page, placement.into()).expect_err("not the device's own"),
+            device
+                .create_physical(&AllocationRequest::new(page, placement))
+                .expect_err("not the device's own"),
         ] {
             assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
         }
     }
     for bytes in [0, 1, page - 1, page + 1, u64::MAX] {
         invalid(device.reserve(bytes));
-        invalid(device.create_physical(bytes, kind()));
+        invalid(device.create_physical(&AllocationRequest::new(bytes, kind())));
     }
-    let (reservation, ordinary) =
-        (device.reserve(8 * page).expect("addresses"), device.allocate(8 * page, kind()).expect("memory"));
+    let (reservation, ordinary) = (
+        device.reserve(8 * page).expect("addresses"),
+        device.allocate(&AllocationRequest::new(8 * page, kind())).expect("memory"),
+    );
     let physical = mapped(&device, &reservation, 2 * page, 2 * page);
     fill(&device, &stream, &reservation, 2 * page, 2 * page, 6);
     for offset in [page, 2 * page, 3 * page, page / 2, 7 * page, 8 * page, u64::MAX - page + 1, u64::MAX] {
@@ -220,8 +225,8 @@ fn more_than_there_is_is_out_of_memory_and_nothing_is_lost() {
     let total = device.properties().total_bytes;
     // The driver is asked for the first, and not for the others.
     for bytes in [total & !(page - 1), (total + page) & !(page - 1), 1 << 60] {
-        match device.create_physical(bytes, kind()) {
-            Err(BackendError::OutOfMemory { requested, free: Some(free) }) => {
+        match device.create_physical(&AllocationRequest::new(bytes, kind())) {
+            Err(BackendError::OutOfMemory { requested, free: Some(free), .. }) => {
                 assert!(requested == bytes && free < bytes, "{requested} {free}");
             }
             other => panic!("{bytes}: {other:?}"),
@@ -289,8 +294,10 @@ fn a_second_device_is_given_access_and_has_memory_of_its_own() {
         return;
     };
     let reservation = device.reserve(2 * page).expect("addresses");
-    let (physical, theirs) =
-        (mapped(&device, &reservation, 0, page), second.create_physical(page, kind()).expect("memory"));
+    let (physical, theirs) = (
+        mapped(&device, &reservation, 0, page),
+        second.create_physical(&AllocationRequest::new(page, kind())).expect("memory"),
+    );
     invalid(device.map(&reservation, page, &theirs));
     invalid(second.map(&reservation, page, &theirs));
     invalid(second.unmap(&reservation, 0, page));

@@ -213,7 +213,7 @@ fn shared_within(places: &mut [(Place, bool)]) -> bool {
 
 /// Work that did not find its bytes.
 pub(super) fn failure(message: String) -> BackendError {
-    BackendError::Driver { call: "access", code: -1, message }
+    BackendError::driver("access", -1, message)
 }
 
 /// Where a span's bytes start, and how many there are. The span was checked against its bytes.

@@ -1,13 +1,14 @@
 //! A fault at every call, and the device's loss: what failed has done nothing.
 
 use crate::laws::{CAPACITY, PAGE, Real};
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{
     Backend, BackendError, Call, HostDevice, HostMemory, Placement, RegionMut, VirtualMemory,
 };
 
 /// What a pool does to grow by a page.
 fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendError> {
-    let physical = device.create_physical(PAGE, Placement::Device.into())?;
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device))?;
     device.map(reservation, PAGE, &physical)?;
     if let Err(error) = device.set_access(reservation, PAGE, PAGE, &[]) {
         device.unmap(reservation, PAGE, PAGE)?;
@@ -18,11 +19,7 @@ fn grow(device: &HostDevice, reservation: &HostMemory) -> Result<(), BackendErro
 
 #[test]
 fn a_call_that_fails_has_done_nothing() {
-    let errors = [
-        None,
-        Some(BackendError::OutOfMemory { requested: PAGE, free: Some(0) }),
-        Some(BackendError::DeviceLost { reason: "a test".into() }),
-    ];
+    let errors = [None, Some(BackendError::out_of_memory(PAGE, Some(0))), Some(BackendError::lost("a test"))];
     for (call, error) in [Call::CreatePhysical, Call::Map, Call::SetAccess]
         .into_iter()
         .flat_map(|call| errors.clone().map(|error| (call, error)))
@@ -30,7 +27,7 @@ fn a_call_that_fails_has_done_nothing() {
         let real = Real::new();
         let device = &real.device;
         let reservation = device.reserve(3 * PAGE).expect("addresses");
-        let kept = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+        let kept = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).expect("memory");
         device.map(&reservation, 0, &kept).expect("room");
         device.set_access(&reservation, 0, PAGE, &[]).expect("mapped");
         match &error {
@@ -56,11 +53,11 @@ fn a_lost_device_answers_that_and_gives_memory_back() {
     let device = &real.device;
     let reservation = device.reserve(2 * PAGE).expect("addresses");
     grow(device, &reservation).expect("room");
-    let other = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    let other = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).expect("memory");
     device.faults().lose_device();
     let answers = [
         device.reserve(PAGE).map(drop),
-        device.create_physical(PAGE, Placement::Device.into()).map(drop),
+        device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).map(drop),
         device.map(&reservation, 0, &other),
         device.set_access(&reservation, PAGE, PAGE, &[]),
         device.unmap(&reservation, PAGE, PAGE),

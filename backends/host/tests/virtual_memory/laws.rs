@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{
     Backend, BackendError, Call, HostDevice, HostMemory, HostStream, Physical, Placement, Region, RegionMut,
     VirtualMemory,
@@ -222,7 +223,7 @@ fn take(step: Step, real: &mut Real, twin: &mut Twin) {
         }
         Step::Create(pages) => {
             let fits = twin.taken() + pages * PAGE <= CAPACITY * PAGE;
-            match device.create_physical(pages * PAGE, Placement::Device.into()) {
+            match device.create_physical(&AllocationRequest::new(pages * PAGE, Placement::Device)) {
                 Ok(handle) => {
                     assert!(pages > 0 && fits);
                     real.handles.push(handle);
@@ -299,7 +300,9 @@ fn take(step: Step, real: &mut Real, twin: &mut Twin) {
             let (reservation, handle) = (&real.reservations[0], &real.handles[0]);
             let answer = match call {
                 Call::Reserve => device.reserve(PAGE).map(drop),
-                Call::CreatePhysical => device.create_physical(PAGE, Placement::Device.into()).map(drop),
+                Call::CreatePhysical => {
+                    device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).map(drop)
+                }
                 Call::Map => device.map(reservation, 0, handle),
                 Call::SetAccess => device.set_access(reservation, 0, PAGE, &[]),
                 _ => device.unmap(reservation, 0, PAGE),

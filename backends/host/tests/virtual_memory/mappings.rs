@@ -2,6 +2,7 @@
 //! counts once.
 
 use std::sync::mpsc::channel;
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{
     Backend, BackendError, Call, Capabilities, Event, HostDevice, HostMemory, HostStream, MemoryKind,
     Placement, Region, RegionMut, ShareableKind, SharedHandles, VirtualMemory,
@@ -23,7 +24,7 @@ fn kind() -> MemoryKind {
 
 /// A page that is mapped and accessible.
 fn page(device: &HostDevice, reservation: &HostMemory, index: u64) {
-    let physical = device.create_physical(PAGE, kind()).expect("memory");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     device.map(reservation, index * PAGE, &physical).expect("room");
     device.set_access(reservation, index * PAGE, PAGE, &[]).expect("mapped");
 }
@@ -36,7 +37,7 @@ fn read(device: &HostDevice, stream: &HostStream, memory: &HostMemory, offset: u
 }
 
 fn is_failure(result: Result<(), BackendError>) -> bool {
-    matches!(result, Err(BackendError::StreamFailed { reason }) if reason.contains("access failed"))
+    matches!(result, Err(BackendError::StreamFailed { reason, .. }) if reason.contains("access failed"))
 }
 
 fn is_refused<T>(result: Result<T, BackendError>) -> bool {
@@ -62,7 +63,7 @@ fn work_on_what_is_not_there_is_a_failure_of_its_stream_and_does_nothing() {
     let device = device(8);
     let reservation = device.reserve(3 * PAGE).expect("addresses");
     page(&device, &reservation, 0);
-    let unreachable = device.create_physical(PAGE, kind()).expect("memory");
+    let unreachable = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     device.map(&reservation, 2 * PAGE, &unreachable).expect("room");
     let bytes = vec![7; PAGE as usize];
     let mut answer = bytes.clone();
@@ -103,7 +104,7 @@ fn the_host_uses_what_is_visible_to_it_and_nothing_else() {
     let mut byte = [0];
     device.read_mapped(&reservation, PAGE - 1, &mut byte).expect("visible");
     assert_eq!(byte, [5]);
-    let hidden = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    let hidden = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).expect("memory");
     device.map(&reservation, PAGE, &hidden).expect("room");
     device.set_access(&reservation, PAGE, PAGE, &[]).expect("mapped");
     let answer = device.write_mapped(&reservation, PAGE - 1, &[5, 5]);
@@ -113,11 +114,11 @@ fn the_host_uses_what_is_visible_to_it_and_nothing_else() {
 #[test]
 fn memory_counts_once_until_the_last_handle_and_the_last_mapping_are_gone() {
     let device = device(4);
-    let one = device.create_physical(3 * PAGE, kind()).expect("memory");
+    let one = device.create_physical(&AllocationRequest::new(3 * PAGE, kind())).expect("memory");
     assert_eq!(free_pages(&device), 1);
-    let answer = device.create_physical(2 * PAGE, kind());
+    let answer = device.create_physical(&AllocationRequest::new(2 * PAGE, kind()));
     assert!(matches!(answer, Err(BackendError::OutOfMemory { free: Some(PAGE), .. })), "{answer:?}");
-    let too_much = device.allocate(2 * PAGE, kind());
+    let too_much = device.allocate(&AllocationRequest::new(2 * PAGE, kind()));
     assert!(too_much.is_err_and(|error| error.is_out_of_memory()), "both kinds of memory share the device");
     let reservations = [0; 2].map(|_| device.reserve(8 * PAGE).expect("addresses cost nothing"));
     for reservation in &reservations {
@@ -153,7 +154,7 @@ fn an_allocation_waits_for_memory_that_queued_work_still_uses() {
     assert_eq!(free_pages(&device), 0, "the kernel has it");
     let asked = device.faults().calls(Call::CreatePhysical);
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| device.create_physical(2 * PAGE, kind()));
+        let waits = scope.spawn(|| device.create_physical(&AllocationRequest::new(2 * PAGE, kind())));
         while device.faults().calls(Call::CreatePhysical) == asked {
             std::thread::yield_now();
         }
@@ -229,7 +230,7 @@ fn a_kernel_cannot_unmap_what_it_uses() {
 fn work_that_writes_memory_at_two_addresses_is_a_failure() {
     let device = device(1);
     let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(PAGE, kind()).expect("memory");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     device.map(&reservation, 0, &physical).expect("room");
     device.map(&reservation, PAGE, &physical).expect("room");
     device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
@@ -252,7 +253,7 @@ fn work_that_writes_memory_at_two_addresses_is_a_failure() {
 fn streams_at_two_addresses_of_the_same_memory_take_turns() {
     let device = device(1);
     let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(PAGE, kind()).expect("memory");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     device.map(&reservation, 0, &physical).expect("room");
     device.map(&reservation, PAGE, &physical).expect("room");
     device.set_access(&reservation, 0, 2 * PAGE, &[]).expect("mapped");
@@ -284,11 +285,11 @@ fn streams_at_two_addresses_of_the_same_memory_take_turns() {
 fn memory_of_others_and_of_no_reservation_is_refused() {
     let (device, other) = (device(4), device(4));
     let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = other.create_physical(PAGE, kind()).expect("memory");
+    let physical = other.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     assert!(is_refused(device.map(&reservation, 0, &physical)));
     assert!(is_refused(other.map(&reservation, 0, &physical)));
-    let plain = device.allocate(2 * PAGE, kind()).expect("memory");
-    let own = device.create_physical(PAGE, kind()).expect("memory");
+    let plain = device.allocate(&AllocationRequest::new(2 * PAGE, kind())).expect("memory");
+    let own = device.create_physical(&AllocationRequest::new(PAGE, kind())).expect("memory");
     assert!(is_refused(device.map(&plain, 0, &own)));
     assert!(is_refused(device.set_access(&plain, 0, PAGE, &[])));
     assert!(is_refused(device.unmap(&plain, 0, PAGE)));
@@ -337,11 +338,14 @@ fn limited_process() {
     }
     let device = device(4);
     let answers = [
-        device.create_physical(PAGE, kind()),
+        device.create_physical(&AllocationRequest::new(PAGE, kind())),
         device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor),
     ];
     for answer in answers {
-        assert!(matches!(answer, Err(BackendError::Driver { call: "ftruncate", .. })), "{answer:?}");
+        assert!(
+            matches!(&answer, Err(BackendError::Driver { call, .. }) if call == "ftruncate"),
+            "{answer:?}"
+        );
     }
     assert_eq!(free_pages(&device), 4);
 }

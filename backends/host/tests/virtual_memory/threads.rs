@@ -2,6 +2,7 @@
 
 use crate::laws::{PAGE, Real};
 use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_backend::AllocationRequest;
 use vrampool_host::{Backend, BackendError, HostDevice, Placement, RegionMut, VirtualMemory};
 
 #[test]
@@ -20,7 +21,9 @@ fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
                 };
                 for round in 0..200_u64 {
                     let memory: Vec<_> = [1, 2]
-                        .map(|pages| device.create_physical(pages * PAGE, Placement::Device.into()))
+                        .map(|pages| {
+                            device.create_physical(&AllocationRequest::new(pages * PAGE, Placement::Device))
+                        })
                         .into_iter()
                         .collect::<Result<_, _>>()
                         .expect("each thread has its share");
@@ -53,7 +56,7 @@ fn work_under_a_storm_of_mapping_is_done_or_fails_and_nothing_else() {
     let real = Real::new();
     let device = &real.device;
     let reservation = device.reserve(2 * PAGE).expect("addresses");
-    let physical = device.create_physical(PAGE, Placement::Device.into()).expect("memory");
+    let physical = device.create_physical(&AllocationRequest::new(PAGE, Placement::Device)).expect("memory");
     let over = AtomicBool::new(false);
     let (mut done, mut failed) = (0, 0);
     std::thread::scope(|scope| {

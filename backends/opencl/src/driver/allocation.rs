@@ -102,9 +102,8 @@ impl Context {
         let (flags, shared) = match origin {
             Origin::Buffer { flags, .. } | Origin::Pinned { flags } => (flags, None),
             Origin::Shared { flags, fine } => {
-                let address = self
-                    .allocate_shared(size, flags)
-                    .ok_or(BackendError::OutOfMemory { requested: bytes, free })?;
+                let address =
+                    self.allocate_shared(size, flags).ok_or(BackendError::out_of_memory(bytes, free))?;
                 (flags & KERNEL | cl::CL_MEM_USE_HOST_PTR, Some(SvmPointer { address, fine }))
             }
         };

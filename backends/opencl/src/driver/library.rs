@@ -172,7 +172,7 @@ fn reason(error: &libloading::Error) -> String {
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> BackendError {
-    BackendError::Unavailable { backend: crate::device::BACKEND, reason: reason.into() }
+    BackendError::unavailable(crate::device::BACKEND, reason)
 }
 
 fn missing(symbol: &str) -> BackendError {

@@ -13,7 +13,7 @@ use vrampool_backend::{BackendError, fork};
 /// A program, compiled for one device: for callers without an OpenCL library of their own.
 ///
 /// ```
-/// use vrampool_opencl::{Arguments, Backend, Grid, OpenClDevice, Placement, Program, RegionMut};
+/// use vrampool_opencl::{AllocationRequest, Arguments, Backend, Grid, OpenClDevice, Placement, Program, RegionMut};
 /// # fn main() -> Result<(), vrampool_opencl::BackendError> {
 /// # if vrampool_opencl::list().is_err_and(|error| error.is_unavailable()) { return Ok(()) }
 /// let device = OpenClDevice::open(0)?;
@@ -24,7 +24,7 @@ use vrampool_backend::{BackendError, fork};
 /// let ones = Program::build(&device, source, c"")?.kernel(c"ones")?;
 ///
 /// let stream = device.create_stream()?;
-/// let memory = device.allocate(4 * 100, Placement::Device.into())?;
+/// let memory = device.allocate(&AllocationRequest::new(4 * 100, Placement::Device))?;
 /// let to = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
 /// let grid = Grid { groups: 100, group: [1, 1] };
 /// // SAFETY: the kernel takes a region and a number, and writes as many floats as the view has.
@@ -72,8 +72,8 @@ impl Program {
         };
         match context.judged(check("clBuildProgram", code)) {
             Ok(()) => Ok(program),
-            Err(BackendError::Driver { call, code, message }) if code == i64::from(BUILD_FAILURE) => {
-                Err(BackendError::Driver { call, code, message: format!("{message}: {}", program.log()) })
+            Err(BackendError::Driver { call, code, message, .. }) if code == i64::from(BUILD_FAILURE) => {
+                Err(BackendError::driver(call, code, format!("{message}: {}", program.log())))
             }
             Err(error) => Err(error),
         }

@@ -1,6 +1,7 @@
 //! Out of memory, by a limit: exact, typed, and over when memory is given back.
 
 use crate::{BYTES, all_devices, fill, read, settled};
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
 
 #[test]
@@ -11,17 +12,19 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
             let device = device.expect("a device");
             let stream = device.create_stream().expect("a stream");
             for placement in [Placement::Device, Placement::HostVisible] {
-                let mut held: Vec<_> =
-                    (0..4).map(|_| device.allocate(BYTES, placement.into()).expect("memory")).collect();
+                let mut held: Vec<_> = (0..4)
+                    .map(|_| device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory"))
+                    .collect();
                 assert_eq!(device.memory_info().expect("an answer").free_bytes, 0);
                 assert_eq!(device.memory_info().expect("an answer").total_bytes, 4 * BYTES);
-                let error = device.allocate(1, placement.into()).expect_err("it is full");
-                assert_eq!(error, BackendError::OutOfMemory { requested: 1, free: Some(0) });
+                let error = device.allocate(&AllocationRequest::new(1, placement)).expect_err("it is full");
+                assert_eq!(error, BackendError::out_of_memory(1, Some(0)));
                 for (value, memory) in held.iter().enumerate() {
                     fill(&device, &stream, memory, value as u8);
                 }
                 held.pop();
-                let again = device.allocate(BYTES, placement.into()).expect("there is room again");
+                let again =
+                    device.allocate(&AllocationRequest::new(BYTES, placement)).expect("there is room again");
                 assert_eq!(again.len(), BYTES);
                 for (value, memory) in held.iter().enumerate() {
                     assert_eq!(read(&device, &stream, memory), vec![value as u8; BYTES as usize]);
@@ -44,7 +47,9 @@ fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
                 .map(|_| {
                     scope.spawn(|| {
                         (0..5)
-                            .map_while(|_| device.allocate(BYTES, Placement::Device.into()).ok())
+                            .map_while(|_| {
+                                device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).ok()
+                            })
                             .collect::<Vec<_>>()
                     })
                 })
@@ -65,6 +70,11 @@ fn a_limit_is_no_more_than_the_device_has() {
         let huge = OpenClDevice::builder(ordinal).limit(u64::MAX).build().expect("a device");
         assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.listed().total_bytes);
         let nothing = OpenClDevice::builder(ordinal).limit(0).build().expect("a device");
-        assert!(nothing.allocate(1, Placement::Device.into()).expect_err("it is full").is_out_of_memory());
+        assert!(
+            nothing
+                .allocate(&AllocationRequest::new(1, Placement::Device))
+                .expect_err("it is full")
+                .is_out_of_memory()
+        );
     }
 }

@@ -11,6 +11,7 @@ mod shared_memory;
 mod test_kernels;
 mod views;
 
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut, list,
 };
@@ -26,7 +27,7 @@ fn all_devices() -> Vec<OpenClDevice> {
 }
 
 fn memory(device: &OpenClDevice) -> OpenClMemory {
-    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
 }
 
 fn fill(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory, value: u8) {

@@ -7,13 +7,14 @@ use opencl3::memory::{
     CL_MEM_HOST_WRITE_ONLY, CL_MEM_MAP_COUNT, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_SVM_ATOMICS,
     CL_MEM_SVM_FINE_GRAIN_BUFFER, CL_MEM_USE_HOST_PTR, CL_MEM_WRITE_ONLY, get_mem_object_info,
 };
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, BackendError, DeviceKind, MemoryKind, OpenClDevice, OpenClMemory, OpenClStream, Placement,
     Region, RegionMut, Usage,
 };
 
 fn of_usage(device: &OpenClDevice, placement: Placement, flags: u64) -> Result<OpenClMemory, BackendError> {
-    device.allocate(BYTES, MemoryKind::new(placement).with_usage(Usage(flags)))
+    device.allocate(&AllocationRequest::new(BYTES, MemoryKind::new(placement).with_usage(Usage(flags))))
 }
 
 /// How often the driver says that its buffer is mapped.
@@ -32,7 +33,7 @@ fn both_kinds(device: &OpenClDevice) -> [OpenClDevice; 2] {
 fn memory_is_the_hosts_where_host_and_device_share_one_and_the_devices_elsewhere() {
     for device in all_devices() {
         let placement = device.properties().preferred_placement();
-        let memory = device.allocate(BYTES, placement.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory");
         let flags = memory.flags().expect("flags");
         match device.properties().kind {
             DeviceKind::Discrete => assert_eq!(flags, CL_MEM_READ_WRITE),
@@ -116,7 +117,9 @@ fn a_devices_own_memory_is_not_mapped() {
             assert!(matches!(answer, Err(BackendError::Unsupported { .. })), "{answer:?}");
         }
         let most = device.properties().max_allocation;
-        let error = device.allocate(most + 1, Placement::Device.into()).expect_err("it is too much");
+        let error = device
+            .allocate(&AllocationRequest::new(most + 1, Placement::Device))
+            .expect_err("it is too much");
         assert!(matches!(error, BackendError::InvalidArgument { argument: "bytes", .. }), "{error}");
     }
 }

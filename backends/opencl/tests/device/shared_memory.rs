@@ -5,12 +5,13 @@ use crate::{BYTES, all_devices, copy, fill, read};
 use opencl3::command_queue::{
     CL_QUEUE_REFERENCE_COUNT, get_command_queue_info, release_command_queue, retain_command_queue,
 };
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, BackendError, Capabilities, DeviceKind, Memory, OpenClDevice, OpenClMemory, Placement, Region,
 };
 
 fn shared(device: &OpenClDevice) -> OpenClMemory {
-    device.allocate(BYTES, Placement::Managed.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Managed)).expect("memory")
 }
 
 /// Every device that has shared memory, with the program's kernels. One without refuses it by name.
@@ -19,7 +20,7 @@ fn devices() -> Vec<(OpenClDevice, Programs)> {
     devices.retain(|device| {
         let has = device.properties().capabilities.contains(Capabilities::MANAGED);
         if !has {
-            let answer = device.allocate(BYTES, Placement::Managed.into());
+            let answer = device.allocate(&AllocationRequest::new(BYTES, Placement::Managed));
             assert!(matches!(answer, Err(BackendError::Unsupported { .. })), "{answer:?}");
             eprintln!("skipped: {} has no shared memory", device.properties().name);
         }
@@ -70,7 +71,8 @@ fn memory_that_waits_to_be_freed_is_waited_for_where_there_is_no_other() {
             let three = shared(&device);
             fill(&device, &stream, &three, 0xFF);
             assert_eq!(read(&device, &stream, &two), vec![round; BYTES as usize]);
-            let error = device.allocate(1, Placement::Managed.into()).expect_err("it is full");
+            let error =
+                device.allocate(&AllocationRequest::new(1, Placement::Managed)).expect_err("it is full");
             assert!(error.is_out_of_memory(), "{error}");
         }
     }
@@ -121,7 +123,7 @@ fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
         let has_shared = device.properties().capabilities.contains(Capabilities::MANAGED);
         let placements = [Placement::Managed, Placement::HostVisible];
         for placement in placements.into_iter().filter(|one| has_shared || *one != Placement::Managed) {
-            let memory = device.allocate(BYTES, placement.into()).expect("memory");
+            let memory = device.allocate(&AllocationRequest::new(BYTES, placement)).expect("memory");
             let other = crate::memory(&device);
             let mut queues = Vec::new();
             for value in 0..STREAMS {

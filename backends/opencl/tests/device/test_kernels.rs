@@ -2,6 +2,7 @@
 
 use crate::all_devices;
 use std::ops::Range;
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, BackendError, DeviceKind, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region,
     RegionMut, TestKernels,
@@ -50,7 +51,10 @@ fn setups() -> Vec<Setup> {
 impl Setup {
     fn bytes(&self, bytes: &[u8]) -> Values {
         let len = bytes.len() as u64;
-        let memory = self.device.allocate(BEFORE + len + 8, Placement::Device.into()).expect("memory");
+        let memory = self
+            .device
+            .allocate(&AllocationRequest::new(BEFORE + len + 8, Placement::Device))
+            .expect("memory");
         self.device.fill(&self.stream, RegionMut::whole(&memory, &self.stream), 0xA5).expect("a fill");
         let values = Values { memory, bytes: len, stream: self.stream.clone() };
         self.device.upload(&self.stream, bytes, values.region_mut()).expect("an upload");
@@ -112,8 +116,11 @@ fn threads_share_kernels() {
                     let stream = device.create_stream().expect("a stream");
                     for round in 0..50 {
                         let bytes = 64 * (thread + 1);
-                        let memory = device.allocate(bytes, Placement::Device.into()).expect("memory");
-                        let count = device.allocate(8, Placement::Device.into()).expect("memory");
+                        let memory = device
+                            .allocate(&AllocationRequest::new(bytes, Placement::Device))
+                            .expect("memory");
+                        let count =
+                            device.allocate(&AllocationRequest::new(8, Placement::Device)).expect("memory");
                         device.fill(&stream, RegionMut::whole(&count, &stream), 0).expect("a fill");
                         let seed = thread * 1000 + round;
                         let whole = || RegionMut::whole(&memory, &stream);

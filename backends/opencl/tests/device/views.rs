@@ -2,6 +2,7 @@
 
 use crate::all_devices;
 use crate::programs::Programs;
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, BackendError, OpenClDevice, OpenClMemory, OpenClStream, Placement, Region, RegionMut,
 };
@@ -11,7 +12,8 @@ fn floats(count: usize) -> Vec<u8> {
 }
 
 fn upload(device: &OpenClDevice, stream: &OpenClStream, bytes: &[u8]) -> OpenClMemory {
-    let memory = device.allocate(bytes.len() as u64, Placement::Device.into()).expect("memory");
+    let memory =
+        device.allocate(&AllocationRequest::new(bytes.len() as u64, Placement::Device)).expect("memory");
     device.upload(stream, bytes, RegionMut::whole(&memory, stream)).expect("an upload");
     memory
 }
@@ -47,7 +49,7 @@ fn a_sub_buffer_is_its_region() {
         let alignment = device.properties().alignment;
         let count = alignment as usize;
         for placement in [Placement::Device, Placement::HostVisible, Placement::Managed] {
-            let memory = match device.allocate(4 * alignment, placement.into()) {
+            let memory = match device.allocate(&AllocationRequest::new(4 * alignment, placement)) {
                 Err(BackendError::Unsupported { .. }) => continue,
                 memory => memory.expect("memory"),
             };
@@ -73,7 +75,8 @@ fn a_sub_buffer_begins_at_a_multiple_of_the_alignment_in_bytes() {
         let stream = device.create_stream().expect("a stream");
         let alignment = device.properties().alignment;
         assert!(alignment.is_power_of_two() && (4..=4096).contains(&alignment), "{alignment}");
-        let memory = device.allocate(8 * alignment, Placement::Device.into()).expect("memory");
+        let memory =
+            device.allocate(&AllocationRequest::new(8 * alignment, Placement::Device)).expect("memory");
         let sub_buffer = |offset, len| {
             let region = Region::new(&memory, offset, len, &stream).expect("a region");
             stream.view::<u8>(region).expect("a view").sub_buffer().map(|_| ())

@@ -8,6 +8,7 @@ use opencl3::memory::cl_mem;
 use opencl3::program::Program;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
+use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{
     Backend, Event, OpenClDevice, OpenClMemory, OpenClStream, OpenClView, OpenClViewMut, Placement, RegionMut,
 };
@@ -50,7 +51,7 @@ impl Programs {
             rounds: 20_000,
         };
         let stream = device.create_stream().expect("a stream");
-        let memory = device.allocate(1, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory");
         let time = |milliseconds| {
             let began = Instant::now();
             programs.set_late(&stream, &memory, 1, milliseconds);
@@ -112,7 +113,8 @@ impl Programs {
     /// every time.
     pub(crate) fn runs_queues_at_once(&self) -> bool {
         let [busy, idle] = [0; 2].map(|_| self.device.create_stream().expect("a stream"));
-        let [one, two] = [0; 2].map(|_| self.device.allocate(1, Placement::Device.into()).expect("memory"));
+        let [one, two] = [0; 2]
+            .map(|_| self.device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory"));
         (0..10).any(|_| {
             self.set_late(&busy, &one, 1, 50);
             let done = self.device.record(&busy).expect("an event");

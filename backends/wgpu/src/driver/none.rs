@@ -20,5 +20,5 @@ pub(crate) fn read(_: &wgpu::Device, _: &wgpu::Buffer, _: u64, _: &mut [u8]) -> 
 }
 
 fn unsupported() -> BackendError {
-    BackendError::Unsupported { operation: "mapping memory that is in use without Vulkan" }
+    BackendError::unsupported("mapping memory that is in use without Vulkan")
 }

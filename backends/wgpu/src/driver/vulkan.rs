@@ -84,7 +84,7 @@ fn mapped(
         Some(end) if end <= buffer.size() && buffer.usage().contains(usages) => {}
         _ => return Err(BackendError::invalid("range", "it leaves the mapping")),
     }
-    let gone = || BackendError::DeviceLost { reason: "the buffer was destroyed".into() };
+    let gone = || BackendError::lost("the buffer was destroyed");
     // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off everybody else who
     // would: wgpu takes a buffer's memory away under the lock that the guard has.
     let hal_device = unsafe { device.as_hal::<Vulkan>() }.ok_or_else(gone)?;
@@ -93,13 +93,9 @@ fn mapped(
     let range = offset..offset + len as u64;
     // SAFETY: wgpu made the buffer with a mapped usage, so that its memory is mapped; the range is in it.
     let mapping = unsafe { hal_device.map_buffer(&hal_buffer, range) };
-    let mapping = mapping.map_err(|error| BackendError::Driver {
-        call: "vkMapMemory",
-        code: 0,
-        message: error.to_string(),
-    })?;
+    let mapping = mapping.map_err(|error| BackendError::driver("vkMapMemory", 0, error.to_string()))?;
     if !mapping.is_coherent {
-        return Err(BackendError::Unsupported { operation: "mapping memory that is not coherent" });
+        return Err(BackendError::unsupported("mapping memory that is not coherent"));
     }
     copy(mapping.ptr.as_ptr());
     Ok(())

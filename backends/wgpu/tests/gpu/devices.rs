@@ -3,6 +3,7 @@
 use crate::{BYTES, backends, fill, first_device, memory, others, read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::{Backend, BackendError, Capabilities, DeviceKind, Placement, WgpuDevice, list, wgpu};
 
 #[test]
@@ -41,7 +42,9 @@ fn the_limits_are_the_adapters() {
     // wgpu's own default is 256 MiB.
     let bytes = (256 << 20) + 4;
     if device.properties().max_allocation >= bytes {
-        device.allocate(bytes, Placement::Device.into()).expect("more than wgpu's default limit");
+        device
+            .allocate(&AllocationRequest::new(bytes, Placement::Device))
+            .expect("more than wgpu's default limit");
     }
 }
 
@@ -90,9 +93,12 @@ fn the_programs_own_device_conforms_and_keeps_its_handlers() {
     assert!(!own.properties().capabilities.contains(Capabilities::HOST_VISIBLE));
     let report = vrampool_backend::conformance::check(&own).expect("conforms");
     assert_eq!(report.skipped.len(), 8, "{report}");
-    own.allocate(1 << 40, Placement::Device.into()).expect_err("too much");
-    own.allocate(4, crate::of_usages(Placement::Device, wgpu::BufferUsages::TLAS_INPUT))
-        .expect_err("it needs a feature");
+    own.allocate(&AllocationRequest::new(1 << 40, Placement::Device)).expect_err("too much");
+    own.allocate(&AllocationRequest::new(
+        4,
+        crate::of_usages(Placement::Device, wgpu::BufferUsages::TLAS_INPUT),
+    ))
+    .expect_err("it needs a feature");
     assert_eq!(errors.load(Ordering::Relaxed), 0, "an error of the pool's got to the program's handler");
     let empty = wgpu::BufferUsages::empty();
     let wrong = wgpu::BufferDescriptor { label: None, size: 4, usage: empty, mapped_at_creation: false };

@@ -3,6 +3,7 @@
 use crate::{fill, first_device, others, read};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::{Backend, Memory, Placement, RegionMut, WgpuDevice, WgpuStream, wgpu};
 
 const MIB: u64 = 1 << 20;
@@ -43,7 +44,7 @@ fn a_loop_of_large_memory_holds_one_and_a_bounded_rest() {
     let Some((device, stream)) = alone() else { return };
     let most = 50 * MIB + MOST_DROPPED + STAGING;
     for _ in 0..50 {
-        let memory = device.allocate(50 * MIB, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(50 * MIB, Placement::Device)).expect("memory");
         assert!(held(&device) <= most, "{} bytes", held(&device));
         touch(&device, &stream, &memory);
     }
@@ -57,7 +58,7 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
     let device = device.with_memory_limit(64 * MIB).expect("a device");
     let stream = device.create_stream().expect("a stream");
     let free = || device.memory_info().expect("figures").free_bytes;
-    let memory = device.allocate(16 * MIB, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(16 * MIB, Placement::Device)).expect("memory");
     touch(&device, &stream, &memory);
     drop(memory);
     assert_eq!(free(), 48 * MIB, "nobody submitted the work");
@@ -66,7 +67,8 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
     assert_eq!(free(), 64 * MIB);
     for _ in 0..20 {
         // Before a refusal, what was dropped is waited for.
-        let memory = device.allocate(60 * MIB, Placement::Device.into()).expect("there is room");
+        let memory =
+            device.allocate(&AllocationRequest::new(60 * MIB, Placement::Device)).expect("there is room");
         touch(&device, &stream, &memory);
     }
     device.reclaim().expect("no fault");
@@ -76,7 +78,7 @@ fn dropped_memory_counts_against_the_limit_until_its_work_is_done() {
 #[test]
 fn what_is_dropped_beyond_the_bound_is_submitted_at_once() {
     let Some((device, stream)) = alone() else { return };
-    let memory = device.allocate(64 * MIB, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(64 * MIB, Placement::Device)).expect("memory");
     touch(&device, &stream, &memory);
     drop(memory);
     // Nobody flushes.
@@ -102,7 +104,9 @@ fn four_threads_hold_what_is_live_and_a_bounded_rest() {
                     // Counted before it is asked for, and until it is dropped.
                     let fits = |all: u64| (all + bytes <= LIVE).then_some(all + bytes);
                     if live.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok() {
-                        let memory = device.allocate(bytes, Placement::Device.into()).expect("memory");
+                        let memory = device
+                            .allocate(&AllocationRequest::new(bytes, Placement::Device))
+                            .expect("memory");
                         let held = held(device);
                         assert!(held <= LIVE + MOST_DROPPED + STAGING, "{held} bytes");
                         let end = bytes.min(4096);
@@ -144,7 +148,7 @@ fn a_device_of_small_buffers_transfers_what_it_allocates() {
         let most = device.properties().max_allocation;
         assert_eq!(most, largest / 4 * 4);
         for bytes in [most, most * 3 / 4 / 4 * 4, 4, 5.min(most), most - 1] {
-            let memory = device.allocate(bytes, Placement::Device.into()).expect("memory");
+            let memory = device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory");
             let data: Vec<u8> = (0..bytes).map(|byte| (byte * 7 + (byte >> 9)) as u8).collect();
             device.upload(&stream, &data, RegionMut::whole(&memory, &stream)).expect("an upload");
             assert!(read(&device, &stream, &memory) == data, "{bytes} of {largest}");

@@ -1,6 +1,7 @@
 //! Programs of a caller's own whose kernels are recorded with the device's operations.
 
 use crate::first_device;
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::BufferUsages;
 use vrampool_wgpu::{
     Backend, BackendError, Kernel, MemoryKind, Placement, Program, Region, RegionMut, Usage, WgpuDevice,
@@ -29,7 +30,7 @@ impl Setup {
         let device = first_device()?;
         let stream = device.create_stream().expect("a stream");
         let scale = Program::build(&device, WGSL).and_then(|program| program.kernel("scale", 2));
-        let memory = device.allocate(4096, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device)).expect("memory");
         device.fill(&stream, RegionMut::whole(&memory, &stream), 0).expect("a fill");
         Some(Self { device, stream, scale: scale.expect("a kernel"), memory })
     }
@@ -88,13 +89,13 @@ fn what_is_wrong_is_refused_and_work_goes_on() {
     let elsewhere = WgpuDevice::open(0).expect("a device");
     let (foreign, far) = (
         elsewhere.create_stream().expect("a stream"),
-        elsewhere.allocate(64, Placement::Device.into()).expect("memory"),
+        elsewhere.allocate(&AllocationRequest::new(64, Placement::Device)).expect("memory"),
     );
     let far = || RegionMut::whole(&far, &foreign);
     refused("a device", scale.launch(&foreign, &[far().as_region()], &[to()], &[0, 0], (1, 1)));
     let usage = Usage(u64::from((BufferUsages::COPY_SRC | BufferUsages::COPY_DST).bits()));
     let kind = MemoryKind::new(Placement::Device).with_usage(usage);
-    let plain = device.allocate(64, kind).expect("memory");
+    let plain = device.allocate(&AllocationRequest::new(64, kind)).expect("memory");
     let plain = [Region::whole(&plain, stream)];
     refused("a usage", scale.launch(stream, &plain, &[to()], &[0, 0], (1, 1)));
 

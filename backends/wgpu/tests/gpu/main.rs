@@ -12,6 +12,7 @@ mod views;
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
+use vrampool_backend::AllocationRequest;
 use vrampool_test_support::require;
 use vrampool_wgpu::{
     Backend, Capabilities, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
@@ -27,7 +28,7 @@ fn first_device() -> Option<WgpuDevice> {
 }
 
 fn memory(device: &WgpuDevice) -> WgpuMemory {
-    device.allocate(BYTES, Placement::Device.into()).expect("memory")
+    device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory")
 }
 
 fn fill(device: &WgpuDevice, stream: &WgpuStream, memory: &WgpuMemory, value: u8) {

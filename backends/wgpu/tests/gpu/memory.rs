@@ -2,6 +2,7 @@
 
 use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
 use std::time::Instant;
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{
     Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, WgpuDevice, WgpuMemory,
@@ -24,8 +25,8 @@ fn every_kind_is_filled_copied_and_read() {
     let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
     for from in kinds(&device) {
         for to in kinds(&device) {
-            let one = device.allocate(BYTES, from).expect("memory");
-            let two = device.allocate(BYTES, to).expect("memory");
+            let one = device.allocate(&AllocationRequest::new(BYTES, from)).expect("memory");
+            let two = device.allocate(&AllocationRequest::new(BYTES, to)).expect("memory");
             assert_eq!((one.kind(), one.len(), one.address()), (from, BYTES, None));
             fill(&device, &stream, &two, 9);
             device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
@@ -40,7 +41,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
-        let memory = device.allocate(BYTES, kind).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
         let mut bytes = [0; 4];
         if kind.placement == Placement::Device {
             for error in [device.write_mapped(&memory, 0, &[1]), device.read_mapped(&memory, 0, &mut bytes)] {
@@ -69,7 +70,7 @@ fn memory_is_mapped_while_work_uses_its_other_bytes() {
         return eprintln!("skipped: {} keeps no memory mapped", device.listed().api);
     }
     let stream = device.create_stream().expect("a stream");
-    let mapped = device.allocate(2 * BYTES, Placement::HostVisible.into()).expect("memory");
+    let mapped = device.allocate(&AllocationRequest::new(2 * BYTES, Placement::HostVisible)).expect("memory");
     let other = memory(&device);
     for round in 1..=50u8 {
         fill(&device, &stream, &other, round);
@@ -94,7 +95,7 @@ fn fresh_memory_is_clear() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     for kind in kinds(&device) {
-        let memory = device.allocate(BYTES, kind).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
         assert_eq!(read(&device, &stream, &memory), vec![0; BYTES as usize], "{kind:?}");
     }
 }
@@ -105,8 +106,8 @@ fn bytes_at_the_end_of_odd_memory_are_reached() {
     let stream = device.create_stream().expect("a stream");
     for bytes in [1u64, 2, 3, 5, 255, 4097] {
         let (one, two) = (
-            device.allocate(bytes, Placement::Device.into()).expect("memory"),
-            device.allocate(bytes, Placement::Device.into()).expect("memory"),
+            device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory"),
+            device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory"),
         );
         let data: Vec<u8> = (0..bytes).map(|byte| byte as u8 ^ 0x5A).collect();
         device.upload(&stream, &data, RegionMut::whole(&one, &stream)).expect("an upload");
@@ -134,7 +135,7 @@ fn long_transfers_go_in_pieces() {
     let mut rng = fastrand::Rng::with_seed(6);
     let mut data = vec![0; bytes as usize];
     rng.fill(&mut data);
-    let memory = device.allocate(bytes, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory");
     let before = taken(&device);
     for _ in 0..3 {
         device.upload(&stream, &data, RegionMut::whole(&memory, &stream)).expect("an upload");
@@ -158,8 +159,11 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     let mut held: Vec<_> = (0..4).map(|_| memory(&device)).collect();
     assert_eq!(device.memory_info().expect("memory info").free_bytes, 0);
     for _ in 0..3 {
-        let error = device.allocate(1, Placement::Device.into()).expect_err("it is full");
-        assert!(matches!(error, BackendError::OutOfMemory { requested: 1..=4, free: Some(0) }), "{error:?}");
+        let error = device.allocate(&AllocationRequest::new(1, Placement::Device)).expect_err("it is full");
+        assert!(
+            matches!(error, BackendError::OutOfMemory { requested: 1..=4, free: Some(0), .. }),
+            "{error:?}"
+        );
         // Nothing else is the worse for it.
         fill(&device, &stream, &held[0], 4);
         assert_eq!(read(&device, &stream, &held[0]), vec![4; BYTES as usize]);
@@ -173,7 +177,7 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     device.reclaim().expect("no fault");
     assert_eq!(device.memory_info().expect("memory info").free_bytes, 4 * BYTES);
     let placement = if can_map(&device) { Placement::HostVisible } else { Placement::Device };
-    device.allocate(4 * BYTES, placement.into()).expect("all of it");
+    device.allocate(&AllocationRequest::new(4 * BYTES, placement)).expect("all of it");
 }
 
 /// What wgpu has from the driver.
@@ -198,7 +202,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     device.synchronize(&stream).expect("a wait");
     let before = taken(&device);
     for _ in 0..3 {
-        let large = device.allocate(LARGE, Placement::Device.into()).expect("memory");
+        let large = device.allocate(&AllocationRequest::new(LARGE, Placement::Device)).expect("memory");
         assert!(taken(&device) >= before + LARGE);
         fill(&device, &stream, &large, 0);
         let part = Region::new(&large, 0, BYTES, &stream).expect("a region");
@@ -209,7 +213,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
         stream.flush().expect("a submission");
         // Nobody asks for anything but memory.
         let back = (0..1_000_000).any(|_| {
-            drop(device.allocate(4, Placement::Device.into()).expect("memory"));
+            drop(device.allocate(&AllocationRequest::new(4, Placement::Device)).expect("memory"));
             std::thread::yield_now();
             taken(&device) < before + LARGE
         });
@@ -255,10 +259,13 @@ fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
 fn usages_are_those_of_the_buffer() {
     let Some(device) = first_device() else { return };
     let usages = BufferUsages::INDEX | BufferUsages::COPY_DST;
-    let memory = device.allocate(16, of_usages(Placement::Device, usages)).expect("memory");
+    let memory =
+        device.allocate(&AllocationRequest::new(16, of_usages(Placement::Device, usages))).expect("memory");
     assert_eq!(memory.buffer().usage(), usages);
     let readback = of_usages(Placement::Device, BufferUsages::MAP_READ | BufferUsages::COPY_DST);
-    let readback = device.allocate(16, readback).expect("a read-back buffer of the program's own");
+    let readback = device
+        .allocate(&AllocationRequest::new(16, readback))
+        .expect("a read-back buffer of the program's own");
     assert_eq!(readback.buffer().usage(), BufferUsages::MAP_READ | BufferUsages::COPY_DST);
     assert!(wgpu::BufferSize::new(readback.buffer().size()).is_some());
 }

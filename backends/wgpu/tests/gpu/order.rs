@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::{
     Backend, Event, Memory, Placement, Region, RegionMut, Stream, TestKernels, WgpuDevice, WgpuMemory,
     WgpuStream, wgpu,
@@ -29,7 +30,8 @@ impl World {
     fn new(device: &WgpuDevice, seed: u64) -> Self {
         let second = if can_map(device) { Placement::HostVisible } else { Placement::Device };
         let memories = [Placement::Device, second, Placement::Device, Placement::Device];
-        let allocate = |placement: Placement| device.allocate(LEN, placement.into()).expect("memory");
+        let allocate =
+            |placement: Placement| device.allocate(&AllocationRequest::new(LEN, placement)).expect("memory");
         Self {
             device: device.clone(),
             streams: (0..3).map(|_| device.create_stream().expect("a stream")).collect(),
@@ -139,7 +141,7 @@ fn asynchronous_device() -> Option<WgpuDevice> {
 /// returned: what is dropped under work is waited for by the next allocation.
 #[must_use]
 fn busy(device: &WgpuDevice, kernels: &TestKernels, stream: &WgpuStream, rounds: u32) -> WgpuMemory {
-    let memory = device.allocate(BUSY, Placement::Device.into()).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(BUSY, Placement::Device)).expect("memory");
     kernels.occupy(stream, RegionMut::whole(&memory, stream), rounds).expect("queued");
     memory
 }
@@ -354,8 +356,9 @@ fn an_event_covers_what_was_submitted_to_wgpus_queue() {
     }
     let stream = device.create_stream().expect("a stream");
     let large = 8 << 20;
-    let [one, two] = [0; 2].map(|_| device.allocate(large, Placement::Device.into()).expect("memory"));
-    let seen = device.allocate(4, Placement::HostVisible.into()).expect("memory");
+    let [one, two] =
+        [0; 2].map(|_| device.allocate(&AllocationRequest::new(large, Placement::Device)).expect("memory"));
+    let seen = device.allocate(&AllocationRequest::new(4, Placement::HostVisible)).expect("memory");
     for round in 1..=20u8 {
         fill(&device, &stream, &one, round);
         let written = stream.view_mut(RegionMut::whole(&seen, &stream)).expect("a view");

@@ -1,6 +1,7 @@
 //! What a device refuses, as which error, and that nothing else is the worse for it.
 
 use crate::{BYTES, can_map, fill, first_device, memory, of_usages, others, read};
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{
     Backend, BackendError, Memory, MemoryKind, Placement, Region, RegionMut, Usage, WgpuDevice,
@@ -24,24 +25,27 @@ fn sizes_and_usages_that_cannot_be() {
     let has = |placement: &Placement| *placement == Placement::Device || can_map(&device);
     for placement in [Placement::Device, Placement::HostVisible].into_iter().filter(has) {
         for bytes in [0, u64::MAX, u64::MAX / 2, 1 << 60, device.properties().max_allocation + 1] {
-            invalid(device.allocate(bytes, placement.into()));
+            invalid(device.allocate(&AllocationRequest::new(bytes, placement)));
         }
     }
     for bits in [1 << 30, 1 << 40, u64::MAX] {
-        invalid(device.allocate(4, MemoryKind::new(Placement::Device).with_usage(Usage(bits))));
+        invalid(device.allocate(&AllocationRequest::new(
+            4,
+            MemoryKind::new(Placement::Device).with_usage(Usage(bits)),
+        )));
     }
     // wgpu refuses these without a feature, and its text says which.
     for usages in
         [BufferUsages::MAP_READ | BufferUsages::STORAGE, BufferUsages::MAP_READ | BufferUsages::MAP_WRITE]
     {
-        let text = invalid(own.allocate(4, of_usages(Placement::Device, usages)));
+        let text = invalid(own.allocate(&AllocationRequest::new(4, of_usages(Placement::Device, usages))));
         assert!(text.contains("usage"), "{text}");
     }
     for kind in [Placement::Managed.into(), MemoryKind::from(Placement::HostVisible)] {
-        let error = own.allocate(4, kind).expect_err("it has none");
+        let error = own.allocate(&AllocationRequest::new(4, kind)).expect_err("it has none");
         assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
     }
-    own.allocate(4, Placement::Device.into()).expect("the device is as it was");
+    own.allocate(&AllocationRequest::new(4, Placement::Device)).expect("the device is as it was");
 }
 
 #[test]
@@ -62,7 +66,9 @@ fn offsets_lengths_and_usages_of_copies() {
         invalid(device.upload(&stream, &bytes[..len as usize], to(offset, len)));
     }
     invalid(device.download(&stream, from(1, 8), &mut bytes));
-    let vertices = device.allocate(8, of_usages(Placement::Device, BufferUsages::VERTEX)).expect("memory");
+    let vertices = device
+        .allocate(&AllocationRequest::new(8, of_usages(Placement::Device, BufferUsages::VERTEX)))
+        .expect("memory");
     let whole = || RegionMut::whole(&vertices, &stream);
     invalid(device.fill(&stream, whole(), 0));
     invalid(device.fill(&stream, whole(), 1));
@@ -96,7 +102,7 @@ fn what_is_another_devices() {
         invalid(mine.view(Region::whole(&memory, &mine)));
     }
     let placement = if can_map(&limited) { Placement::HostVisible } else { Placement::Device };
-    let mapped = limited.allocate(4, placement.into()).expect("memory");
+    let mapped = limited.allocate(&AllocationRequest::new(4, placement)).expect("memory");
     invalid(one.write_mapped(&mapped, 0, &[1]));
 }
 

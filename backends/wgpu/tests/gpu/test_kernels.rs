@@ -2,6 +2,7 @@
 
 use crate::first_device;
 use std::cell::Cell;
+use vrampool_backend::AllocationRequest;
 use vrampool_test_support::pattern;
 use vrampool_wgpu::{
     Backend, BackendError, Placement, Region, RegionMut, TestKernels, WgpuDevice, WgpuMemory, WgpuStream,
@@ -31,7 +32,7 @@ impl Setup {
         let device = first_device()?;
         let stream = device.create_stream().expect("a stream");
         let kernels = TestKernels::load(&device).expect("kernels");
-        let memory = device.allocate(SPACE, Placement::Device.into()).expect("memory");
+        let memory = device.allocate(&AllocationRequest::new(SPACE, Placement::Device)).expect("memory");
         device.fill(&stream, RegionMut::whole(&memory, &stream), GUARD).expect("a fill");
         Some(Self { device, stream, kernels, memory, end: Cell::new(4) })
     }

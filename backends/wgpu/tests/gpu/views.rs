@@ -1,6 +1,7 @@
 //! Regions as the program's own shaders have them.
 
 use crate::{BYTES, fill, first_device, memory, of_usages, read};
+use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{Backend, BackendError, Placement, Region, RegionMut, WgpuDevice};
 
@@ -69,7 +70,9 @@ fn what_cannot_be_bound_is_refused() {
     let stream = device.create_stream().expect("a stream");
     let other = device.create_stream().expect("a stream");
     let memory = memory(&device);
-    let vertices = device.allocate(64, of_usages(Placement::Device, BufferUsages::VERTEX)).expect("memory");
+    let vertices = device
+        .allocate(&AllocationRequest::new(64, of_usages(Placement::Device, BufferUsages::VERTEX)))
+        .expect("memory");
     let view = |memory, offset, len| {
         stream.view(Region::new(memory, offset, len, &stream).expect("a region")).expect("a view")
     };
@@ -93,7 +96,7 @@ fn uniforms_are_bound_too() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let kind = of_usages(Placement::Device, BufferUsages::UNIFORM | BufferUsages::COPY_DST);
-    let memory = device.allocate(1 << 20, kind).expect("memory");
+    let memory = device.allocate(&AllocationRequest::new(1 << 20, kind)).expect("memory");
     let largest = device.device().limits().max_uniform_buffer_binding_size;
     let view = |len| stream.view(Region::new(&memory, 0, len, &stream).expect("a region")).expect("a view");
     assert!(view(256).binding().is_ok());

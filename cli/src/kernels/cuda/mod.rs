@@ -229,5 +229,5 @@ fn blocks(count: u32) -> LaunchConfig {
 
 /// The error of a driver's call, in the contract's words.
 fn failed(call: &'static str) -> impl Fn(DriverError) -> BackendError {
-    move |error| BackendError::Driver { call, code: error.0 as i64, message: error.to_string() }
+    move |error| BackendError::driver(call, error.0 as i64, error.to_string())
 }

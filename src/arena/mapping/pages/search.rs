@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn it_says_nothing_of_ranges_that_come_after_a_sleep() -> Result<(), Box<dyn std::error::Error>> {
         use crate::host::HostDevice;
-        use vrampool_backend::{MemoryKind, Physical};
+        use vrampool_backend::{AllocationRequest, MemoryKind, Physical};
 
         let device = HostDevice::new();
         let mut arena = Arena::new(ArenaLayout::new(PIECE * PIECES).alignment(1))?;
@@ -199,7 +199,7 @@ mod tests {
         for (pieces, fits) in [([1, 2], false), ([0, 3], true)] {
             drop(backing.take_all());
             (0..PIECES).for_each(|number| backing.add(piece(number), Physical::new(PIECE, ())));
-            let memory = device.allocate(2 * PIECE, MemoryKind::default())?;
+            let memory = device.allocate(&AllocationRequest::new(2 * PIECE, MemoryKind::default()))?;
             backing.add_stitched(Arc::new(memory), pieces.map(piece).to_vec());
             let way = backing.oldest(&arena, PIECE + 2);
             assert_eq!(matches!(way, Way::Stitched(..)), fits, "{way:?}");

@@ -49,14 +49,14 @@ impl std::error::Error for FittedError {
 #[non_exhaustive]
 pub enum Fault {
     /// The file cannot be opened.
-    #[error("the file cannot be opened: {0}; check the path and its permissions")]
+    #[error("the file cannot be opened; check the path and its permissions")]
     Open(#[source] io::Error),
     /// The file cannot be read.
-    #[error("the file cannot be read: {0}; check that it is a regular file and that its disk has no errors")]
+    #[error("the file cannot be read; check that it is a regular file and that its disk has no errors")]
     Read(#[source] io::Error),
     /// The file cannot be created or written. The previous file is unchanged.
-    #[error("{0}")]
-    Output(#[source] OutputFault),
+    #[error(transparent)]
+    Output(OutputFault),
     /// The file is cut.
     #[error(
         "the file ends early; copy or write it again. Every line ends with a newline, and after the first line `{HEADER}` the last one is `end` with a count"

@@ -13,7 +13,7 @@ pub enum ExportError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The writer refused what was written.
-    #[error("the trace cannot be written: {0}; check the writer")]
+    #[error("the trace cannot be written; check the writer")]
     Write(#[from] io::Error),
     /// The written file fails to read back.
     #[error("{path}: the written file fails to read back: {fault}; check the disk, or write another format", path = shown(.path))]

@@ -5,6 +5,7 @@ mod state;
 use state::{Leaving, State, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 use vrampool_backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
 
@@ -201,10 +202,11 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         Ok(AuditMemory { _leaving: self.leaving(), inner: self.below()?.reserve(bytes)?, ticket: None })
     }
 
-    fn create_physical(&self, bytes: u64, kind: MemoryKind) -> Result<Physical, BackendError> {
+    fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
+        let bytes = request.bytes;
         self.called("create_physical");
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
-        let inner = self.below()?.create_physical(bytes, kind)?;
+        let inner = self.below()?.create_physical(request)?;
         Ok(Physical::new(bytes, AuditPhysical { inner, _ticket: self.ticket(bytes) }))
     }
 
@@ -245,7 +247,7 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
 
 impl<B: Backend> AuditDevice<B> {
     fn below(&self) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
-        self.inner.virtual_memory().ok_or(BackendError::Unsupported { operation: "virtual memory" })
+        self.inner.virtual_memory().ok_or(BackendError::unsupported("virtual memory"))
     }
 }
 
@@ -266,22 +268,23 @@ impl<B: Backend> Backend for AuditDevice<B> {
         self.inner.memory_info()
     }
 
-    fn allocate(&self, bytes: u64, kind: MemoryKind) -> Result<Self::Memory, BackendError> {
+    fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Self::Memory, BackendError> {
+        let bytes = request.bytes;
         // Booked before the device is asked, and only then: what the pool asked for at once, it meant to hold
         // at once.
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
-        Ok(self.book(bytes, self.inner.allocate(bytes, kind)?))
+        Ok(self.book(bytes, self.inner.allocate(request)?))
     }
 
     fn allocate_on(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         stream: &Self::Stream,
     ) -> Result<Self::Memory, BackendError> {
+        let bytes = request.bytes;
         self.state.allocations.fetch_add(1, Ordering::SeqCst);
         self.note(stream);
-        Ok(self.book(bytes, self.inner.allocate_on(bytes, kind, stream)?))
+        Ok(self.book(bytes, self.inner.allocate_on(request, stream)?))
     }
 
     fn free_on(&self, memory: Self::Memory, stream: &Self::Stream) {
