@@ -69,7 +69,7 @@ mod tests {
     use std::future::ready;
 
     fn refused(call: &'static str) -> Option<BackendError> {
-        Some(BackendError::Driver { call, code: 1, message: "refused".into() })
+        Some(BackendError::driver(call, 1, "refused".to_owned()))
     }
 
     fn poll(late: &Late) -> Poll<Result<(), BackendError>> {
@@ -82,13 +82,13 @@ mod tests {
         late.push(ready(None));
         assert_eq!(poll(&late), Poll::Ready(Ok(())));
         late.push(ready(refused("b")));
-        late.push(ready(Some(BackendError::OutOfMemory { requested: 0, free: None })));
+        late.push(ready(Some(BackendError::out_of_memory(0, None))));
         late.push(ready(refused("d")));
         assert!(matches!(poll(&late), Poll::Ready(Err(error)) if error.is_out_of_memory()));
         assert_eq!(poll(&late), Poll::Ready(Ok(())));
         late.push(ready(refused("e")));
         late.push(ready(refused("f")));
-        assert!(matches!(poll(&late), Poll::Ready(Err(BackendError::Driver { call: "e", .. }))));
+        assert!(matches!(poll(&late), Poll::Ready(Err(BackendError::Driver { call, .. })) if call == "e"));
     }
 
     #[test]
