@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "docs/src"
 FENCE = re.compile(r"(^(?:`{3,}|~{3,}).*?^(?:`{3,}|~{3,})[ \t]*$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((\.\./[^()\s#]*)(#[^()\s]*)?\)")
+#: Of pictures.
+TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 
 def inside(text: str, folder: Path) -> str:
@@ -28,7 +30,9 @@ def inside(text: str, folder: Path) -> str:
             return link[0]
         if picture:
             data = base64.b64encode(path.read_bytes()).decode()
-            return f"![{words}](data:image/svg+xml;base64,{data})"
+            return f"![{words}](data:{TYPES[path.suffix]};base64,{data})"
+        # A picture may be what is clicked on.
+        words = LINK.sub(replaced, words)
         of_tree = path.relative_to(ROOT).as_posix()
         address = os.environ.get("VRAMPOOL_TREE_URL")
         if address:

@@ -87,23 +87,23 @@ fn open_with(name: &str, lookup: Lookup<'_>) -> Result<AnyDevice, Error> {
     let chosen = if name == AUTO { named_in(lookup)? } else { None };
     match chosen {
         Some(device) => Ok(device),
-        None => Ok(open_named(name).map_err(Box::new)?),
+        None => Ok(open_named(name)?),
     }
 }
 
 fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
     let Some(value) = environment::text(BACKEND, lookup)? else { return Ok(None) };
-    let invalid = |error: NotOpened| Error::environment(BACKEND, value.clone(), error.to_string());
+    let invalid = |error: Box<NotOpened>| Error::environment(BACKEND, value.clone(), error.to_string());
     open_named(&value).map(Some).map_err(invalid)
 }
 
-fn open_named(name: &str) -> Result<AnyDevice, NotOpened> {
+fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
     let opened = name.parse().and_then(|name: Name| match name.family() {
         Some(Family { compiled: Some(compiled), .. }) => (compiled.open)(&name.0),
         Some(family) => Err(family.not_compiled()),
         None => best(),
     });
-    opened.map_err(|cause| NotOpened::new(name, cause, devices()))
+    opened.map_err(|cause| Box::new(NotOpened::new(name, cause, devices())))
 }
 
 /// The best that opens. One that is there and does not open is told of in the log.
