@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # No lock, no atomic read-modify-write and no fence among the instructions of a hit: neither an allocation that a thread's
-# magazine serves nor a drop that it takes back. And what they may call is the way to the depot, a thread's first visit,
-# and unwinding; nothing else. So on the host device, and on a device that is chosen at run time; and of a pool that is
+# magazine serves nor a drop that it takes back. And what they may call is the way to the depot, a thread's first visit, the
+# refusal in a forked child, and unwinding; nothing else. So on the host device, and on a device that is chosen at run time; and of a pool that is
 # recorded, whose hits may take a way of their own for what is due every so many events.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,7 +14,7 @@ for package in vrampool vrampool-backend vrampool-host vrampool-cuda vrampool-op
         optimized+=(--config "profile.dev.package.$package.$setting")
     done
 done
-may_call='hot::take|put_anew|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
+may_call='hot::take|put_anew|refuse_in_child|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
 then_may_call='Records::put_recorded|magazine::(put_anew|put_in_list|take_hot|take_from_list|flush_hot)|Rack::(begin_hot|flush_hot)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 # A thread's first visit.
 then_may_call+='|thread_local::destructors::linux_like::register'

@@ -162,7 +162,7 @@ impl<B: Backend> Pool<B> {
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
         if fork::is_child() {
-            return Err(BackendError::Forked.into());
+            return refuse_in_child();
         }
         // A block's stream is one of the pool's device, so a hit need not check the device.
         match magazine::take(core, bytes, stream.id()) {
@@ -378,4 +378,11 @@ impl<B: Backend> Pool<B> {
     pub fn source(&self) -> Source {
         self.core().supply::<B>().source()
     }
+}
+
+/// Apart from a hit, which makes no error.
+#[cold]
+#[inline(never)]
+fn refuse_in_child<T>() -> Result<T, Error> {
+    Err(BackendError::Forked.into())
 }
