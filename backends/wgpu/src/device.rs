@@ -61,11 +61,11 @@ impl WgpuDevice {
     /// chooses. Elsewhere it is ready at once.
     ///
     /// ```no_run
-    /// # use vrampool_wgpu::{Backend, BackendError, Placement, Region, WgpuDevice};
+    /// # use vrampool_wgpu::{AllocationRequest, Backend, BackendError, Placement, Region, WgpuDevice};
     /// # async fn first_word() -> Result<[u8; 4], BackendError> {
     /// let device = WgpuDevice::request(0).await?;
     /// let stream = device.create_stream()?;
-    /// let memory = device.allocate(4096, Placement::Device.into())?;
+    /// let memory = device.allocate(&AllocationRequest::new(4096, Placement::Device))?;
     /// let mut bytes = [0; 4];
     /// device.read(&stream, Region::new(&memory, 0, 4, &stream)?, &mut bytes).await?;
     /// # Ok(bytes)

@@ -2,6 +2,7 @@
 
 use crate::thrown;
 use std::time::Duration;
+use vrampool::backend::AllocationRequest;
 use vrampool::wgpu::WgpuDevice;
 use vrampool::{Backend, BackendError, Error, Event, Placement, Pool, Region, RegionMut};
 use wasm_bindgen::JsError;
@@ -22,7 +23,7 @@ pub async fn check() -> Result<(), JsError> {
     expect("a request for the same device is another handle", device.id() == again.id())?;
     let stream = device.create_stream().map_err(thrown)?;
 
-    let memory = device.allocate(4 * MIB, Placement::Device.into()).map_err(thrown)?;
+    let memory = device.allocate(&AllocationRequest::new(4 * MIB, Placement::Device)).map_err(thrown)?;
     device.fill(&stream, RegionMut::whole(&memory, &stream), 7).map_err(thrown)?;
     let event = device.record(&stream).map_err(thrown)?;
     let mut bytes = vec![0; 4 * MIB as usize];
@@ -36,10 +37,11 @@ pub async fn check() -> Result<(), JsError> {
 
     // More than 32 MiB of dropped memory that may be in use.
     for _ in 0..3 {
-        let dropped = device.allocate(16 * MIB, Placement::Device.into()).map_err(thrown)?;
+        let dropped =
+            device.allocate(&AllocationRequest::new(16 * MIB, Placement::Device)).map_err(thrown)?;
         device.fill(&stream, RegionMut::whole(&dropped, &stream), 1).map_err(thrown)?;
     }
-    let next = || device.allocate(16 * MIB, Placement::Device.into());
+    let next = || device.allocate(&AllocationRequest::new(16 * MIB, Placement::Device));
     expect("an allocation after many drops would block", would_block(next()))?;
     device.finish(&stream).await.map_err(thrown)?;
     expect("it does not after a wait", next().is_ok())?;
