@@ -109,7 +109,6 @@ pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;
 pub use cache::stats::{BucketStats, PoolStats};
-pub use environment::UNLIMITED;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
