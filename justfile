@@ -29,6 +29,10 @@ model:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked
 
+# Compares the public API with tests/api, or writes it there: just api --update
+api *arguments:
+    .ci/api {{arguments}}
+
 # Builds the guide, into docs/book.
 guide:
     docs/build.sh

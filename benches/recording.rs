@@ -32,7 +32,7 @@ fn recording(criterion: &mut Criterion) {
         for live in LIVE {
             group.bench_function(BenchmarkId::new("event", live), |bencher| {
                 bencher.iter_custom(|events| {
-                    let builder = Pool::builder(&device).size_classes(classes);
+                    let builder = Pool::builder(&device).size_classes(classes.clone());
                     let time = |pool: &_, pairs| time(pool, &stream, bytes, live, pairs);
                     event(builder, time, events)
                 });

@@ -89,7 +89,7 @@ fn refusal(pool: &Pool<AnyDevice>, error: &vrampool::Error) -> Response {
         vrampool::Error::OutOfMemory(shortage) => {
             metrics::counter!("refused_total").increment(1);
             // More than the limit: no wait would help.
-            if shortage.class > pool.limit() {
+            if pool.limit().is_some_and(|limit| shortage.class > limit) {
                 return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
             }
             (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text).into_response()

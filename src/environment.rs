@@ -4,8 +4,18 @@ use crate::error::Error;
 use std::ffi::OsString;
 use std::str::FromStr;
 
-/// No cap, for every setting that is one.
-pub const UNLIMITED: u64 = u64::MAX;
+/// No cap, as a number: internal comparisons need no other case. Public signatures have `None` instead.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
+
+/// Returns a cap as a number.
+pub(crate) fn as_cap(limit: impl Into<Option<u64>>) -> u64 {
+    limit.into().unwrap_or(UNLIMITED)
+}
+
+/// Returns the limit that a cap stands for; `None` for no limit.
+pub(crate) fn as_limit(cap: u64) -> Option<u64> {
+    (cap != UNLIMITED).then_some(cap)
+}
 
 /// Where variables are looked up: the process's environment, or a test's.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;

@@ -54,6 +54,14 @@
 //! # fn main() {}
 //! ```
 //!
+//! # Threads and panics
+//!
+//! All types at the root, and all handles in the modules, are [`Send`], [`Sync`] and [`Unpin`]. Scopes that
+//! belong to a thread ([`hooks::Scope`], [`sleep::TagScope`]) stay there. Errors, statistics and settings are
+//! [`UnwindSafe`](std::panic::UnwindSafe). Pools, buffers, regions and other handles are not, because a backend
+//! or a [hook](hooks) may panic in a state of its own. vrampool's state is consistent after a caught panic: use
+//! [`AssertUnwindSafe`](std::panic::AssertUnwindSafe) if that of the backend and the hooks is, too.
+//!
 //! # Features
 //!
 //! | feature | adds |
@@ -109,7 +117,6 @@ pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;
 pub use cache::stats::{BucketStats, PoolStats};
-pub use environment::UNLIMITED;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;

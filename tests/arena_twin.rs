@@ -158,7 +158,11 @@ fn nothing_overflows() -> Result<(), ArenaError> {
 
     let mut arena = Arena::new(ArenaLayout::new(u64::MAX))?;
     for bytes in [u64::MAX, u64::MAX - 254] {
-        assert_eq!(arena.allocate(bytes, Zone::Dynamic), Err(ArenaError::Overflow { bytes }));
+        let refused = arena.allocate(bytes, Zone::Dynamic);
+        assert!(
+            matches!(refused, Err(ArenaError::Overflow { bytes: asked, .. }) if asked == bytes),
+            "{refused:?}"
+        );
     }
     assert!(arena.allocate(u64::MAX - 255, Zone::Dynamic).is_ok());
     assert_eq!(arena.allocate(0, Zone::Dynamic), Err(ArenaError::ZeroBytes));

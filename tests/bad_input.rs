@@ -3,7 +3,7 @@
 use vrampool::arena::DeviceArena;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager, UNLIMITED};
+use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager};
 use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
@@ -27,7 +27,7 @@ fn sizes_from_nothing_to_everything() {
         SizeClasses::Fitted(FittedClasses::new([]).expect("no sizes")),
     ] {
         let (device, stream) = scene();
-        let pool = Pool::builder(&device).size_classes(classes).build().expect("a pool");
+        let pool = Pool::builder(&device).size_classes(classes.clone()).build().expect("a pool");
         let mut empty = pool.allocate(0, &stream).expect("0 bytes are allowed");
         assert!(empty.is_empty() && empty.class() >= 1);
         empty.write(&stream, &[]).expect("nothing to write");
@@ -46,7 +46,8 @@ fn sizes_from_nothing_to_everything() {
         assert_eq!((stats.bytes_live, stats.bytes_held), (0, stats.bytes_cached));
         assert_eq!(stats.failed_invalid + stats.failed_by_device, 5);
         // Sums of sizes that overflow do not wrap round a limit either.
-        let limited = Pool::builder(&device).size_classes(classes).limit(1 << 20).build().expect("a pool");
+        let limited =
+            Pool::builder(&device).size_classes(classes.clone()).limit(1 << 20).build().expect("a pool");
         let _live = limited.allocate(1, &stream).expect("memory");
         assert!(limited.allocate(1 << 50, &stream).expect_err("too much").is_out_of_memory());
     }
@@ -54,7 +55,7 @@ fn sizes_from_nothing_to_everything() {
 
 #[test]
 fn caps_of_nothing_cache_nothing() {
-    for (cached, count) in [(0, 16), (UNLIMITED, 0), (KIB - 1, 16), (0, 0)] {
+    for (cached, count) in [(0, 16), (u64::MAX, 0), (KIB - 1, 16), (0, 0)] {
         let (device, stream) = scene();
         let builder = Pool::builder(&device).max_cached_bytes(cached).max_buffers_per_bucket(count);
         let pool = builder.build().expect("a pool");
@@ -85,7 +86,7 @@ fn settings_that_cannot_be_name_their_field() {
         SizeClasses::Geometric { per_doubling: 3, from: 1 << 20 },
         SizeClasses::Geometric { per_doubling: 8, from: 0 },
     ] {
-        let error = Pool::builder(&device).size_classes(classes).build().expect_err("no classes");
+        let error = Pool::builder(&device).size_classes(classes.clone()).build().expect_err("no classes");
         assert!(
             matches!(&error, Error::Configuration(setting) if setting.field == "size_classes"),
             "{error:?}"
@@ -202,7 +203,7 @@ fn blocks_of_a_failed_stream_do_not_keep_an_arena_from_compacting() {
     drop(hole);
     stream.launch::<u8, 0, 0>([], [], |[], []| panic!("a bug in a kernel")).expect("queued");
     assert!(device.synchronize(&stream).expect_err("it failed").is_stream_failed());
-    let report = arena.compact(&other, UNLIMITED, |_| {}).expect("the other stream works");
+    let report = arena.compact(&other, None, |_| {}).expect("the other stream works");
     assert_eq!((report.moved_blocks, report.moved_bytes), (1, KIB));
     drop(block);
 }

@@ -26,7 +26,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         .expect("all but a GiB");
     for source in [Source::Direct, Source::Driver] {
         let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(2 * MIB));
-        let pool = builder.budget(vrampool::UNLIMITED).build().expect("a pool");
+        let pool = builder.budget(None).build().expect("a pool");
         let mut precious = pool.allocate(64 * MIB, &stream).expect("memory");
         kernels.write_pattern(&stream, precious.on_mut(&stream).expect("a region"), 9).expect("queued");
         // Idle memory that is in the way of what comes next.

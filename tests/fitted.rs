@@ -9,7 +9,7 @@ use vrampool::fitted::FittedClasses;
 use vrampool::hooks::Learner;
 use vrampool::host::{Call, HostDevice};
 use vrampool::trace::{Op, Pass, Replay, Trace};
-use vrampool::{Backend, Pool, SizeClasses, UNLIMITED};
+use vrampool::{Backend, Pool, SizeClasses};
 
 /// Every recorded trace, and bytes held over bytes requested by the best 64 classes.
 const RECORDED: [(&str, f64); 4] =
@@ -37,7 +37,7 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
         let demand = trace.demand();
         let classes = SizeClasses::Fitted(FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES));
         assert_eq!(demand.peak_requested(), trace.peak_requested());
-        let promised = demand.held(classes).expect("bytes");
+        let promised = demand.held(&classes).expect("bytes");
         let held_over_requested = promised as f64 / trace.peak_requested() as f64;
         assert!((held_over_requested - ratio).abs() < 0.001, "{name}: {held_over_requested}");
         for rule in [
@@ -46,30 +46,30 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
             SizeClasses::GEOMETRIC,
             SizeClasses::Multiple(2 << 20),
         ] {
-            assert!(promised < demand.held(rule).expect("bytes"), "{name} {rule}");
+            assert!(promised < demand.held(&rule).expect("bytes"), "{name} {rule}");
         }
 
-        let builder = Pool::builder(&device()).size_classes(classes);
-        let builder = builder.max_cached_bytes(UNLIMITED).max_buffers_per_bucket(UNLIMITED);
+        let builder = Pool::builder(&device()).size_classes(classes.clone());
+        let builder = builder.max_cached_bytes(None).max_buffers_per_bucket(None);
         let [cold, warm] = replay(&trace, &builder.build().expect("a pool"));
         assert_eq!((cold.peak_held, warm.peak_held), (promised, promised), "{name}");
         assert_eq!(warm.hit_rate, 1.0, "{name}");
 
         // With the default caps, too.
-        let held = |classes| {
-            let pool = Pool::builder(&device()).size_classes(classes).build().expect("a pool");
+        let held = |classes: SizeClasses| {
+            let pool = Pool::builder(&device()).size_classes(classes.clone()).build().expect("a pool");
             replay(&trace, &pool).map(|pass| pass.peak_held)
         };
-        let (fitted, fixed) = (held(classes), held(SizeClasses::Fixed));
+        let (fitted, fixed) = (held(classes.clone()), held(SizeClasses::Fixed));
         assert!(fitted[0] < fixed[0] && fitted[1] < fixed[1], "{name}: {fitted:?}, fixed {fixed:?}");
     }
 }
 
 /// What matters of a demand: by each size, its requests and the most of them live at once; and what is
 /// fitted.
-fn shown(demand: &Demand) -> (Vec<vrampool::fitted::ClassDemand>, &'static [u64]) {
+fn shown(demand: &Demand) -> (Vec<vrampool::fitted::ClassDemand>, Vec<u64>) {
     let classes = FittedClasses::fit(demand, FittedClasses::DEFAULT_CLASSES);
-    (demand.by_class(SizeClasses::Exact(1)), classes.sizes())
+    (demand.by_class(&SizeClasses::Exact(1)), classes.sizes().to_vec())
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_pools_own_requests_teach_what_its_trace_does() {
     // A trace's replay drops in the end what the trace leaves live; what was live together is the same.
     for classes in [SizeClasses::Fixed, SizeClasses::EXACT] {
         let learner = Arc::new(Learner::new());
-        let pool = Pool::builder(&device()).size_classes(classes).hook(Arc::clone(&learner)).build();
+        let pool = Pool::builder(&device()).size_classes(classes.clone()).hook(Arc::clone(&learner)).build();
         Replay::new(&trace).run(&pool.expect("a pool")).expect("memory");
         assert!(!learner.is_full());
         assert_eq!(shown(&learner.demand()), shown(&trace.demand()), "{classes}");
@@ -93,7 +93,7 @@ fn a_learner_keeps_the_first_requests_that_were_served_and_their_frees() {
     let pool = || Pool::builder(&device).hook(Arc::clone(&learner)).build().expect("a pool");
     let (pool, other) = (pool(), pool());
     let rows = || {
-        let rows = learner.demand().by_class(SizeClasses::Exact(1));
+        let rows = learner.demand().by_class(&SizeClasses::Exact(1));
         rows.iter().map(|row| (row.class, row.requests, row.peak_buffers)).collect::<Vec<_>>()
     };
 
@@ -139,7 +139,7 @@ fn threads_teach_one_learner() {
     let demand = learner.demand();
     assert_eq!(demand.requests(), 4 * 200 * 2);
     // No two threads' requests were ever one buffer's, and each has at most two live.
-    let live: u64 = demand.by_class(SizeClasses::Exact(1)).iter().map(|row| row.peak_buffers).sum();
+    let live: u64 = demand.by_class(&SizeClasses::Exact(1)).iter().map(|row| row.peak_buffers).sum();
     assert!((2..=8).contains(&live), "{live}");
 }
 
@@ -147,7 +147,7 @@ fn threads_teach_one_learner() {
 fn a_demand_of_a_trace_ignores_what_frees_say_of_sizes() {
     let csv = "op,id,size,stream,t_us\na,7,600,0,0\nf,7,99,1,0\na,8,600,0,0\n";
     let trace = Trace::parse(csv.as_bytes()).expect("a trace");
-    let rows = trace.demand().by_class(SizeClasses::Exact(1));
+    let rows = trace.demand().by_class(&SizeClasses::Exact(1));
     assert_eq!((rows.len(), rows[0].class, rows[0].requests, rows[0].peak_buffers), (1, 600, 2, 1));
     let requests = trace.events().iter().filter(|event| event.op == Op::Allocate).count();
     assert_eq!(trace.demand().requests(), requests as u64);

@@ -105,7 +105,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(DeviceArena::builder(device).limit(MIB).build());
                     assert_eq!(
                         (pool.trim(), pool.stats(), pool.limit()),
-                        (0, PoolStats::default(), 64 * MIB)
+                        (0, PoolStats::default(), Some(64 * MIB))
                     );
                     assert_forked(device.allocate(&AllocationRequest::new(100, Placement::Device)));
                     assert_forked(device.create_stream());

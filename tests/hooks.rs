@@ -166,7 +166,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
         for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::Exact(512)] {
             let device = device();
             let recorder = Recorder::new("recorder");
-            let builder = Pool::builder(&device).source(source).size_classes(classes).limit(3 << 20);
+            let builder = Pool::builder(&device).source(source).size_classes(classes.clone()).limit(3 << 20);
             let pool = builder.max_buffers_per_bucket(3).hook(Arc::clone(&recorder)).build().expect("a pool");
             let asked = device.faults().calls(Call::Allocate);
             (0..200).for_each(|n| device.faults().fail_nth(Call::Allocate, 1 + 3 * n));
@@ -326,7 +326,7 @@ fn threads_keep_buffers_with_hooks_too() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     for classes in [SizeClasses::Fixed, SizeClasses::Exact(512)] {
-        let plain = Pool::builder(&device).size_classes(classes);
+        let plain = Pool::builder(&device).size_classes(classes.clone());
         let misses = [plain.clone(), plain.clone().hook(Scoped), plain.magazine_bytes(0)].map(|builder| {
             let pool = builder.build().expect("a pool");
             let step = || (0..10).for_each(|_| drop(pool.allocate(4096, &stream).expect("memory")));

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 type Device = AuditDevice<HostDevice>;
@@ -72,7 +72,7 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
         [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, fitted]
     {
         let (device, sizes) = (device(), [1000, 4 * KIB, 60_000, 64 * KIB, 1024 * KIB]);
-        let pool = pool(&device, |builder| builder.size_classes(classes));
+        let pool = pool(&device, |builder| builder.size_classes(classes.clone()));
         let stream = device.create_stream().expect("a stream");
         #[cfg(feature = "metrics")]
         let publisher = {
@@ -459,7 +459,7 @@ fn a_request_waits_for_what_a_running_thread_keeps_idle() {
     for limited in [true, false] {
         let device = AuditDevice::new(HostDevice::builder().capacity(1024 * KIB).build());
         let pool = pool(&device, |builder| {
-            let limit = if limited { 1024 * KIB } else { UNLIMITED };
+            let limit = if limited { 1024 * KIB } else { u64::MAX };
             builder.size_classes(SizeClasses::Multiple(KIB)).borrow_classes(0).limit(limit)
         });
         let stream = device.create_stream().expect("a stream");
@@ -489,7 +489,7 @@ fn a_request_waits_for_what_a_running_thread_keeps_idle() {
 #[test]
 fn slots_go_to_threads_that_need_them() {
     let device = device();
-    let pool = pool(&device, |builder| builder.max_buffers_per_bucket(4).max_cached_bytes(UNLIMITED));
+    let pool = pool(&device, |builder| builder.max_buffers_per_bucket(4).max_cached_bytes(None));
     let others: Vec<Turns> = (0..8).map(|_| Turns::new()).collect();
     for _ in 0..300 {
         others.iter().for_each(|other| keep(other, &pool, 4 * KIB));

@@ -130,7 +130,7 @@ fn follow(steps: &[Step], classes: SizeClasses, source: Source, kept: usize) {
     let recorder = Recorder::with_events(1 << 16);
     let builder = || {
         let device = HostDevice::builder().capacity(1 << 40).build();
-        let builder = Pool::builder(&device).name("twin").size_classes(classes).source(source);
+        let builder = Pool::builder(&device).name("twin").size_classes(classes.clone()).source(source);
         builder.limit(256 << 20).max_cached_bytes(8 << 20).max_buffers_per_bucket(kept as u64)
     };
     let mut sides =

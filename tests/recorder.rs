@@ -29,7 +29,7 @@ fn every_way_of_a_request_and_of_a_buffer_back_is_recorded() {
     for classes in [SizeClasses::Fixed, SizeClasses::GEOMETRIC, SizeClasses::EXACT, SizeClasses::Tight] {
         for source in [Source::Direct, Source::Arena, Source::Virtual] {
             let recorder = Recorder::new();
-            let builder = builder().size_classes(classes).source(source).limit(1 << 30);
+            let builder = builder().size_classes(classes.clone()).source(source).limit(1 << 30);
             let pool = builder.recorder(&recorder).build().expect("a pool");
             let [one, other] = [(); 2].map(|()| pool.device().create_stream().expect("a stream"));
             let mut expected = Vec::new();

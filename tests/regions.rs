@@ -4,12 +4,16 @@
 //! `RegionMut`, `HeldMemory`, `Buffer`.)
 
 use proptest::prelude::*;
+use std::sync::mpsc::channel;
+use std::thread;
 use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
 use vrampool::host::{HostDevice, HostMemory, HostStream};
 use vrampool::sleep::Offload;
-use vrampool::{Backend, BackendError, Buffer, Error, Pool, Region, RegionMut, SizeClasses, Source};
+use vrampool::{
+    Backend, BackendError, Buffer, Error, GraphMemory, Pool, Region, RegionMut, SizeClasses, Source,
+};
 
 const BYTES: u64 = 4096;
 
@@ -184,6 +188,99 @@ fn a_second_hold_does_not_replace_the_first() {
     drop(tail);
     assert_eq!(own.load(Ordering::Relaxed), 0);
     assert_eq!(pool.compact(&stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+}
+
+/// An arena's own buffer, and one that is kept for a graph, stay as a pool's do.
+#[test]
+fn regions_of_other_handles_keep_their_block_too() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+    let before = arena.allocate(BYTES, &stream).expect("memory");
+    let mut buffer = arena.allocate(BYTES, &stream).expect("memory");
+    drop(before);
+    let moved = || arena.compact(&stream, None, |_| {}).expect("no fault").moved_blocks;
+    let region = buffer.on(&stream).expect("no fault");
+    assert_eq!(moved(), 0, "read");
+    drop(region);
+    let region = buffer.on_mut(&stream).expect("no fault");
+    assert_eq!(moved(), 0, "written");
+    drop(region);
+    let memory = buffer.memory();
+    assert_eq!(moved(), 0, "lent");
+    drop(memory);
+    assert_eq!(moved(), 1);
+
+    let (device, stream, pool, first) = scene();
+    let graph = GraphMemory::new(&pool, &stream);
+    let mut buffer = graph.allocate(BYTES).expect("memory");
+    drop(first);
+    let region = buffer.on_mut(&stream).expect("no fault");
+    let place = (region.offset(), region.address());
+    pool.compact(&stream, None, |_| {}).expect("no fault");
+    assert_eq!((region.offset(), region.address()), place);
+    device.fill(&stream, region, 6).expect("queued");
+    let region = buffer.on(&stream).expect("no fault");
+    let mut bytes = vec![0; BYTES as usize];
+    device.download(&stream, region, &mut bytes).expect("no fault");
+    assert_eq!(bytes, vec![6; BYTES as usize]);
+}
+
+#[test]
+fn a_region_in_another_thread_keeps_its_block() {
+    let (device, stream, pool, mut buffer) = scene();
+    let place = buffer.address();
+    let region = buffer.on_mut(&stream).expect("no fault");
+    let (moved, is_moved) = channel();
+    thread::scope(|scope| {
+        let (device, stream) = (device.clone(), stream.clone());
+        let writer = scope.spawn(move || {
+            is_moved.recv().expect("the other thread goes on");
+            device.fill(&stream, region, 9).expect("queued");
+        });
+        let report = pool.compact(&writer_stream(&pool), None, |_| {}).expect("no fault");
+        moved.send(()).expect("it waits");
+        writer.join().expect("no panic");
+        assert_eq!((report.moved_blocks, report.held_blocks), (0, 1));
+    });
+    assert_eq!(buffer.address(), place);
+    assert_eq!(bytes_of(&buffer, &stream), vec![9; BYTES as usize]);
+}
+
+fn writer_stream(pool: &Pool<HostDevice>) -> HostStream {
+    pool.device().create_stream().expect("a stream")
+}
+
+fn bytes_of(buffer: &Buffer<HostDevice>, stream: &HostStream) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.len() as usize];
+    buffer.read(stream, &mut bytes).expect("no fault");
+    bytes
+}
+
+/// Neither the pool's end nor giving memory back takes what is held.
+#[test]
+fn memory_under_a_part_is_not_given_back() {
+    for source in [Source::Direct, Source::Arena, Source::Virtual] {
+        let device = HostDevice::new();
+        if source == Source::Virtual && device.virtual_memory().is_none() {
+            continue;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let builder = Pool::builder(&device).source(source).limit(64 << 20);
+        let pool = builder.build().expect("a pool");
+        let mut buffer = pool.allocate(BYTES, &stream).expect("memory");
+        let (head, tail) = buffer.on_mut(&stream).expect("no fault").split_at(1).expect("inside");
+        pool.trim();
+        if let Some(arena) = pool.arena() {
+            arena.release(0).expect("no fault");
+            arena.settle_for(&stream).expect("no fault");
+        }
+        device.fill(&stream, head, 1).expect("queued");
+        drop(pool);
+        device.fill(&stream, tail, 2).expect("queued");
+        let bytes = bytes_of(&buffer, &stream);
+        assert!(bytes[0] == 1 && bytes[1..].iter().all(|&byte| byte == 2), "{source}");
+    }
 }
 
 proptest! {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use vrampool::errors::chain;
 use vrampool::host::{Call, HostDevice};
 use vrampool::trace::{Op, Pass, Replay, ReplayError, Trace};
-use vrampool::{Backend, Error, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
@@ -40,8 +40,8 @@ fn device() -> HostDevice {
 }
 
 fn uncapped(device: &HostDevice, classes: SizeClasses) -> Pool<HostDevice> {
-    let builder = Pool::builder(device).size_classes(classes);
-    builder.max_cached_bytes(UNLIMITED).max_buffers_per_bucket(UNLIMITED).build().expect("a pool")
+    let builder = Pool::builder(device).size_classes(classes.clone());
+    builder.max_cached_bytes(None).max_buffers_per_bucket(None).build().expect("a pool")
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
@@ -50,9 +50,9 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 /// A pool without caps in a few lines: how many blocks are idle in each class, whatever their streams.
 /// Answers the peaks of live and held bytes, and the misses.
-fn simulate(trace: &Trace, classes: SizeClasses, borrows: bool) -> (u64, u64, u64) {
+fn simulate(trace: &Trace, classes: &SizeClasses, borrows: bool) -> (u64, u64, u64) {
     let lends =
-        |class: u64| borrows && matches!(classes, SizeClasses::Geometric { from, .. } if class > from);
+        |class: u64| borrows && matches!(classes, SizeClasses::Geometric { from, .. } if class > *from);
     let mut idle: HashMap<u64, u64> = HashMap::new();
     let mut lent = HashMap::new();
     let (mut live, mut held, mut peak_live, mut peak_held, mut misses) = (0, 0, 0, 0, 0);
@@ -93,19 +93,19 @@ fn recorded_traces_hold_what_was_simulated() {
         for (classes, reference) in
             [(SizeClasses::Fixed, fixed), (GEOMETRIC_512, geometric), (SizeClasses::GEOMETRIC, geometric)]
         {
-            let (_, plain, _) = simulate(&trace, classes, false);
+            let (_, plain, _) = simulate(&trace, &classes, false);
             assert!((ratio(plain, requested) / reference - 1.0).abs() < 0.01, "{name} {classes}: {plain}");
 
             // Without borrowing, the pool is what was simulated.
-            let builder = Pool::builder(&device()).size_classes(classes).borrow_classes(0);
-            let builder = builder.max_cached_bytes(UNLIMITED).max_buffers_per_bucket(UNLIMITED);
+            let builder = Pool::builder(&device()).size_classes(classes.clone()).borrow_classes(0);
+            let builder = builder.max_cached_bytes(None).max_buffers_per_bucket(None);
             let alone = Replay::new(&trace).run(&builder.build().expect("a pool")).expect(name);
             assert_eq!(alone[0].peak_held, plain, "{name} {classes}");
 
-            let pool = uncapped(&device(), classes);
+            let pool = uncapped(&device(), classes.clone());
             let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
             let [cold, warm] = &passes[..] else { panic!("two passes") };
-            let (live, held, misses) = simulate(&trace, classes, true);
+            let (live, held, misses) = simulate(&trace, &classes, true);
             assert_eq!(
                 (cold.peak_live, cold.peak_held, cold.peak_reserved),
                 (live, held, held),
@@ -143,7 +143,7 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
             let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(1));
             (builder.max_cached_bytes(0).limit(limit).build().expect("a pool"), device)
         };
-        let (pool, _) = exact(UNLIMITED);
+        let (pool, _) = exact(u64::MAX);
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
         let [cold, warm] = &passes[..] else { panic!("two passes") };
         // gpt2 has many holes: what is there is stitched before more than a 256th of it is mapped besides.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
-use vrampool::{Backend, Builder, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Builder, Pool, SizeClasses, Source};
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
@@ -57,7 +57,7 @@ impl PoolOptions {
     pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
         let mut builder = builder.source(self.source);
         if let Some(classes) = &self.size_classes {
-            builder = builder.size_classes(classes.rule);
+            builder = builder.size_classes(classes.rule.clone());
         }
         if let Some(classes) = self.borrow_classes {
             builder = builder.borrow_classes(classes);
@@ -103,10 +103,10 @@ fn size_classes(text: &str) -> Result<Classes, String> {
 /// Parses `64KiB`, `4GiB`, `1000`, or `unlimited`.
 pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
     if text == "unlimited" {
-        return Ok(UNLIMITED);
+        return Ok(u64::MAX);
     }
     match text.parse::<ByteSize>() {
-        Ok(size) if size.as_u64() < UNLIMITED => Ok(size.as_u64()),
+        Ok(size) if size.as_u64() < u64::MAX => Ok(size.as_u64()),
         Ok(_) => Err("a size must be less than 2^64 bytes; write `unlimited` for no cap".into()),
         Err(_) => Err("a size is a number with an optional unit, as in 64KiB or 4GiB, or `unlimited`".into()),
     }
@@ -114,7 +114,7 @@ pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
 
 fn count_or_unlimited(text: &str) -> Result<u64, String> {
     if text == "unlimited" {
-        return Ok(UNLIMITED);
+        return Ok(u64::MAX);
     }
     text.parse().map_err(|_| "a count is a whole number, or `unlimited`".into())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter};
-use vrampool::{Backend, Pool, Source, UNLIMITED};
+use vrampool::{Backend, Pool, Source};
 use vrampool_test_support::program;
 
 const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../grafana/prometheus");
@@ -90,7 +90,7 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let starved = Pool::builder(&device).name("starved").max_cached_bytes(0).build().expect("a pool");
-    let healthy = Pool::builder(&device).name("healthy").max_cached_bytes(UNLIMITED).build().expect("a pool");
+    let healthy = Pool::builder(&device).name("healthy").max_cached_bytes(None).build().expect("a pool");
     let virtual_pool = device.virtual_memory().is_some().then(|| {
         let builder = Pool::builder(&device).name("virtual").source(Source::Virtual).limit(1 << 28);
         builder.build().expect("a pool")

@@ -17,7 +17,7 @@ use vrampool_backend::{BackendError, logging};
 /// # use vrampool::any::Name;
 /// assert_eq!("cuda:1".parse::<Name>()?.to_string(), "cuda:1");
 /// assert!("abacus".parse::<Name>().unwrap_err().to_string().contains("known are auto, cuda"));
-/// # Ok::<(), vrampool::BackendError>(())
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name(String);
@@ -25,9 +25,16 @@ pub struct Name(String);
 const AUTO: &str = "auto";
 
 impl FromStr for Name {
-    type Err = BackendError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, BackendError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parsed(text).map_err(|reason| Error::configuration("device", text, reason))
+    }
+}
+
+impl Name {
+    /// Returns the name, or the reason why it is none.
+    fn parsed(text: &str) -> Result<Self, String> {
         let name = Self(text.into());
         let which = text.split_once(':').map(|(_, which)| which);
         let is_name = match name.family() {
@@ -38,8 +45,7 @@ impl FromStr for Name {
             return Ok(name);
         }
         let forms: Vec<_> = FAMILIES.iter().flat_map(|family| family.forms).copied().collect();
-        let reason = format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", "));
-        Err(BackendError::invalid("device", reason))
+        Err(format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", ")))
     }
 }
 
@@ -98,7 +104,8 @@ fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
 }
 
 fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
-    let opened = name.parse().and_then(|name: Name| match name.family() {
+    let parsed = Name::parsed(name).map_err(|reason| BackendError::invalid("device", reason));
+    let opened = parsed.and_then(|name| match name.family() {
         Some(Family { compiled: Some(compiled), .. }) => (compiled.open)(&name.0),
         Some(family) => Err(family.not_compiled()),
         None => best(),

@@ -8,6 +8,7 @@ use super::sleep::GivingBack;
 use super::state::{LockedState, State};
 use super::{ArenaCore, DeviceArena, Reclaim};
 use crate::arena::engine::{Arena, ArenaLayout};
+use crate::environment::as_cap;
 use crate::error::Error;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
@@ -15,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork, logging};
 
-/// Free device memory that a limit of 0 leaves unused, bytes (cuArena's).
+/// Free device memory that an arena without a limit leaves unused, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
 
-/// Free host memory that a limit of 0 leaves unused, bytes (cuArena's).
+/// Free host memory that an arena without a limit leaves unused, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
 
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
@@ -44,7 +45,7 @@ const ADDRESSES: u64 = 3;
 #[must_use]
 pub struct ArenaBuilder<B: Backend> {
     device: B,
-    limit: u64,
+    limit: Option<u64>,
     clamp: bool,
     stable_bytes: u64,
     kind: MemoryKind,
@@ -58,7 +59,7 @@ impl<B: Backend> ArenaBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {
             device: device.clone(),
-            limit: 0,
+            limit: None,
             clamp: false,
             stable_bytes: 0,
             kind: device.properties().preferred_placement().into(),
@@ -71,7 +72,7 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Reserves only addresses, and maps physical memory as needed.
     ///
-    /// At most [`limit`](Self::limit) bytes are mapped (0: the device's memory is the only limit). Blocks
+    /// At most [`limit`](Self::limit) bytes are mapped (`None`: the device's memory is the only limit). Blocks
     /// never move, and [`release`](DeviceArena::release) returns free memory to the device. The device must
     /// have [`VIRTUAL_MEMORY`](vrampool_backend::Capabilities::VIRTUAL_MEMORY). A stable zone cannot be
     /// configured, because the whole arena is stable.
@@ -150,11 +151,11 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Sets the range's size, bytes.
     ///
-    /// 0, the default, is the free memory of the device less a margin of 256 MiB (512 MiB for host memory).
-    /// If less than the margin is free, it is all free memory. For a [growing](Self::growing) arena this
-    /// limits physical memory, is rounded down to the device's granularity, and 0 is no limit.
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes;
+    /// `None`, the default, is the free memory of the device less a margin of 256 MiB (512 MiB for host
+    /// memory). If less than the margin is free, it is all free memory. For a [growing](Self::growing) arena
+    /// this limits physical memory, is rounded down to the device's granularity, and `None` is no limit.
+    pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.limit = bytes.into();
         self
     }
 
@@ -180,8 +181,8 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Reserves the range.
     ///
     /// # Errors
-    /// [`Error::Configuration`] if a [growing](Self::growing) arena has a stable zone, or a limit below the
-    /// device's granularity; [`Error::Backend`] with `Unsupported` if its device has no virtual memory.
+    /// [`Error::Configuration`] for a limit of 0; if a [growing](Self::growing) arena has a stable zone, or a
+    /// limit below the device's granularity; [`Error::Backend`] with `Unsupported` if its device has no virtual memory.
     /// [`Error::Arena`] if the layout is invalid. [`Error::OutOfMemory`] if the device has too little memory:
     /// also for a limit above the free memory, unless it is [clamped](Self::clamp).
     pub fn build(self) -> Result<DeviceArena<B>, Error> {
@@ -228,14 +229,14 @@ impl<B: Backend> ArenaBuilder<B> {
         }
         let device = virtual_memory(&self.device)?;
         let granularity = device.granularity(self.kind)?.max(alignment);
-        if (1..granularity).contains(&self.limit) {
+        if let Some(limit) = self.limit.filter(|limit| *limit < granularity) {
             return Err(Error::configuration(
                 "limit",
-                self.limit.to_string(),
+                limit.to_string(),
                 format!("the device maps memory in pieces of {granularity} bytes; leave room for one"),
             ));
         }
-        let limit = if self.limit > 0 { self.limit } else { u64::MAX };
+        let limit = as_cap(self.limit);
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
         let reserved = match self.addresses {
@@ -244,7 +245,7 @@ impl<B: Backend> ArenaBuilder<B> {
                 device.reserve(bytes).map(|range| (range, 0, bytes))
             }
             None => {
-                let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+                let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.cap());
                 reserve_for(device, limit.min(total).min(quota), granularity)
             }
         };
@@ -262,15 +263,23 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 
     fn bytes(&self) -> Result<u64, Error> {
-        if self.limit > 0 && !self.clamp {
-            return Ok(self.limit);
+        match self.limit {
+            Some(0) => {
+                return Err(Error::configuration(
+                    "limit",
+                    "0",
+                    "an arena of 0 bytes cannot serve requests; set a larger limit, or none for the free memory",
+                ));
+            }
+            Some(limit) if !self.clamp => return Ok(limit),
+            _ => {}
         }
         let free = self.device.memory_info()?.free_bytes;
         if free == 0 {
-            return Err(BackendError::out_of_memory(self.limit.max(1), Some(0)).into());
+            return Err(BackendError::out_of_memory(self.limit.unwrap_or(1), Some(0)).into());
         }
-        if self.limit > 0 {
-            return Ok(self.limit.min(free));
+        if let Some(limit) = self.limit {
+            return Ok(limit.min(free));
         }
         let margin = if self.kind.placement == Placement::HostVisible { HOST_MARGIN } else { DEVICE_MARGIN };
         Ok(if free > margin { free - margin } else { free })

@@ -86,7 +86,7 @@ use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, l
 /// batch.write(&stream, &[0; 4000])?;
 /// assert_eq!(arena.used(), weights.size() + batch.size());
 /// drop(batch);
-/// let report = arena.compact(&stream, u64::MAX, |moved| println!("{moved:?}"))?;
+/// let report = arena.compact(&stream, None, |moved| println!("{moved:?}"))?;
 /// assert_eq!(report.moved_blocks, 0);
 /// # Ok(())
 /// # }

@@ -9,7 +9,7 @@ use super::turn::Turn;
 use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
-use crate::environment::UNLIMITED;
+use crate::environment::{UNLIMITED, as_cap};
 use crate::staging::ledger::{HOST_FRACTION, PinnedLedger, budget};
 use crate::staging::{BlockBounds, Staging};
 use parking_lot::{Mutex, RwLock};
@@ -116,9 +116,10 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets the limit on bytes of all clients together, regardless of free memory. Default: [`UNLIMITED`].
-    pub fn budget(mut self, bytes: u64) -> Self {
-        self.budget = bytes;
+    /// Sets the limit on bytes of all clients together, regardless of free memory. Default: `None`, no
+    /// limit.
+    pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.budget = as_cap(bytes);
         self
     }
 

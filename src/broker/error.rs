@@ -18,6 +18,7 @@ pub enum BrokerError {
     Share(#[from] ShareError),
     /// An invalid array.
     #[error("array `{label}`: {reason}")]
+    #[non_exhaustive]
     Request {
         /// The array's label.
         label: String,
@@ -26,12 +27,14 @@ pub enum BrokerError {
     },
     /// The group has never had a request.
     #[error("nothing is queued in the group `{group}`; queue requests before they are committed")]
+    #[non_exhaustive]
     NothingQueued {
         /// The group.
         group: String,
     },
     /// Another run of this group is pending.
     #[error("the group `{group}` is running already; wait for that run, or use another group")]
+    #[non_exhaustive]
     Busy {
         /// The group.
         group: String,
@@ -44,6 +47,7 @@ pub enum BrokerError {
     Gone(ClientId),
     /// Data and array have different lengths.
     #[error("array `{label}` has {array} bytes, but its data {data}; give data of the same length")]
+    #[non_exhaustive]
     Length {
         /// The array's label.
         label: String,
@@ -54,6 +58,7 @@ pub enum BrokerError {
     },
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
     #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
+    #[non_exhaustive]
     Run {
         /// Its number.
         chunk: u64,
@@ -69,6 +74,7 @@ pub enum BrokerError {
     Memory(#[from] Error),
     /// An error of a file for arrays that exceed the host's memory.
     #[error("{call} a file for {bytes} bytes of host arrays failed; choose a directory with enough space")]
+    #[non_exhaustive]
     Spill {
         /// The operation.
         call: &'static str,
@@ -79,6 +85,7 @@ pub enum BrokerError {
     },
     /// An invalid setting.
     #[error("invalid {field}: {reason}")]
+    #[non_exhaustive]
     Setting {
         /// The builder's method.
         field: &'static str,

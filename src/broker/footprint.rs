@@ -7,7 +7,7 @@ use crate::pool::Pool;
 use vrampool_backend::Backend;
 
 /// The size of memory after rounding.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rounding {
     classes: SizeClasses,
     granularity: u64,

@@ -8,7 +8,6 @@ use super::{
     RegisteredClient,
 };
 use crate::cache::size_class::SizeClasses;
-use crate::environment::UNLIMITED;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::Source;
@@ -324,13 +323,13 @@ pub(super) fn new_pool<B: Backend>(
     let builder = Pool::builder(device)
         .name(format!("broker-{allocator}"))
         .size_classes(classes)
-        .max_buffers_per_bucket(UNLIMITED)
+        .max_buffers_per_bucket(None)
         .magazine_bytes(0)
-        .budget(UNLIMITED)
+        .budget(None)
         .limit(limit);
     match allocator {
         Allocator::Default => builder.max_cached_bytes(0),
-        Allocator::Pool => builder.max_cached_bytes(UNLIMITED),
+        Allocator::Pool => builder.max_cached_bytes(None),
         Allocator::DriverPool => builder.source(Source::Driver).max_cached_bytes(0),
     }
     .build()

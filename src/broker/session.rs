@@ -290,7 +290,7 @@ where
         if missing <= reserve / 2 {
             return;
         }
-        let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding };
+        let demand = Demand { arrays: &self.grant.arrays, rounding: self.rounding.clone() };
         let now = demand.held(len, streams);
         let gives = |len: u64| now.saturating_sub(demand.held(len, streams)) >= missing;
         let (mut enough, mut too_long) = (1, len);

@@ -12,6 +12,7 @@ use super::{
     Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ChunkLayout, ClientId, ClientStats,
     LastFigures, LimitMode, RegisteredClient, Response, Warning,
 };
+use crate::environment::as_limit;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::staging::Staging;
@@ -199,7 +200,7 @@ impl<B: Backend> BrokerCore<B> {
             clients,
             held,
             idle: self.pool().0.stats().bytes_cached,
-            budget: settings.budget,
+            budget: as_limit(settings.budget),
             reserve: settings.reserve,
             staging: bytes,
             peak_staging,

@@ -1,7 +1,6 @@
 //! Statistics of a broker and of its clients.
 
 use super::ClientId;
-use crate::environment::UNLIMITED;
 use bytesize::ByteSize;
 use std::fmt;
 
@@ -53,8 +52,8 @@ pub struct BrokerStats {
     pub held: u64,
     /// Idle bytes in the pool.
     pub idle: u64,
-    /// Limit on the bytes that all clients hold; [`UNLIMITED`](crate::UNLIMITED) if unset.
-    pub budget: u64,
+    /// Limit on the bytes that all clients hold; `None` if there is none.
+    pub budget: Option<u64>,
     /// Bytes left to other programs.
     pub reserve: u64,
     /// Bytes of pinned blocks for copies.
@@ -135,8 +134,8 @@ impl fmt::Display for BrokerStats {
         let [held, idle, reserve, staging] = [self.held, self.idle, self.reserve, self.staging].map(ByteSize);
         write!(f, "clients {}, held {held}, ", self.clients)?;
         match self.budget {
-            UNLIMITED => f.write_str("no budget, ")?,
-            budget => write!(f, "budget {}, ", ByteSize(budget))?,
+            None => f.write_str("no budget, ")?,
+            Some(budget) => write!(f, "budget {}, ", ByteSize(budget))?,
         }
         write!(f, "idle {idle}, reserve {reserve}, staging {staging}, ")?;
         let [live, retained, spilled] = [self.pinned_live, self.pinned_retained, self.spilled].map(ByteSize);

@@ -151,7 +151,7 @@ impl Buckets {
     }
 
     fn forget_empty(&mut self) {
-        let (classes, forgotten) = (self.classes, &mut self.forgotten);
+        let (classes, forgotten) = (&self.classes, &mut self.forgotten);
         self.list.retain(|bucket| {
             let is_empty = bucket.idle.is_empty() && bucket.leased == 0;
             if is_empty {

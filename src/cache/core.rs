@@ -79,14 +79,14 @@ impl PoolCore {
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let (class_table, records) = recorded_by.class_table(&hooks, classes, largest);
+        let (class_table, records) = recorded_by.class_table(&hooks, &classes, largest);
         let arena = supply.arena().cloned();
         let pool = Arc::new(Self {
             device: supply.device.id(),
             max_allocation: supply.device.properties().max_allocation,
             name,
             kind,
-            classes,
+            classes: classes.clone(),
             caps,
             class_table,
             records,

@@ -63,9 +63,9 @@ impl Depot {
     pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {
         Self {
             kind,
+            buckets: Buckets::new(classes.clone()),
             classes,
             borrow_classes,
-            buckets: Buckets::new(classes),
             accounts: Accounts::new(caps),
             counters: Counters::default(),
             clock: 0,

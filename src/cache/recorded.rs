@@ -66,7 +66,7 @@ impl RecordedBy {
     pub(crate) fn class_table(
         &self,
         hooks: &Hooks,
-        classes: SizeClasses,
+        classes: &SizeClasses,
         largest: u64,
     ) -> (ClassTable, Records) {
         let is_watched = !hooks.is_empty();

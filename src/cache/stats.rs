@@ -5,7 +5,7 @@ use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::environment::UNLIMITED;
+use crate::environment::as_limit;
 use crate::source::Source;
 use vrampool_backend::Backend;
 
@@ -84,14 +84,14 @@ pub struct PoolStats {
     /// The most bytes that the source needed. For an arena of fixed size: the highest end of a live block,
     /// which is the size that would have sufficed. For other sources: `peak_reserved`.
     pub peak_needed: u64,
-    /// The cap on `bytes_cached`, or [`UNLIMITED`].
-    pub max_cached_bytes: u64,
-    /// The cap on buffers in one bucket, or [`UNLIMITED`].
-    pub max_buffers_per_bucket: u64,
-    /// The hard cap on the sum of `bytes_held` and `bytes_in_transit`, or [`UNLIMITED`].
-    pub limit: u64,
-    /// The soft cap on the same sum, or [`UNLIMITED`].
-    pub budget: u64,
+    /// The cap on `bytes_cached`; `None` if there is none.
+    pub max_cached_bytes: Option<u64>,
+    /// The cap on buffers in one bucket; `None` if there is none.
+    pub max_buffers_per_bucket: Option<u64>,
+    /// The hard cap on the sum of `bytes_held` and `bytes_in_transit`; `None` if there is none.
+    pub limit: Option<u64>,
+    /// The soft cap on the same sum; `None` if there is none.
+    pub budget: Option<u64>,
     /// Live buffers.
     pub live_buffers: u64,
     /// Allocations by the source.
@@ -184,10 +184,10 @@ impl PoolStats {
             peak_held: accounts.peak.held,
             peak_reserved: accounts.peak.held,
             peak_needed: accounts.peak.held,
-            max_cached_bytes: accounts.caps.max_cached_bytes,
-            max_buffers_per_bucket: accounts.caps.max_buffers_per_bucket,
-            limit: accounts.caps.limit,
-            budget: accounts.caps.budget,
+            max_cached_bytes: as_limit(accounts.caps.max_cached_bytes),
+            max_buffers_per_bucket: as_limit(accounts.caps.max_buffers_per_bucket),
+            limit: as_limit(accounts.caps.limit),
+            budget: as_limit(accounts.caps.budget),
             live_buffers: counters.live_buffers - in_magazines.buffers,
             source_allocations: counters.source_allocations,
             source_frees: counters.source_frees,
@@ -351,12 +351,6 @@ impl PoolStats {
             }
         }
         sum
-    }
-
-    /// Returns a cap, or `None` if it is [`UNLIMITED`].
-    #[must_use]
-    pub fn capped(cap: u64) -> Option<u64> {
-        (cap != UNLIMITED).then_some(cap)
     }
 }
 

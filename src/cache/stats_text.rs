@@ -12,7 +12,7 @@ impl fmt::Display for PoolStats {
         write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
         write!(f, "idle {}, held {}, ", ByteSize(self.bytes_cached), ByteSize(self.bytes_held))?;
         write!(f, "reserved {} (source {}), ", ByteSize(self.bytes_reserved), self.source)?;
-        match Self::capped(self.limit) {
+        match self.limit {
             Some(limit) => write!(f, "limit {}, ", ByteSize(limit))?,
             None => f.write_str("no limit, ")?,
         }

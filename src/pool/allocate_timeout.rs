@@ -72,7 +72,7 @@ impl<B: Backend> Pool<B> {
                 answer => return answer,
             };
             if cfg!(target_family = "wasm") && !timeout.is_zero() {
-                return Err(BackendError::WouldBlock { operation: "waiting for memory" }.into());
+                return Err(BackendError::would_block("waiting for memory").into());
             }
             if waiter.is_none() && !is_giving_back() {
                 waiter = Waiter::begin(core, bytes, timeout);

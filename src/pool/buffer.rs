@@ -107,6 +107,18 @@ impl<B: Backend> Buffer<B> {
     /// waits for that on the device, once. The pool makes the next writer, and the next borrower, wait for
     /// all readers.
     ///
+    /// The buffer stays alive, and where it is, as long as the region exists:
+    ///
+    /// ```compile_fail,E0505
+    /// # use vrampool::{Backend, Buffer, Error};
+    /// # fn example<B: Backend>(buffer: Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    /// let region = buffer.on(stream)?;
+    /// drop(buffer);
+    /// # drop(region);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait;
     /// [`Error::Capture`] when that would be between a stream that is captured into a graph and one that is
@@ -117,7 +129,17 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
-    /// [`on`](Self::on).
+    /// [`on`](Self::on). No other region of the buffer exists meanwhile:
+    ///
+    /// ```compile_fail,E0502
+    /// # use vrampool::{Backend, Buffer, Error};
+    /// # fn example<B: Backend>(mut buffer: Buffer<B>, stream: &B::Stream) -> Result<(), Error> {
+    /// let read = buffer.on(stream)?;
+    /// let written = buffer.on_mut(stream)?;
+    /// # drop((read, written));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`on`](Self::on).

@@ -19,6 +19,7 @@ use crate::cache::magazine;
 use crate::cache::recorded::{RecordedBy, Records, Taken};
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
+use crate::environment::as_limit;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
 use crate::pool::report::PoolReport;
@@ -340,13 +341,13 @@ impl<B: Backend> Pool<B> {
         PoolReport { pool: self.name().into(), stats: self.stats(), holders }
     }
 
-    /// The hard cap on bytes taken from the device; [`UNLIMITED`](crate::UNLIMITED) without one.
+    /// The hard cap on bytes taken from the device; `None` if there is none.
     #[must_use]
-    pub fn limit(&self) -> u64 {
-        match fork::is_child() {
+    pub fn limit(&self) -> Option<u64> {
+        as_limit(match fork::is_child() {
             true => self.core().caps.limit,
             false => self.core().depot().accounts.caps.limit,
-        }
+        })
     }
 
     /// The pool's name in metrics.
@@ -370,7 +371,7 @@ impl<B: Backend> Pool<B> {
     /// How it rounds sizes.
     #[must_use]
     pub fn size_classes(&self) -> SizeClasses {
-        self.core().classes
+        self.core().classes.clone()
     }
 
     /// What serves its misses.

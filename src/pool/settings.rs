@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::source::Source;
 
 /// The numbers, and what has a name.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PoolSettings {
     pub(super) numbers: Settings,
     pub(super) source: Option<Source>,

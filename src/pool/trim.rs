@@ -1,6 +1,7 @@
 //! Trim, decay, compaction and changes of the limit.
 
 use crate::arena::{Compaction, DeviceArena, Moved};
+use crate::environment::as_cap;
 use crate::error::Error;
 use crate::pool::Pool;
 use std::mem;
@@ -75,7 +76,7 @@ impl<B: Backend> Pool<B> {
     pub fn compact(
         &self,
         stream: &B::Stream,
-        budget_bytes: u64,
+        budget_bytes: impl Into<Option<u64>>,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
         fork::check()?;
@@ -86,7 +87,7 @@ impl<B: Backend> Pool<B> {
         arena.compact(stream, budget_bytes, on_move)
     }
 
-    /// Changes the [limit](crate::Builder::limit). Idle memory goes back where it is above; what is live
+    /// Changes the [limit](crate::Builder::limit); `None` removes it. Idle memory goes back where it is above; what is live
     /// above it stays, and nothing more is taken until enough came back. An arena of fixed size that the pool
     /// has stays as large as it is, and one that others have too keeps its own limit.
     ///
@@ -108,7 +109,8 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live.
     /// The limit is then as it was; idle memory may have been given back.
-    pub fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+    pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
+        let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
         let before = mem::replace(&mut core.depot().accounts.caps.limit, bytes);
@@ -144,7 +146,8 @@ impl<B: Backend> Pool<B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn set_max_cached_bytes(&self, bytes: u64) {
+    pub fn set_max_cached_bytes(&self, bytes: impl Into<Option<u64>>) {
+        let bytes = as_cap(bytes);
         if fork::is_child() {
             return;
         }
@@ -169,7 +172,8 @@ impl<B: Backend> Pool<B> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn set_max_buffers_per_bucket(&self, count: u64) {
+    pub fn set_max_buffers_per_bucket(&self, count: impl Into<Option<u64>>) {
+        let count = as_cap(count);
         if fork::is_child() {
             return;
         }

@@ -67,9 +67,9 @@ impl<B: Backend> SleeperBuilder<B> {
     }
 
     /// The largest number of bytes of device memory for all tags together; sleeping tags use none. Default:
-    /// no limit but the device's.
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = Some(bytes);
+    /// `None`, no limit but the device's.
+    pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.limit = bytes.into();
         self
     }
 
@@ -129,7 +129,7 @@ impl<B: Backend> SleeperBuilder<B> {
                     ));
                 }
                 let chunk_bytes = chunk::bytes(self.chunk_bytes, granularity, &environment::process)?;
-                let allowance = Allowance::new(self.limit.unwrap_or(u64::MAX));
+                let allowance = Allowance::new(self.limit);
                 Places::Addresses { allowance, chunk_bytes }
             }
             None => {

@@ -58,7 +58,7 @@ impl<B: Backend> SleeperCore<B> {
             Places::Loose(pool) => Group::Loose(Loose::new(pool)),
             Places::Addresses { allowance, chunk_bytes } => {
                 let arena = DeviceArena::builder(&self.device).growing().memory(self.kind);
-                let arena = arena.limit(self.limit.unwrap_or(0)).piece_bytes(*chunk_bytes);
+                let arena = arena.limit(self.limit).piece_bytes(*chunk_bytes);
                 Group::Arena(arena.within(allowance).build()?)
             }
         };

@@ -7,7 +7,6 @@ use super::published::{Closing, Observed, Watch};
 use super::sample::{Figures, Sample};
 use super::series::Series;
 use crate::broker::{Broker, BrokerCounts, BrokerStats, ClientId, LastFigures, RegisteredClient, WeakBroker};
-use crate::environment::UNLIMITED;
 use std::collections::BTreeMap;
 use vrampool_backend::Backend;
 
@@ -261,7 +260,7 @@ impl Figures for BrokerFigures {
         ] {
             to(Sample::gauge(name, value as f64));
         }
-        let budget = if stats.budget == UNLIMITED { f64::INFINITY } else { stats.budget as f64 };
+        let budget = stats.budget.map_or(f64::INFINITY, |budget| budget as f64);
         to(Sample::gauge("vrampool_broker_budget_bytes", budget));
         for (state, bytes) in [("live", stats.pinned_live), ("retained", stats.pinned_retained)] {
             to(Sample::gauge("vrampool_broker_pinned_bytes", bytes as f64).with("state", state));

@@ -7,7 +7,6 @@ use super::sample::{Figures, Sample};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::cache::stats::PoolStats;
-use crate::environment::UNLIMITED;
 use crate::pool::{Handle, Pool};
 use std::sync::{Arc, OnceLock, Weak};
 use vrampool_backend::{Backend, MemoryInfo};
@@ -259,7 +258,7 @@ impl Figures for PoolFigures {
             ("vrampool_limit_bytes", stats.limit),
             ("vrampool_budget_bytes", stats.budget),
         ] {
-            to(Sample::gauge(name, if cap == UNLIMITED { f64::INFINITY } else { cap as f64 }));
+            to(Sample::gauge(name, cap.map_or(f64::INFINITY, |cap| cap as f64)));
         }
         to(Sample::gauge("vrampool_hit_ratio", stats.hit_rate()));
         to(Sample::gauge("vrampool_internal_fragmentation_ratio", stats.internal_fragmentation()));

@@ -78,7 +78,7 @@ pub use file::doubt::{Doubt, Warning};
 pub use file::error::{Fault, TraceError};
 pub use file::event::{Event, Op};
 pub use file::export::{Export, ExportError, Losses};
-pub use file::format::{Format, UnknownFormat};
+pub use file::format::Format;
 pub use file::import::Import;
 pub use file::other_devices::OtherDevices;
 pub use file::reader::{Limits, Trace};

@@ -212,7 +212,7 @@ fn a_failed_copy_is_raised_at_its_chunk() {
         {
             device.faults().fail_nth(Call::Copy, 4 * chunk + nth);
             match squarer.run(&plan) {
-                Err(BrokerError::Run { chunk: at, range, stage: during, source }) => {
+                Err(BrokerError::Run { chunk: at, range, stage: during, source, .. }) => {
                     assert_eq!((at, during), (chunk, stage), "{source}");
                     assert_eq!(range, plan.partition().chunk(chunk));
                     assert!(matches!(*source, BrokerError::Memory(_)));

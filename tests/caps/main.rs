@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use twin::{Caps, Twin};
 use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 type Device = AuditDevice<HostDevice>;
@@ -66,8 +66,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn caps() -> impl Strategy<Value = Caps> {
-    let bytes = || prop_oneof![Just(0), 0..8 * KIB, 0..300 * KIB, 0..8000 * KIB, Just(UNLIMITED)];
-    let count = prop_oneof![Just(0), 1..5u64, Just(UNLIMITED)];
+    let bytes = || prop_oneof![Just(0), 0..8 * KIB, 0..300 * KIB, 0..8000 * KIB, Just(u64::MAX)];
+    let count = prop_oneof![Just(0), 1..5u64, Just(u64::MAX)];
     (bytes(), count, bytes(), bytes()).prop_map(|(max_cached, max_per_bucket, limit, budget)| Caps {
         max_cached,
         max_per_bucket,
@@ -246,7 +246,7 @@ proptest! {
         caps in caps(),
         lists in prop::collection::vec(prop::collection::vec(operation(), 0..80), 1..4),
     ) {
-        let scene = scene(classes, caps);
+        let scene = scene(classes.clone(), caps);
         let turn = Mutex::new(Twin::new(classes, caps));
         std::thread::scope(|scope| {
             for list in &lists {
@@ -299,8 +299,8 @@ proptest! {
         magazine_bytes in magazine_bytes(),
         operations in prop::collection::vec(operation(), 0..300),
     ) {
-        let caps = Caps { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED };
-        let scene = scene_on(Source::Direct, classes, caps, magazine_bytes);
+        let caps = Caps { max_cached: u64::MAX, max_per_bucket: u64::MAX, limit: u64::MAX, budget: u64::MAX };
+        let scene = scene_on(Source::Direct, classes.clone(), caps, magazine_bytes);
         let (mut twin, mut mine) = (Twin::new(classes, caps), Vec::new());
         for (step, operation) in operations.into_iter().enumerate() {
             match operation {
@@ -338,7 +338,7 @@ proptest! {
         sizes in prop::collection::vec((prop::sample::select(&[1000u64, 3000, 4000, 60_000][..]), 0..6u32), 0..200),
         magazine_bytes in prop::sample::select(&[5 * KIB, 9 * KIB, 70 * KIB, 1 << 30][..]),
     ) {
-        let caps = Caps { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED };
+        let caps = Caps { max_cached: u64::MAX, max_per_bucket: u64::MAX, limit: u64::MAX, budget: u64::MAX };
         let scene = scene_on(Source::Direct, SizeClasses::Fixed, caps, magazine_bytes);
         let (mut twin, mut mine) = (Twin::new(SizeClasses::Fixed, caps), Vec::new());
         for (bytes, drops) in sizes {

@@ -1,6 +1,6 @@
 //! The pool's naive twin: what the rules say, in lists, one request at a time, with no thought for speed.
 
-use vrampool::{PoolStats, SizeClasses, UNLIMITED};
+use vrampool::{PoolStats, SizeClasses};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Caps {
@@ -155,6 +155,6 @@ impl Twin {
 /// No caps at all.
 impl Default for Caps {
     fn default() -> Self {
-        Self { max_cached: UNLIMITED, max_per_bucket: UNLIMITED, limit: UNLIMITED, budget: UNLIMITED }
+        Self { max_cached: u64::MAX, max_per_bucket: u64::MAX, limit: u64::MAX, budget: u64::MAX }
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::{UNIT, address, device, used};
 use vrampool::host::{DeviceKind, HostDevice, HostStream};
-use vrampool::{Backend, Error, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
 
 /// Exact sizes, kept without a cap, each an allocation of the device's.
 fn pool(device: &HostDevice) -> Pool<HostDevice> {
-    let builder = Pool::builder(device).size_classes(SizeClasses::Exact(UNIT)).max_cached_bytes(UNLIMITED);
+    let builder = Pool::builder(device).size_classes(SizeClasses::Exact(UNIT)).max_cached_bytes(None);
     builder.build().expect("a pool")
 }
 
@@ -163,9 +163,9 @@ fn test_used_bytes_and_test_free_bytes_and_test_total_bytes() {
 #[test]
 fn test_get_limit_and_test_set_limit_fraction() {
     let device = HostDevice::builder().capacity(1 << 30).kind(DeviceKind::Discrete).build();
-    assert_eq!(pool(&device).stats().limit, UNLIMITED);
+    assert_eq!(pool(&device).stats().limit, None);
     let limited = Pool::builder(&device).limit(1024).build().expect("a pool");
-    assert_eq!(limited.stats().limit, 1024);
+    assert_eq!(limited.stats().limit, Some(1024));
 }
 
 #[test]

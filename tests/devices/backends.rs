@@ -5,9 +5,7 @@ use vrampool::any::{self, AnyDevice};
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, conformance};
-use vrampool::{
-    Backend, BackendError, Error, Placement, Pool, Region, RegionMut, UNLIMITED, persistent_pool,
-};
+use vrampool::{Backend, BackendError, Error, Placement, Pool, Region, RegionMut, persistent_pool};
 
 #[test]
 fn every_device_conforms() {
@@ -55,7 +53,7 @@ fn a_region_that_is_projected_is_held_as_before() {
         drop(hole);
         let moves = || {
             let mut moves = 0;
-            arena.compact(&stream, UNLIMITED, |_| moves += 1).expect("no fault");
+            arena.compact(&stream, None, |_| moves += 1).expect("no fault");
             moves
         };
         let region =

@@ -3,7 +3,6 @@
 
 use crate::there;
 use crate::{KIB, MIB};
-use vrampool::UNLIMITED;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 
 #[test]
@@ -28,7 +27,7 @@ fn data_survives_whether_holes_are_larger_or_smaller_than_blocks() {
             }
             drop(holes);
             let mut moves = 0;
-            let compaction = arena.compact(&stream, UNLIMITED, |_| moves += 1).expect("no fault");
+            let compaction = arena.compact(&stream, None, |_| moves += 1).expect("no fault");
             assert_eq!(moves, blocks.len(), "{}, {hole} B, {block} B: {compaction:?}", there.name);
             for (seed, buffer) in (0..).zip(&blocks) {
                 count.verify(buffer.on(&stream).expect("a region"), seed);

@@ -3,7 +3,7 @@
 
 use crate::MIB;
 use crate::there;
-use vrampool::{Error, Pool, Rung, Shortage, SizeClasses, Source, UNLIMITED};
+use vrampool::{Error, Pool, Rung, Shortage, SizeClasses, Source};
 
 const LIMIT: u64 = 64 * MIB;
 
@@ -12,7 +12,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
     there::on_each(|there| {
         let [stream] = there.streams();
         for source in there.sources() {
-            let builder = Pool::builder(&there.device).source(source).limit(LIMIT).cached_class(UNLIMITED);
+            let builder = Pool::builder(&there.device).source(source).limit(LIMIT).cached_class(None);
             let pool = builder.size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
             let mut precious = pool.allocate(8 * MIB, &stream).expect("memory");
             there.write(&stream, precious.on_mut(&stream).expect("a region"), 9);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vrampool::arena::Zone::Dynamic;
 use vrampool::arena::{Allowance, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Event, UNLIMITED};
+use vrampool::{Backend, Event};
 use vrampool_test_support::AuditDevice;
 
 fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
@@ -358,7 +358,7 @@ fn waits_are_spared_within_an_allowance_without_a_limit() {
     if !has_virtual_memory() {
         return;
     }
-    let (_device, allowance, [arena, _], [own, reader]) = two_within(UNLIMITED);
+    let (_device, allowance, [arena, _], [own, reader]) = two_within(u64::MAX);
     let (_kept, block) =
         (arena.allocate(6 * PAGE, &own).expect("memory"), arena.allocate(2 * PAGE, &own).expect("memory"));
     let _stalled = stall(&reader);

@@ -249,17 +249,21 @@ impl History {
         let room = self.gaps(live.region).iter().find(|gap| gap.start == live.range.end).map_or(0, length);
         let old = length(&live.range);
         let expected = if live.doomed {
-            Err(ArenaError::StaleBlock)
+            Err(Refused::Other(ArenaError::StaleBlock))
         } else if live.to.is_some() {
-            Err(ArenaError::Moving)
+            Err(Refused::Other(ArenaError::Moving))
         } else if live.pins > 0 && size < old {
-            Err(ArenaError::Pinned)
+            Err(Refused::Other(ArenaError::Pinned))
         } else if size > old + room {
-            Err(ArenaError::NoRoom { by: size - old, room })
+            Err(Refused::NoRoom { by: size - old, room })
         } else {
             Ok(())
         };
-        assert_eq!(self.arena.resize_in_place(live.block, bytes), expected);
+        let resized = self.arena.resize_in_place(live.block, bytes).map_err(|error| match error {
+            ArenaError::NoRoom { by, room, .. } => Refused::NoRoom { by, room },
+            error => Refused::Other(error),
+        });
+        assert_eq!(resized, expected);
         if expected.is_ok()
             && let Some(live) = pick(&mut self.taken, which)
         {
@@ -455,4 +459,11 @@ fn length(range: &Range<u64>) -> u64 {
 
 fn longest(gaps: &[Range<u64>]) -> u64 {
     gaps.iter().map(length).max().unwrap_or(0)
+}
+
+/// Why a block was not resized: the figures of an error, which only its crate makes.
+#[derive(Debug, PartialEq)]
+enum Refused {
+    NoRoom { by: u64, room: u64 },
+    Other(ArenaError),
 }

@@ -88,6 +88,7 @@ pub enum BackendError {
     #[error(
         "{operation} would block, which a browser does not allow; await the backend's asynchronous call, then repeat this one"
     )]
+    #[non_exhaustive]
     WouldBlock {
         /// The operation that waits.
         operation: &'static str,
@@ -144,7 +145,7 @@ impl BackendError {
     ///
     /// ```
     /// # use vrampool_backend::BackendError;
-    /// let error = BackendError::WouldBlock { operation: "a download" };
+    /// let error = BackendError::would_block("a download");
     /// assert!(error.is_would_block() && !error.is_out_of_memory());
     /// ```
     #[must_use]
@@ -189,6 +190,12 @@ impl BackendError {
     /// Returns an [`Unavailable`](Self::Unavailable) error of the backend of that name.
     pub fn unavailable(backend: &'static str, reason: impl Into<String>) -> Self {
         Self::Unavailable { backend, reason: reason.into() }
+    }
+
+    /// Returns a [`WouldBlock`](Self::WouldBlock) error of `operation`.
+    #[must_use]
+    pub const fn would_block(operation: &'static str) -> Self {
+        Self::WouldBlock { operation }
     }
 
     /// Returns an [`Unsupported`](Self::Unsupported) error.

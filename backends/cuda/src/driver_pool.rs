@@ -210,7 +210,7 @@ impl DriverPool {
             requested,
             handed_out: self.handed_out(),
             reserved: self.total_bytes().ok(),
-            limit: Some(self.limit()).filter(|&limit| limit != UNLIMITED),
+            limit: self.limit(),
             cause,
         }
     }
@@ -289,11 +289,11 @@ impl DriverPool {
         Ok(())
     }
 
-    /// The limit in bytes; 2⁶⁴ − 1 without one.
+    /// The limit in bytes; `None` without one.
     #[must_use]
     #[doc(alias = "get_limit")]
-    pub fn limit(&self) -> u64 {
-        self.core.limit.load(Relaxed)
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.core.limit.load(Relaxed)).filter(|&limit| limit != UNLIMITED)
     }
 
     /// How many bytes the driver keeps when a wait for work finds more of them free. 0: none, a new pool's.

@@ -16,6 +16,7 @@ pub enum DriverPoolError {
             None => "drop memory, or raise the limit".to_owned(),
         }
     )]
+    #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
         requested: u64,

@@ -74,7 +74,7 @@ fn call_refused(device: &wgpu::Device) {
 }
 
 pub(crate) fn would_block(operation: &'static str) -> BackendError {
-    BackendError::WouldBlock { operation }
+    BackendError::would_block(operation)
 }
 
 impl Gpu {

@@ -3,7 +3,7 @@
 use crate::Peer;
 use std::error::Error;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Pool, Source, UNLIMITED};
+use vrampool::{Backend, Buffer, Pool, Source};
 
 /// A pool's source and classes.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ impl HostPool {
         let builder = Pool::builder(&device);
         let pool = match choice {
             Choice::Virtual => builder.source(Source::Virtual),
-            Choice::Fixed => builder.max_cached_bytes(UNLIMITED).max_buffers_per_bucket(UNLIMITED),
+            Choice::Fixed => builder.max_cached_bytes(None).max_buffers_per_bucket(None),
         };
         Ok(Self { pool: pool.build()?, streams: Vec::new() })
     }

@@ -1,11 +1,12 @@
 //! What a pool tells of itself, all tags together.
 
 use crate::boundary::Versioned;
+use crate::options::UNLIMITED;
 use crate::pool::CPool;
 use crate::unsettled::Unordered;
 use serde_json::{Value, json};
 use std::mem::offset_of;
-use vrampool::{PoolStats, Rung, UNLIMITED};
+use vrampool::{PoolStats, Rung};
 
 macro_rules! stats {
     ($($field:ident),+ $(,)?) => {
@@ -60,10 +61,10 @@ impl Stats {
             peak_cached: stats.peak_cached,
             peak_held: stats.peak_held,
             peak_reserved: stats.peak_reserved,
-            max_cached_bytes: stats.max_cached_bytes,
-            max_buffers_per_bucket: stats.max_buffers_per_bucket,
-            limit: stats.limit,
-            budget: stats.budget,
+            max_cached_bytes: stats.max_cached_bytes.unwrap_or(UNLIMITED),
+            max_buffers_per_bucket: stats.max_buffers_per_bucket.unwrap_or(UNLIMITED),
+            limit: stats.limit.unwrap_or(UNLIMITED),
+            budget: stats.budget.unwrap_or(UNLIMITED),
             live_buffers: stats.live_buffers,
             source_allocations: stats.source_allocations,
             source_frees: stats.source_frees,

@@ -9,7 +9,10 @@ use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
 use vrampool::sleep::Offload;
-use vrampool::{Backend, Builder, Placement, Pool, SizeClasses, Source, UNLIMITED};
+use vrampool::{Backend, Builder, Placement, Pool, SizeClasses, Source};
+
+/// No cap, in the ABI and in figures.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// All keys, as errors list them.
 const KEYS: [&str; 15] = [
@@ -173,8 +176,8 @@ impl Options {
         if let Some(name) = name {
             builder = builder.name(name);
         }
-        if let Some(classes) = self.size_classes {
-            builder = builder.size_classes(classes);
+        if let Some(classes) = &self.size_classes {
+            builder = builder.size_classes(classes.clone());
         }
         if let Some(classes) = self.borrow_classes {
             builder = builder.borrow_classes(classes);

@@ -3,7 +3,7 @@
 use crate::blocks::{self, Held, Loan};
 use crate::captured::Captures;
 use crate::failure::{Failure, Status};
-use crate::options::Options;
+use crate::options::{Options, UNLIMITED};
 use crate::recording::Recording;
 use crate::streams::{self, Home, Named};
 use crate::{metrics, tags};
@@ -15,7 +15,7 @@ use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::arena::Allowance;
 use vrampool::sleep::DEFAULT_TAG;
 use vrampool::sleep::Offload;
-use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, UNLIMITED, internal};
+use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, internal};
 
 #[derive(Debug)]
 pub(crate) struct CPool {
@@ -170,10 +170,10 @@ impl CPool {
         };
         let mut failure = Failure::from(error);
         if let Some(allowance) = &self.allowance
-            && allowance.limit() != UNLIMITED
-            && allowance.taken().saturating_add(bytes) > allowance.limit()
+            && let Some(limit) = allowance.limit()
+            && allowance.taken().saturating_add(bytes) > limit
         {
-            let (taken, limit) = (allowance.taken(), allowance.limit());
+            let taken = allowance.taken();
             failure.text +=
                 &format!(" (all tags of the pool have {taken} bytes of the {limit} of its limit)");
         }
@@ -234,8 +234,11 @@ impl CPool {
         streams::forget();
     }
 
+    /// [`UNLIMITED`] without one.
     pub(crate) fn limit(&self) -> u64 {
-        self.allowance.as_ref().map_or_else(|| self.main.pool.limit(), |allowance| allowance.limit())
+        let limit =
+            self.allowance.as_ref().map_or_else(|| self.main.pool.limit(), |allowance| allowance.limit());
+        limit.unwrap_or(UNLIMITED)
     }
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {

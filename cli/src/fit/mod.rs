@@ -67,16 +67,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let classes = FittedClasses::fit(&demand, arguments.classes as usize);
     // The report is printed even if this fails.
     let saved = output.map_or(Ok(()), |output| output.save(classes.to_string()));
-    let used = Class::of_all(&demand, classes);
+    let used = Class::of_all(&demand, &classes);
     let rules = [
-        SizeClasses::Fitted(classes),
+        SizeClasses::Fitted(classes.clone()),
         SizeClasses::Fixed,
         SizeClasses::PowerOfTwo,
         SizeClasses::GEOMETRIC,
         SizeClasses::EXACT,
     ];
-    let rules = rules.map(|rule| Rule::new(&demand, rule));
-    let summary = Summary::new(&trace, &demand, classes);
+    let rules = rules.map(|rule| Rule::new(&demand, &rule));
+    let summary = Summary::new(&trace, &demand, &classes);
     spinner.finish_and_clear();
 
     if arguments.json {

@@ -48,7 +48,7 @@ pub(crate) struct Rule {
 }
 
 impl Summary {
-    pub(crate) fn new(trace: &Trace, demand: &Demand, classes: FittedClasses) -> Self {
+    pub(crate) fn new(trace: &Trace, demand: &Demand, classes: &FittedClasses) -> Self {
         Self {
             row: "fit",
             trace: trace.name().into(),
@@ -71,7 +71,7 @@ impl fmt::Display for Summary {
 }
 
 impl Class {
-    pub(crate) fn of_all(demand: &Demand, classes: FittedClasses) -> Vec<Self> {
+    pub(crate) fn of_all(demand: &Demand, classes: &FittedClasses) -> Vec<Self> {
         let of_one = |row: ClassDemand| Self {
             row: "class",
             class: row.class,
@@ -83,12 +83,12 @@ impl Class {
             held: row.held_bytes(),
             padding: ratio(row.padding_bytes(), row.requested_bytes),
         };
-        demand.by_class(SizeClasses::Fitted(classes)).into_iter().map(of_one).collect()
+        demand.by_class(&SizeClasses::Fitted(classes.clone())).into_iter().map(of_one).collect()
     }
 }
 
 impl Rule {
-    pub(crate) fn new(demand: &Demand, rule: SizeClasses) -> Self {
+    pub(crate) fn new(demand: &Demand, rule: &SizeClasses) -> Self {
         let rows = demand.by_class(rule);
         let sum = |bytes: fn(&ClassDemand) -> u64| rows.iter().map(bytes).fold(0u64, u64::saturating_add);
         let padding_bytes = sum(ClassDemand::padding_bytes);

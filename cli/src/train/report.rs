@@ -25,7 +25,7 @@ pub(crate) struct Report {
     peak_requested: u64,
     peak_live: u64,
     peak_held: u64,
-    max_cached_bytes: u64,
+    max_cached_bytes: Option<u64>,
     peak_cached: u64,
     wall_s: f64,
     #[serde(skip)]
@@ -106,7 +106,7 @@ impl Report {
             ("cached", stats.bytes_cached, stats.peak_cached, Some(stats.max_cached_bytes)),
             ("held", stats.bytes_held, stats.peak_held, Some(stats.limit)),
         ] {
-            let cap = cap.map_or(String::new(), |cap| PoolStats::capped(cap).map_or("none".into(), size));
+            let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), size));
             table.add_row([kind.to_owned(), size(now), size(peak), cap]);
         }
         table

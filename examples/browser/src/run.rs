@@ -151,10 +151,10 @@ impl Run {
         let Ok(caps) = caps.dyn_into::<Float64Array>() else { return Ok(()) };
         let stats = figures.pool;
         let (bytes, buffers) = (caps.get_index(0) as u64, caps.get_index(1) as u64);
-        if bytes != stats.max_cached_bytes {
+        if Some(bytes) != stats.max_cached_bytes {
             self.pool.set_max_cached_bytes(bytes);
         }
-        if buffers != stats.max_buffers_per_bucket {
+        if Some(buffers) != stats.max_buffers_per_bucket {
             self.pool.set_max_buffers_per_bucket(buffers);
         }
         Ok(())

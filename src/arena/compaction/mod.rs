@@ -6,6 +6,7 @@ use super::compaction::copier::Copier;
 use super::hazards::ranges::{Streams, add};
 use super::{ArenaCore, DeviceArena, State};
 use crate::arena::engine::{BlockId, Move};
+use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};
 use crate::streams::order::{After, Need};
 use bytesize::ByteSize;
@@ -73,7 +74,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn compact(
         &self,
         stream: &B::Stream,
-        budget_bytes: u64,
+        budget_bytes: impl Into<Option<u64>>,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
         let core = &self.core;
@@ -87,7 +88,8 @@ impl<B: Backend> DeviceArena<B> {
             // Holes of a growing arena are stitched instead.
             return Ok(Compaction::default());
         }
-        let planned: Vec<BlockId> = state.engine.plan(budget_bytes).map(|planned| planned.block).collect();
+        let planned: Vec<BlockId> =
+            state.engine.plan(as_cap(budget_bytes)).map(|planned| planned.block).collect();
         let copier = Copier::new(self, Arc::clone(&state.range), stream);
         drop(state);
         let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));

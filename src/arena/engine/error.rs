@@ -14,6 +14,7 @@ pub enum ArenaError {
         "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the {capacity} bytes \
          for the dynamic zone; make it smaller or the capacity larger"
     )]
+    #[non_exhaustive]
     StableTooLarge {
         /// The requested stable zone, bytes.
         stable_bytes: u64,
@@ -28,6 +29,7 @@ pub enum ArenaError {
     ZeroBytes,
     /// A size that does not fit 64 bits once rounded up to the alignment.
     #[error("{bytes} bytes, rounded up to the alignment, do not fit 64 bits; ask for less")]
+    #[non_exhaustive]
     Overflow {
         /// Requested bytes.
         bytes: u64,
@@ -37,6 +39,7 @@ pub enum ArenaError {
         "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available} bytes are free, {largest} \
          in one piece; free some, compact, or raise the limit or the capacity"
     )]
+    #[non_exhaustive]
     NoSpace {
         /// Requested bytes, rounded up to the arena's alignment.
         bytes: u64,
@@ -53,6 +56,7 @@ pub enum ArenaError {
     #[error(
         "the block cannot grow by {by} bytes in place, {room} are free behind it; allocate a larger one and move the contents"
     )]
+    #[non_exhaustive]
     NoRoom {
         /// Additional bytes requested.
         by: u64,
@@ -63,6 +67,7 @@ pub enum ArenaError {
     #[error(
         "a capacity of {capacity} bytes is too small, {needed} are taken; free, compact or release first, or shrink less"
     )]
+    #[non_exhaustive]
     CapacityInUse {
         /// The requested capacity, bytes.
         capacity: u64,

@@ -1,7 +1,7 @@
 //! A limit on physical memory that several arenas share.
 
 use crate::arena::ArenaCore;
-use crate::environment::UNLIMITED;
+use crate::environment::{as_cap, as_limit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Backend, BackendError};
@@ -38,22 +38,29 @@ struct Account {
 }
 
 impl Allowance {
-    /// Returns an allowance of `limit` bytes; [`UNLIMITED`](crate::UNLIMITED) only counts them.
+    /// Returns an allowance of `limit` bytes; with `None` it only counts them.
     #[must_use]
-    pub fn new(limit: u64) -> Self {
-        Self { account: Arc::new(Account { limit: AtomicU64::new(limit), taken: AtomicU64::new(0) }) }
+    pub fn new(limit: impl Into<Option<u64>>) -> Self {
+        let limit = AtomicU64::new(as_cap(limit));
+        Self { account: Arc::new(Account { limit, taken: AtomicU64::new(0) }) }
     }
 
-    /// The most bytes that may be taken.
+    /// The most bytes that may be taken; `None` if there is no limit.
     #[must_use]
-    pub fn limit(&self) -> u64 {
+    pub fn limit(&self) -> Option<u64> {
+        as_limit(self.cap())
+    }
+
+    /// The limit as a number: the largest one if there is none.
+    pub(in crate::arena) fn cap(&self) -> u64 {
         // Relaxed, here and below: only the numbers matter, nothing is published with them.
         self.account.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. Below the bytes taken, requests for more fail until enough is returned.
-    pub fn set_limit(&self, bytes: u64) {
-        self.account.limit.store(bytes, Ordering::Relaxed);
+    /// Changes the limit; `None` removes it. Below the bytes taken, requests for more fail until enough is
+    /// returned.
+    pub fn set_limit(&self, bytes: impl Into<Option<u64>>) {
+        self.account.limit.store(as_cap(bytes), Ordering::Relaxed);
     }
 
     /// Bytes that arenas currently hold.
@@ -63,10 +70,10 @@ impl Allowance {
     }
 
     fn take(&self, bytes: u64) -> Result<(), BackendError> {
-        let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.limit());
+        let more = |taken: u64| taken.checked_add(bytes).filter(|&taken| taken <= self.cap());
         match self.account.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
             Ok(_) => Ok(()),
-            Err(taken) => Err(BackendError::out_of_memory(bytes, Some(self.limit().saturating_sub(taken)))),
+            Err(taken) => Err(BackendError::out_of_memory(bytes, Some(self.cap().saturating_sub(taken)))),
         }
     }
 }
@@ -85,7 +92,7 @@ impl QuotaUse {
 
     /// Whether there is no limit, so that no other arena is short of the bytes taken.
     pub(in crate::arena) fn is_unlimited(&self) -> bool {
-        self.allowance.as_ref().is_none_or(|allowance| allowance.limit() == UNLIMITED)
+        self.allowance.as_ref().is_none_or(|allowance| allowance.limit().is_none())
     }
 
     fn give(&self, bytes: u64) {

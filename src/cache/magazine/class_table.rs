@@ -49,7 +49,7 @@ pub(crate) fn number(bytes: u64) -> u8 {
 
 impl ClassTable {
     /// Creates the table for classes up to `largest` bytes.
-    pub(crate) fn new(classes: SizeClasses, largest: u64) -> Self {
+    pub(crate) fn new(classes: &SizeClasses, largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let are_unshared = classes.are_eighths(largest);
         let mut table = [NO_LIST; TABLE];
@@ -73,7 +73,7 @@ impl ClassTable {
 
     /// As [`watched`](Self::watched), for a pool that may see large requests after they are served.
     #[cfg(feature = "trace")]
-    pub(crate) fn recorded(classes: SizeClasses, largest: u64) -> Self {
+    pub(crate) fn recorded(classes: &SizeClasses, largest: u64) -> Self {
         let watched = Self::watched(largest);
         Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
     }
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn unshared_lists_are_of_one_class_each_and_most_requests_find_theirs() {
         for rule in rules() {
-            let table = ClassTable::new(rule, 1 << 20);
+            let table = ClassTable::new(&rule, 1 << 20);
             let mut classes: HashMap<u8, u64> = HashMap::new();
             let (mut found, all) = (0, 1 << 20);
             for bytes in 1..=all {
@@ -156,7 +156,7 @@ mod tests {
         fn a_request_finds_its_list_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
             let (bytes, largest) = (bytes >> shift, largest >> limit);
             for rule in rules() {
-                let table = ClassTable::new(rule, largest);
+                let table = ClassTable::new(&rule, largest);
                 if let Some(list) = table.of_request(bytes).filter(|&list| list != NO_LIST) {
                     let class = rule.round(bytes).expect("it has a list");
                     prop_assert!(class <= largest.min(LARGEST_CLASS));

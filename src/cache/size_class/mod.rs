@@ -30,7 +30,7 @@ const LARGEST_TIGHT: u64 = MIB;
 /// assert_eq!("multiple:32MiB".parse::<SizeClasses>()?, SizeClasses::Multiple(32 << 20));
 /// # Ok::<(), vrampool::Error>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SizeClasses {
     /// netcl's ten buckets, 1 KiB to 256 MiB by factors of 4, then powers of two. With few classes most
@@ -87,7 +87,7 @@ impl SizeClasses {
                 bytes.checked_next_multiple_of((1 << bytes.ilog2() >> 3).max(KIB))
             }
             Self::Tight => bytes.checked_next_multiple_of(512),
-            Self::Fitted(classes) => classes.round(bytes),
+            Self::Fitted(ref classes) => classes.round(bytes),
         }
     }
 
@@ -95,9 +95,15 @@ impl SizeClasses {
     /// These are all larger classes of the geometric range. Other rules return none, because the next class
     /// is far larger.
     pub(crate) fn lenders(&self, class: u64) -> impl Iterator<Item = u64> + use<> {
-        let (classes, borrows) = (*self, matches!(*self, Self::Geometric { from, .. } if class > from));
-        let next = move |class: &u64| class.checked_add(1).and_then(|above| classes.round(above));
-        std::iter::successors(Some(class).filter(|_| borrows), next).skip(1)
+        let geometric = match *self {
+            Self::Geometric { per_doubling, from } if class > from => {
+                Some(Self::Geometric { per_doubling, from })
+            }
+            _ => None,
+        };
+        let first = geometric.is_some().then_some(class);
+        let next = move |class: &u64| geometric.as_ref()?.round(class.checked_add(1)?);
+        std::iter::successors(first, next).skip(1)
     }
 
     /// Whether no class up to `largest`, except the smallest ones, begins within an eighth of a power of two.
@@ -164,7 +170,7 @@ impl fmt::Display for SizeClasses {
             Self::Multiple(unit) => write!(f, "multiple:{unit}"),
             Self::EXACT => f.write_str("exact"),
             Self::Exact(unit) => write!(f, "exact:{unit}"),
-            Self::Fitted(classes) => write!(f, "fitted:{}", classes.sizes().len()),
+            Self::Fitted(ref classes) => write!(f, "fitted:{}", classes.sizes().len()),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::cache::caps::Caps;
 use crate::cache::core::PoolCore;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
-use crate::environment::{Settings, UNLIMITED};
+use crate::environment::{Settings, UNLIMITED, as_limit};
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::{Source, Supply};
@@ -24,8 +24,8 @@ impl<B: Backend> Builder<B> {
         let settings = self.environment.numbers;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let of_environment = self.environment.size_classes.or(settings.large_bucket.map(classes_of));
-        let classes = self.classes.or(of_environment).unwrap_or(match is_virtual {
+        let of_environment = self.environment.size_classes.clone().or(settings.large_bucket.map(classes_of));
+        let classes = self.classes.clone().or(of_environment).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
         });
@@ -107,8 +107,7 @@ impl<B: Backend> Builder<B> {
                 "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source",
             )),
             None => {
-                let bytes = if limit == UNLIMITED { 0 } else { limit };
-                let builder = DeviceArena::builder(&self.device).memory(kind).limit(bytes);
+                let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(limit));
                 if source == Source::Virtual { builder.growing() } else { builder }.build()
             }
         }

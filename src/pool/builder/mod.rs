@@ -7,7 +7,7 @@ use crate::cache::recorded::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::Lookup;
-use crate::environment::UNLIMITED;
+use crate::environment::as_cap;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::settings::PoolSettings;
@@ -134,7 +134,7 @@ impl<B: Backend> Builder<B> {
     /// # use vrampool::{Pool, host::HostDevice};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// let pool = Pool::builder(&HostDevice::new()).from_environment()?.limit(1 << 30).build()?;
-    /// assert_eq!(pool.limit(), 1 << 30);
+    /// assert_eq!(pool.limit(), Some(1 << 30));
     /// # Ok(())
     /// # }
     /// ```
@@ -156,42 +156,42 @@ impl<B: Backend> Builder<B> {
         self
     }
 
-    /// The cap on idle bytes. 0 caches nothing; [`UNLIMITED`] has no cap. Default: 4 GiB; 64 MiB where the
-    /// source is [virtual](Source::Virtual).
-    pub fn max_cached_bytes(mut self, bytes: u64) -> Self {
-        self.max_cached_bytes = Some(bytes);
+    /// The cap on idle bytes. 0 caches nothing; `None` has no cap. Default: 4 GiB; 64 MiB where the source is
+    /// [virtual](Source::Virtual).
+    pub fn max_cached_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.max_cached_bytes = Some(as_cap(bytes));
         self
     }
 
-    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; [`UNLIMITED`]
-    /// has no cap. Default: 16; none where the source is [virtual](Source::Virtual), which keeps small
+    /// The cap on idle buffers in one bucket (one size class of one kind). 0 caches nothing; `None` has
+    /// no cap. Default: 16; none where the source is [virtual](Source::Virtual), which keeps small
     /// classes only.
-    pub fn max_buffers_per_bucket(mut self, buffers: u64) -> Self {
-        self.max_buffers_per_bucket = Some(buffers);
+    pub fn max_buffers_per_bucket(mut self, buffers: impl Into<Option<u64>>) -> Self {
+        self.max_buffers_per_bucket = Some(as_cap(buffers));
         self
     }
 
     /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena
-    /// makes whole again. Default: all; 1 MiB where the source is [virtual](Source::Virtual).
-    pub fn cached_class(mut self, bytes: u64) -> Self {
-        self.cached_class = Some(bytes);
+    /// makes whole again. Default: `None`, all; 1 MiB where the source is [virtual](Source::Virtual).
+    pub fn cached_class(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.cached_class = Some(as_cap(bytes));
         self
     }
 
     /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
     /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a
     /// driver may keep memory that the pool gave back until work that uses it is done; wgpu keeps at most 32
-    /// MiB so. Default: [`UNLIMITED`].
-    pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = Some(bytes);
+    /// MiB so. Default: `None`, no cap.
+    pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.limit = Some(as_cap(bytes));
         self
     }
 
     /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and
-    /// exceeds it when that is not enough. Default: 0.85 of a discrete device's memory, [`UNLIMITED`]
+    /// exceeds it when that is not enough. Default: 0.85 of a discrete device's memory, `None` (no cap)
     /// elsewhere.
-    pub fn budget(mut self, bytes: u64) -> Self {
-        self.budget = Some(bytes);
+    pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.budget = Some(as_cap(bytes));
         self
     }
 
@@ -263,7 +263,7 @@ impl<B: Backend> Builder<B> {
     /// by them either. Default: false; blocks of other sources than [`Source::Arena`] never move.
     ///
     /// ```
-    /// # use vrampool::{Backend, Pool, Source, UNLIMITED, host::HostDevice};
+    /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
@@ -271,7 +271,7 @@ impl<B: Backend> Builder<B> {
     /// let (first, second) = (pool.allocate(4 << 20, &stream)?, pool.allocate(4 << 20, &stream)?);
     /// let address = second.address();
     /// drop(first);
-    /// assert_eq!(pool.compact(&stream, UNLIMITED, |_| {})?.moved_bytes, 0);
+    /// assert_eq!(pool.compact(&stream, None, |_| {})?.moved_bytes, 0);
     /// assert_eq!(second.address(), address);
     /// # Ok(())
     /// # }
@@ -301,15 +301,15 @@ impl<B: Backend> Builder<B> {
     #[doc(alias = "BufferPool")]
     pub fn unbounded(self) -> Self {
         self.size_classes(SizeClasses::PowerOfTwo)
-            .max_cached_bytes(UNLIMITED)
-            .max_buffers_per_bucket(UNLIMITED)
-            .limit(UNLIMITED)
-            .budget(UNLIMITED)
+            .max_cached_bytes(None)
+            .max_buffers_per_bucket(None)
+            .limit(None)
+            .budget(None)
     }
 
     /// netcl's `PinnedBufferPool`, bounded: powers of two of host-visible memory.
     #[doc(alias = "PinnedBufferPool")]
     pub fn pinned(self) -> Self {
-        self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(UNLIMITED)
+        self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(None)
     }
 }

@@ -1,5 +1,6 @@
 //! The formats of trace files.
 
+use crate::error::Error;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -8,10 +9,11 @@ use std::str::FromStr;
 ///
 /// ```
 /// use vrampool::trace::Format;
-/// assert_eq!("rmm".parse(), Ok(Format::Rmm));
+/// assert_eq!("rmm".parse::<Format>()?, Format::Rmm);
 /// assert_eq!(Format::PyTorch.to_string(), "pytorch");
 /// assert_eq!(Format::of_name("run.pickle.gz"), Format::PyTorch);
 /// assert_eq!(Format::of_name("RUN.PKL.GZ"), Format::PyTorch);
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -55,19 +57,12 @@ impl fmt::Display for Format {
 }
 
 impl FromStr for Format {
-    type Err = UnknownFormat;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
-        let named = Self::ALL.into_iter().find(|format| format.to_string() == text);
-        named.ok_or_else(|| UnknownFormat { found: text.into() })
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let named = Self::ALL.iter().copied().find(|format| format.to_string() == text);
+        named.ok_or_else(|| {
+            Error::configuration("format", text, "it is not a format; write csv, rmm or pytorch")
+        })
     }
-}
-
-/// A word that names no [`Format`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{found}` is not a format; write csv, rmm or pytorch")]
-#[non_exhaustive]
-pub struct UnknownFormat {
-    /// The word.
-    pub found: String,
 }

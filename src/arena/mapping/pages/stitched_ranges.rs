@@ -148,7 +148,7 @@ impl<B: Backend> Backing<B> {
     pub(in crate::arena) fn capacity(&self) -> u64 {
         // Without a first part, the addresses are fixed.
         let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
-        let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.limit());
+        let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.cap());
         self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
     }
 

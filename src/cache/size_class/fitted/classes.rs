@@ -2,10 +2,9 @@
 
 use super::bounds;
 use super::error::Fault;
-use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::Arc;
 
 /// The unit of small classes in bytes: the alignment of device allocators.
 pub(crate) const UNIT: u64 = 512;
@@ -23,7 +22,7 @@ const EIGHTHS: usize = 488;
 /// of 8 sizes per power of two. So learned sizes fit exactly. Other sizes are padded by at most an eighth
 /// (from 4 KiB on), or share a learned class of at most 4.5 times their size.
 ///
-/// This is a pointer, compared by the sizes. Each distinct set is stored once, for the life of the process.
+/// Clones share one table, which is freed with the last of them. Two are equal if their sizes are.
 ///
 /// ```
 /// use vrampool::{SizeClasses, fitted::FittedClasses};
@@ -33,8 +32,8 @@ const EIGHTHS: usize = 488;
 /// assert_eq!(classes.round(1_000_000), Some(1 << 20)); // 40 times that would be too much
 /// # Ok::<(), vrampool::fitted::Fault>(())
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FittedClasses(&'static Table);
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct FittedClasses(Arc<Table>);
 
 #[derive(PartialEq, Eq, Hash)]
 struct Table {
@@ -43,10 +42,6 @@ struct Table {
     /// Number of sizes below each eighth of a power of two.
     below: [u16; EIGHTHS + 1],
 }
-
-/// All sets. A pool's rule is copied at each rounding, also on a hit, so it is a pointer without a reference
-/// count, and its target is never freed.
-static TABLES: LazyLock<Mutex<HashSet<&'static Table>>> = LazyLock::new(Mutex::default);
 
 impl FittedClasses {
     /// The largest number of sizes.
@@ -81,26 +76,19 @@ impl FittedClasses {
         for &size in &sizes {
             below[eighth(size) + 1..].iter_mut().for_each(|count| *count += 1);
         }
-        let table = Table { sizes: sizes.into(), below };
-        let mut tables = TABLES.lock();
-        if let Some(known) = tables.get(&table) {
-            return Self(known);
-        }
-        let table = &*Box::leak(Box::new(table));
-        tables.insert(table);
-        Self(table)
+        Self(Arc::new(Table { sizes: sizes.into(), below }))
     }
 
     /// Returns the sizes, smallest first.
     #[must_use]
-    pub fn sizes(&self) -> &'static [u64] {
+    pub fn sizes(&self) -> &[u64] {
         &self.0.sizes
     }
 
     /// Returns the class of a request, bytes; `None` if it would be 2⁶⁴ or more.
     // Not inlined, so that it does not slow down pools with other rules.
     #[inline(never)]
-    pub(crate) fn round(self, bytes: u64) -> Option<u64> {
+    pub(crate) fn round(&self, bytes: u64) -> Option<u64> {
         let general = general(bytes);
         match (self.at_least(bytes), general) {
             (Some(size), Some(general)) if !reaches(size, general) => Some(general),
@@ -110,8 +98,8 @@ impl FittedClasses {
     }
 
     /// Returns the smallest size of at least `bytes`, in constant time if no two sizes are close together.
-    fn at_least(self, bytes: u64) -> Option<u64> {
-        let Table { sizes, below } = self.0;
+    fn at_least(&self, bytes: u64) -> Option<u64> {
+        let Table { sizes, below } = &*self.0;
         let eighth = eighth(bytes);
         let (from, to) = (usize::from(below[eighth]), usize::from(below[eighth + 1]));
         sizes.get(from + sizes[from..to].partition_point(|&size| size < bytes)).copied()
@@ -159,13 +147,25 @@ mod tests {
     }
 
     #[test]
-    fn the_same_sizes_are_the_same_classes_and_kept_once() {
+    fn the_same_sizes_are_the_same_classes() {
         let one = FittedClasses::new([4096, 512, 4096]).expect("sizes");
         let two = FittedClasses::new([512, 4096]).expect("sizes");
-        assert!(std::ptr::eq(one.0, two.0) && one == two);
+        assert_eq!(one, two);
         assert_eq!(one.sizes(), [512, 4096]);
         assert_ne!(one, FittedClasses::new([512]).expect("a size"));
         assert_eq!(format!("{one:?}"), "FittedClasses([512, 4096])");
+    }
+
+    #[test]
+    fn clones_share_a_table_that_is_freed_with_the_last() {
+        let one = FittedClasses::new([512, 4096]).expect("sizes");
+        let table = Arc::downgrade(&one.0);
+        let two = one.clone();
+        assert!(Arc::ptr_eq(&one.0, &two.0));
+        drop(one);
+        assert!(table.upgrade().is_some());
+        drop(two);
+        assert!(table.upgrade().is_none());
     }
 
     #[test]

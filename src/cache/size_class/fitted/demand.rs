@@ -18,10 +18,10 @@ const MOST_STEPS: usize = 1 << 30;
 ///     demand.allocate(size); // one after the other: never both at once
 ///     demand.free(size);
 /// }
-/// assert_eq!(demand.held(SizeClasses::Fixed), Some((1 << 20) + (4 << 20)));
+/// assert_eq!(demand.held(&SizeClasses::Fixed), Some((1 << 20) + (4 << 20)));
 /// let classes = FittedClasses::fit(&demand, 64);
 /// assert_eq!(classes.sizes(), [1_100_288]); // so one class serves both
-/// assert_eq!(demand.held(SizeClasses::Fitted(classes)), Some(1_100_288));
+/// assert_eq!(demand.held(&SizeClasses::Fitted(classes)), Some(1_100_288));
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
@@ -137,7 +137,7 @@ impl Demand {
     /// Returns the requests of each class by this rule, smallest class first. Requests without a class are
     /// omitted.
     #[must_use]
-    pub fn by_class(&self, classes: SizeClasses) -> Vec<ClassDemand> {
+    pub fn by_class(&self, classes: &SizeClasses) -> Vec<ClassDemand> {
         let rounded: Vec<Option<u64>> = self.sizes.iter().map(|size| classes.round(size.bytes)).collect();
         let mut rows: BTreeMap<u64, (ClassDemand, u64)> = BTreeMap::new();
         for (size, class) in self.sizes.iter().zip(&rounded) {
@@ -164,7 +164,7 @@ impl Demand {
     /// Returns the bytes that a pool by this rule finally holds, without evictions and borrowing. For each
     /// class that is the highest number of live buffers. `None` for 2⁶⁴ or more.
     #[must_use]
-    pub fn held(&self, classes: SizeClasses) -> Option<u64> {
+    pub fn held(&self, classes: &SizeClasses) -> Option<u64> {
         let mut rows = self.by_class(classes).into_iter();
         rows.try_fold(0u64, |sum, row| sum.checked_add(row.held_bytes()?))
     }
@@ -194,13 +194,13 @@ mod tests {
         demand.allocate(3000);
         demand.allocate(100);
         assert_eq!((demand.requests(), demand.distinct_sizes(), demand.peak_requested()), (4, 3, 5100));
-        let rows = demand.by_class(SizeClasses::Fixed);
+        let rows = demand.by_class(&SizeClasses::Fixed);
         let small = ClassDemand { class: 1024, sizes: 1, requests: 2, requested_bytes: 200, peak_buffers: 1 };
         let large =
             ClassDemand { class: 4096, sizes: 2, requests: 2, requested_bytes: 5000, peak_buffers: 2 };
         assert_eq!(rows, [small, large]);
         assert_eq!((small.padding_bytes(), large.held_bytes()), (2048 - 200, Some(8192)));
-        assert_eq!(demand.held(SizeClasses::Fixed), Some(1024 + 8192));
+        assert_eq!(demand.held(&SizeClasses::Fixed), Some(1024 + 8192));
     }
 
     #[test]
@@ -211,10 +211,10 @@ mod tests {
         }
         assert_eq!(demand.peak_requested(), u64::MAX);
         let classes: Vec<u64> =
-            demand.by_class(SizeClasses::PowerOfTwo).iter().map(|row| row.class).collect();
+            demand.by_class(&SizeClasses::PowerOfTwo).iter().map(|row| row.class).collect();
         assert_eq!(classes, [1, 1 << 63], "there is none for the largest");
-        assert_eq!(demand.held(SizeClasses::Exact(1 << 62)), Some((1 << 63) + (1 << 62)));
+        assert_eq!(demand.held(&SizeClasses::Exact(1 << 62)), Some((1 << 63) + (1 << 62)));
         demand.allocate(1 << 63);
-        assert_eq!(demand.held(SizeClasses::PowerOfTwo), None);
+        assert_eq!(demand.held(&SizeClasses::PowerOfTwo), None);
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn held(demand: &Demand, sizes: Vec<u64>) -> u64 {
-        demand.held(SizeClasses::Fitted(FittedClasses::of_sorted(sizes))).expect("little")
+        demand.held(&SizeClasses::Fitted(FittedClasses::of_sorted(sizes))).expect("little")
     }
 
     /// Frees of live buffers, of sizes of every magnitude and close together.
@@ -240,7 +240,7 @@ mod tests {
         }
         let chosen = choose(&demand, 64, LIMITS);
         assert!(chosen.iter().all(|&size| [512, 1 << 63, 15 << 60].contains(&size)), "{chosen:?}");
-        assert!(demand.by_class(SizeClasses::Fitted(FittedClasses::of_sorted(chosen))).len() == 3);
+        assert!(demand.by_class(&SizeClasses::Fitted(FittedClasses::of_sorted(chosen))).len() == 3);
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         assert!(few.len() <= limits.sizes && few.last() == sizes.iter().max());
         let chosen = choose(&demand, 64, limits);
         assert!(chosen.len() <= 64);
-        let fixed = demand.held(SizeClasses::Fixed).expect("little");
+        let fixed = demand.held(&SizeClasses::Fixed).expect("little");
         assert!(held(&demand, chosen) < fixed);
     }
 
@@ -288,11 +288,11 @@ mod tests {
             for rule in [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, from_a_unit] {
                 // Powers of two and eighths have classes below 512 bytes, and between its multiples.
                 let slack = match rule {
-                    SizeClasses::PowerOfTwo => demand.by_class(rule).iter().filter(|row| row.class < UNIT).map(|row| row.peak_buffers * UNIT).sum(),
-                    SizeClasses::Geometric { .. } => demand.by_class(rule).iter().filter(|row| row.class % UNIT > 0).map(|row| row.peak_buffers * UNIT).sum(),
+                    SizeClasses::PowerOfTwo => demand.by_class(&rule).iter().filter(|row| row.class < UNIT).map(|row| row.peak_buffers * UNIT).sum(),
+                    SizeClasses::Geometric { .. } => demand.by_class(&rule).iter().filter(|row| row.class % UNIT > 0).map(|row| row.peak_buffers * UNIT).sum(),
                     _ => 0,
                 };
-                prop_assert!(fitted <= demand.held(rule).expect("little") + slack, "{}", rule);
+                prop_assert!(fitted <= demand.held(&rule).expect("little") + slack, "{}", rule);
             }
         }
 
@@ -300,7 +300,7 @@ mod tests {
         fn a_rough_fit_serves_everything(demand in any_demand(60, 400), sizes in 1usize..40, counts in 1usize..4000) {
             let chosen = choose(&demand, 16, Limits { sizes, counts });
             prop_assert!(chosen.len() <= 16 && chosen.windows(2).all(|two| two[0] < two[1]));
-            let rows = demand.by_class(SizeClasses::Fitted(FittedClasses::of_sorted(chosen)));
+            let rows = demand.by_class(&SizeClasses::Fitted(FittedClasses::of_sorted(chosen)));
             prop_assert_eq!(rows.iter().map(|row| row.requests).sum::<u64>(), demand.requests());
         }
     }

@@ -1,0 +1,94 @@
+//! Auto traits that the API promises: every type at the root crosses threads, values cross a caught panic. The
+//! handles of devices do not, for a backend or a hook may panic within them; that vrampool's own state is right
+//! after a panic is what `panics.rs` is about, so `AssertUnwindSafe` is in order.
+#![cfg(feature = "host")]
+
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use vrampool::any::AnyDevice;
+use vrampool::host::{HostDevice, HostEvent, HostMemory};
+use vrampool::{
+    Backend, BackendError, BucketStats, Buffer, Builder, Error, Forbidden, GraphBuffer, GraphMemory,
+    MemoryKind, OutOfMemory, Placement, Pool, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy,
+    Shortage, SizeClasses, Source, Stager, Upload, Usage,
+};
+
+fn crosses_threads<T: Send + Sync + Unpin>() {}
+
+struct Of<T>(PhantomData<T>);
+
+impl<T: UnwindSafe + RefUnwindSafe> Of<T> {
+    /// Shadows the trait's constant.
+    const CROSSES_PANICS: bool = true;
+}
+
+trait Otherwise {
+    const CROSSES_PANICS: bool = false;
+}
+
+impl<T> Otherwise for Of<T> {}
+
+/// Checks the values, then the handles. Returns the names of all.
+macro_rules! check {
+    ($($value:ident)*; $($handle:ident<$($argument:tt),*>)*) => {{
+        $(crosses_threads::<$value>(); const { assert!(Of::<$value>::CROSSES_PANICS) };)*
+        $(crosses_threads::<$handle<$($argument),*>>(); const { assert!(!Of::<$handle<$($argument),*>>::CROSSES_PANICS) };)*
+        BTreeSet::from([$(stringify!($value),)* $(stringify!($handle)),*])
+    }};
+}
+
+#[test]
+fn every_type_at_the_root_is_what_is_promised() {
+    let checked = check!(
+        BackendError BucketStats Error Forbidden MemoryKind OutOfMemory Placement PoolReport PoolStats Rung ServedBy
+        Shortage SizeClasses Source Usage;
+        Buffer<HostDevice> Builder<HostDevice> GraphBuffer<HostDevice> GraphMemory<HostDevice> Pool<HostDevice>
+        Region<'static, HostMemory> RegionMut<'static, HostMemory> Stager<HostDevice> Upload<HostEvent>
+    );
+    let listed: BTreeSet<&str> = include_str!("api/vrampool.txt")
+        .lines()
+        .filter_map(|line| {
+            let (words, path) = line.split_once("vrampool::")?;
+            let words = words.trim_start_matches("#[non_exhaustive] ");
+            let of_contract = words.starts_with("use vrampool_backend::");
+            let name = path.split(['<', ' ']).next().filter(|name| !name.contains("::"))?;
+            let is_trait = ["Backend", "Event", "Memory", "Stream"].contains(&name) || name == "backend";
+            (["struct ", "enum "].contains(&words) || of_contract && !is_trait).then_some(name)
+        })
+        .collect();
+    assert_eq!(checked, listed, "a new type is checked here, too");
+}
+
+#[test]
+fn what_is_chosen_at_run_time_and_the_modules_handles_cross_threads() {
+    crosses_threads::<Pool<AnyDevice>>();
+    crosses_threads::<Buffer<AnyDevice>>();
+    crosses_threads::<vrampool::any::AnyStream>();
+    crosses_threads::<vrampool::any::AnyMemory>();
+    crosses_threads::<vrampool::any::AnyEvent>();
+    crosses_threads::<vrampool::arena::Allowance>();
+    crosses_threads::<vrampool::arena::DeviceArena<AnyDevice>>();
+    crosses_threads::<vrampool::sleep::Sleeper<AnyDevice>>();
+    crosses_threads::<vrampool::broker::Broker<AnyDevice>>();
+    crosses_threads::<vrampool::hooks::Learner>();
+    crosses_threads::<vrampool::hooks::CallSites>();
+    #[cfg(feature = "trace")]
+    crosses_threads::<vrampool::trace::Recorder>();
+}
+
+/// The handles after a panic of the program's own.
+#[test]
+fn a_buffer_that_a_panic_drops_goes_back_to_its_pool() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::new(&device).expect("a pool");
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _buffer = pool.allocate(4096, &stream).expect("memory");
+        panic!("of the program's own");
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(pool.stats().live_buffers, 0);
+    drop(pool.allocate(4096, &stream).expect("memory"));
+    assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+}
