@@ -109,7 +109,7 @@ if part sanitizer; then
             package=$(mktemp -d)
             "$python" -m zipfile -e "$binaries"/vrampool-*.whl "$package"
             try sanitizer python 300 env PYTHONPATH="$package" VRAMPOOL_REQUIRE=gpu "$sanitizer" --tool memcheck --report-api-errors no --error-exitcode 1 "$python" \
-                bindings/python/benches/oom.py --quick --elementwise --steps 2
+                bindings/python/benches/oom.py --quick --steps 2
         else
             lacks sanitizer python "PyTorch and vrampool's wheel are needed"
         fi

@@ -14,31 +14,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=5, help="steps after the failure")
     parser.add_argument("--quick", action="store_true", help="a smaller limit and model")
-    parser.add_argument(
-        "--elementwise",
-        action="store_true",
-        help="no matrix products, whose kernels take minutes to load under compute-sanitizer",
-    )
     given = parser.parse_args()
     limit, width = ("256MiB", 512) if given.quick else ("4GiB", 4096)
     vrampool.torch.install(limit=limit)
     import torch
 
-    class Scale(torch.nn.Module):
-        """Scales each feature."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(width))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            """Returns `x` scaled."""
-            return x * self.weight
-
-    def layer() -> torch.nn.Module:
-        return Scale() if given.elementwise else torch.nn.Linear(width, width)
-
-    model = torch.nn.Sequential(*(layer() for _ in range(4))).cuda()
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch, failures, done, text = 1 << 20, 0, 0, ""
     while done < given.steps:
