@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 8] = [
+const CIRCLES: [(&str, &[&str], &str); 7] = [
     (
         "src",
         &[
@@ -113,11 +113,6 @@ const CIRCLES: [(&str, &[&str], &str); 8] = [
             "stream",
         ],
         "a device, its driver, memory, streams and events keep each other: the contract's types",
-    ),
-    (
-        "backends/wgpu/src",
-        &["device", "dropped", "event", "listing", "memory", "recorder", "shared", "stream"],
-        "a device, its memory and its streams keep each other: the contract's types",
     ),
 ];
 
