@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 7] = [
+const CIRCLES: [(&str, &[&str], &str); 6] = [
     (
         "src",
         &[
@@ -56,22 +56,6 @@ const CIRCLES: [(&str, &[&str], &str); 7] = [
         "backends/api/src",
         &["device", "region", "shared_handles", "stream", "virtual_memory"],
         "the contract's traits name each other as associated types",
-    ),
-    (
-        "backends/host/src",
-        &[
-            "account",
-            "builder",
-            "capacity",
-            "device",
-            "driver/bytes",
-            "driver/claims",
-            "driver/reservation",
-            "memory",
-            "physical",
-            "stream",
-        ],
-        "a device, its memory and its streams keep each other: the contract's types",
     ),
     (
         "backends/cuda/src",
