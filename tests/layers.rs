@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 6] = [
+const CIRCLES: [(&str, &[&str], &str); 5] = [
     (
         "src",
         &[
@@ -76,25 +76,6 @@ const CIRCLES: [(&str, &[&str], &str); 6] = [
             "memory",
             "stream",
             "virtual_memory",
-        ],
-        "a device, its driver, memory, streams and events keep each other: the contract's types",
-    ),
-    (
-        "backends/opencl/src",
-        &[
-            "deferred",
-            "device",
-            "driver",
-            "driver/allocation",
-            "driver/device",
-            "driver/host_side",
-            "driver/library",
-            "event",
-            "listing",
-            "memory",
-            "releases",
-            "shared",
-            "stream",
         ],
         "a device, its driver, memory, streams and events keep each other: the contract's types",
     ),
