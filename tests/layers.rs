@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 5] = [
+const CIRCLES: [(&str, &[&str], &str); 4] = [
     (
         "src",
         &[
@@ -56,28 +56,6 @@ const CIRCLES: [(&str, &[&str], &str); 5] = [
         "backends/api/src",
         &["device", "region", "shared_handles", "stream", "virtual_memory"],
         "the contract's traits name each other as associated types",
-    ),
-    (
-        "backends/cuda/src",
-        &[
-            "charge",
-            "device",
-            "driver",
-            "driver/allocation",
-            "driver/device",
-            "driver/library",
-            "driver/memory_pool",
-            "driver/shared_handles",
-            "driver/virtual_memory",
-            "driver_pool",
-            "error",
-            "event",
-            "listing",
-            "memory",
-            "stream",
-            "virtual_memory",
-        ],
-        "a device, its driver, memory, streams and events keep each other: the contract's types",
     ),
 ];
 
