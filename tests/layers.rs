@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 4] = [
+const CIRCLES: [(&str, &[&str], &str); 2] = [
     (
         "src",
         &[
@@ -46,16 +46,6 @@ const CIRCLES: [(&str, &[&str], &str); 4] = [
             "cache/stats",
         ],
         "a block knows its pool, and the pool's depot and magazines hold blocks",
-    ),
-    (
-        "src",
-        &["recorder", "recorder/log", "recorder/merge"],
-        "a thread's log and the recorder that reads it know each other",
-    ),
-    (
-        "backends/api/src",
-        &["device", "region", "shared_handles", "stream", "virtual_memory"],
-        "the contract's traits name each other as associated types",
     ),
 ];
 
