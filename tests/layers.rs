@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 8] = [
+const CIRCLES: [(&str, &[&str], &str); 2] = [
     (
         "src",
         &[
@@ -46,78 +46,6 @@ const CIRCLES: [(&str, &[&str], &str); 8] = [
             "cache/stats",
         ],
         "a block knows its pool, and the pool's depot and magazines hold blocks",
-    ),
-    (
-        "src",
-        &["recorder", "recorder/log", "recorder/merge"],
-        "a thread's log and the recorder that reads it know each other",
-    ),
-    (
-        "backends/api/src",
-        &["device", "region", "shared_handles", "stream", "virtual_memory"],
-        "the contract's traits name each other as associated types",
-    ),
-    (
-        "backends/host/src",
-        &[
-            "account",
-            "builder",
-            "capacity",
-            "device",
-            "driver/bytes",
-            "driver/claims",
-            "driver/reservation",
-            "memory",
-            "physical",
-            "stream",
-        ],
-        "a device, its memory and its streams keep each other: the contract's types",
-    ),
-    (
-        "backends/cuda/src",
-        &[
-            "charge",
-            "device",
-            "driver",
-            "driver/allocation",
-            "driver/device",
-            "driver/library",
-            "driver/memory_pool",
-            "driver/shared_handles",
-            "driver/virtual_memory",
-            "driver_pool",
-            "error",
-            "event",
-            "listing",
-            "memory",
-            "stream",
-            "virtual_memory",
-        ],
-        "a device, its driver, memory, streams and events keep each other: the contract's types",
-    ),
-    (
-        "backends/opencl/src",
-        &[
-            "deferred",
-            "device",
-            "driver",
-            "driver/allocation",
-            "driver/device",
-            "driver/host_side",
-            "driver/library",
-            "event",
-            "listing",
-            "memory",
-            "releases",
-            "shared",
-            "stream",
-        ],
-        "a device, its driver, memory, streams and events keep each other: the contract's types",
-    ),
-    (
-        "backends/wgpu/src",
-        &["device", "dropped", "event", "listing", "memory", "recorder", "shared", "stream"],
-        "a device, its memory and its streams keep each other: the contract's types",
     ),
 ];
 

@@ -1,26 +1,23 @@
 //! Recording of the allocations and frees of pools, at a few nanoseconds per event.
 
+mod clock;
 mod log;
+mod logs;
 mod merge;
+mod writer;
 
-use crate::sync::Instant;
 use crate::trace::file::error::TraceError;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
-use log::{Chunk, Log, Writer};
+use clock::Clock;
+use logs::Logs;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use vrampool_backend::StreamId;
-
-/// The staleness of the recorder's clock, in microseconds, above which a thread updates it. This keeps writes
-/// to a word that all threads read rare.
-const STALE: u64 = 8;
-
-/// The latest time of an event, microseconds: 12 days. Later events get this time.
-const LAST: u64 = (1 << 40) - 1;
+use writer::Writer;
 
 /// Records the allocations and frees of [pools](crate::Builder::recorder), for a [`Trace`]. A clone is a
 /// handle to the same recording; several pools may share one.
@@ -66,25 +63,10 @@ pub(crate) struct WeakRecorder(Weak<Recording>);
 
 /// State that all handles and threads share.
 struct Recording {
-    face: Arc<Face>,
-    /// Room for events that no thread has reserved.
-    room: AtomicU64,
-    spare: Mutex<Vec<Arc<Chunk>>>,
-    /// By log number.
-    logs: Mutex<Vec<Arc<Log>>>,
+    clock: Arc<Clock>,
+    logs: Arc<Logs>,
     /// For threads whose own writers are already destroyed at their end.
     last: Mutex<Option<Writer>>,
-}
-
-/// Fields that every event reads, apart from fields that are written more often.
-#[repr(align(128))]
-#[derive(Debug)]
-struct Face {
-    began: Instant,
-    /// Microseconds since `began`.
-    now: AtomicU64,
-    /// Unique among recorders of the process.
-    number: u64,
 }
 
 /// With more events a number would overlap another log's.
@@ -106,20 +88,10 @@ impl Recorder {
     pub fn with_events(events: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let events = events.min(MOST_EVENTS);
-        let first = events.min(Self::DEFAULT_EVENTS).div_ceil(Chunk::EVENTS as u64);
-        let spare = (0..first).map(|_| Arc::new(Chunk::new())).collect();
-        Self(Arc::new(Recording {
-            // Relaxed, here and below unless stated otherwise: single words that publish no other data.
-            face: Arc::new(Face {
-                began: Instant::now(),
-                now: AtomicU64::new(0),
-                number: NEXT.fetch_add(1, Relaxed),
-            }),
-            room: AtomicU64::new(events),
-            spare: Mutex::new(spare),
-            logs: Mutex::default(),
-            last: Mutex::default(),
-        }))
+        // Relaxed: a single word that publishes no other data.
+        let clock = Arc::new(Clock::new(NEXT.fetch_add(1, Relaxed)));
+        let logs = Logs::new(Arc::clone(&clock), events, events.min(Self::DEFAULT_EVENTS));
+        Self(Arc::new(Recording { clock, logs: Arc::new(logs), last: Mutex::default() }))
     }
 
     /// Returns the events so far as a trace with this name. Ids are in the order of allocation, and streams
@@ -129,7 +101,7 @@ impl Recorder {
     /// [`Fault::TooManyStreams`](crate::trace::Fault::TooManyStreams).
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
-        let logs: Vec<_> = self.0.logs.lock().clone();
+        let logs = self.0.logs.all();
         let trace = Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
             Place { event: Some(event), field: Some(field), ..Place::default() }.error(name, fault)
@@ -139,13 +111,13 @@ impl Recorder {
     /// Returns the number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.0.logs.lock().iter().map(|log| log.events()).sum()
+        self.0.logs.all().iter().map(|log| log.events()).sum()
     }
 
     /// Returns the number of allocations omitted so far because there was no room.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.0.logs.lock().iter().map(|log| log.dropped()).sum()
+        self.0.logs.all().iter().map(|log| log.dropped()).sum()
     }
 
     /// Records an allocation outside the pools with this recorder: of another allocator, or for selected
@@ -172,7 +144,7 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn note_allocation_in_time(&self, bytes: u64, stream: StreamId) -> u64 {
-        log::with(self, |writer| writer.allocated(bytes, stream))
+        writer::with(&self.0.logs, &self.0.last, |writer| writer.allocated(bytes, stream))
     }
 
     /// Records the free of a recorded allocation, with the stream that used it last. Call it before the
@@ -190,13 +162,13 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn note_free_in_time(&self, number: u64, stream: StreamId) {
-        log::with(self, |writer| writer.freed(number, stream));
+        writer::with(&self.0.logs, &self.0.last, |writer| writer.freed(number, stream));
     }
 
     /// Returns its number, from 1, which is unique among recorders of the process.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.0.face.number
+        self.0.clock.number
     }
 
     /// Records an allocation as [`note_allocation`](Self::note_allocation), but only on its fast path and
@@ -224,7 +196,7 @@ impl Recorder {
     #[must_use]
     #[inline]
     pub fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
-        log::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
+        writer::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
     }
 
     /// Records a free as [`note_free`](Self::note_free), but only on the fast path of
@@ -233,34 +205,11 @@ impl Recorder {
     #[must_use]
     #[inline]
     pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
-        log::with_last(recorder, |writer| writer.freed_quickly(number, stream)).is_some()
+        writer::with_last(recorder, |writer| writer.freed_quickly(number, stream)).is_some()
     }
 
     pub(crate) fn downgrade(&self) -> WeakRecorder {
         WeakRecorder(Arc::downgrade(&self.0))
-    }
-
-    /// Reserves room for up to `events` events.
-    fn take_room(&self, events: u64) -> u64 {
-        let taken = |room: u64| Some(room - room.min(events) / 2 * 2);
-        self.0.room.fetch_update(Relaxed, Relaxed, taken).map_or(0, |room| room.min(events) / 2 * 2)
-    }
-
-    fn give_room(&self, events: u64) {
-        self.0.room.fetch_add(events, Relaxed);
-    }
-
-    fn chunk(&self) -> Arc<Chunk> {
-        let spare = self.0.spare.lock().pop();
-        // Chunks made in advance may all be held by other writers, partly filled.
-        spare.unwrap_or_else(|| Arc::new(Chunk::new()))
-    }
-
-    fn log(&self) -> Arc<Log> {
-        let mut logs = self.0.logs.lock();
-        let log = Arc::new(Log::new(logs.len() as u64));
-        logs.push(Arc::clone(&log));
-        log
     }
 }
 
@@ -279,20 +228,6 @@ impl WeakRecorder {
     }
 }
 
-impl Face {
-    #[inline(always)]
-    fn now(&self) -> u64 {
-        self.now.load(Relaxed)
-    }
-
-    fn read_clock(&self) {
-        let now = u64::try_from(self.began.elapsed().as_micros()).map_or(LAST, |now| now.min(LAST));
-        if now >= self.now() + STALE {
-            self.now.fetch_max(now, Relaxed);
-        }
-    }
-}
-
 impl Default for Recorder {
     fn default() -> Self {
         Self::new()
@@ -307,6 +242,7 @@ impl fmt::Debug for Recorder {
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
+    use super::log::Chunk;
     use super::*;
     use crate::Pool;
     use crate::backend::{Backend, Stream};
@@ -321,7 +257,7 @@ mod tests {
             number = recorder.note_allocation(1, stream);
             recorder.note_free(number, stream);
         }
-        let logs: Vec<_> = recorder.0.logs.lock().iter().map(Arc::downgrade).collect();
+        let logs: Vec<_> = recorder.0.logs.all().iter().map(Arc::downgrade).collect();
         let recorded = recorder.number();
         drop(recorder);
         assert_eq!(logs.len(), 1);
@@ -362,6 +298,6 @@ mod tests {
         for _ in 0..100 {
             assert_ne!(Recorder::with_events(2).note_allocation(1, stream), 0);
         }
-        assert!(log::writers() <= 2);
+        assert!(writer::writers() <= 2);
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes that memory counts for in a driver pool, and the hooks that its release calls.
 
-use crate::driver_pool::DriverPoolCore;
+use crate::driver_pool_core::DriverPoolCore;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

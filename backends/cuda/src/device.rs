@@ -1,116 +1,26 @@
 //! An NVIDIA GPU.
 
 use crate::driver::{Context, Library, RawDevice, RawEvent};
-use crate::driver_pool;
 use crate::error::from_cudarc;
-use crate::event::{CudaEvent, EventCache};
-use crate::listing::{self, Listed, Uuid};
+use crate::event::CudaEvent;
+use crate::listing::{self, Uuid};
 use crate::memory::{CudaMemory, origin_of, span};
-use crate::stream::{CudaStream, StreamTable};
-use crate::virtual_memory::PhysicalMaker;
-use cudarc::driver::{CudaContext, sys::CUdevice_attribute as Attribute};
+use crate::shared::DeviceCore;
+use crate::stream::CudaStream;
+use crate::stream_ordered;
+use cudarc::driver::CudaContext;
+use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, DeviceKind, MemoryInfo,
-    OpenDevices, Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, OpenDevices,
+    Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
-
-pub(crate) const BACKEND: &str = "cuda";
-
-/// What CUDA's programming guide promises for every allocation: "aligned to at least 256 bytes".
-const ALIGNMENT: u64 = 256;
 
 /// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is
 /// let go with the last handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct CudaDevice {
     core: Arc<DeviceCore>,
-}
-
-/// What a device's handles, streams and events share.
-#[derive(Debug)]
-pub(crate) struct DeviceCore {
-    id: DeviceId,
-    properties: Properties,
-    listed: Listed,
-    /// Whether the host may touch managed memory while the device works.
-    concurrent_managed_access: bool,
-    events: EventCache,
-    streams: StreamTable,
-    /// On a device with virtual memory.
-    maker: Option<PhysicalMaker>,
-    context: Context,
-}
-
-impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn listed(&self) -> &Listed {
-        &self.listed
-    }
-
-    pub(crate) fn context(&self) -> &Context {
-        &self.context
-    }
-
-    pub(crate) fn events(&self) -> &EventCache {
-        &self.events
-    }
-
-    pub(crate) fn streams(&self) -> &StreamTable {
-        &self.streams
-    }
-
-    /// How physical memory is made, on a device with virtual memory.
-    pub(crate) fn maker(&self) -> Option<&PhysicalMaker> {
-        self.maker.as_ref()
-    }
-
-    fn new(context: Context) -> Result<Self, BackendError> {
-        let library = context.library();
-        let ordinal = context.cudarc().ordinal();
-        let device = RawDevice::at(library, ordinal)?;
-        let has = |attribute| Ok::<_, BackendError>(device.attribute(attribute)? != 0);
-        if !has(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? {
-            return Err(BackendError::unsupported("one address space for host and device"));
-        }
-        let listed = listing::describe(library, ordinal)?;
-        let mut properties = Properties::new(BACKEND, listed.name.clone());
-        properties.kind = if listed.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete };
-        properties.total_bytes = listed.total_bytes;
-        properties.max_allocation = listed.total_bytes;
-        properties.alignment = ALIGNMENT;
-        properties.capabilities = Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY;
-        let managed = has(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?;
-        properties.capabilities.set(Capabilities::MANAGED, managed);
-        let pools = has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
-        properties.capabilities.set(Capabilities::STREAM_ORDERED, pools);
-        let concurrent = has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
-        properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
-        let maker = PhysicalMaker::of(library, device)?;
-        properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
-        let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
-        properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
-        // A device has one primary context at a time, and may have others, which are told apart by where they
-        // are.
-        let key = if context.cudarc().is_primary() {
-            u128::from_be_bytes(listed.uuid.0)
-        } else {
-            context.cudarc().cu_ctx() as usize as u128
-        };
-        Ok(Self {
-            id: DeviceId::new(BACKEND, key),
-            properties,
-            listed,
-            concurrent_managed_access: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
-            events: EventCache::default(),
-            streams: StreamTable::default(),
-            maker,
-            context,
-        })
-    }
 }
 
 /// Every device that somebody has a handle to: one for each context, so that one stream has one id.
@@ -180,6 +90,58 @@ impl CudaDevice {
         self.core.context.cudarc()
     }
 
+    /// Its generation, as major and minor.
+    #[must_use]
+    pub fn compute_capability(&self) -> (u32, u32) {
+        self.core().listed().compute_capability
+    }
+
+    /// Waits for all work of the device's context, on whatever streams, and of other devices that can access
+    /// its memory.
+    ///
+    /// # Errors
+    /// What the driver reports, failures of the work included.
+    pub fn synchronize_all(&self) -> Result<(), BackendError> {
+        let context = self.core().context();
+        context.enter()?.synchronize_all()?;
+        context.settle_peers()
+    }
+
+    /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
+        fork::check()?;
+        CudaStream::of(self.core(), self.context().default_stream())
+    }
+
+    /// The calling thread's own default stream. On another thread, what is done with it runs on the null
+    /// stream, which is ordered with it: right, but slower.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
+        fork::check()?;
+        CudaStream::of(self.core(), self.context().per_thread_stream())
+    }
+
+    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default
+    /// stream, it is the calling thread's.
+    ///
+    /// # Errors
+    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
+    pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
+        if fork::is_child() {
+            mem::forget(stream);
+            return Err(BackendError::Forked);
+        }
+        if !self.core().context().is_same(stream.context()) {
+            return Err(BackendError::invalid("stream", "it is one of another context"));
+        }
+        CudaStream::of(self.core(), stream)
+    }
+
     pub(crate) fn core(&self) -> &Arc<DeviceCore> {
         &self.core
     }
@@ -205,7 +167,7 @@ impl Drop for CudaDevice {
     fn drop(&mut self) {
         if fork::is_child() {
             // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.core));
+            mem::forget(Arc::clone(&self.core));
         }
     }
 }
@@ -267,12 +229,12 @@ impl Backend for CudaDevice {
             return self.allocate(request);
         }
         request.check_alignment(self.core.properties.alignment)?;
-        Ok(CudaMemory::new(driver_pool::allocate_current(self, bytes, stream)?, kind))
+        Ok(CudaMemory::new(stream_ordered::allocate_current(&self.core, bytes, stream.stream_core())?, kind))
     }
 
     fn free_on(&self, mut memory: CudaMemory, stream: &CudaStream) {
         if self.check_stream(stream).is_ok() {
-            memory.free_behind(stream);
+            memory.free_behind(stream.stream_core());
         }
     }
 

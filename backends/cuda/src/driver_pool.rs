@@ -2,13 +2,14 @@
 
 use crate::charge::Charge;
 use crate::device::CudaDevice;
-use crate::driver::{Allocation, Context, Figure, RawDevice, RawPool};
+use crate::driver::{Allocation, Figure, RawPool};
+use crate::driver_pool_core::DriverPoolCore;
 use crate::memory::CudaMemory;
 use crate::pool_error::DriverPoolError;
 use crate::pool_limit::Limit;
 use crate::stream::CudaStream;
-use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUmemoryPool};
-use std::fmt;
+use crate::stream_ordered::{allocate, device_number};
+use cudarc::driver::sys::CUmemoryPool;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -68,16 +69,9 @@ pub enum PoolHandle {
 #[doc(alias = "MemoryAsyncPool")]
 pub struct DriverPool {
     core: Arc<DriverPoolCore>,
-    hooks: Hooks,
-}
-
-pub(crate) struct DriverPoolCore {
     /// For its properties and streams.
     device: CudaDevice,
-    raw: RawPool,
-    /// Bytes handed out by this pool, rounded.
-    pub(crate) handed_out: AtomicU64,
-    limit: AtomicU64,
+    hooks: Hooks,
 }
 
 impl DriverPool {
@@ -87,7 +81,7 @@ impl DriverPool {
     /// [`BackendError::Unsupported`] where the device has no pools; [`BackendError::InvalidArgument`] for a
     /// variable that cannot be read; else what the driver reports.
     pub fn new(device: &CudaDevice, handle: PoolHandle) -> Result<Self, BackendError> {
-        let (context, number) = (device.core().context(), device_number(device)?);
+        let (context, number) = (device.core().context(), device_number(device.core())?);
         let raw = match handle {
             PoolHandle::Default => RawPool::default_of(context, number),
             PoolHandle::Current => RawPool::current_of(context, number),
@@ -98,8 +92,8 @@ impl DriverPool {
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
         let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let core = Arc::new(DriverPoolCore { device: device.clone(), raw, handed_out, limit });
-        let pool = Self { core, hooks: Hooks::default() };
+        let core = Arc::new(DriverPoolCore { device: Arc::clone(device.core()), raw, handed_out, limit });
+        let pool = Self { core, device: device.clone(), hooks: Hooks::default() };
         if let Some(limit) = Limit::from_environment()? {
             pool.set_limit(limit)?;
         }
@@ -120,7 +114,7 @@ impl DriverPool {
     /// The device it is on.
     #[must_use]
     pub fn device(&self) -> &CudaDevice {
-        &self.core.device
+        &self.device
     }
 
     /// The driver's own handle, for other libraries. They are done with it before the last handle here is
@@ -137,7 +131,7 @@ impl DriverPool {
     /// As [`malloc_on`](Self::malloc_on).
     #[track_caller]
     pub fn malloc(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
-        self.malloc_on(bytes, &self.core.device.current_stream()?)
+        self.malloc_on(bytes, &self.device.current_stream()?)
     }
 
     /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
@@ -155,7 +149,7 @@ impl DriverPool {
         }
         let rounded = bytes.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let ticket = Ticket::new(Location::caller());
-        let mut event = HookEvent::new(NAME, self.core.device.id(), ticket, bytes, rounded);
+        let mut event = HookEvent::new(NAME, self.device.id(), ticket, bytes, rounded);
         let request = self.hooks.announce(Occasion::Request, event.clone());
         let (allocation, mut charge) = self.take(bytes, stream, request.as_ref())?;
         if let Some(request) = request {
@@ -174,17 +168,18 @@ impl DriverPool {
         request: Option<&Announced<'_>>,
     ) -> Result<(Allocation, Charge), DriverPoolError> {
         let core = &self.core;
-        if stream.device() != core.device.id() {
+        if stream.device() != self.device.id() {
             return Err(wrong_device(stream.device()).into());
         }
         let charge = self.charge(bytes)?;
         // 0 bytes are not the driver's.
         let event = request.filter(|_| charge.bytes() > 0).map(|request| request.event().clone());
         let announced = event.and_then(|event| self.hooks.announce(Occasion::Allocation, event));
-        let allocation = allocate(&core.raw, charge.bytes(), stream).map_err(|error| match error {
-            BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
-            error => error.into(),
-        })?;
+        let allocation =
+            allocate(&core.raw, charge.bytes(), stream.stream_core()).map_err(|error| match error {
+                BackendError::OutOfMemory { .. } => self.out_of_memory(bytes, Some(error)),
+                error => error.into(),
+            })?;
         if let Some(announced) = announced {
             announced.done(charge.bytes(), Some(allocation.address()));
         }
@@ -221,7 +216,7 @@ impl DriverPool {
     /// # Errors
     /// What the driver reports, failures of the stream's work included.
     pub fn free_all_blocks(&self, stream: Option<&CudaStream>) -> Result<(), BackendError> {
-        let device = &self.core.device;
+        let device = &self.device;
         match stream {
             Some(stream) => device.synchronize(stream)?,
             None => device.synchronize(&device.current_stream()?)?,
@@ -284,7 +279,7 @@ impl DriverPool {
     /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.
     pub fn set_limit(&self, limit: Limit) -> Result<(), BackendError> {
         fork::check()?;
-        let bytes = limit.bytes(|| Ok(self.core.device.memory_info()?.total_bytes))?;
+        let bytes = limit.bytes(|| Ok(self.device.memory_info()?.total_bytes))?;
         self.core.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
         Ok(())
     }
@@ -314,67 +309,6 @@ impl DriverPool {
     }
 }
 
-/// Memory of the device's current pool.
-pub(crate) fn allocate_current(
-    device: &CudaDevice,
-    bytes: u64,
-    stream: &CudaStream,
-) -> Result<Allocation, BackendError> {
-    let raw = RawPool::current_of(device.core().context(), device_number(device)?)?;
-    allocate(&raw, bytes, stream)
-}
-
-/// Asks; while the device is out of memory, waits for ever more work to end, gives back what that frees, and
-/// asks again.
-fn allocate(raw: &RawPool, bytes: u64, stream: &CudaStream) -> Result<Allocation, BackendError> {
-    let context = raw.context();
-    let mut answer = context.allocate_from(raw, bytes, stream);
-    for everything in [false, true] {
-        if !matches!(answer, Err(BackendError::OutOfMemory { .. })) {
-            break;
-        }
-        // A captured stream cannot be waited for, and its graph would fail.
-        if context.enter()?.is_capturing(stream.queue())? || relieve(raw, stream, everything).is_err() {
-            break;
-        }
-        answer = context.allocate_from(raw, bytes, stream);
-        if answer.is_err() {
-            // On its way to a refusal the driver takes all that the device has, and keeps it.
-            let _ = raw.trim_to(0);
-        }
-    }
-    answer
-}
-
-fn relieve(raw: &RawPool, stream: &CudaStream, everything: bool) -> Result<(), BackendError> {
-    let context: &Context = raw.context();
-    match everything {
-        true => context.enter()?.synchronize_all()?,
-        false => context.enter()?.synchronize(stream.queue())?,
-    }
-    raw.trim_to(0)
-}
-
-/// The driver's number of a device that has pools.
-pub(crate) fn device_number(device: &CudaDevice) -> Result<i32, BackendError> {
-    let raw = RawDevice::at(device.core().context().library(), device.ordinal())?;
-    if raw.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
-        return Err(BackendError::unsupported("allocating in the order of a stream"));
-    }
-    Ok(raw.handle())
-}
-
 fn wrong_device(id: DeviceId) -> BackendError {
     BackendError::invalid("stream", format!("it is one of device {id}"))
-}
-
-impl fmt::Debug for DriverPoolCore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverPoolCore")
-            .field("device", &self.device.ordinal())
-            .field("raw", &self.raw)
-            .field("handed_out", &self.handed_out)
-            .field("limit", &self.limit)
-            .finish()
-    }
 }

@@ -1,6 +1,5 @@
 //! Available devices and their names.
 
-use crate::device::CudaDevice;
 use crate::driver::{Library, RawDevice};
 use cudarc::driver::sys::CUdevice_attribute;
 use std::fmt;
@@ -91,14 +90,6 @@ pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError
     let there: Vec<_> =
         devices.iter().map(|d| format!("cuda:{} ({}, {})", d.ordinal, d.uuid, d.name)).collect();
     Err(BackendError::invalid("device", format!("{name:?} names none, or several, of {}", there.join(", "))))
-}
-
-impl CudaDevice {
-    /// Its generation, as major and minor.
-    #[must_use]
-    pub fn compute_capability(&self) -> (u32, u32) {
-        self.core().listed().compute_capability
-    }
 }
 
 #[cfg(test)]

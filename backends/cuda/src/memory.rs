@@ -2,7 +2,8 @@
 
 use crate::charge::{Charge, Leave};
 use crate::driver::{Allocation, Origin, Span};
-use crate::stream::CudaStream;
+use crate::stream_core::StreamCore;
+use std::sync::Arc;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 
 /// Memory of a [`CudaDevice`](crate::CudaDevice): its own, pinned memory of the host, or managed memory.
@@ -49,7 +50,7 @@ impl CudaMemory {
 
     /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream`
     /// or before it.
-    pub(crate) fn free_behind(&mut self, stream: &CudaStream) {
+    pub(crate) fn free_behind(&mut self, stream: &Arc<StreamCore>) {
         self.allocation.free_behind(stream);
     }
 

@@ -1,12 +1,11 @@
 //! Streams: created here, or foreign.
 
-use crate::device::{CudaDevice, DeviceCore};
-use crate::driver::{Cover, Queue, QueueName};
+use crate::driver::Queue;
 use crate::memory::CudaMemory;
-use parking_lot::Mutex;
-use std::collections::HashMap;
+use crate::shared::DeviceCore;
+use crate::stream_core::StreamCore;
 use std::mem;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
 
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
@@ -22,93 +21,17 @@ pub struct CudaStream {
 
 #[derive(Debug)]
 struct Inner {
-    id: StreamId,
-    /// The driver's number of it, once it was asked for: not while the stream is captured.
-    number: OnceLock<u64>,
-    queue: Queue,
-    /// Where the stream was wrapped by its raw handle first: the value that owns it, once that is known.
-    owner: OnceLock<Arc<cudarc::driver::CudaStream>>,
-    /// After the stream, whose dropping would make its context current for good, and before the context
-    /// itself.
-    cover: Cover,
+    /// Dropped before the device.
+    core: Arc<StreamCore>,
     device: Arc<DeviceCore>,
-}
-
-impl Inner {
-    /// Whether it is the stream that has its handle now. `number` is that one's, unless it is captured.
-    fn is_still(&self, number: Option<u64>) -> bool {
-        number.is_none_or(|number| *self.number.get_or_init(|| number) == number)
-    }
-}
-
-/// The streams of a device that somebody has a handle to.
-#[derive(Debug, Default)]
-pub(crate) struct StreamTable {
-    streams: Mutex<HashMap<QueueName, Weak<Inner>>>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if fork::is_child() {
-            // The stream is the parent's: it is never dropped here.
-            let streams = (Arc::clone(self.queue.cudarc()), self.owner.get().map(Arc::clone));
-            return mem::forget((streams, Arc::clone(&self.device)));
+            // The device is the parent's: it is never dropped here.
+            mem::forget(Arc::clone(&self.device));
         }
-        self.cover = Cover::with(self.device.context());
-        let mut streams = self.device.streams().streams.lock();
-        // Somebody may have wrapped the stream again in between.
-        let name = self.queue.name();
-        if streams.get(&name).is_some_and(|stream| stream.strong_count() == 0) {
-            streams.remove(&name);
-        }
-    }
-}
-
-impl CudaDevice {
-    /// Waits for all work of the device's context, on whatever streams, and of other devices that can access
-    /// its memory.
-    ///
-    /// # Errors
-    /// What the driver reports, failures of the work included.
-    pub fn synchronize_all(&self) -> Result<(), BackendError> {
-        let context = self.core().context();
-        context.enter()?.synchronize_all()?;
-        context.settle_peers()
-    }
-
-    /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn null_stream(&self) -> Result<CudaStream, BackendError> {
-        fork::check()?;
-        CudaStream::of(self.core(), self.context().default_stream())
-    }
-
-    /// The calling thread's own default stream. On another thread, what is done with it runs on the null
-    /// stream, which is ordered with it: right, but slower.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn per_thread_stream(&self) -> Result<CudaStream, BackendError> {
-        fork::check()?;
-        CudaStream::of(self.core(), self.context().per_thread_stream())
-    }
-
-    /// A stream of the program's own. It lives as long as a handle to it. Where it is the per-thread default
-    /// stream, it is the calling thread's.
-    ///
-    /// # Errors
-    /// [`BackendError::InvalidArgument`] for a stream of another context; else what the driver reports.
-    pub fn wrap_stream(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<CudaStream, BackendError> {
-        if fork::is_child() {
-            mem::forget(stream);
-            return Err(BackendError::Forked);
-        }
-        if !self.core().context().is_same(stream.context()) {
-            return Err(BackendError::invalid("stream", "it is one of another context"));
-        }
-        CudaStream::of(self.core(), stream)
     }
 }
 
@@ -118,35 +41,15 @@ impl CudaStream {
         device: &Arc<DeviceCore>,
         stream: Arc<cudarc::driver::CudaStream>,
     ) -> Result<Self, BackendError> {
-        let queue = Queue::new(stream);
-        let (name, number) = (queue.name(), device.context().enter()?.number_of(&queue)?);
-        // Outlives the lock, which its destructor takes.
-        let known;
-        let mut streams = device.streams().streams.lock();
-        known = streams.get(&name).and_then(Weak::upgrade);
-        let same = known.as_ref().filter(|inner| !inner.queue.is_retired() && inner.is_still(number));
-        if let Some(inner) = same {
-            // Either this one is kept too, or an earlier one is, and one is enough.
-            let _ = inner.owner.set(Arc::clone(queue.cudarc()));
-            return Ok(Self { inner: Arc::clone(inner) });
-        }
-        let inner = Arc::new(Inner {
-            id: StreamId::next(),
-            number: number.map(OnceLock::from).unwrap_or_default(),
-            queue,
-            owner: OnceLock::new(),
-            cover: Cover::default(),
-            device: Arc::clone(device),
-        });
-        streams.insert(name, Arc::downgrade(&inner));
-        Ok(Self { inner })
+        let core = StreamCore::of(device.streams(), device.context(), stream)?;
+        Ok(Self { inner: Arc::new(Inner { core, device: Arc::clone(device) }) })
     }
 
     /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this
     /// handle, that of whichever thread uses it.
     #[must_use]
     pub fn cudarc(&self) -> &Arc<cudarc::driver::CudaStream> {
-        self.inner.queue.cudarc()
+        self.queue().cudarc()
     }
 
     /// Lets a stream go that other code is about to destroy: waits for its work and never uses its handle
@@ -170,7 +73,12 @@ impl CudaStream {
     }
 
     pub(crate) fn queue(&self) -> &Queue {
-        &self.inner.queue
+        self.inner.core.queue()
+    }
+
+    /// What all handles to the stream share.
+    pub(crate) fn stream_core(&self) -> &Arc<StreamCore> {
+        &self.inner.core
     }
 
     pub(crate) fn core(&self) -> &Arc<DeviceCore> {
@@ -201,7 +109,7 @@ impl CudaStream {
 
 impl Stream for CudaStream {
     fn id(&self) -> StreamId {
-        self.inner.id
+        self.inner.core.id()
     }
 
     fn device(&self) -> DeviceId {

@@ -4,7 +4,8 @@
 //! lives: whoever can lock it knows that its owner is gone, whatever ended it. A lock on one more file is
 //! taken around each change. Whatever else is in the directory is a stranger's, and left alone.
 
-use crate::physical::driver_error;
+use crate::error::{driver_error, failed};
+use crate::file::check_file_size;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -38,7 +39,7 @@ pub(crate) struct Turn<'a>(&'a Account);
 
 impl Account {
     pub(crate) fn open(directory: &Path) -> Result<Self, BackendError> {
-        crate::physical::check_file_size("write", BYTES)?;
+        check_file_size("write", BYTES)?;
         std::fs::create_dir_all(directory).map_err(|error| failed("mkdir", &error))?;
         let mut turn = OpenOptions::new();
         turn.read(true).write(true).create(true).truncate(false);
@@ -143,9 +144,4 @@ fn lock(file: &File, operation: FlockOperation) -> Result<(), BackendError> {
             outcome => return outcome.map_err(|error| driver_error("flock", error)),
         }
     }
-}
-
-fn failed(call: &'static str, error: &io::Error) -> BackendError {
-    let code = error.raw_os_error().map_or(-1, i64::from);
-    BackendError::driver(call, code, error.to_string())
 }

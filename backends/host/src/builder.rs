@@ -1,9 +1,10 @@
 //! The builder of a host device.
 
 use crate::capacity::Capacity;
-use crate::device::{DeviceCore, HostDevice};
+use crate::device::HostDevice;
 use crate::driver::{ALIGNMENT, Claims};
 use crate::fault::Faults;
+use crate::shared::DeviceCore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -134,8 +135,27 @@ impl HostBuilder {
             #[cfg(target_os = "linux")]
             granularity: granularity(self.granularity),
             #[cfg(target_os = "linux")]
-            files: crate::physical::Files::default(),
+            files: crate::file::Files::default(),
         })
+    }
+}
+
+impl Default for HostDevice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HostDevice {
+    /// A device of the machine's own size, without latency.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A device of your choice.
+    pub fn builder() -> HostBuilder {
+        HostBuilder::default()
     }
 }
 

@@ -1,22 +1,17 @@
 //! The host as a device.
 
-use crate::builder::HostBuilder;
-use crate::capacity::Capacity;
-use crate::driver::{Claims, Slabs};
 use crate::fault::{Call, Faults};
 use crate::memory::HostMemory;
-use crate::stream::{HostEvent, HostStream, on_a_stream};
+use crate::shared::DeviceCore;
+use crate::stream::{HostEvent, HostStream};
+use crate::worker::on_a_stream;
 use crossbeam_channel::bounded;
 use std::sync::Arc;
-use std::time::Duration;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, DeviceId, MemoryInfo, Properties, Region, RegionMut, arguments,
 };
 #[cfg(target_os = "linux")]
-use {
-    crate::physical::Files,
-    vrampool_backend::{Capabilities, SharedHandles, VirtualMemory},
-};
+use vrampool_backend::{Capabilities, SharedHandles, VirtualMemory};
 
 /// The host as a device. A clone is another handle to the same device; [`new`](Self::new) makes another
 /// device.
@@ -28,83 +23,7 @@ pub struct HostDevice {
     core: Arc<DeviceCore>,
 }
 
-/// What a device's handles, streams and memory share.
-#[derive(Debug)]
-pub(crate) struct DeviceCore {
-    pub(crate) id: DeviceId,
-    pub(crate) properties: Properties,
-    pub(crate) capacity: Capacity,
-    pub(crate) claims: Claims,
-    pub(crate) slabs: Arc<Slabs>,
-    pub(crate) faults: Faults,
-    pub(crate) allocation_latency: Duration,
-    pub(crate) work_latency: Duration,
-    #[cfg(target_os = "linux")]
-    pub(crate) granularity: u64,
-    #[cfg(target_os = "linux")]
-    pub(crate) files: Files,
-}
-
-impl DeviceCore {
-    pub(crate) fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    pub(crate) fn capacity(&self) -> &Capacity {
-        &self.capacity
-    }
-
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.claims
-    }
-
-    pub(crate) fn slabs(&self) -> &Arc<Slabs> {
-        &self.slabs
-    }
-
-    pub(crate) fn faults(&self) -> &Faults {
-        &self.faults
-    }
-
-    #[cfg(target_os = "linux")]
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    pub(crate) fn pause_before_allocation(&self) {
-        pause(self.allocation_latency);
-    }
-
-    pub(crate) fn pause_before_work(&self) {
-        pause(self.work_latency);
-    }
-}
-
-/// Simulates a slow device; orders nothing.
-fn pause(latency: Duration) {
-    if !latency.is_zero() {
-        std::thread::sleep(latency);
-    }
-}
-
-impl Default for HostDevice {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl HostDevice {
-    /// A device of the machine's own size, without latency.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::builder().build()
-    }
-
-    /// A device of your choice.
-    pub fn builder() -> HostBuilder {
-        HostBuilder::default()
-    }
-
     pub(crate) fn of(core: DeviceCore) -> Self {
         Self { core: Arc::new(core) }
     }

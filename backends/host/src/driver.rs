@@ -13,16 +13,18 @@ mod bytes;
 mod claims;
 #[cfg(target_os = "linux")]
 mod map_table;
+mod place;
 mod ranges;
 #[cfg_attr(target_os = "linux", path = "driver/reservation.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "driver/no_reservation.rs")]
 mod reservation;
 mod slabs;
+mod slices;
 
 pub(crate) use block::Block;
 pub(crate) use bytes::{Bytes, Span};
 pub(crate) use claims::Claims;
 #[cfg(target_os = "linux")]
-pub(crate) use claims::{Place, Space};
+pub(crate) use place::{Place, Space};
 pub(crate) use reservation::Reservation;
 pub(crate) use slabs::{ALIGNMENT, Slabs};

@@ -38,15 +38,21 @@ mod capacity;
 mod device;
 #[allow(unsafe_code, reason = "the one place in which bytes become slices; every block is argued")]
 mod driver;
+#[cfg(target_os = "linux")]
+mod error;
 mod fault;
+#[cfg(target_os = "linux")]
+mod file;
 mod memory;
 #[cfg(target_os = "linux")]
 mod physical;
+mod shared;
 #[cfg(target_os = "linux")]
 mod shared_handles;
 mod stream;
 #[cfg(target_os = "linux")]
 mod virtual_memory;
+mod worker;
 
 pub use builder::HostBuilder;
 pub use device::HostDevice;

@@ -1,8 +1,8 @@
 //! Memory of the host device.
 
-use crate::device::DeviceCore;
 use crate::driver::{Block, Bytes, Reservation, Span};
 use crate::fault::Call;
+use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;

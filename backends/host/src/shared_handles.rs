@@ -1,8 +1,10 @@
 //! Sharing of physical memory between processes on Linux: a file in memory.
 
 use crate::device::HostDevice;
+use crate::error::driver_error;
 use crate::fault::Call;
-use crate::physical::{self, Backing, File, Origin, driver_error};
+use crate::file::File;
+use crate::physical::{self, Backing, Origin};
 use rustix::fs::{
     MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat, fstatfs,
 };

@@ -1,35 +1,16 @@
-//! Streams: threads that run work in order and later; and events, points in them.
+//! Streams: queues of work that threads do in order and later; and events, points in them.
 
-use crate::device::DeviceCore;
 use crate::driver::ALIGNMENT;
 use crate::fault::{Call, lost};
 use crate::memory::{HeldRange, HostMemory};
+use crate::shared::DeviceCore;
+use crate::worker::{Failure, Flag, Work, Worker, is_worker_of};
 use bytemuck::Pod;
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::{Condvar, Mutex, RwLock};
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use crossbeam_channel::{Sender, unbounded};
+use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId, fork};
-
-thread_local! {
-    /// The stream whose worker this thread is.
-    static WORKER_OF: Cell<Option<StreamId>> = const { Cell::new(None) };
-}
-
-/// Whether the caller runs on a stream, where waiting for a stream could be waiting for itself.
-pub(crate) fn on_a_stream() -> bool {
-    WORKER_OF.with(|worker| worker.get().is_some())
-}
-
-type Run = dyn FnOnce(&DeviceCore) -> Result<(), BackendError> + Send;
-
-enum Work {
-    Run(Box<Run>),
-    Signal(Arc<Flag>),
-    Wait(Arc<Flag>),
-}
 
 /// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when
 /// the last handle is dropped, or when it is [retired](Self::retire): memory that was used on it has handles,
@@ -62,54 +43,6 @@ enum Queue {
 pub struct HostEvent {
     flag: Arc<Flag>,
     device: Arc<DeviceCore>,
-}
-
-#[derive(Debug, Default)]
-struct Flag {
-    outcome: Mutex<Option<Outcome>>,
-    changed: Condvar,
-}
-
-/// What became of the work before a point.
-type Outcome = Result<(), BackendError>;
-
-impl Flag {
-    fn reached(outcome: Outcome) -> Self {
-        Self { outcome: Mutex::new(Some(outcome)), changed: Condvar::new() }
-    }
-
-    fn outcome(&self) -> Option<Outcome> {
-        self.outcome.lock().clone()
-    }
-
-    fn set(&self, outcome: Outcome) {
-        *self.outcome.lock() = Some(outcome);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) -> Outcome {
-        let mut outcome = self.outcome.lock();
-        loop {
-            match &*outcome {
-                Some(outcome) => return outcome.clone(),
-                None => self.changed.wait(&mut outcome),
-            }
-        }
-    }
-}
-
-/// The first failure of a stream's work, which is the stream's from then on.
-#[derive(Debug, Default)]
-struct Failure(Mutex<Option<BackendError>>);
-
-impl Failure {
-    fn check(&self) -> Outcome {
-        self.0.lock().clone().map_or(Ok(()), Err)
-    }
-
-    fn set(&self, reason: impl FnOnce() -> String) {
-        self.0.lock().get_or_insert_with(|| BackendError::stream_failed(reason()));
-    }
 }
 
 impl Drop for Inner {
@@ -331,7 +264,7 @@ impl HostStream {
     }
 
     fn check_elsewhere(&self) -> Result<(), BackendError> {
-        match WORKER_OF.with(Cell::get) == Some(self.inner.id) {
+        match is_worker_of(self.inner.id) {
             true => Err(BackendError::invalid("stream", "work on a stream cannot wait for that stream")),
             false => Ok(()),
         }
@@ -355,66 +288,4 @@ impl HostStream {
         self.inner.pending.fetch_add(1, Ordering::Relaxed);
         queue.send(work).map_err(|_| BackendError::lost("the stream's thread ended"))
     }
-}
-
-struct Worker {
-    id: StreamId,
-    work: Receiver<Work>,
-    pending: Arc<AtomicU64>,
-    failure: Arc<Failure>,
-    device: Arc<DeviceCore>,
-}
-
-impl Worker {
-    fn run(self) {
-        WORKER_OF.with(|worker| worker.set(Some(self.id)));
-        for work in &self.work {
-            match work {
-                Work::Run(run) => self.run_one(run),
-                Work::Signal(flag) => flag.set(self.failure.check()),
-                Work::Wait(flag) => {
-                    if let Err(error) = flag.wait() {
-                        self.failure.set(|| match error {
-                            BackendError::StreamFailed { reason, .. } => {
-                                format!("it waited for a stream that had failed: {reason}")
-                            }
-                            other => other.to_string(),
-                        });
-                    }
-                }
-            }
-            self.pending.fetch_sub(1, Ordering::Release);
-        }
-    }
-
-    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it
-    /// waits for ever.
-    fn run_one(&self, run: Box<Run>) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            // A lost device does no work, and neither does a stream that failed, but points in them are still
-            // reached.
-            if self.device.faults().is_lost() || self.failure.check().is_err() {
-                return Ok(());
-            }
-            self.device.pause_before_work();
-            run(&self.device)
-        }));
-        let panic = match outcome {
-            Ok(Ok(())) => return,
-            Ok(Err(failure)) => {
-                return self.failure.set(|| failure.to_string());
-            }
-            Err(panic) => panic,
-        };
-        self.failure.set(|| format!("a kernel panicked: {}", message_of(&*panic)));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // A payload whose destructor panics, with a payload of which nothing better is known.
-            std::mem::forget(panic);
-        }
-    }
-}
-
-fn message_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
 }

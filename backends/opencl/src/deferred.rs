@@ -7,7 +7,7 @@
 
 use crate::driver::{Allocation, RawEvent};
 use crate::releases::Releases;
-use crate::stream::StreamPoint;
+use crate::stream_core::StreamPoint;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use vrampool_backend::BackendError;

@@ -1,19 +1,17 @@
 //! A device of OpenCL.
 
-use crate::driver::{Context, Library, RawDevice};
+use crate::driver::{Context, Library, QueueOrder, RawDevice};
 use crate::event::OpenClEvent;
 use crate::listing::{self, Listed};
 use crate::memory::{OpenClMemory, origin_of, span};
 use crate::shared::{DeviceCore, Options};
-use crate::stream::{OpenClStream, QueueOrder};
+use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use std::sync::Arc;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, Properties, Region,
     RegionMut, arguments, fork,
 };
-
-pub(crate) const BACKEND: &str = "opencl";
 
 /// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device;
 /// the context is let go with the last handle, stream and memory.

@@ -31,15 +31,16 @@ mod memory;
 mod releases;
 mod shared;
 mod stream;
+mod stream_core;
 mod view;
 
 pub use device::{OpenClBuilder, OpenClDevice};
-pub use driver::{Arguments, Grid, Kernel, Program, TestKernels};
+pub use driver::{Arguments, Grid, Kernel, Program, QueueOrder, TestKernels};
 pub use event::OpenClEvent;
 pub use listing::{Listed, list};
 pub use memory::OpenClMemory;
 pub use opencl_sys;
-pub use stream::{OpenClStream, QueueOrder};
+pub use stream::OpenClStream;
 pub use view::{OpenClSubBuffer, OpenClView, OpenClViewMut};
 pub use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,

@@ -2,7 +2,8 @@
 
 use crate::driver::{Allocation, KERNEL, Origin, Span};
 use crate::shared::{DeviceCore, SharedMemory};
-use crate::stream::{OpenClStream, StreamPoint, User};
+use crate::stream::OpenClStream;
+use crate::stream_core::{StreamPoint, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -45,14 +46,14 @@ const FEW: usize = 8;
 
 impl Users {
     fn add(&mut self, stream: &OpenClStream) {
-        if self.users.iter().any(|user| user.is(stream)) {
+        if self.users.iter().any(|user| user.is(stream.stream_core())) {
             return;
         }
         if self.users.len() >= FEW.max(2 * self.left) {
             self.users.retain(|user| !user.is_done());
             self.left = self.users.len();
         }
-        self.users.push(stream.as_user());
+        self.users.push(stream.stream_core().as_user());
     }
 }
 
@@ -131,6 +132,29 @@ impl OpenClMemory {
             return Ok(());
         }
         Err(BackendError::invalid("memory", "its usage says that the host does not do that"))
+    }
+}
+
+impl OpenClStream {
+    /// Refuses regions of other streams and devices, and a written one that overlaps the one that is read.
+    pub(crate) fn check_regions(
+        &self,
+        read: Option<&Region<'_, OpenClMemory>>,
+        written: Option<&Region<'_, OpenClMemory>>,
+    ) -> Result<(), BackendError> {
+        fork::check()?;
+        for region in read.into_iter().chain(written) {
+            region.check_stream(self)?;
+            if !self.core().context().is_same(region.memory().allocation().context()) {
+                return Err(BackendError::invalid("region", "its memory is another device's"));
+            }
+        }
+        match (read, written) {
+            (Some(read), Some(written)) if written.overlaps(read) => {
+                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

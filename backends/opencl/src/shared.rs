@@ -1,11 +1,10 @@
 //! The state that handles, streams and memory of a device share, and the registry of open devices.
 
 use crate::deferred::Deferred;
-use crate::device::BACKEND;
-use crate::driver::{Allocation, Context, Library, Origin, RawDevice};
+use crate::driver::{Allocation, BACKEND, Context, Library, Origin, RawDevice};
 use crate::listing::{self, Listed};
 use crate::releases::Releases;
-use crate::stream::StreamTable;
+use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ pub(crate) struct DeviceCore {
     listed: Listed,
     shared_memory: SharedMemory,
     account: Arc<Account>,
-    streams: StreamTable,
+    streams: Arc<StreamTable>,
     deferred: Deferred,
     /// Whether everybody who opens the device by its number gets this one.
     is_common: bool,
@@ -51,7 +50,7 @@ impl DeviceCore {
         &self.context
     }
 
-    pub(crate) fn streams(&self) -> &StreamTable {
+    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
         &self.streams
     }
 
@@ -105,7 +104,7 @@ impl DeviceCore {
             listed,
             shared_memory,
             account: Account::new(limit),
-            streams: StreamTable::default(),
+            streams: Arc::default(),
             deferred,
             is_common: options.is_common,
             context,

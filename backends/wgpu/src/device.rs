@@ -3,9 +3,9 @@
 use crate::driver;
 use crate::error::{blame, now};
 use crate::event::WgpuEvent;
-use crate::gpu::{Gpu, would_block};
+use crate::gpu::{GRANULARITY, Gpu, would_block};
 use crate::listing::{self, Listed};
-use crate::memory::{GRANULARITY, Span, WgpuMemory, usages_of};
+use crate::memory::{Span, WgpuMemory, usages_of};
 use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
 use std::cell::Cell;
@@ -16,8 +16,6 @@ use vrampool_backend::{
     Placement, Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
-
-pub(crate) const BACKEND: &str = "wgpu";
 
 /// A [`wgpu::Device`] and its queue. A clone is another handle to the same device; it is let go with the last
 /// handle, stream, event and memory.

@@ -5,7 +5,7 @@
 //! drop is done. When it is more than [`MOST`] the list is submitted, and an allocation waits until it is
 //! less.
 
-use crate::event::Batch;
+use crate::batch::Batch;
 use crate::gpu::Gpu;
 use parking_lot::Mutex;
 use std::sync::Arc;

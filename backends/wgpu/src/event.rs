@@ -1,26 +1,9 @@
 //! Events: points in the submission order of a device.
 
+use crate::batch::Batch;
 use crate::shared::DeviceCore;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use vrampool_backend::{BackendError, Event, fork};
-
-/// Commands that go to the queue together, and what became of them.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    /// The number of the submission.
-    outcome: OnceLock<Result<u64, BackendError>>,
-}
-
-impl Batch {
-    /// The number of its submission, or why there is none; nothing before it is submitted.
-    pub(crate) fn outcome(&self) -> Option<Result<u64, BackendError>> {
-        self.outcome.get().cloned()
-    }
-
-    pub(crate) fn settle(&self, outcome: Result<u64, BackendError>) {
-        let _ = self.outcome.set(outcome);
-    }
-}
 
 /// A point in a [`WgpuStream`](crate::WgpuStream).
 ///
@@ -58,13 +41,13 @@ impl Drop for WgpuEvent {
 impl Event for WgpuEvent {
     fn is_complete(&self) -> Result<bool, BackendError> {
         fork::check()?;
-        let (gpu, outcome) = (self.device.gpu(), &self.batch.outcome);
-        if outcome.get().is_none() {
+        let gpu = self.device.gpu();
+        if self.batch.outcome().is_none() {
             self.device.recorder().submit_through(gpu, &self.batch)?;
         }
-        match outcome.get() {
-            Some(Ok(number)) => gpu.is_done(*number),
-            Some(Err(error)) => Err(error.clone()),
+        match self.batch.outcome() {
+            Some(Ok(number)) => gpu.is_done(number),
+            Some(Err(error)) => Err(error),
             // A callback of wgpu's asks, from within the submission.
             None => Ok(false),
         }

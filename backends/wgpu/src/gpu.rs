@@ -17,6 +17,9 @@ const POLL_PANIC: &str = "Error in Device::poll";
 /// How often a queue may be asked whose it is, while other threads poll the device.
 const QUEUE_ROUNDS: u32 = 64;
 
+/// The granularity of offsets and lengths of copies and fills, bytes.
+pub(crate) const GRANULARITY: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
+
 /// A device and its queue.
 #[derive(Debug)]
 pub(crate) struct Gpu {

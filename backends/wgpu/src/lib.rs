@@ -42,6 +42,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod batch;
 mod device;
 #[allow(unsafe_code, reason = "the one place that goes below wgpu; every block is argued")]
 mod driver;

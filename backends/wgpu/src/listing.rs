@@ -1,10 +1,12 @@
 //! Available adapters and their names.
 
-use crate::device::BACKEND;
 use crate::error::now;
 use crate::gpu::would_block;
 use std::sync::OnceLock;
 use vrampool_backend::{BackendError, DeviceKind, fork};
+
+/// The name of this backend, which names of devices begin with.
+pub(crate) const BACKEND: &str = "wgpu";
 
 /// An adapter that wgpu lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,11 @@
 //! Memory of a wgpu device.
 
+use crate::gpu::GRANULARITY;
 use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use vrampool_backend::{BackendError, Charge, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
-
-/// What offsets and lengths of copies and fills are a multiple of, bytes.
-pub(crate) const GRANULARITY: u64 = wgpu::COPY_BUFFER_ALIGNMENT;
 
 /// Memory of a [`WgpuDevice`](crate::WgpuDevice): one [`wgpu::Buffer`].
 ///

@@ -1,6 +1,7 @@
 //! Checks of kernel operands before a launch, and the number of threads.
 
-use crate::memory::{GRANULARITY, WgpuMemory};
+use crate::gpu::GRANULARITY;
+use crate::memory::WgpuMemory;
 use crate::stream::WgpuStream;
 use vrampool_backend::{BackendError, Region};
 use wgpu::BufferUsages;

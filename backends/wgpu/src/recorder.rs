@@ -1,8 +1,8 @@
 //! The one order of a device's work: commands are appended to a list, and lists go to the queue.
 
+use crate::batch::Batch;
 use crate::dropped::Point;
 use crate::error::blame;
-use crate::event::Batch;
 use crate::gpu::Gpu;
 use crate::staging::{Chunk, Sizes, Uploads};
 use parking_lot::{Mutex, ReentrantMutex};

@@ -1,11 +1,9 @@
 //! The state that all handles of a device share.
 
-use crate::device::BACKEND;
 use crate::driver;
 use crate::dropped::{self, Dropped};
-use crate::gpu::Gpu;
-use crate::listing::Listed;
-use crate::memory::GRANULARITY;
+use crate::gpu::{GRANULARITY, Gpu};
+use crate::listing::{BACKEND, Listed};
 use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};

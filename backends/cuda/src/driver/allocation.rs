@@ -1,12 +1,15 @@
 //! Driver allocations, and operations on ranges of them.
 
-use super::{Context, Current, LEGACY_HANDLE, Queue, RawPool};
+use super::context::{Context, Current};
+use super::memory_pool::RawPool;
+use super::queue::{LEGACY_HANDLE, Queue};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
 use crate::mappings::Mappings;
-use crate::stream::CudaStream;
+use crate::stream_core::StreamCore;
 use cudarc::driver::sys;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
 use vrampool_backend::BackendError;
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use it.
@@ -42,7 +45,7 @@ pub(crate) struct Allocation {
     bytes: u64,
     origin: Origin,
     /// In whose order it is freed; without one the host waits.
-    order: Option<CudaStream>,
+    order: Option<Arc<StreamCore>>,
     context: Context,
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     host_access: Mutex<()>,
@@ -119,7 +122,7 @@ impl Context {
         &self,
         pool: &RawPool,
         bytes: u64,
-        stream: &CudaStream,
+        stream: &Arc<StreamCore>,
     ) -> Result<Allocation, BackendError> {
         let Ok(size) = usize::try_from(bytes) else {
             return Err(BackendError::invalid("bytes", "more than an address space has"));
@@ -135,7 +138,7 @@ impl Context {
             self.allocated("cuMemAllocFromPoolAsync", code, bytes, &current)?;
         }
         let mut allocation = Allocation::new(self, address, bytes, Origin::Pool);
-        allocation.order = Some(stream.clone());
+        allocation.order = Some(Arc::clone(stream));
         Ok(allocation)
     }
 
@@ -192,9 +195,9 @@ impl Allocation {
     }
 
     /// Has it freed in the order of `stream`, if it came in the order of one.
-    pub(crate) fn free_behind(&mut self, stream: &CudaStream) {
+    pub(crate) fn free_behind(&mut self, stream: &Arc<StreamCore>) {
         if let Some(order) = &mut self.order {
-            *order = stream.clone();
+            *order = Arc::clone(stream);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Listing of devices by the driver.
 
-use super::Library;
+use super::library::Library;
 use cudarc::driver::sys;
 use std::ffi::{c_char, c_int};
 use vrampool_backend::BackendError;

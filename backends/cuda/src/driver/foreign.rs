@@ -1,10 +1,12 @@
 //! Foreign streams and slices, and kernel arguments: safety here relies on the caller.
 
-use super::{Allocation, Origin, PER_THREAD_HANDLE, RawEvent, RawPool};
+use super::queue::PER_THREAD_HANDLE;
+use super::{Allocation, Origin, RawEvent, RawPool};
 use crate::device::CudaDevice;
-use crate::driver_pool::{self, DriverPool};
+use crate::driver_pool::DriverPool;
 use crate::memory::CudaMemory;
 use crate::stream::CudaStream;
+use crate::stream_ordered::device_number;
 use crate::view::{CudaView, CudaViewMut};
 use bytemuck::Pod;
 use cudarc::driver::{CudaSlice, DeviceRepr, LaunchArgs, PushKernelArg, sys};
@@ -64,7 +66,7 @@ impl DriverPool {
     /// `handle` is a pool on `device`, and exists until the last handle to it here, and the last memory of
     /// it, are dropped.
     pub unsafe fn external(device: &CudaDevice, handle: sys::CUmemoryPool) -> Result<Self, BackendError> {
-        driver_pool::device_number(device)?;
+        device_number(device.core())?;
         // SAFETY: the caller's promise; memory keeps the pool's handle here, and so what it was promised for.
         let raw = unsafe { RawPool::external(device.core().context(), handle) };
         Self::of(device, raw)

@@ -4,8 +4,7 @@
 //! nowhere. One that lacks a function of virtual memory serves without it. Results are numbers, not an
 //! enumeration: a newer driver may answer what no list of today has.
 
-use super::memory_pool::PoolProperties;
-use super::virtual_memory::{AccessDescriptor, PhysicalProperties};
+use super::layouts::{AccessDescriptor, PhysicalProperties, PoolProperties};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
 use libloading::Library as File;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
@@ -13,6 +12,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::OnceLock;
 use vrampool_backend::{BackendError, fork};
+
+/// The name of this backend.
+pub(crate) const BACKEND: &str = "cuda";
 
 /// The oldest driver that has every function below, as `cuDriverGetVersion` says it: CUDA 12.0.
 const OLDEST_VERSION: c_int = 12_000;
@@ -260,7 +262,7 @@ impl Library {
 }
 
 fn unavailable(reason: String) -> BackendError {
-    BackendError::unavailable(crate::device::BACKEND, reason)
+    BackendError::unavailable(BACKEND, reason)
 }
 
 fn missing(symbol: &str) -> BackendError {

@@ -1,24 +1,11 @@
 //! Memory pools of the driver (`CUmemoryPool`).
 
-use super::Context;
+use super::context::Context;
+use super::layouts::PoolProperties;
 use crate::error::OUT_OF_MEMORY;
 use cudarc::driver::sys;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use vrampool_backend::BackendError;
-
-/// `CUmemPoolProps`, whose size no version has changed.
-#[repr(C)]
-pub(crate) struct PoolProperties {
-    /// 1: pinned
-    kind: c_int,
-    /// 0: none
-    shareable: c_int,
-    /// 1: a device
-    location_kind: c_int,
-    device: c_int,
-    security: *mut c_void,
-    rest: [u8; 64],
-}
 
 /// What a pool can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 //! becomes once a program turns peer access on. So the work of those devices must be complete before
 //! anything is unmapped: of each one whose primary context somebody in the process has.
 
-use super::{Context, RawDevice};
+use super::context::{Context, Relaxed};
+use super::device::RawDevice;
 use std::ffi::c_int;
 use vrampool_backend::BackendError;
 
@@ -18,7 +19,7 @@ impl Context {
             return Vec::new();
         }
         let device = |ordinal| RawDevice::at(self.library, ordinal).ok().map(RawDevice::handle);
-        let Some(own) = device(self.core.ordinal()) else { return Vec::new() };
+        let Some(own) = device(self.cudarc().ordinal()) else { return Vec::new() };
         let reaches = |&peer: &c_int| {
             let mut can = 0;
             // SAFETY: two devices that the driver lists; the call writes one number to `can`, which lives
@@ -80,7 +81,7 @@ impl Context {
     /// and, unlike waiting for a context, does so, and no harm, while a stream of it is captured.
     fn settle_current(&self) -> Result<(), BackendError> {
         let library = self.library;
-        let _relaxed = super::Relaxed::new(library);
+        let _relaxed = Relaxed::new(library);
         let mut address = 0;
         // SAFETY: a context is current; the call writes one address, which lives here.
         if unsafe { (library.cuMemAlloc_v2)(&raw mut address, 1) } == 0 {

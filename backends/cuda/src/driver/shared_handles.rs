@@ -1,7 +1,8 @@
 //! Handles that share physical memory with another process.
 
-use super::virtual_memory::Location;
-use super::{Context, RawPhysical};
+use super::context::Context;
+use super::layouts::{Location, handle_type};
+use super::virtual_memory::RawPhysical;
 use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OPERATING_SYSTEM};
 use std::ffi::{c_int, c_void};
 #[cfg(unix)]
@@ -13,47 +14,6 @@ use vrampool_backend::{BackendError, ShareableHandle, ShareableKind};
 /// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200)
 /// not supported.
 const REFUSED_SIZE: [i64; 2] = [INVALID_VALUE as i64, NOT_SUPPORTED as i64];
-
-/// `OBJECT_ATTRIBUTES` of Windows, whose size no version has changed.
-#[repr(C)]
-struct ObjectAttributes {
-    length: u32,
-    /// This and the following are pointers, but for the attributes.
-    root: usize,
-    name: usize,
-    attributes: u32,
-    security: usize,
-    quality: usize,
-}
-
-/// A handle without a name, with the security that the process gives its objects: processes of the same user
-/// may have it.
-static OF_THE_PROCESS: ObjectAttributes = ObjectAttributes {
-    length: size_of::<ObjectAttributes>() as u32,
-    root: 0,
-    name: 0,
-    attributes: 0,
-    security: 0,
-    quality: 0,
-};
-
-/// The address of what Windows has to know of memory that is made for its handles, else 0.
-pub(super) fn windows_attributes(kind: Option<ShareableKind>) -> usize {
-    match kind {
-        Some(ShareableKind::WindowsHandle) => (&raw const OF_THE_PROCESS).expose_provenance(),
-        _ => 0,
-    }
-}
-
-/// `CUmemAllocationHandleType`
-pub(super) fn handle_type(kind: ShareableKind) -> c_int {
-    match kind {
-        ShareableKind::Fabric => 8,
-        ShareableKind::WindowsHandle => 2,
-        // A file descriptor; there is no other kind that `PhysicalMaker` lets through.
-        _ => 1,
-    }
-}
 
 impl RawPhysical {
     /// A handle to it. Refuses memory that was not made for one.
@@ -176,25 +136,5 @@ impl Context {
         // SAFETY: the driver made the handle just now, and nobody else has it. If it is of another device,
         // the caller lets it go.
         Ok(unsafe { RawPhysical::adopt(self, handle, bytes, Some(kind)) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{OF_THE_PROCESS, windows_attributes};
-    use vrampool_backend::ShareableKind;
-
-    /// The driver reads the structure where memory is made for handles of Windows, and refuses a pointer to it elsewhere.
-    #[test]
-    fn only_memory_for_handles_of_windows_has_attributes() {
-        #[cfg(target_pointer_width = "64")]
-        assert_eq!(OF_THE_PROCESS.length, 48);
-        assert_eq!(
-            windows_attributes(Some(ShareableKind::WindowsHandle)),
-            (&raw const OF_THE_PROCESS).addr()
-        );
-        for kind in [None, Some(ShareableKind::FileDescriptor), Some(ShareableKind::Fabric)] {
-            assert_eq!(windows_attributes(kind), 0);
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! Virtual memory of the driver.
 
-use super::shared_handles::{handle_type, windows_attributes};
-use super::{Allocation, Context, Current, Origin};
+use super::allocation::{Allocation, Origin};
+use super::context::{Context, Current};
+use super::layouts::{AccessDescriptor, Location, PhysicalProperties, handle_type, windows_attributes};
 use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
 use crate::mappings::Mappings;
 use parking_lot::MutexGuard;
@@ -10,50 +11,10 @@ use vrampool_backend::{BackendError, ShareableKind};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: c_int = 1;
-/// `CU_MEM_LOCATION_TYPE_DEVICE`
-const ON_A_DEVICE: c_int = 1;
 /// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`
 const MINIMUM: c_int = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
 const READ_AND_WRITE: c_int = 3;
-
-/// `CUmemLocation`, whose size no version has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(C)]
-pub(super) struct Location {
-    kind: c_int,
-    device: c_int,
-}
-
-impl Location {
-    /// The device of this number of the driver's.
-    pub(super) fn device(device: c_int) -> Self {
-        Self { kind: ON_A_DEVICE, device }
-    }
-}
-
-/// `CUmemAllocationProp`, whose size no version has changed.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-pub(crate) struct PhysicalProperties {
-    kind: c_int,
-    shareable: c_int,
-    location: Location,
-    /// A pointer.
-    windows: usize,
-    compression: u8,
-    direct_rdma: u8,
-    usage: u16,
-    rest: [u8; 4],
-}
-
-/// `CUmemAccessDesc`, whose size no version has changed.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub(crate) struct AccessDescriptor {
-    location: Location,
-    flags: c_int,
-}
 
 /// What physical memory is made for.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The bytes of a memory, and ranges of them.
 
 use super::block::Block;
-use super::claims::Place;
+use super::place::Place;
 use super::reservation::Reservation;
 use std::ops::Range;
 use std::ptr::NonNull;

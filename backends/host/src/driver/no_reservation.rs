@@ -1,6 +1,6 @@
 //! Reservations on systems without support for them: every call fails.
 
-use super::claims::Place;
+use super::place::Place;
 use std::ops::Range;
 use std::ptr::NonNull;
 use vrampool_backend::BackendError;

@@ -3,9 +3,11 @@
 //! The table of mappings is the truth: bytes that it does not have as accessible are never touched. It
 //! changes only by a [`Turn`], which has the addresses for itself.
 
-use super::claims::{Claims, Place, Release, failure};
+use super::claims::{Claims, Release, failure};
 use super::map_table::TABLE;
-use crate::physical::{Backing, no_memory_or};
+use super::place::Place;
+use crate::error::no_memory_or;
+use crate::physical::Backing;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::collections::BTreeMap;

@@ -1,7 +1,9 @@
-//! Driver allocations, and operations on ranges of them.
+//! Driver allocations, and ranges of them.
 
+use super::context::{Context, RawEvent, handles_of};
+use super::device::{info, number};
+use super::handle::Handle;
 use super::host_side::HostSide;
-use super::{Context, Handle, Queue, RawEvent, device::info, device::number};
 use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
@@ -146,156 +148,6 @@ impl Context {
             unsafe { (library.clSVMFree)(self.handle().raw(), address.raw()) };
         }
     }
-
-    /// Copies as many bytes as both have. They must not overlap, as the standard has it.
-    pub(crate) fn copy(&self, queue: &Queue, source: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
-        let bytes = source.bytes.min(to.bytes);
-        if bytes == 0 {
-            return Ok(());
-        }
-        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
-        if let (Some(from), Some(at), Some(library)) = (source.shared(), to.shared(), &self.library().shared)
-        {
-            return self.enqueue("clEnqueueSVMMemcpy", queue, |queue| {
-                // SAFETY: both ranges lie in shared memory (`Span::new` checked them), which is freed only
-                // behind the work of the streams that used it.
-                unsafe { (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, nobody) }
-            });
-        }
-        if self.copy_mapped(queue, source, to, bytes)? {
-            return Ok(());
-        }
-        self.enqueue("clEnqueueCopyBuffer", queue, |queue| {
-            // SAFETY: both ranges lie in buffers (`Span::new` checked them), of which the driver keeps a
-            // count.
-            unsafe {
-                (self.library().core.clEnqueueCopyBuffer)(
-                    queue,
-                    source.buffer(),
-                    to.buffer(),
-                    source.offset,
-                    to.offset,
-                    bytes,
-                    0,
-                    none,
-                    nobody,
-                )
-            }
-        })
-    }
-
-    pub(crate) fn fill(&self, queue: &Queue, to: Span<'_>, value: u8) -> Result<(), BackendError> {
-        if to.bytes == 0 {
-            return Ok(());
-        }
-        self.settle(queue, to.allocation)?;
-        let (none, nobody, pattern) = (std::ptr::null(), std::ptr::null_mut(), (&raw const value).cast());
-        if let (Some(at), Some(library)) = (to.shared(), &self.library().shared) {
-            return self.enqueue("clEnqueueSVMMemFill", queue, |queue| {
-                // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
-                unsafe { (library.clEnqueueSVMMemFill)(queue, at, pattern, 1, to.bytes, 0, none, nobody) }
-            });
-        }
-        self.enqueue("clEnqueueFillBuffer", queue, |queue| {
-            // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
-            unsafe {
-                (self.library().core.clEnqueueFillBuffer)(
-                    queue,
-                    to.buffer(),
-                    pattern,
-                    1,
-                    to.offset,
-                    to.bytes,
-                    0,
-                    none,
-                    nobody,
-                )
-            }
-        })
-    }
-
-    /// Copies from the host and waits until the bytes were read.
-    pub(crate) fn upload(&self, queue: &Queue, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
-        let bytes = source.len().min(to.bytes);
-        if bytes == 0 {
-            return Ok(());
-        }
-        self.settle(queue, to.allocation)?;
-        let (none, from) = (std::ptr::null(), source.as_ptr().cast::<c_void>());
-        let copied = self.enqueue_for_event("clEnqueueWriteBuffer", queue, |queue, event| {
-            match (to.shared(), &self.library().shared) {
-                // SAFETY: the range was checked by `Span::new`, and is freed behind this stream's work. The
-                // host's bytes are borrowed for this call, which does not return before the copy is done: it
-                // waits below.
-                (Some(at), Some(library)) => unsafe {
-                    (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, event)
-                },
-                // SAFETY: as above; the driver keeps a count of the buffer.
-                _ => unsafe {
-                    (self.library().core.clEnqueueWriteBuffer)(
-                        queue,
-                        to.buffer(),
-                        0,
-                        to.offset,
-                        bytes,
-                        from,
-                        0,
-                        none,
-                        event,
-                    )
-                },
-            }
-        });
-        self.finished(queue, copied)
-    }
-
-    /// Copies to the host and waits until the bytes are there.
-    pub(crate) fn download(
-        &self,
-        queue: &Queue,
-        source: Span<'_>,
-        to: &mut [u8],
-    ) -> Result<(), BackendError> {
-        let bytes = source.bytes.min(to.len());
-        if bytes == 0 {
-            return self.synchronize(queue);
-        }
-        self.settle(queue, source.allocation)?;
-        let (none, at) = (std::ptr::null(), to.as_mut_ptr().cast::<c_void>());
-        let copied = self.enqueue_for_event("clEnqueueReadBuffer", queue, |queue, event| {
-            match (source.shared(), &self.library().shared) {
-                // SAFETY: as in `upload`, with the roles exchanged.
-                (Some(from), Some(library)) => unsafe {
-                    (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, event)
-                },
-                // SAFETY: as in `upload`, with the roles exchanged.
-                _ => unsafe {
-                    (self.library().core.clEnqueueReadBuffer)(
-                        queue,
-                        source.buffer(),
-                        0,
-                        source.offset,
-                        bytes,
-                        at,
-                        0,
-                        none,
-                        event,
-                    )
-                },
-            }
-        });
-        self.finished(queue, copied)
-    }
-
-    /// Waits for a copy to or from borrowed memory of the host. Where that fails, for all work of the queue,
-    /// so that the borrow is over: a queue that cannot finish is one of a context that does no work any more.
-    fn finished(&self, queue: &Queue, copied: Result<RawEvent, BackendError>) -> Result<(), BackendError> {
-        let done = copied.and_then(|copied| copied.wait_plainly());
-        if done.is_err() {
-            let _ = self.synchronize(queue);
-        }
-        self.judged(done)
-    }
 }
 
 impl Allocation {
@@ -342,6 +194,65 @@ impl Allocation {
         self.context.judged(bytes).map(|bytes| number(&bytes))
     }
 
+    /// Maps all of it, and keeps it mapped.
+    pub(super) fn keep_mapped(
+        &self,
+        answer: impl FnOnce(cl::cl_int) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let mut side = self.host_side.lock();
+        let flags = cl::CL_MAP_READ | cl::CL_MAP_WRITE;
+        let (address, code) = self.map(flags, 0, self.len() as usize);
+        answer(code)?;
+        *side = HostSide::Mapped(address);
+        Ok(())
+    }
+
+    pub(super) fn map(&self, flags: cl::cl_map_flags, offset: usize, bytes: usize) -> (Handle, cl::cl_int) {
+        let (queue, mut code) = (self.context.transfer(), 0);
+        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: the queue and the buffer are alive and of one context; the call writes one number to
+        // `code`, and returns when the bytes are there.
+        let address = unsafe {
+            (self.context.library().core.clEnqueueMapBuffer)(
+                queue.handle().raw(),
+                self.buffer().raw(),
+                1,
+                flags,
+                offset,
+                bytes,
+                0,
+                none,
+                nobody,
+                &raw mut code,
+            )
+        };
+        (Handle::of(address), code)
+    }
+
+    pub(super) fn unmap(&self, address: Handle, after: &[&RawEvent]) -> Result<RawEvent, BackendError> {
+        let list = handles_of(after);
+        let (queue, place) = match after.is_empty() {
+            true => (self.context.transfer(), std::ptr::null()),
+            false => (self.context.endings(), list.as_ptr()),
+        };
+        let unmap = self.context.library().core.clEnqueueUnmapMemObject;
+        let done = self.context.enqueue_for_event("clEnqueueUnmapMemObject", queue, |queue, event| {
+            // SAFETY: `map` gave the address for this buffer, and it is unmapped this once; the events are
+            // alive.
+            unsafe { unmap(queue, self.buffer().raw(), address.raw(), list.len() as u32, place, event) }
+        });
+        done.and_then(|done| self.context.flush(queue).map(|()| done))
+    }
+
+    /// When nobody has the memory any more.
+    pub(super) fn unmap_at_the_end(&mut self) {
+        let side = std::mem::replace(self.host_side.get_mut(), HostSide::Apart);
+        if let HostSide::Mapped(address) = side {
+            // Where it fails the device is gone, and with it the mapping.
+            let _ = self.unmap(address, &[]);
+        }
+    }
+
     /// Has the driver get the memory now, and answers what it says.
     fn realise(&self) -> cl::cl_int {
         let (list, flags) = ([self.buffer.raw()], cl::CL_MIGRATE_MEM_OBJECT_CONTENT_UNDEFINED);
@@ -349,7 +260,7 @@ impl Allocation {
         let mut event = std::ptr::null_mut();
         let migrate = self.context.library().core.clEnqueueMigrateMemObjects;
         // SAFETY: queue and buffer are alive and of one context; the call writes one handle to `event`.
-        let code = unsafe { migrate(queue.handle.raw(), 1, list.as_ptr(), flags, 0, none, &raw mut event) };
+        let code = unsafe { migrate(queue.handle().raw(), 1, list.as_ptr(), flags, 0, none, &raw mut event) };
         if code != 0 {
             return code;
         }

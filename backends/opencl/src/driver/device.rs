@@ -1,6 +1,7 @@
 //! Listing of platforms and devices by the driver.
 
-use super::{Handle, Library, library::unavailable};
+use super::handle::Handle;
+use super::library::{Library, unavailable};
 use crate::error::{DEVICE_NOT_FOUND, PLATFORM_NOT_FOUND, check};
 use opencl_sys as cl;
 use parking_lot::Mutex;

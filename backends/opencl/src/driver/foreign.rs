@@ -1,10 +1,10 @@
 //! Foreign contexts and queues: safety here relies on the caller.
 
 use super::device::{handles, info, number};
-use super::{Context, Handle, Library, Queue, RawDevice};
+use super::{Context, Handle, Library, Queue, QueueOrder, RawDevice};
 use crate::device::OpenClDevice;
 use crate::error::check;
-use crate::stream::{OpenClStream, QueueOrder};
+use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use vrampool_backend::BackendError;

@@ -15,6 +15,9 @@ use std::fmt;
 use std::sync::OnceLock;
 use vrampool_backend::BackendError;
 
+/// The name of this backend.
+pub(crate) const BACKEND: &str = "opencl";
+
 /// Names the library, or several separated by `;`, as it does to the `cl3` crate.
 const PATH_VARIABLE: &str = "OPENCL_DYLIB_PATH";
 
@@ -172,7 +175,7 @@ fn reason(error: &libloading::Error) -> String {
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> BackendError {
-    BackendError::unavailable(crate::device::BACKEND, reason)
+    BackendError::unavailable(BACKEND, reason)
 }
 
 fn missing(symbol: &str) -> BackendError {

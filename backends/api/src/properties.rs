@@ -1,0 +1,148 @@
+//! What a device is: its identity, its kind, its capabilities and limits, and how much memory it has.
+
+use crate::Placement;
+use bitflags::bitflags;
+use std::fmt;
+
+/// Identifies a device in this process: equal if and only if two handles are the same device (and, where it
+/// matters, the same context of it).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct DeviceId {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// The backend's own key: a UUID, a context's address, an ordinal.
+    pub key: u128,
+}
+
+impl DeviceId {
+    /// The device of a backend that has this key there.
+    #[must_use]
+    pub const fn new(backend: &'static str, key: u128) -> Self {
+        Self { backend, key }
+    }
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.backend, self.key)
+    }
+}
+
+/// How a device's memory relates to the host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// A device with memory of its own.
+    #[default]
+    Discrete,
+    /// A device that shares the host's memory.
+    Integrated,
+    /// The host's own processor.
+    Cpu,
+}
+
+bitflags! {
+    /// What a device can do beyond the contract's core.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct Capabilities: u32 {
+        /// [`Placement::HostVisible`] memory, with [`Backend::write_mapped`](crate::Backend::write_mapped)
+        /// and [`Backend::read_mapped`](crate::Backend::read_mapped).
+        const HOST_VISIBLE = 1;
+        /// [`Placement::Managed`] memory.
+        const MANAGED = 1 << 1;
+        /// [`Backend::virtual_memory`](crate::Backend::virtual_memory).
+        const VIRTUAL_MEMORY = 1 << 2;
+        /// [`Backend::shared_handles`](crate::Backend::shared_handles).
+        const SHARED_HANDLES = 1 << 3;
+        /// Several streams run at the same time.
+        const CONCURRENT_STREAMS = 1 << 4;
+        /// A copy may have both ranges in one memory (they never overlap).
+        const COPY_WITHIN_MEMORY = 1 << 5;
+        /// [`Backend::allocate_on`](crate::Backend::allocate_on): memory comes and goes in the order of a
+        /// stream.
+        const STREAM_ORDERED = 1 << 6;
+    }
+}
+
+/// What a device is. Fixed for its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Properties {
+    /// The backend's name: `host`, `cuda`, `opencl`, `wgpu`, or a third party's.
+    pub backend: &'static str,
+    /// The device's name, for people.
+    pub name: String,
+    /// Discrete, integrated or the host's processor.
+    pub kind: DeviceKind,
+    /// Memory in all, bytes.
+    pub total_bytes: u64,
+    /// The largest single allocation, bytes.
+    pub max_allocation: u64,
+    /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power
+    /// of two.
+    pub alignment: u64,
+    /// What offsets and lengths of copies and fills must be a multiple of, bytes. A length may be any where
+    /// the region ends with its memory, or has [room](crate::Region::room) for the rest.
+    pub copy_granularity: u64,
+    /// What it can do beyond the core.
+    pub capabilities: Capabilities,
+}
+
+impl Properties {
+    /// Properties with cautious values; set the fields that the device knows better.
+    #[must_use]
+    pub fn new(backend: &'static str, name: impl Into<String>) -> Self {
+        Self {
+            backend,
+            name: name.into(),
+            kind: DeviceKind::Discrete,
+            total_bytes: 0,
+            max_allocation: u64::MAX,
+            alignment: 1,
+            copy_granularity: 1,
+            capabilities: Capabilities::empty(),
+        }
+    }
+
+    /// Whether host and device share one memory.
+    #[must_use]
+    pub fn is_integrated(&self) -> bool {
+        self.kind != DeviceKind::Discrete
+    }
+
+    /// Where buffers should live by default: host-visible on a device that shares the host's memory (there it
+    /// costs nothing and saves copies), the device's own memory elsewhere. netcl's rule for OpenCL.
+    #[must_use]
+    pub fn preferred_placement(&self) -> Placement {
+        if self.is_integrated() && self.capabilities.contains(Capabilities::HOST_VISIBLE) {
+            Placement::HostVisible
+        } else {
+            Placement::Device
+        }
+    }
+}
+
+/// What a device has left at this moment, other processes counted where the driver counts them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+impl MemoryInfo {
+    /// `free_bytes` of `total_bytes` are free.
+    #[must_use]
+    pub const fn new(free_bytes: u64, total_bytes: u64) -> Self {
+        Self { free_bytes, total_bytes }
+    }
+}
+
+impl fmt::Display for MemoryInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} bytes free", self.free_bytes, self.total_bytes)
+    }
+}

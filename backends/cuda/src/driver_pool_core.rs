@@ -1,0 +1,27 @@
+//! The state that all handles of a driver pool, and its memory, share.
+
+use crate::driver::RawPool;
+use crate::shared::DeviceCore;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// What the handles to a driver pool share.
+pub(crate) struct DriverPoolCore {
+    pub(crate) device: Arc<DeviceCore>,
+    pub(crate) raw: RawPool,
+    /// Bytes handed out by this pool, rounded.
+    pub(crate) handed_out: AtomicU64,
+    pub(crate) limit: AtomicU64,
+}
+
+impl fmt::Debug for DriverPoolCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriverPoolCore")
+            .field("device", &self.device.listed().ordinal)
+            .field("raw", &self.raw)
+            .field("handed_out", &self.handed_out)
+            .field("limit", &self.limit)
+            .finish()
+    }
+}

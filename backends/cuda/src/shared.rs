@@ -1,0 +1,99 @@
+//! The state that all handles of a device share.
+
+use crate::driver::{BACKEND, Context, RawDevice};
+use crate::event_cache::EventCache;
+use crate::listing::{self, Listed};
+use crate::physical::PhysicalMaker;
+use crate::stream_core::StreamTable;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use std::sync::Arc;
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
+
+/// What CUDA's programming guide promises for every allocation: "aligned to at least 256 bytes".
+const ALIGNMENT: u64 = 256;
+
+/// What a device's handles, streams and events share.
+#[derive(Debug)]
+pub(crate) struct DeviceCore {
+    pub(crate) id: DeviceId,
+    pub(crate) properties: Properties,
+    pub(crate) listed: Listed,
+    /// Whether the host may touch managed memory while the device works.
+    pub(crate) concurrent_managed_access: bool,
+    pub(crate) events: EventCache,
+    streams: Arc<StreamTable>,
+    /// On a device with virtual memory.
+    maker: Option<PhysicalMaker>,
+    pub(crate) context: Context,
+}
+
+impl DeviceCore {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn listed(&self) -> &Listed {
+        &self.listed
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn events(&self) -> &EventCache {
+        &self.events
+    }
+
+    pub(crate) fn streams(&self) -> &Arc<StreamTable> {
+        &self.streams
+    }
+
+    /// How physical memory is made, on a device with virtual memory.
+    pub(crate) fn maker(&self) -> Option<&PhysicalMaker> {
+        self.maker.as_ref()
+    }
+
+    pub(crate) fn new(context: Context) -> Result<Self, BackendError> {
+        let library = context.library();
+        let ordinal = context.cudarc().ordinal();
+        let device = RawDevice::at(library, ordinal)?;
+        let has = |attribute| Ok::<_, BackendError>(device.attribute(attribute)? != 0);
+        if !has(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING)? {
+            return Err(BackendError::unsupported("one address space for host and device"));
+        }
+        let listed = listing::describe(library, ordinal)?;
+        let mut properties = Properties::new(BACKEND, listed.name.clone());
+        properties.kind = if listed.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete };
+        properties.total_bytes = listed.total_bytes;
+        properties.max_allocation = listed.total_bytes;
+        properties.alignment = ALIGNMENT;
+        properties.capabilities = Capabilities::HOST_VISIBLE | Capabilities::COPY_WITHIN_MEMORY;
+        let managed = has(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY)?;
+        properties.capabilities.set(Capabilities::MANAGED, managed);
+        let pools = has(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)?;
+        properties.capabilities.set(Capabilities::STREAM_ORDERED, pools);
+        let concurrent = has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS)?;
+        properties.capabilities.set(Capabilities::CONCURRENT_STREAMS, concurrent);
+        let maker = PhysicalMaker::of(library, device)?;
+        properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
+        let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
+        properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
+        // A device has one primary context at a time, and may have others, which are told apart by where they
+        // are.
+        let key = if context.cudarc().is_primary() {
+            u128::from_be_bytes(listed.uuid.0)
+        } else {
+            context.cudarc().cu_ctx() as usize as u128
+        };
+        Ok(Self {
+            id: DeviceId::new(BACKEND, key),
+            properties,
+            listed,
+            concurrent_managed_access: has(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS)?,
+            events: EventCache::default(),
+            streams: Arc::default(),
+            maker,
+            context,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! The state that all handles of a device share.
+
+use crate::capacity::Capacity;
+use crate::driver::{Claims, Slabs};
+use crate::fault::Faults;
+#[cfg(target_os = "linux")]
+use crate::file::Files;
+use std::sync::Arc;
+use std::time::Duration;
+use vrampool_backend::{DeviceId, Properties};
+
+/// What a device's handles, streams and memory share.
+#[derive(Debug)]
+pub(crate) struct DeviceCore {
+    pub(crate) id: DeviceId,
+    pub(crate) properties: Properties,
+    pub(crate) capacity: Capacity,
+    pub(crate) claims: Claims,
+    pub(crate) slabs: Arc<Slabs>,
+    pub(crate) faults: Faults,
+    pub(crate) allocation_latency: Duration,
+    pub(crate) work_latency: Duration,
+    #[cfg(target_os = "linux")]
+    pub(crate) granularity: u64,
+    #[cfg(target_os = "linux")]
+    pub(crate) files: Files,
+}
+
+impl DeviceCore {
+    pub(crate) fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    pub(crate) fn slabs(&self) -> &Arc<Slabs> {
+        &self.slabs
+    }
+
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(crate) fn pause_before_allocation(&self) {
+        pause(self.allocation_latency);
+    }
+
+    pub(crate) fn pause_before_work(&self) {
+        pause(self.work_latency);
+    }
+}
+
+/// Simulates a slow device; orders nothing.
+fn pause(latency: Duration) {
+    if !latency.is_zero() {
+        std::thread::sleep(latency);
+    }
+}

@@ -1,0 +1,291 @@
+//! Contexts, and points in the work of their queues.
+
+use super::device::RawDevice;
+use super::handle::Handle;
+use super::library::Library;
+use super::queue::{Queue, QueueOrder};
+use crate::error::{check, is_ambiguous};
+use opencl_sys as cl;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_backend::{BackendError, fork};
+
+/// A context with one of its devices, kept alive.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    inner: Arc<ContextInner>,
+}
+
+#[derive(Debug)]
+struct ContextInner {
+    library: &'static Library,
+    handle: Handle,
+    device: RawDevice,
+    /// A queue of this crate's own, on which nothing waits for work of the program's: for mapping.
+    transfer: Queue,
+    /// Another one, for what does wait: the ends of mappings that are in use.
+    endings: Queue,
+    /// Held during calls that enqueue, take or release, and from a kernel's first argument to its launch. The
+    /// standard has no two threads set arguments of one kernel; NVIDIA's driver (580) crashes at times when
+    /// two threads launch different kernels, or one launches while another fills or releases memory of the
+    /// same context.
+    calls: ReentrantMutex<()>,
+    /// Whether the driver has said, or shown, that nothing works on it any more.
+    lost: AtomicBool,
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
+        // SAFETY: this value had a count of the context. The queue, which is dropped next, has its own.
+        let _ = unsafe { (self.library.core.clReleaseContext)(self.handle.raw()) };
+        // SAFETY: this value had a count of the device, which only a part of a device takes notice of.
+        let _ = unsafe { (self.library.core.clReleaseDevice)(self.device.handle().raw()) };
+    }
+}
+
+impl Context {
+    /// A new context of one device.
+    pub(crate) fn create(library: &'static Library, device: RawDevice) -> Result<Self, BackendError> {
+        let properties = [cl::CL_CONTEXT_PLATFORM, device.platform().0 as isize, 0];
+        let (list, mut code, nobody) = (device.handle().raw(), 0, std::ptr::null_mut());
+        // SAFETY: platform and device are ones that the driver listed; the list of properties ends with 0;
+        // nobody is to be told of errors; the call writes one number to `code`.
+        let context = unsafe {
+            (library.core.clCreateContext)(
+                properties.as_ptr(),
+                1,
+                &raw const list,
+                None,
+                nobody,
+                &raw mut code,
+            )
+        };
+        check("clCreateContext", code)?;
+        // SAFETY: the context was created above, and its count is given away here.
+        unsafe { Self::adopt(library, Handle::of(context), device) }
+    }
+
+    /// # Safety
+    /// `handle` is a context of `device`, and the caller gives away one count of it, also when this fails.
+    pub(super) unsafe fn adopt(
+        library: &'static Library,
+        handle: Handle,
+        device: RawDevice,
+    ) -> Result<Self, BackendError> {
+        // SAFETY: the caller's promise.
+        let queue = || unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder) };
+        let queues = queue().and_then(|transfer| Ok((transfer, queue()?)));
+        // SAFETY: the device exists, and is released with the context.
+        let retained =
+            check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
+        match retained.and(queues) {
+            Ok((transfer, endings)) => {
+                let (calls, lost) = (ReentrantMutex::new(()), AtomicBool::new(false));
+                Ok(Self {
+                    inner: Arc::new(ContextInner { library, handle, device, transfer, endings, calls, lost }),
+                })
+            }
+            Err(error) => {
+                // SAFETY: the count is this call's, as the caller promised.
+                let _ = unsafe { (library.core.clReleaseContext)(handle.raw()) };
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn library(&self) -> &'static Library {
+        self.inner.library
+    }
+
+    /// One thread's turn to call the driver.
+    pub(crate) fn turn(&self) -> ReentrantMutexGuard<'_, ()> {
+        self.inner.calls.lock()
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.inner.handle
+    }
+
+    pub(crate) fn device(&self) -> &RawDevice {
+        &self.inner.device
+    }
+
+    pub(crate) fn transfer(&self) -> &Queue {
+        &self.inner.transfer
+    }
+
+    pub(super) fn endings(&self) -> &Queue {
+        &self.inner.endings
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.inner.handle == other.inner.handle
+    }
+
+    pub(crate) fn create_queue(&self, order: QueueOrder) -> Result<Queue, BackendError> {
+        // SAFETY: the context and its device are alive.
+        let queue = unsafe { Queue::create(self.library(), self.handle(), self.device(), order) };
+        self.judged(queue)
+    }
+
+    /// Tells an error after which the device is of no more use from one after which it is, where the driver
+    /// uses one number for both: by giving it something to do.
+    pub(crate) fn judged<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
+        let result = match result {
+            Err(error) if is_ambiguous(&error) && self.is_broken() => {
+                Err(BackendError::lost(error.to_string()))
+            }
+            other => other,
+        };
+        if result.as_ref().is_err_and(BackendError::is_device_lost) {
+            // Relaxed: a hint to who opens the device again.
+            self.inner.lost.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Whether an error has said that nothing works on it any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.inner.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether it does not even mark a point any more.
+    pub(super) fn is_broken(&self) -> bool {
+        let marked =
+            self.enqueue_for_event("clEnqueueMarkerWithWaitList", self.transfer(), |queue, event| {
+                // SAFETY: the queue is alive; the call writes one handle to `event`.
+                unsafe {
+                    (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event)
+                }
+            });
+        marked.and_then(|event| event.wait_plainly()).is_err()
+    }
+
+    /// Work on `queue`, in the order of its stream.
+    pub(super) fn enqueue(
+        &self,
+        call: &'static str,
+        queue: &Queue,
+        work: impl FnOnce(cl::cl_command_queue) -> cl::cl_int,
+    ) -> Result<(), BackendError> {
+        let turn = self.turn();
+        let done = queue.in_turn(|handle| check(call, work(handle)));
+        drop(turn);
+        self.judged(done)
+    }
+
+    /// The same, and the point in the stream where it is done. Not judged.
+    pub(super) fn enqueue_for_event(
+        &self,
+        call: &'static str,
+        queue: &Queue,
+        work: impl FnOnce(cl::cl_command_queue, *mut cl::cl_event) -> cl::cl_int,
+    ) -> Result<RawEvent, BackendError> {
+        let mut event = std::ptr::null_mut();
+        let turn = self.turn();
+        queue.in_turn(|handle| check(call, work(handle, &raw mut event)))?;
+        drop(turn);
+        Ok(RawEvent { handle: Handle::of(event), context: self.clone() })
+    }
+
+    /// Marks the end of the work on `queue`, and sends it on its way, so that others may wait for the mark.
+    pub(crate) fn record(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
+        let mark = self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
+            // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes
+            // after all work before it, out-of-order queues included.
+            unsafe { (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event) }
+        });
+        let flushed = mark.and_then(|mark| self.flush(queue).map(|()| mark));
+        self.judged(flushed)
+    }
+
+    /// Makes later work on `queue` wait for `events`.
+    pub(crate) fn wait(&self, queue: &Queue, events: &[&RawEvent]) -> Result<(), BackendError> {
+        let list = handles_of(events);
+        self.enqueue("clEnqueueBarrierWithWaitList", queue, |queue| {
+            // SAFETY: the queue and the events are alive, and of one context, as the callers check.
+            unsafe {
+                (self.library().core.clEnqueueBarrierWithWaitList)(
+                    queue,
+                    list.len() as u32,
+                    list.as_ptr(),
+                    std::ptr::null_mut(),
+                )
+            }
+        })
+    }
+
+    pub(crate) fn flush(&self, queue: &Queue) -> Result<(), BackendError> {
+        // SAFETY: the queue is alive.
+        check("clFlush", unsafe { (self.library().core.clFlush)(queue.handle().raw()) })
+    }
+
+    pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
+        // SAFETY: the queue is alive.
+        self.judged(check("clFinish", unsafe { (self.library().core.clFinish)(queue.handle().raw()) }))
+    }
+}
+
+pub(super) fn handles_of(events: &[&RawEvent]) -> Vec<cl::cl_event> {
+    events.iter().map(|event| event.handle.raw()).collect()
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub(crate) struct RawEvent {
+    pub(super) handle: Handle,
+    pub(super) context: Context,
+}
+
+impl RawEvent {
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn is_complete(&self) -> Result<bool, BackendError> {
+        let status = self.status();
+        self.context.judged(status).map(|status| status == cl::CL_COMPLETE)
+    }
+
+    fn status(&self) -> Result<cl::cl_int, BackendError> {
+        let (mut status, size) = (0, size_of::<cl::cl_int>());
+        let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
+        let (to, nowhere) = ((&raw mut status).cast::<c_void>(), std::ptr::null_mut());
+        let ask = self.context.library().core.clGetEventInfo;
+        // SAFETY: the event is alive; the call writes a number of that size to `status`.
+        check("clGetEventInfo", unsafe { ask(self.handle.raw(), what, size, to, nowhere) })?;
+        match status {
+            failed if failed < 0 => check("the work before the event", failed).map(|()| failed),
+            status => Ok(status),
+        }
+    }
+
+    /// Blocks the host until the point is reached.
+    pub(crate) fn wait(&self) -> Result<(), BackendError> {
+        let done = self.wait_plainly();
+        self.context.judged(done)
+    }
+
+    pub(super) fn wait_plainly(&self) -> Result<(), BackendError> {
+        let list = [self.handle.raw()];
+        // SAFETY: the event is alive.
+        let code = unsafe { (self.context.library().core.clWaitForEvents)(1, list.as_ptr()) };
+        // It says that there was a failure; the event says which.
+        self.status().and_then(|_| check("clWaitForEvents", code))
+    }
+}
+
+impl Drop for RawEvent {
+    fn drop(&mut self) {
+        if fork::is_child() {
+            return;
+        }
+        // SAFETY: this value had a count of the event. Work that waits for it goes on unharmed.
+        let _ = unsafe { (self.context.library().core.clReleaseEvent)(self.handle.raw()) };
+    }
+}
