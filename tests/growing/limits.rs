@@ -11,7 +11,7 @@ fn sizes_that_cannot_be_are_errors() {
     if !has_virtual_memory() {
         return;
     }
-    for limit in [0, 100 * PAGE] {
+    for limit in [None, Some(100 * PAGE)] {
         let scene = scene(|builder| builder.limit(limit));
         let stream = &scene.streams[0];
         let mut kept = scene.live(3 * PAGE, 0, 1).expect("memory");

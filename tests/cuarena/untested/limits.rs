@@ -4,7 +4,12 @@ use super::*;
 
 const GIB: u64 = 1 << 30;
 
-fn arena(free: u64, limit: u64, placement: Placement, clamp: bool) -> Result<DeviceArena<HostDevice>, Error> {
+fn arena(
+    free: u64,
+    limit: impl Into<Option<u64>>,
+    placement: Placement,
+    clamp: bool,
+) -> Result<DeviceArena<HostDevice>, Error> {
     let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(free).build();
     let builder = DeviceArena::builder(&device).limit(limit).memory(placement);
     if clamp { builder.clamp() } else { builder }.build()
@@ -15,7 +20,7 @@ fn none_is_what_is_free_less_a_margin() {
     for (placement, margin) in
         [(Placement::Device, 256), (Placement::Managed, 256), (Placement::HostVisible, 512)]
     {
-        let capacity = |free| arena(free, 0, placement, false).expect("memory").capacity();
+        let capacity = |free| arena(free, None, placement, false).expect("memory").capacity();
         assert_eq!(capacity(GIB), GIB - margin * MB);
         // At the margin and below there is none.
         assert_eq!(capacity(margin * MB + 64), 64);
@@ -26,7 +31,7 @@ fn none_is_what_is_free_less_a_margin() {
 
 #[test]
 fn none_where_nothing_is_free_is_an_error() {
-    assert!(arena(0, 0, Placement::Device, false).is_err());
+    assert!(arena(0, None, Placement::Device, false).is_err());
     assert!(arena(0, MB, Placement::Device, true).is_err());
 }
 
