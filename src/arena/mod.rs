@@ -3,12 +3,14 @@
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
-//!   `reserved`: bytes reserved on the device, and their peaks;
+//!   `reserved_bytes` and `reserved_peaks`: bytes reserved on the device, and their peaks; `former_ranges`:
+//!   ranges before a resize;
 //! * `state`: the data under the lock; `live_block`: users and parts of a live block; `fast_path`: one buffer
 //!   object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
-//! * `compaction`: moves blocks with their data; `resets`: resets an arena and notifies its pools;
+//! * `compaction`: moves blocks with their data; `reset`: resets an arena and notifies its pools
+//!   (`reset_callbacks`);
 //! * `sleep`: releases all physical memory and restores it at the same addresses; `panics`: defers a panic of
 //!   the device until the accounts are consistent.
 //!
@@ -19,12 +21,15 @@ mod builder;
 mod compaction;
 pub mod engine;
 mod fast_path;
+mod former_ranges;
 mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
-mod reserved;
-mod resets;
+mod reserved_bytes;
+mod reserved_peaks;
+mod reset;
+mod reset_callbacks;
 mod resize;
 pub(crate) mod sleep;
 mod state;
@@ -37,7 +42,7 @@ pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
 use mapping::quota::QuotaUse;
-pub(crate) use reserved::ReservedPeak;
+pub(crate) use reserved_peaks::ReservedPeak;
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
@@ -47,7 +52,7 @@ use crate::streams::order::{After, Need};
 use crate::sync::{Condvar, MutexGuard};
 use hazards::timeline::Before;
 use parking_lot::Mutex as LongMutex;
-use resets::Resets;
+use reset_callbacks::ResetCallbacks;
 use sleep::GivingBack;
 use state::{LockedState, State, Taken};
 use std::mem;
@@ -123,7 +128,7 @@ struct ArenaCore<B: Backend> {
     /// Serializes compaction, growth, release, sleep and wake.
     changing: LongMutex<()>,
     giving_back: GivingBack,
-    resets: Resets,
+    resets: ResetCallbacks,
     /// Declared after the state: the quota is returned after the memory is released.
     share: QuotaUse,
     /// Device calls for virtual memory, and their duration.

@@ -290,7 +290,7 @@ impl<B: Backend> ArenaCore<B> {
         let users = state.unsettled.take_gone();
         drop(state);
         // Returned after the drops below: only then are the bytes available to other arenas.
-        let _returned = self.allowance_of(released);
+        let _returned = self.share.returned(released);
         // Drops that call the device run without the lock.
         if !(physical.is_empty() && going.is_empty()) {
             self.timed(|| drop((physical, going)));

@@ -146,7 +146,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         state.sleep = Sleep::Asleep(Box::new(asleep));
         drop(state);
-        let returned = self.allowance_of(unmapped);
+        let returned = self.share.returned(unmapped);
         self.giving_back.take(empty);
         // Drops that call the device run without the lock.
         drop((gone, handles));

@@ -80,8 +80,8 @@ impl<B: Backend> Waking<'_, B> {
         for (index, piece) in arena.pieces.iter_mut().enumerate() {
             if piece.physical.is_none() && is_needed(live, piece.extent) {
                 let bytes = piece.extent.bytes;
-                core.take_allowance(bytes)?;
-                let taken = core.allowance_of(bytes);
+                core.share.take(bytes)?;
+                let taken = core.share.returned(bytes);
                 piece.physical =
                     Some(core.timed(|| device.create_physical(&AllocationRequest::new(bytes, core.kind)))?);
                 taken.keep();
@@ -191,7 +191,7 @@ impl<B: Backend> ArenaCore<B> {
         state.sleep = Sleep::Awake;
         drop(state);
         // Returned after the memory is dropped: only then are the bytes available to other arenas.
-        let returned = self.allowance_of(unmapped);
+        let returned = self.share.returned(unmapped);
         self.giving_back.take(arena.backups.into_stored());
         drop((slots, arena.views, arena.pieces));
         drop(returned);
