@@ -6,31 +6,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Circles of files: the folder of sources, the files, and the reason.
-const CIRCLES: [(&str, &[&str], &str); 2] = [
-    (
-        "src",
-        &["arena", "arena/buffer", "arena/sleep", "arena/sleep/backup", "arena/sleep/view", "arena/state"],
-        "an arena's state holds its sleep, which changes the state",
-    ),
-    (
-        "src",
-        &[
-            "cache/block",
-            "cache/buckets",
-            "cache/core",
-            "cache/counts",
-            "cache/depot",
-            "cache/depot_lock",
-            "cache/magazine",
-            "cache/magazine/hot",
-            "cache/magazine/rack",
-            "cache/orphans",
-            "cache/recorded",
-            "cache/stats",
-        ],
-        "a block knows its pool, and the pool's depot and magazines hold blocks",
-    ),
-];
+const CIRCLES: [(&str, &[&str], &str); 1] = [(
+    "src",
+    &[
+        "cache/block",
+        "cache/buckets",
+        "cache/core",
+        "cache/counts",
+        "cache/depot",
+        "cache/depot_lock",
+        "cache/magazine",
+        "cache/magazine/hot",
+        "cache/magazine/rack",
+        "cache/orphans",
+        "cache/recorded",
+        "cache/stats",
+    ],
+    "a block knows its pool, and the pool's depot and magazines hold blocks",
+)];
 
 /// The folders whose files are searched for circles.
 const SOURCES: [&str; 7] = [

@@ -1,12 +1,13 @@
 //! Configuration of a device arena.
 
+use super::DeviceArena;
+use super::core::{ArenaCore, Reclaim};
 use super::mapping::make::virtual_memory;
 use super::mapping::pages::{Backing, MOST_ADDRESSES};
 use super::mapping::quota::{Allowance, QuotaUse};
 use super::reset_callbacks::ResetCallbacks;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
-use super::{ArenaCore, DeviceArena, Reclaim};
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::environment::as_cap;
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
 use super::pages::{Extent, Growth, runs};
-use crate::arena::ArenaCore;
+use crate::arena::core::ArenaCore;
 use crate::sync::Instant;
 use std::any::Any;
 use std::cell::Cell;

@@ -1,11 +1,12 @@
 //! Releases memory of a growing arena to the device.
 
 use super::pages::{Extent, Part, Stitched, headroom_of, runs};
+use crate::arena::DeviceArena;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
-use crate::arena::{ArenaCore, DeviceArena};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};

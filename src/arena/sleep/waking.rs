@@ -1,9 +1,10 @@
 //! The transition of an arena to awake.
 
+use super::asleep::{Sleep, SleepingPiece};
 use super::falling::Changing;
-use super::view::Mapping;
-use super::{Sleep, SleepingPiece, WakeReport};
-use crate::arena::ArenaCore;
+use super::reports::WakeReport;
+use super::view::{Mapping, View};
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::BlockId;
 use crate::arena::engine::Zone;
 use crate::arena::mapping::pages::{Extent, Part};
@@ -140,7 +141,7 @@ impl<B: Backend> ArenaCore<B> {
             }
         };
         let live = state.live();
-        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let views = asleep.views.into_iter().filter_map(View::strong).collect();
         let arena =
             Changing { pieces: asleep.pieces, views, backups: asleep.backups, offload: asleep.offload };
         let planned = state.plan_wake(&arena.pieces, &live);
@@ -167,7 +168,7 @@ impl<B: Backend> ArenaCore<B> {
             return Ok(());
         };
         drop(state);
-        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let views = asleep.views.into_iter().filter_map(View::strong).collect();
         let (pieces, backups, offload) = (asleep.pieces, asleep.backups, asleep.offload);
         let mut arena = Changing { pieces, views, backups, offload };
         let (unmapped, panic) = caught(|| self.unmap_views(&mut arena.views));
