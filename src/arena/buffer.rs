@@ -1,8 +1,9 @@
 //! An allocated block of an arena.
 
+use super::core::ArenaCore;
 use super::hazards::ranges::Streams;
 use super::live_block::LiveBlock;
-use super::{ArenaCore, State};
+use super::state::State;
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
 use crate::streams::order::{After, Need};

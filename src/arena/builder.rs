@@ -1,12 +1,13 @@
 //! Configuration of a device arena.
 
+use super::DeviceArena;
+use super::core::{ArenaCore, Reclaim};
 use super::mapping::make::virtual_memory;
-use super::mapping::pages::Backing;
+use super::mapping::pages::{Backing, MOST_ADDRESSES};
 use super::mapping::quota::{Allowance, QuotaUse};
-use super::resets::Resets;
+use super::reset_callbacks::ResetCallbacks;
 use super::sleep::GivingBack;
 use super::state::{LockedState, State};
-use super::{ArenaCore, DeviceArena, Reclaim};
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::environment::as_cap;
 use crate::error::Error;
@@ -21,9 +22,6 @@ const DEVICE_MARGIN: u64 = 256 << 20;
 
 /// Free host memory that an arena without a limit leaves unused, bytes (cuArena's).
 const HOST_MARGIN: u64 = 512 << 20;
-
-/// Cap on the capacity for which a growing arena reserves addresses, bytes.
-pub(super) const MOST_ADDRESSES: u64 = 4 << 40;
 
 /// Addresses of a growing arena's own range, in multiples of its capacity. One is for small requests. The
 /// others are for large requests, with spare addresses beyond gaps that are too small.
@@ -208,7 +206,7 @@ impl<B: Backend> ArenaBuilder<B> {
             settled: Condvar::new(),
             changing: LongMutex::new(()),
             giving_back: GivingBack::default(),
-            resets: Resets::default(),
+            resets: ResetCallbacks::default(),
             share: QuotaUse::of(self.allowance),
             mapping_calls: AtomicU64::new(0),
             mapping_nanoseconds: AtomicU64::new(0),

@@ -3,12 +3,14 @@
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
-//!   `reserved`: bytes reserved on the device, and their peaks;
-//! * `state`: the data under the lock; `live_block`: users and parts of a live block; `fast_path`: one buffer
-//!   object for successive blocks;
+//!   `reserved_bytes` and `reserved_peaks`: bytes reserved on the device, and their peaks; `former_ranges`:
+//!   ranges before a resize;
+//! * `core`: the data that handles and buffers share; `state`: the part under the lock; `live_block`: users
+//!   and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
-//! * `compaction`: moves blocks with their data; `resets`: resets an arena and notifies its pools;
+//! * `compaction`: moves blocks with their data; `reset`: resets an arena and notifies its pools
+//!   (`reset_callbacks`);
 //! * `sleep`: releases all physical memory and restores it at the same addresses; `panics`: defers a panic of
 //!   the device until the accounts are consistent.
 //!
@@ -17,14 +19,18 @@
 mod buffer;
 mod builder;
 mod compaction;
+mod core;
 pub mod engine;
 mod fast_path;
+mod former_ranges;
 mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
-mod reserved;
-mod resets;
+mod reserved_bytes;
+mod reserved_peaks;
+mod reset;
+mod reset_callbacks;
 mod resize;
 pub(crate) mod sleep;
 mod state;
@@ -36,24 +42,19 @@ pub use compaction::{Compaction, Moved};
 pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
-use mapping::quota::QuotaUse;
-pub(crate) use reserved::ReservedPeak;
+pub(crate) use reserved_peaks::ReservedPeak;
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
 pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
 
+use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
-use crate::streams::order::{After, Need};
-use crate::sync::{Condvar, MutexGuard};
+use crate::sync::MutexGuard;
 use hazards::timeline::Before;
-use parking_lot::Mutex as LongMutex;
-use resets::Resets;
-use sleep::GivingBack;
-use state::{LockedState, State, Taken};
+use state::{State, Taken};
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, logging};
+use vrampool_backend::{Backend, fork};
 
 /// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
@@ -108,43 +109,6 @@ impl<B: Backend> Drop for DeviceArena<B> {
             // The core is never dropped in a forked child.
             mem::forget(Arc::clone(&self.core));
         }
-    }
-}
-
-/// The data shared by an arena's handles and its buffers.
-#[derive(Debug)]
-struct ArenaCore<B: Backend> {
-    device: B,
-    id: DeviceId,
-    kind: MemoryKind,
-    state: LockedState<B>,
-    /// Signalled at the end of a move.
-    settled: Condvar,
-    /// Serializes compaction, growth, release, sleep and wake.
-    changing: LongMutex<()>,
-    giving_back: GivingBack,
-    resets: Resets,
-    /// Declared after the state: the quota is returned after the memory is released.
-    share: QuotaUse,
-    /// Device calls for virtual memory, and their duration.
-    mapping_calls: AtomicU64,
-    mapping_nanoseconds: AtomicU64,
-    /// Waits inserted between streams.
-    waits: AtomicU64,
-    /// Whether the timeline has points: a hint.
-    has_points: AtomicBool,
-    /// Declared last: runs after the arena's memory is dropped.
-    _reclaim: Reclaim<B>,
-}
-
-/// On drop, reclaims memory that the device keeps for pending work.
-#[derive(Debug)]
-struct Reclaim<B: Backend>(B);
-
-impl<B: Backend> Drop for Reclaim<B> {
-    fn drop(&mut self) {
-        // Memory that cannot be reclaimed now is reclaimed with memory that is dropped later.
-        let _ = self.0.reclaim();
     }
 }
 
@@ -258,15 +222,6 @@ impl<B: Backend> DeviceArena<B> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    fn check_device(&self, stream: &B::Stream) -> Result<(), Error> {
-        fork::check()?;
-        let given = stream.device();
-        // Compares keys first, and names by address before contents.
-        let is_own = given.key == self.id.key
-            && (std::ptr::eq(given.backend, self.id.backend) || given.backend == self.id.backend);
-        if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
-    }
-
     /// Returns a buffer of a new block, ordered after the work of earlier users of its bytes.
     #[inline(always)]
     fn hand_out(
@@ -340,45 +295,5 @@ impl<B: Backend> ArenaCore<B> {
             unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |point| point.era));
         }
         Ok(())
-    }
-
-    /// As [`Need::order`].
-    fn order<'a>(
-        &self,
-        users: impl Iterator<Item = &'a B::Stream> + Clone,
-        to: &B::Stream,
-        need: Need,
-        after: After,
-    ) -> Result<Option<CaptureId>, Error> {
-        let (waits, capture) = need.order(&self.device, users, to, after)?;
-        self.waits.fetch_add(waits, Ordering::Relaxed);
-        Ok(capture)
-    }
-
-    /// As [`Need::take_over`].
-    fn take_over<'a>(
-        &self,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
-        to: &B::Stream,
-        need: Need,
-    ) -> Result<(), Error> {
-        let waits = need.take_over(&self.device, users, to)?;
-        self.waits.fetch_add(waits, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Locks the state once no move of the block is in progress.
-    fn settled(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock_with_deferred();
-        while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.state.wait(&self.settled, state);
-        }
-        state
-    }
-}
-
-impl<B: Backend> Drop for ArenaCore<B> {
-    fn drop(&mut self) {
-        logging::info!("arena on {}: given back", self.id);
     }
 }

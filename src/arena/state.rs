@@ -1,11 +1,12 @@
 //! The state under an arena's lock.
 
-use super::hazards::pending_free::Deferred;
+use super::former_ranges::FormerRanges;
+use super::hazards::deferred::Deferred;
 use super::hazards::ranges::{Awaited, Streams, Unsettled, add, await_also};
 use super::hazards::timeline::{Before, Timeline};
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
-use super::reserved::{FormerRanges, ReservedPeaks};
+use super::reserved_peaks::ReservedPeaks;
 use super::sleep::Sleep;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;

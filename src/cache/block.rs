@@ -1,6 +1,9 @@
-//! The record of a block: its memory, class, stream order and pool.
+//! What a [block](Block) does: its memory, class and stream order.
 
 use crate::arena::Refill;
+use crate::cache::block_body::Body;
+pub(crate) use crate::cache::block_body::Errand;
+pub(crate) use crate::cache::core::Block;
 use crate::cache::core::PoolCore;
 use crate::cache::magazine::class_table;
 use crate::cache::magazine::class_table::NO_LIST;
@@ -8,7 +11,6 @@ use crate::error::{Error, Forbidden};
 use crate::source::Key;
 use crate::source::{SourceMemory, Supply};
 use crate::streams::order::{After, Need};
-use crate::streams::users::Readers;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
@@ -16,83 +18,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, Stream, StreamId, Ticket};
-
-/// The record of a block. It moves, boxed and by value, between buffer, magazine and bucket.
-///
-/// It holds a handle of its pool, so that these moves touch no reference count. An idle block thus keeps its
-/// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
-///
-/// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
-/// [`Body`], so one thread-local variable serves the pools of all backends.
-pub(crate) struct Block {
-    /// The block below it in a magazine.
-    pub(crate) next: Option<Box<Block>>,
-    pub(crate) key: Key,
-    /// Bytes requested by the current, or last, borrower.
-    pub(crate) requested: u64,
-    /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
-    /// earlier users. 0 after another stream has read it.
-    ready_on: AtomicU64,
-    /// The stream that allocated or wrote it last.
-    pub(crate) stream: StreamId,
-    /// The pool's [generation](PoolCore::generation) in which it was allocated.
-    pub(crate) generation: u64,
-    /// The magazine list that takes it, if that list is for its class only.
-    pub(crate) list: u8,
-    pub(crate) pool: Arc<PoolCore>,
-    /// The recorder's number of the request that it serves; 0 if the request was not recorded.
-    #[cfg(feature = "trace")]
-    pub(crate) recorded: u64,
-    /// As `list`, which is unset for blocks of a recorded pool; set when it is handed out.
-    #[cfg(feature = "trace")]
-    pub(crate) recorded_list: u8,
-    /// Its address, while it is known and fixed; 0 otherwise.
-    place: AtomicU64,
-    /// The [`Body`] of its backend, boxed so that a move copies one word.
-    body: Box<dyn Content>,
-}
-
-/// Work to be done without any lock.
-pub(crate) type Errand = Box<dyn FnOnce() + Send>;
-
-/// Operations of a body of any backend; each is a method of [`Block`] or [`SourceMemory`].
-trait Content: Any + Send + Sync {
-    fn empty(&mut self) -> bool;
-    fn empty_shared(&mut self) -> Option<Errand>;
-    fn address(&self) -> Option<(u64, bool)>;
-    fn parts(&self) -> Vec<Range<u64>>;
-    fn ticket(&mut self) -> &mut Option<Ticket>;
-}
-
-/// The backend's part of a block.
-struct Body<B: Backend> {
-    extent: SourceMemory<B>,
-    stream: B::Stream,
-    /// Streams that have read it since.
-    readers: Mutex<Readers<B::Stream>>,
-    ticket: Option<Ticket>,
-}
-
-impl<B: Backend> Drop for Body<B> {
-    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
-    fn drop(&mut self) {
-        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
-        let Some(memory) = memory.take() else { return };
-        for reader in self.readers.get_mut().iter() {
-            // Captured work is not pending, and neither the device nor the host could wait for it.
-            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
-                continue;
-            }
-            // If the device cannot wait, the host does. If that fails too, no work is pending any more.
-            let need = Need { requested: 0, class: memory.len() };
-            if need.order(device, [reader].into_iter(), &self.stream, After::Work).is_err() {
-                let _ = device.synchronize(reader);
-            }
-        }
-        device.free_on(memory, &self.stream);
-    }
-}
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId, Ticket};
 
 impl Block {
     pub(crate) fn new<B: Backend>(
@@ -322,38 +248,6 @@ impl Block {
         self.body_mut::<B>().readers.get_mut().clear();
         *self.ready_on.get_mut() = stream.id().get();
         Ok(waits)
-    }
-}
-
-impl<B: Backend> Content for Body<B> {
-    fn empty(&mut self) -> bool {
-        match &mut self.extent {
-            // Readers' handles must not be dropped under the pool's lock.
-            SourceMemory::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
-        }
-    }
-
-    fn empty_shared(&mut self) -> Option<Errand> {
-        let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
-        let errand = buffer.empty_shared()?;
-        let readers = mem::take(self.readers.get_mut());
-        Some(Box::new(move || {
-            errand();
-            drop(readers);
-        }))
-    }
-
-    fn address(&self) -> Option<(u64, bool)> {
-        self.extent.address()
-    }
-
-    fn parts(&self) -> Vec<Range<u64>> {
-        self.extent.parts()
-    }
-
-    fn ticket(&mut self) -> &mut Option<Ticket> {
-        &mut self.ticket
     }
 }
 

@@ -1,6 +1,7 @@
 //! Idle blocks and request counts of a pool, by kind and class. Under the depot's lock.
 
-use crate::cache::block::Block;
+use crate::cache::core::Block;
+pub(crate) use crate::cache::core::{Bucket, Buckets, Requests};
 use crate::cache::magazine::class_table;
 use crate::cache::size_class::SizeClasses;
 use crate::source::Key;
@@ -15,38 +16,6 @@ pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 
 /// Number of buckets from which empty ones are forgotten: exact classes make one bucket per size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
-
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    key: Key,
-    /// Oldest release first.
-    pub(crate) idle: VecDeque<Box<Block>>,
-    /// Slots of magazines, filled or not. They count as idle blocks.
-    pub(crate) leased: u64,
-    /// The [clock](crate::cache::depot::Depot::clock) at its last request.
-    pub(crate) last_request: u64,
-    pub(crate) requests: Requests,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Requests {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-}
-
-#[derive(Debug)]
-pub(crate) struct Buckets {
-    classes: SizeClasses,
-    list: Vec<Bucket>,
-    /// Index of each bucket in the list.
-    places: FxHashMap<Key, usize>,
-    /// Index of the last bucket found for a class of this [number](class_table::number).
-    guesses: Box<[usize; 256]>,
-    /// Number of buckets from which empty ones are forgotten.
-    forget_from: usize,
-    /// Hits and misses of forgotten buckets, by reported class.
-    forgotten: BTreeMap<u64, Requests>,
-}
 
 impl Buckets {
     pub(crate) fn new(classes: SizeClasses) -> Self {

@@ -1,24 +1,31 @@
 //! State that a pool's handles, buffers and idle blocks share, whatever the backend.
+//!
+//! A block knows its pool, and the pool's depot holds blocks in its buckets. These types are therefore in one
+//! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
 
+use crate::cache::accounts::Accounts;
+use crate::cache::block_body::Content;
 use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;
-use crate::cache::depot::Depot;
-use crate::cache::depot_lock::Place;
-use crate::cache::magazine;
 use crate::cache::magazine::class_table::ClassTable;
-use crate::cache::magazine::{NO_SLOT, SLOTS};
-use crate::cache::orphans;
-use crate::cache::recorded::{RecordedBy, Records};
+use crate::cache::magazine::counters::Tally;
+use crate::cache::magazine::slots;
+use crate::cache::magazine::slots::NO_SLOT;
+use crate::cache::records::{RecordedBy, Records};
+use crate::cache::retry_queue::Turns;
 use crate::cache::size_class::SizeClasses;
-use crate::cache::stats::PoolStats;
+use crate::cache::waiters::Waiters;
 use crate::source::Key;
 use crate::source::Supply;
-use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, MutexGuard};
+use crate::sync::{AtomicU64, Condvar, GlobalU64, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
 use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind};
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind, StreamId};
 
+/// The state of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
@@ -42,6 +49,128 @@ pub(crate) struct PoolCore {
     supply: Box<dyn Any + Send + Sync>,
 }
 
+/// A pool's exclusive use of a lock.
+#[derive(Debug)]
+pub(crate) struct Place(pub(crate) &'static LockedDepot);
+
+/// A depot behind its [lock](crate::cache::depot_lock).
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct LockedDepot {
+    pub(super) depot: Mutex<Depot>,
+    /// Signalled when memory is released or a reservation is cancelled.
+    pub(super) freed: Condvar,
+}
+
+/// The [shared store](crate::cache::depot) of idle blocks.
+#[derive(Debug)]
+pub(crate) struct Depot {
+    /// The kind of memory that magazines take.
+    pub(crate) kind: MemoryKind,
+    pub(super) classes: SizeClasses,
+    /// Number of larger classes from which an empty class may borrow.
+    pub(super) borrow_classes: usize,
+    pub(crate) buckets: Buckets,
+    pub(crate) accounts: Accounts,
+    pub(crate) counters: Counters,
+    /// Counts requests; a bucket stores the value of its last request.
+    pub(super) clock: u64,
+    /// Counters of threads' magazines.
+    pub(crate) tallies: Vec<Arc<Tally>>,
+    /// Magazines of earlier epochs release their memory to the source.
+    pub(crate) trimmed: u64,
+    /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
+    pub(crate) without_slot: u64,
+    /// Records without memory.
+    pub(crate) records: Vec<Box<Block>>,
+    /// How often the source forgot its blocks; `forgotten` counts older blocks that are out of the depot.
+    pub(crate) generation: u64,
+    pub(super) forgotten: u64,
+    /// Forgotten blocks that returned where none may be dropped.
+    pub(super) dead: Vec<Box<Block>>,
+    /// Requests that wait for memory in transit, in order of arrival: number and class.
+    pub(super) waiting: VecDeque<(u64, u64)>,
+    /// Number of requests that ever waited.
+    pub(super) waited: u64,
+    /// Requests that found the device out of memory.
+    pub(crate) turns: Turns,
+    /// Requests that wait for memory until a deadline.
+    pub(crate) waiters: Waiters,
+    /// The program has closed the pool: requests are refused, and returned blocks are not kept.
+    pub(crate) is_shut: bool,
+    /// The last pool handle is gone: returned blocks are not kept.
+    pub(super) closed: bool,
+}
+
+/// Idle blocks of one class.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    pub(super) key: Key,
+    /// Oldest release first.
+    pub(crate) idle: VecDeque<Box<Block>>,
+    /// Slots of magazines, filled or not. They count as idle blocks.
+    pub(crate) leased: u64,
+    /// The [clock](Depot::clock) at its last request.
+    pub(crate) last_request: u64,
+    pub(crate) requests: Requests,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Requests {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+/// The [buckets](crate::cache::buckets) of a depot.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    pub(super) classes: SizeClasses,
+    pub(super) list: Vec<Bucket>,
+    /// Index of each bucket in the list.
+    pub(super) places: FxHashMap<Key, usize>,
+    /// Index of the last bucket found for a class of this [number](crate::cache::magazine::class_table::number).
+    pub(super) guesses: Box<[usize; 256]>,
+    /// Number of buckets from which empty ones are forgotten.
+    pub(super) forget_from: usize,
+    /// Hits and misses of forgotten buckets, by reported class.
+    pub(super) forgotten: BTreeMap<u64, Requests>,
+}
+
+/// The record of a block. It moves, boxed and by value, between buffer, magazine and bucket.
+///
+/// It holds a handle of its pool, so that these moves touch no reference count. An idle block thus keeps its
+/// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
+///
+/// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
+/// [body](Content), so one thread-local variable serves the pools of all backends.
+pub(crate) struct Block {
+    /// The block below it in a magazine.
+    pub(crate) next: Option<Box<Block>>,
+    pub(crate) key: Key,
+    /// Bytes requested by the current, or last, borrower.
+    pub(crate) requested: u64,
+    /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
+    /// earlier users. 0 after another stream has read it.
+    pub(super) ready_on: AtomicU64,
+    /// The stream that allocated or wrote it last.
+    pub(crate) stream: StreamId,
+    /// The pool's [generation](PoolCore::generation) in which it was allocated.
+    pub(crate) generation: u64,
+    /// The magazine list that takes it, if that list is for its class only.
+    pub(crate) list: u8,
+    pub(crate) pool: Arc<PoolCore>,
+    /// The recorder's number of the request that it serves; 0 if the request was not recorded.
+    #[cfg(feature = "trace")]
+    pub(crate) recorded: u64,
+    /// As `list`, which is unset for blocks of a recorded pool; set when it is handed out.
+    #[cfg(feature = "trace")]
+    pub(crate) recorded_list: u8,
+    /// Its address, while it is known and fixed; 0 otherwise.
+    pub(super) place: AtomicU64,
+    /// The part of its backend, boxed so that a move copies one word.
+    pub(super) body: Box<dyn Content>,
+}
+
 /// The purpose of a new epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recall {
@@ -52,7 +181,10 @@ pub(crate) enum Recall {
 }
 
 /// The epoch of pools without a handle.
-const CLOSED_EPOCH: u64 = 0;
+pub(super) const CLOSED_EPOCH: u64 = 0;
+
+/// An epoch that no pool is ever in.
+pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The latest epoch of any pool. Each epoch is unique, so no two pools are ever in the same.
 static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
@@ -64,9 +196,6 @@ pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
 loom::lazy_static! {
     pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
 }
-
-/// Slots in use.
-static TAKEN: GlobalMutex<[bool; SLOTS]> = GlobalMutex::new([false; SLOTS]);
 
 impl PoolCore {
     pub(crate) fn new<B: Backend>(
@@ -91,7 +220,7 @@ impl PoolCore {
             class_table,
             records,
             hooks,
-            slot: if caps.has_magazines() { take_slot() } else { NO_SLOT },
+            slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             generation: AtomicU64::new(0),
             place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
@@ -133,74 +262,8 @@ impl PoolCore {
     pub(crate) fn is_closed(&self) -> bool {
         self.epoch.load(Relaxed) == CLOSED_EPOCH
     }
-
-    /// Closes the pool after its last handle: releases idle memory, and keeps none from now on.
-    pub(crate) fn close(&self) {
-        magazine::leave(self);
-        let mut depot = self.depot();
-        let (idle, records) = depot.close();
-        let magazines = depot.tallies.len();
-        self.epoch.store(CLOSED_EPOCH, Relaxed);
-        drop(depot);
-        if self.has_magazines() {
-            TAKEN.lock()[usize::from(self.slot)] = false;
-        }
-        // Release: pairs with the acquire load of a thread that looks for racks of closed pools. That thread
-        // then also sees this pool's epoch as closed.
-        CLOSED.fetch_add(1, Release);
-        drop(records);
-        self.give_back(idle);
-        orphans::expect(magazines);
-        orphans::free();
-    }
-
-    /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
-    /// requests of this thread, and those that other threads have settled.
-    pub(crate) fn stats(&self) -> (PoolStats, u64) {
-        magazine::inspect(self, |rack| {
-            let mut depot = self.depot();
-            rack.into_iter().for_each(|rack| depot.settle(rack));
-            (depot.stats(), depot.accounts.peak_end)
-        })
-    }
-
-    /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
-    pub(crate) fn reset_peaks(&self, end: u64) {
-        magazine::inspect(self, |rack| {
-            let mut depot = self.depot();
-            rack.into_iter().for_each(|rack| depot.settle(rack));
-            depot.accounts.reset_peaks(end);
-        });
-    }
-
-    /// Returns idle bytes, as of all requests of this thread and those that other threads have settled.
-    pub(crate) fn cached_bytes(&self) -> u64 {
-        self.depot().accounts.now.cached
-    }
-
-    pub(crate) fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {
-        let mut depot = self.depot();
-        *counter(&mut depot.counters) += 1;
-    }
-
-    #[inline]
-    pub(crate) fn count_waits(&self, waits: u64) {
-        if waits > 0 {
-            self.depot().counters.stream_waits += waits;
-        }
-    }
 }
 
 pub(super) fn next_epoch() -> u64 {
     EPOCH.fetch_add(1, Relaxed) + 1
-}
-
-/// Claims a slot that no open pool has. Returns `NO_SLOT` when all are taken.
-fn take_slot() -> u8 {
-    let mut taken = TAKEN.lock();
-    let free = (0..NO_SLOT).find(|&slot| !taken[usize::from(slot)]);
-    if let Some(slot) = free {
-        taken[usize::from(slot)] = true;
-    }
-    free.unwrap_or(NO_SLOT)
 }

@@ -4,11 +4,10 @@
 //! `magazine_exchange`.
 
 use crate::cache::accounts::Accounts;
-use crate::cache::block::Block;
-use crate::cache::buckets::Buckets;
 use crate::cache::caps::Caps;
+pub(crate) use crate::cache::core::Depot;
+use crate::cache::core::{Block, Buckets};
 use crate::cache::counts::Counters;
-use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::oom_rung::Rung;
 use crate::cache::retry_queue::Turns;
@@ -17,47 +16,7 @@ use crate::cache::waiters::Waiters;
 use crate::source::Key;
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::Arc;
 use vrampool_backend::{MemoryKind, StreamId};
-
-#[derive(Debug)]
-pub(crate) struct Depot {
-    /// The kind of memory that magazines take.
-    pub(crate) kind: MemoryKind,
-    pub(super) classes: SizeClasses,
-    /// Number of larger classes from which an empty class may borrow.
-    borrow_classes: usize,
-    pub(crate) buckets: Buckets,
-    pub(crate) accounts: Accounts,
-    pub(crate) counters: Counters,
-    /// Counts requests; a bucket stores the value of its last request.
-    pub(super) clock: u64,
-    /// Counters of threads' magazines.
-    pub(crate) tallies: Vec<Arc<Tally>>,
-    /// Magazines of earlier epochs release their memory to the source.
-    pub(crate) trimmed: u64,
-    /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
-    pub(crate) without_slot: u64,
-    /// Records without memory.
-    pub(crate) records: Vec<Box<Block>>,
-    /// How often the source forgot its blocks; `forgotten` counts older blocks that are out of the depot.
-    pub(crate) generation: u64,
-    pub(super) forgotten: u64,
-    /// Forgotten blocks that returned where none may be dropped.
-    dead: Vec<Box<Block>>,
-    /// Requests that wait for memory in transit, in order of arrival: number and class.
-    pub(super) waiting: VecDeque<(u64, u64)>,
-    /// Number of requests that ever waited.
-    pub(super) waited: u64,
-    /// Requests that found the device out of memory.
-    pub(crate) turns: Turns,
-    /// Requests that wait for memory until a deadline.
-    pub(crate) waiters: Waiters,
-    /// The program has closed the pool: requests are refused, and returned blocks are not kept.
-    pub(crate) is_shut: bool,
-    /// The last pool handle is gone: returned blocks are not kept.
-    pub(super) closed: bool,
-}
 
 impl Depot {
     pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {

@@ -6,24 +6,13 @@
 //! of dropped pools, so their number is the highest number of simultaneous pools. An empty depot is a few
 //! kilobytes, mostly the guesses of its [buckets](crate::cache::buckets).
 
-use crate::cache::depot::Depot;
+use crate::cache::core::Depot;
+pub(crate) use crate::cache::core::{LockedDepot, Place};
 use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
 use std::time::Duration;
 
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct LockedDepot {
-    depot: Mutex<Depot>,
-    /// Signalled when memory is released or a reservation is cancelled.
-    freed: Condvar,
-}
-
 /// Locks of dropped pools.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
-
-/// A pool's exclusive use of a lock.
-#[derive(Debug)]
-pub(crate) struct Place(pub(crate) &'static LockedDepot);
 
 impl Place {
     pub(crate) fn new(depot: Depot) -> Self {

@@ -6,14 +6,16 @@
 //!   the depot; `orphans`: blocks of ended threads;
 //! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
 //!   them; `retry_queue`: the order in which requests retry a device that refused them;
-//! * `release`: the free path; `reclaim` and `evict`: return idle memory to the source; `counts` and `stats`:
-//!   statistics;
-//! * `hook_calls` and `recorded`: both paths with hooks or a recorder;
-//! * `block`: the record of one block; `recycle`: records kept for reuse; `core`: state shared by a pool's
-//!   handles, buffers and blocks.
+//! * `release`: the free path; `reclaim` and `evict`: return idle memory to the source; `counts`, `stats` and
+//!   `read_stats`: statistics;
+//! * `hook_calls`, `records` and `recorded`: both paths with hooks or a recorder;
+//! * `block`: the record of one block, and the backend's part (`block_body`); `recycle`: records kept for
+//!   reuse;
+//! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
 
 pub(crate) mod accounts;
 pub(crate) mod block;
+mod block_body;
 pub(crate) mod buckets;
 pub(crate) mod caps;
 pub(crate) mod core;
@@ -26,8 +28,10 @@ pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 pub(crate) mod oom_rung;
 pub(crate) mod orphans;
+mod read_stats;
 pub(crate) mod reclaim;
 pub(crate) mod recorded;
+pub(crate) mod records;
 pub(crate) mod recycle;
 pub(crate) mod release;
 pub(crate) mod reservation;

@@ -1,9 +1,10 @@
-//! Returns idle memory to the source: on trim, to stay within a cap, or without device memory.
+//! Returns idle memory to the source: on close, on trim, to stay within a cap, or without device memory.
 
-use crate::cache::core::{PoolCore, Recall, next_epoch};
+use crate::cache::core::{CLOSED, CLOSED_EPOCH, PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
+use crate::cache::magazine::slots;
 use crate::cache::oom_rung::Rung;
 use crate::cache::orphans;
 use crate::cache::release::is_giving_back;
@@ -11,7 +12,7 @@ use crate::cache::reservation::{NoRoom, Reservation};
 use crate::error::Error;
 use crate::source::Key;
 use crate::sync::{Instant, MutexGuard};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 use vrampool_backend::StreamId;
 
@@ -19,6 +20,26 @@ use vrampool_backend::StreamId;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl PoolCore {
+    /// Closes the pool after its last handle: releases idle memory, and keeps none from now on.
+    pub(crate) fn close(&self) {
+        magazine::leave(self);
+        let mut depot = self.depot();
+        let (idle, records) = depot.close();
+        let magazines = depot.tallies.len();
+        self.epoch.store(CLOSED_EPOCH, Relaxed);
+        drop(depot);
+        if self.has_magazines() {
+            slots::give_back(self.slot);
+        }
+        // Release: pairs with the acquire load of a thread that looks for racks of closed pools. That thread
+        // then also sees this pool's epoch as closed.
+        CLOSED.fetch_add(1, Release);
+        drop(records);
+        self.give_back(idle);
+        orphans::expect(magazines);
+        orphans::free();
+    }
+
     /// Begins a new epoch: every thread gives up its magazines at its next call of the pool.
     pub(crate) fn recall(&self, depot: &mut Depot, what: Recall) {
         if depot.is_closed() {

@@ -1,6 +1,4 @@
-//! The optional recorder of a pool, and the recorded paths of allocation and release.
-//!
-//! Without the feature `trace` no pool has a recorder.
+//! The recorded paths of allocation and release.
 //!
 //! The lock-free fast paths find no list in a recorded pool, so pools without a recorder have no overhead.
 //! Behind the recorder the magazines work as usual.
@@ -11,36 +9,18 @@ use crate::cache::block::list_of;
 use crate::cache::core::PoolCore;
 #[cfg(feature = "trace")]
 use crate::cache::magazine;
-use crate::cache::magazine::class_table::ClassTable;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::class_table::NO_LIST;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot::Peek;
-use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
-use crate::recorder::{Recorder, WeakRecorder};
-use vrampool_backend::{Hooks, StreamId};
-
-/// The recorder that a pool's handles keep alive, if any.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
-
-/// A weak reference to the recorder, in a pool's shared state. It does not keep the recorder alive, because
-/// threads keep a pool's shared state as long as they live.
-#[derive(Debug, Default)]
-pub(crate) struct Records(#[cfg(feature = "trace")] Option<Recording>);
-
-/// The recorder, and the lists that the pool would have without it.
+use crate::cache::records::Recording;
+use crate::cache::records::Records;
 #[cfg(feature = "trace")]
-#[derive(Debug)]
-struct Recording {
-    number: u64,
-    recorder: WeakRecorder,
-    /// `None` with hooks, which see every request.
-    lists: Option<ClassTable>,
-}
+use crate::recorder::Recorder;
+use vrampool_backend::StreamId;
 
 /// The result of the fast path of a recorded pool.
 #[cfg_attr(not(feature = "trace"), expect(dead_code, reason = "no pool is recorded"))]
@@ -54,34 +34,6 @@ pub(crate) enum Taken {
         is_hot: bool,
     },
     Nothing,
-}
-
-impl RecordedBy {
-    #[cfg(feature = "trace")]
-    pub(crate) fn new(recorder: &Recorder) -> Self {
-        Self(Some(recorder.clone()))
-    }
-
-    /// Returns the class table of a pool with this recorder, and its records.
-    pub(crate) fn class_table(
-        &self,
-        hooks: &Hooks,
-        classes: &SizeClasses,
-        largest: u64,
-    ) -> (ClassTable, Records) {
-        let is_watched = !hooks.is_empty();
-        #[cfg(feature = "trace")]
-        if let Some(recorder) = &self.0 {
-            let (lists, own) = match is_watched {
-                true => (ClassTable::watched(largest), None),
-                false => (ClassTable::recorded(classes, largest), Some(ClassTable::new(classes, largest))),
-            };
-            let (number, recorder) = (recorder.number(), recorder.downgrade());
-            return (lists, Records(Some(Recording { number, recorder, lists: own })));
-        }
-        let lists = if is_watched { ClassTable::watched(largest) } else { ClassTable::new(classes, largest) };
-        (lists, Records::default())
-    }
 }
 
 #[cfg(feature = "trace")]

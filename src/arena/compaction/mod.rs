@@ -2,9 +2,11 @@
 
 pub(in crate::arena) mod copier;
 
+use super::DeviceArena;
 use super::compaction::copier::Copier;
+use super::core::ArenaCore;
 use super::hazards::ranges::{Streams, add};
-use super::{ArenaCore, DeviceArena, State};
+use super::state::State;
 use crate::arena::engine::{BlockId, Move};
 use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};

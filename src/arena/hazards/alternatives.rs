@@ -4,10 +4,11 @@
 //! those streams did not use; a stitched range; for an uncaptured stream, new memory or a range stitched of
 //! such holes.
 
+use crate::arena::ArenaBuffer;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
 use crate::arena::mapping::pages::{Growth, Holes, Stock};
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::sync::Arc;

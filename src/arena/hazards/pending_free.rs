@@ -4,77 +4,12 @@
 //! Operations that need all free memory call [`let_go_deferred`](State::let_go_deferred) first. The next
 //! users of those bytes then wait for the earlier streams.
 
-use super::ranges::{Streams, Unsettled};
+use super::deferred::{Entry, MOST};
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
 use crate::arena::live_block::LiveBlock;
 use crate::arena::state::{State, ToRecord};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
-use vrampool_backend::{Backend, Capabilities, Stream};
-
-/// Most deferred blocks: each poll that finds a completed stream visits all of them.
-const MOST: usize = 256;
-
-#[derive(Debug)]
-pub(in crate::arena) struct Deferred<S> {
-    /// In the order of the frees.
-    blocks: VecDeque<Entry<S>>,
-    /// Whether streams run concurrently; deferral is useless otherwise.
-    is_wanted: bool,
-}
-
-/// One block, or all blocks of a stitched one.
-#[derive(Debug)]
-struct Entry<S> {
-    blocks: SmallVec<[BlockId; 1]>,
-    /// The writer is last.
-    users: Streams<S>,
-    /// The era that ended with the free; unique to the entry.
-    era: u64,
-}
-
-impl<S: Stream> Deferred<S> {
-    pub(in crate::arena) fn new<B: Backend>(device: &B) -> Self {
-        let is_wanted = device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
-        Self { blocks: VecDeque::new(), is_wanted }
-    }
-
-    /// The blocks of each entry, with the streams that may still use them.
-    pub(in crate::arena) fn named(&self) -> impl Iterator<Item = (&[BlockId], &Streams<S>)> {
-        self.blocks.iter().map(|entry| (&*entry.blocks, &entry.users))
-    }
-
-    #[inline]
-    pub(in crate::arena) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-}
-
-impl<S: Stream> Entry<S> {
-    /// Whether all users are complete, except possibly the writer.
-    fn is_read(&self, unsettled: &Unsettled<S>) -> bool {
-        let others = self.users.len().saturating_sub(1);
-        self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
-    }
-
-    /// Frees the blocks. The next users of the bytes wait for users that are not known to be complete. The
-    /// writer is always recorded as a user, because it is mostly the stream that gets the bytes next.
-    fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
-        let (mut left, era) = (self.users, self.era);
-        if let Some(writer) = left.pop() {
-            let (done, open) = left.into_iter().partition(|user| unsettled.is_done(user.id(), era));
-            left = open;
-            left.push(writer);
-            unsettled.keep_gone(done);
-        }
-        for &block in &self.blocks {
-            let (offset, size) = engine.extent(block);
-            engine.put_back(block);
-            unsettled.put_late(offset..offset + size, left.clone(), era);
-        }
-        // None of these is the last handle: the parts have others.
-    }
-}
+use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> State<B> {
     /// Defers the free of a block and of those stitched to it, if that is useful. The block's slot is already

@@ -7,10 +7,11 @@
 //! prefers memory that needs no wait, because the other stream's work may depend on the thread that requests.
 
 use super::ranges::StreamOrder;
+use crate::arena::ArenaBuffer;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::arena::mapping::pages::{Extent, Growth, Stock};
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use smallvec::SmallVec;
 use std::ops::Range;

@@ -1,8 +1,9 @@
 //! Polls the [points](super::timeline) of streams when a request finds no memory without a wait.
 
 use super::timeline::{OF_A_STREAM, Passed, StreamPoint};
+use crate::arena::DeviceArena;
+use crate::arena::core::ArenaCore;
 use crate::arena::state::{State, ToRecord};
-use crate::arena::{ArenaCore, DeviceArena};
 use crate::sync::MutexGuard;
 use smallvec::SmallVec;
 use std::mem;

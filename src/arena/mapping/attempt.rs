@@ -4,10 +4,11 @@
 use super::make::{Lack, Made, Unmade};
 use super::pages::{Growth, Stock, Weight};
 use super::retire::{Rung, Rungs, no_mappings};
+use crate::arena::ArenaBuffer;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::alternatives::Refused;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use crate::sync::MutexGuard;
 use parking_lot::MutexGuard as LongMutexGuard;

@@ -2,10 +2,11 @@
 
 use super::make::Made;
 use super::pages::{Extent, Growth, Stock, Unkept, runs};
+use crate::arena::ArenaBuffer;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
 use std::sync::Arc;

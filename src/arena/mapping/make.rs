@@ -1,7 +1,7 @@
 //! Creates and maps physical memory and stitched ranges: either everything succeeds, or nothing changes.
 
 use super::pages::{Extent, Growth, runs};
-use crate::arena::ArenaCore;
+use crate::arena::core::ArenaCore;
 use crate::sync::Instant;
 use std::any::Any;
 use std::cell::Cell;
@@ -72,7 +72,7 @@ impl<B: Backend> ArenaCore<B> {
         let device = self.virtual_memory().map_err(Unmade::of(Lack::Memory))?;
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.take_allowance(bytes).map_err(Unmade::of(Lack::Memory))?;
+        self.share.take(bytes).map_err(Unmade::of(Lack::Memory))?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             growth.new.iter().try_for_each(|extent| {
                 let physical =
@@ -125,7 +125,7 @@ impl<B: Backend> ArenaCore<B> {
             left.truncate(mapped.iter().position(|extent| extent.start == run.start).unwrap_or(0));
         }
         let kept: u64 = mapped[..left.len()].iter().map(|extent| extent.bytes).sum();
-        self.give_allowance(all - kept);
+        self.share.give(all - kept);
         left
     }
 

@@ -1,10 +1,9 @@
 //! A limit on physical memory that several arenas share.
 
-use crate::arena::ArenaCore;
 use crate::environment::{as_cap, as_limit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::BackendError;
 
 /// A limit on the physical bytes of several growing arenas together, and the bytes taken from it.
 ///
@@ -95,7 +94,20 @@ impl QuotaUse {
         self.allowance.as_ref().is_none_or(|allowance| allowance.limit().is_none())
     }
 
-    fn give(&self, bytes: u64) {
+    pub(in crate::arena) fn take(&self, bytes: u64) -> Result<(), BackendError> {
+        if let Some(allowance) = &self.allowance {
+            allowance.take(bytes)?;
+            self.taken.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns a guard for part of what is taken, to be dropped after memory whose destructor may panic.
+    pub(in crate::arena) fn returned(&self, bytes: u64) -> Returned<'_> {
+        Returned { share: self, bytes }
+    }
+
+    pub(in crate::arena) fn give(&self, bytes: u64) {
         if let Some(allowance) = &self.allowance {
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
             allowance.account.taken.fetch_sub(bytes, Ordering::Relaxed);
@@ -106,25 +118,6 @@ impl QuotaUse {
 impl Drop for QuotaUse {
     fn drop(&mut self) {
         self.give(self.taken.load(Ordering::Relaxed));
-    }
-}
-
-impl<B: Backend> ArenaCore<B> {
-    pub(in crate::arena) fn take_allowance(&self, bytes: u64) -> Result<(), BackendError> {
-        if let Some(allowance) = &self.share.allowance {
-            allowance.take(bytes)?;
-            self.share.taken.fetch_add(bytes, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    pub(in crate::arena) fn give_allowance(&self, bytes: u64) {
-        self.share.give(bytes);
-    }
-
-    /// Returns a guard for part of the allowance, to be dropped after memory whose destructor may panic.
-    pub(in crate::arena) fn allowance_of(&self, bytes: u64) -> Returned<'_> {
-        Returned { share: &self.share, bytes }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Releases memory of a growing arena to the device.
 
 use super::pages::{Extent, Part, Stitched, headroom_of, runs};
+use crate::arena::DeviceArena;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
-use crate::arena::{ArenaCore, DeviceArena};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
@@ -290,7 +291,7 @@ impl<B: Backend> ArenaCore<B> {
         let users = state.unsettled.take_gone();
         drop(state);
         // Returned after the drops below: only then are the bytes available to other arenas.
-        let _returned = self.allowance_of(released);
+        let _returned = self.share.returned(released);
         // Drops that call the device run without the lock.
         if !(physical.is_empty() && going.is_empty()) {
             self.timed(|| drop((physical, going)));

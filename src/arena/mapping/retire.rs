@@ -7,7 +7,7 @@
 
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
-use crate::arena::ArenaCore;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{BlockId, Zone};
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;

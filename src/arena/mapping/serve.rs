@@ -1,10 +1,11 @@
 //! Serves requests of a growing arena from mapped memory.
 
 use super::pages::{Stock, Way};
+use crate::arena::ArenaBuffer;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
-use crate::arena::{ArenaBuffer, ArenaCore};
 use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::Backend;

@@ -5,8 +5,8 @@
 //! range stays until the last of them is freed, like a stitched range in use.
 
 use super::pages::{Extent, Part, runs};
-use crate::arena::ArenaCore;
 use crate::arena::builder::reserve_for;
+use crate::arena::core::ArenaCore;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, logging};
 

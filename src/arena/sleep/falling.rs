@@ -1,8 +1,11 @@
 //! The transition of an arena to sleep.
 
+use super::asleep::{Asleep, Sleep, SleepingPiece};
+use super::backups::Backups;
+use super::offload::Offload;
+use super::reports::SleepReport;
 use super::view::{Kept, MapState, Mapping, View};
-use super::{Asleep, Backups, Offload, Sleep, SleepReport, SleepingPiece};
-use crate::arena::ArenaCore;
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::ArenaError;
 use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::live_block::LiveBlock;
@@ -146,7 +149,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         state.sleep = Sleep::Asleep(Box::new(asleep));
         drop(state);
-        let returned = self.allowance_of(unmapped);
+        let returned = self.share.returned(unmapped);
         self.giving_back.take(empty);
         // Drops that call the device run without the lock.
         drop((gone, handles));

@@ -1,7 +1,9 @@
 //! Sleep of a growing arena: its physical memory returns to the device, its addresses stay.
 //!
-//! * `view`: memory in which pieces are mapped, the arena's range or a stitched range;
-//! * `backup`: contents of blocks; `stored`: host memory that holds them;
+//! * `asleep`: an arena without its physical memory; `offload` and `reports`: parameters and results;
+//! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
+//! * `backups`: contents of blocks in host memory; `copies`: copies them there and back; `giving_back`:
+//!   releases that memory;
 //! * `falling` and `waking`: the two directions, each with a reversible part and a part that cannot fail.
 //!
 //! A failed call leaves the arena as it was, with all contents. Blocks keep their addresses. Both directions
@@ -9,8 +11,14 @@
 //! fails too (a second fault in one call), the arena is asleep and keeps its physical memory, and the next
 //! wake maps it again.
 
-mod backup;
+mod asleep;
+mod backups;
+mod copies;
 mod falling;
+mod giving_back;
+mod map_views;
+mod offload;
+mod reports;
 mod view;
 mod waking;
 
@@ -18,152 +26,18 @@ pub(crate) use crate::staging::stored::{Stored, can_pin, on_a_stream};
 pub(crate) use falling::Falling;
 pub(crate) use waking::Waking;
 
+use super::core::ArenaCore;
 use super::mapping::pages::Extent;
 use super::state::State;
-use super::{ArenaBuffer, ArenaCore, DeviceArena};
+use super::{ArenaBuffer, DeviceArena};
 use crate::arena::engine::BlockId;
 use crate::error::Error;
 use crate::sync::MutexGuard;
-use backup::Backups;
-pub(super) use backup::GivingBack;
-use bytesize::ByteSize;
-use std::fmt;
-use std::sync::Weak;
-use view::View;
-use vrampool_backend::{Backend, Physical, fork};
-
-/// The treatment of contents when memory goes to sleep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Offload {
-    /// Copied to pinned host memory, which the device accesses at its full rate. Pageable memory is used
-    /// instead if host and device share memory, or if pinned memory is unsupported or exhausted.
-    #[default]
-    Pinned,
-    /// Copied to pageable host memory: slower, and the system may swap it out.
-    Pageable,
-    /// Discarded: undefined after waking.
-    Discard,
-}
-
-/// Whether memory is usable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SleepState {
-    /// Mapped and usable.
-    Awake,
-    /// A sleep or a wake is in progress.
-    Changing,
-    /// The physical memory is released to the device.
-    Asleep,
-}
-
-/// The location of a block's contents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BlockState {
-    /// In device memory.
-    Mapped,
-    /// In host memory; a wake restores them.
-    AsleepBackedUp,
-    /// Discarded; undefined after a wake.
-    AsleepDiscarded,
-}
-
-/// Results of a sleep.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-#[must_use]
-pub struct SleepReport {
-    /// Physical memory released to the device, bytes.
-    pub freed: u64,
-    /// Bytes of blocks copied to the host.
-    pub backed_up: u64,
-    /// Bytes of blocks discarded.
-    pub discarded: u64,
-    /// Whether the arena was already asleep, so that nothing was done and its backups are unchanged.
-    pub was_asleep: bool,
-}
-
-/// Results of a wake.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-#[must_use]
-pub struct WakeReport {
-    /// Physical memory allocated from the device, bytes.
-    pub mapped: u64,
-    /// Bytes of blocks restored from the host.
-    pub restored: u64,
-    /// Whether the arena was already awake, so that nothing was done.
-    pub was_awake: bool,
-}
-
-impl fmt::Display for SleepReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [freed, backed_up, discarded] = [self.freed, self.backed_up, self.discarded].map(ByteSize);
-        let already = if self.was_asleep { " (already asleep)" } else { "" };
-        write!(f, "freed {freed}, backed up {backed_up}, discarded {discarded}{already}")
-    }
-}
-
-impl fmt::Display for WakeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [mapped, restored] = [self.mapped, self.restored].map(ByteSize);
-        let already = if self.was_awake { " (already awake)" } else { "" };
-        write!(f, "mapped {mapped}, restored {restored}{already}")
-    }
-}
-
-#[derive(Debug)]
-pub(super) enum Sleep<B: Backend> {
-    Awake,
-    /// Threads that find this state wait for the lock of changes and look again; a free does not wait.
-    Changing,
-    Asleep(Box<Asleep<B>>),
-}
-
-/// An arena without its physical memory.
-#[derive(Debug)]
-pub(super) struct Asleep<B: Backend> {
-    /// By offset.
-    pieces: Vec<SleepingPiece>,
-    /// The range, and the stitched ranges that buffers use.
-    views: Vec<View<Weak<B::Memory>>>,
-    backups: Backups<B>,
-    offload: Offload,
-}
-
-/// The extent of a piece, and its physical memory if that could not be released.
-#[derive(Debug)]
-struct SleepingPiece {
-    extent: Extent,
-    physical: Option<Physical>,
-}
-
-impl<B: Backend> Asleep<B> {
-    /// Bytes of addresses of stitched ranges.
-    pub(super) fn stitched_bytes(&self) -> u64 {
-        let stitched = self.views.iter().filter(|view| !view.is_range && view.memory.strong_count() > 0);
-        stitched.map(View::bytes).sum()
-    }
-
-    fn backup_bytes(&self) -> u64 {
-        self.backups.bytes()
-    }
-
-    /// Forgets the contents of the extents. Returns memory to be dropped without the lock.
-    fn forget(&mut self, extents: &[Extent]) -> Vec<Stored<B>> {
-        self.backups.forget(extents)
-    }
-
-    /// Bytes of physical memory that could not be released.
-    fn kept(&self) -> u64 {
-        let kept = self.pieces.iter().filter(|piece| piece.physical.is_some());
-        kept.map(|piece| piece.extent.bytes).sum()
-    }
-}
+pub(super) use asleep::Sleep;
+pub(super) use giving_back::GivingBack;
+pub use offload::Offload;
+pub use reports::{BlockState, SleepReport, SleepState, WakeReport};
+use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> DeviceArena<B> {
     /// Releases all physical memory to the device, and keeps the addresses.

@@ -1,10 +1,8 @@
 //! Memory in which pieces of an arena's physical memory are mapped.
 
-use super::SleepingPiece;
-use crate::arena::ArenaCore;
 use crate::arena::mapping::pages::Extent;
 use std::sync::{Arc, Weak};
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::Backend;
 
 /// The arena's range or a stitched range, with a strong handle during a change and a weak one otherwise.
 #[derive(Debug)]
@@ -51,7 +49,7 @@ impl<M> View<M> {
     }
 
     /// Returns runs of adjacent mappings for which `is_such` holds: start, bytes, and indices.
-    fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, std::ops::Range<usize>)> {
+    pub(super) fn runs(&self, is_such: impl Fn(&Mapping) -> bool) -> Vec<(u64, u64, std::ops::Range<usize>)> {
         let mut runs: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
         for (index, mapping) in self.mappings.iter().enumerate().filter(|(_, mapping)| is_such(mapping)) {
             match runs.last_mut() {
@@ -79,42 +77,5 @@ impl<M> View<Arc<M>> {
     pub(super) fn weak(self) -> (View<Weak<M>>, Arc<M>) {
         let memory = Arc::clone(&self.memory);
         (self.with(Arc::downgrade(&memory)), memory)
-    }
-}
-
-impl<B: Backend> ArenaCore<B> {
-    /// Unmaps all views, which no work uses any more. After a failure the states record what was unmapped.
-    pub(super) fn unmap_views(&self, views: &mut [Kept<B>]) -> Result<(), BackendError> {
-        let device = self.virtual_memory()?;
-        for view in views {
-            for (start, bytes, of) in view.runs(Mapping::is_mapped) {
-                self.timed(|| device.unmap_settled(&view.memory, start, bytes))?;
-                view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Out);
-            }
-        }
-        Ok(())
-    }
-
-    /// Maps all pieces with physical memory in the views. After a failure the states record what was mapped.
-    pub(super) fn map_views(
-        &self,
-        views: &mut [Kept<B>],
-        pieces: &[SleepingPiece],
-    ) -> Result<(), BackendError> {
-        let device = self.virtual_memory()?;
-        for view in views {
-            for mapping in view.mappings.iter_mut().filter(|mapping| !mapping.is_mapped()) {
-                let place = pieces.binary_search_by_key(&mapping.extent.start, |piece| piece.extent.start);
-                let piece = place.ok().and_then(|place| pieces.get(place));
-                let Some(physical) = piece.and_then(|piece| piece.physical.as_ref()) else { continue };
-                self.timed(|| device.map(&view.memory, mapping.offset, physical))?;
-                mapping.state = MapState::Mapped;
-            }
-            for (start, bytes, of) in view.runs(|mapping| mapping.state == MapState::Mapped) {
-                self.timed(|| device.set_access(&view.memory, start, bytes, &[]))?;
-                view.mappings[of].iter_mut().for_each(|mapping| mapping.state = MapState::Accessible);
-            }
-        }
-        Ok(())
     }
 }

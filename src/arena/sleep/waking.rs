@@ -1,9 +1,10 @@
 //! The transition of an arena to awake.
 
+use super::asleep::{Sleep, SleepingPiece};
 use super::falling::Changing;
-use super::view::Mapping;
-use super::{Sleep, SleepingPiece, WakeReport};
-use crate::arena::ArenaCore;
+use super::reports::WakeReport;
+use super::view::{Mapping, View};
+use crate::arena::core::ArenaCore;
 use crate::arena::engine::BlockId;
 use crate::arena::engine::Zone;
 use crate::arena::mapping::pages::{Extent, Part};
@@ -80,8 +81,8 @@ impl<B: Backend> Waking<'_, B> {
         for (index, piece) in arena.pieces.iter_mut().enumerate() {
             if piece.physical.is_none() && is_needed(live, piece.extent) {
                 let bytes = piece.extent.bytes;
-                core.take_allowance(bytes)?;
-                let taken = core.allowance_of(bytes);
+                core.share.take(bytes)?;
+                let taken = core.share.returned(bytes);
                 piece.physical =
                     Some(core.timed(|| device.create_physical(&AllocationRequest::new(bytes, core.kind)))?);
                 taken.keep();
@@ -140,7 +141,7 @@ impl<B: Backend> ArenaCore<B> {
             }
         };
         let live = state.live();
-        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let views = asleep.views.into_iter().filter_map(View::strong).collect();
         let arena =
             Changing { pieces: asleep.pieces, views, backups: asleep.backups, offload: asleep.offload };
         let planned = state.plan_wake(&arena.pieces, &live);
@@ -167,7 +168,7 @@ impl<B: Backend> ArenaCore<B> {
             return Ok(());
         };
         drop(state);
-        let views = asleep.views.into_iter().filter_map(super::View::strong).collect();
+        let views = asleep.views.into_iter().filter_map(View::strong).collect();
         let (pieces, backups, offload) = (asleep.pieces, asleep.backups, asleep.offload);
         let mut arena = Changing { pieces, views, backups, offload };
         let (unmapped, panic) = caught(|| self.unmap_views(&mut arena.views));
@@ -191,7 +192,7 @@ impl<B: Backend> ArenaCore<B> {
         state.sleep = Sleep::Awake;
         drop(state);
         // Returned after the memory is dropped: only then are the bytes available to other arenas.
-        let returned = self.allowance_of(unmapped);
+        let returned = self.share.returned(unmapped);
         self.giving_back.take(arena.backups.into_stored());
         drop((slots, arena.views, arena.pieces));
         drop(returned);

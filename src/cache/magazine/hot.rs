@@ -8,12 +8,10 @@
 //! when another block is freed first. The hit itself only verifies that it sets no new peak.
 
 use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
-use crate::cache::magazine;
+use crate::cache::core::{NEVER, PoolCore};
 use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::counters::Tally;
-use crate::cache::magazine::rack::NEVER;
-use crate::sync::thread_slot::{Leave, ThreadSlot};
+use crate::sync::thread_slot::ThreadSlot;
 use std::cell::RefCell;
 use std::mem;
 use std::sync::Arc;
@@ -29,7 +27,7 @@ type Place = ThreadSlot<RefCell<HotBlock>>;
 #[repr(C)]
 pub(crate) struct HotBlock {
     /// The epoch of its rack.
-    epoch: u64,
+    pub(super) epoch: u64,
     /// Requests of fewer bytes set no new peak if this block serves them. 0 when this must be checked again:
     /// after a rise of other loans, or when another block became hot.
     proven: u64,
@@ -38,7 +36,7 @@ pub(crate) struct HotBlock {
     tally: Option<Arc<Tally>>,
     list: u8,
     /// The pool's number, by which the thread finds the rack.
-    slot: u8,
+    pub(super) slot: u8,
 }
 
 /// Content returned to a rack.
@@ -68,18 +66,7 @@ pub(crate) enum Peek {
     Elsewhere,
 }
 
-/// Takes a block of `list`: the hot block if it is of this list and idle, else from the list. `None` does not
-/// mean a miss: ask the depot.
-#[inline(never)]
-pub(crate) fn take(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-    match peek(pool, list, requested, stream) {
-        Peek::Lent(block) => block,
-        Peek::Unproven => magazine::take_hot(pool, requested, stream),
-        Peek::Elsewhere => magazine::take_from_list(pool, list, requested, stream),
-    }
-}
-
-/// As [`take`], for the hot block only.
+/// Takes the hot block if it is of `list` and idle.
 #[inline(always)]
 pub(crate) fn peek(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Peek {
     let peeked = HOT.try_with(|hot| {
@@ -147,17 +134,6 @@ pub(crate) fn begin(epoch: u64, list: u8, tally: Arc<Tally>, block: Box<Block>) 
         }
     });
     given
-}
-
-/// If the slot is destroyed before the racks, they take its content back.
-impl Leave for RefCell<HotBlock> {
-    fn leave(&mut self) {
-        let hot = self.get_mut();
-        let (epoch, slot) = (hot.epoch, hot.slot);
-        if let Some(given) = hot.give_up() {
-            magazine::take_back_hot(epoch, slot, given);
-        }
-    }
 }
 
 impl HotBlock {

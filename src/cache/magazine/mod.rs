@@ -34,28 +34,22 @@ pub(crate) mod class_table;
 pub(crate) mod counters;
 pub(crate) mod hot;
 pub(crate) mod rack;
+pub(crate) mod slots;
 
 use crate::cache::block::Block;
-use crate::cache::core::{CLOSED, PoolCore};
+use crate::cache::core::{CLOSED, NEVER, PoolCore};
 use crate::cache::depot::Depot;
 use crate::cache::magazine::class_table::NO_LIST;
-use crate::cache::magazine::hot::Given;
-use crate::cache::magazine::rack::{NEVER, Rack};
-use crate::cache::recorded::Records;
-use std::cell::{Cell, OnceCell};
+use crate::cache::magazine::hot::{Given, HotBlock, Peek};
+use crate::cache::magazine::rack::Rack;
+use crate::cache::magazine::slots::SLOTS;
+use crate::cache::records::Records;
+use crate::sync::thread_slot::Leave;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use vrampool_backend::{StreamId, fork};
-
-/// The most pools with magazines at a time, plus one. A `u8` index needs no bounds check.
-#[cfg(not(model))]
-pub(crate) const SLOTS: usize = 256;
-#[cfg(model)]
-pub(crate) const SLOTS: usize = 4;
-
-/// The number of pools without magazines; no thread has a rack for it.
-pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
 
 /// The racks of one thread.
 struct Local {
@@ -79,7 +73,18 @@ loom::thread_local! {
 #[inline(always)]
 pub(crate) fn take(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<Box<Block>> {
     let list = pool.class_table.of_request(requested)?;
-    hot::take(pool, list, requested, stream)
+    take_of_list(pool, list, requested, stream)
+}
+
+/// Takes a block of `list`: the hot block if it is of this list and idle, else from the list. `None` does not
+/// mean a miss: ask the depot.
+#[inline(never)]
+fn take_of_list(pool: &PoolCore, list: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    match hot::peek(pool, list, requested, stream) {
+        Peek::Lent(block) => block,
+        Peek::Unproven => take_hot(pool, requested, stream),
+        Peek::Elsewhere => take_from_list(pool, list, requested, stream),
+    }
 }
 
 /// As [`take`], if [the hot block](crate::cache::magazine::hot) is out or of another list.
@@ -172,6 +177,35 @@ pub(crate) fn take_back_hot(epoch: u64, slot: u8, given: Given) {
     });
     // A rack takes the hot block back before it leaves, so this is a forked child, which frees nothing.
     mem::forget(given);
+}
+
+/// If the slot is destroyed before the racks, they take its content back.
+impl Leave for RefCell<HotBlock> {
+    fn leave(&mut self) {
+        let hot = self.get_mut();
+        let (epoch, slot) = (hot.epoch, hot.slot);
+        if let Some(given) = hot.give_up() {
+            take_back_hot(epoch, slot, given);
+        }
+    }
+}
+
+impl Rack {
+    /// Keeps a returned block if the hot block is of another pool, or absent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn begin_hot(&self, list: u8, block: Option<Box<Block>>) {
+        flush_hot();
+        let Some(block) = block else { return };
+        match self.hot_tally.take() {
+            None => self.stack(list, block),
+            Some(tally) => {
+                if let Some(given) = hot::begin(self.epoch.get(), list, tally, block) {
+                    self.take_back(given);
+                }
+            }
+        }
+    }
 }
 
 /// As [`put`], for classes that share lists.

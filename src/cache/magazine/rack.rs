@@ -2,8 +2,7 @@
 
 use crate::cache::accounts::Lent;
 use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
-use crate::cache::magazine;
+use crate::cache::core::{NEVER, PoolCore};
 use crate::cache::magazine::class_table;
 use crate::cache::magazine::class_table::LISTS;
 use crate::cache::magazine::counters::{HighWater, Tally};
@@ -15,9 +14,6 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::StreamId;
 
-/// An epoch that no pool is ever in.
-pub(crate) const NEVER: u64 = u64::MAX;
-
 /// One thread's magazines for one pool at a time. Fields used by each hit come first, to share a line.
 #[repr(C, align(64))]
 pub(crate) struct Rack {
@@ -28,7 +24,7 @@ pub(crate) struct Rack {
     live: HighWater,
     /// A second handle of the tally, for [the hot block](crate::cache::magazine::hot) while it is of this
     /// rack, so that no reference count changes.
-    hot_tally: Cell<Option<Arc<Tally>>>,
+    pub(super) hot_tally: Cell<Option<Arc<Tally>>>,
     lists: [Cell<Option<Box<Block>>>; LISTS],
     /// State of each list for refills.
     habits: [Cell<Habit>; LISTS],
@@ -163,22 +159,6 @@ impl Rack {
         tally.push() || {
             self.settle_hot();
             tally.push()
-        }
-    }
-
-    /// Keeps a returned block if the hot block is of another pool, or absent.
-    #[cold]
-    #[inline(never)]
-    fn begin_hot(&self, list: u8, block: Option<Box<Block>>) {
-        magazine::flush_hot();
-        let Some(block) = block else { return };
-        match self.hot_tally.take() {
-            None => self.stack(list, block),
-            Some(tally) => {
-                if let Some(given) = hot::begin(self.epoch.get(), list, tally, block) {
-                    self.take_back(given);
-                }
-            }
         }
     }
 

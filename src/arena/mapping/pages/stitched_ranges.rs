@@ -15,9 +15,9 @@
 //! have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity.
 //! Together with that thirtieth, one more range always fits.
 
+use super::backing::{Backing, MOST_ADDRESSES};
 use super::cover::Extent;
-use super::{Backing, note_parts};
-use crate::arena::builder::MOST_ADDRESSES;
+use super::stitched::{Part, Stitched, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -33,115 +33,6 @@ const ADDRESSES: u64 = 5;
 
 /// Up to this fraction of both bounds, one in so many, ranges may be used in small part.
 const SPARE: u64 = 30;
-
-/// A range of pieces that are also mapped in the arena's own range.
-#[derive(Debug)]
-pub(in crate::arena) struct Stitched<B: Backend> {
-    pub(in crate::arena) age: u64,
-    /// When a buffer last got memory of it.
-    pub(in crate::arena) used: u64,
-    pub(in crate::arena) memory: Arc<B::Memory>,
-    pub(in crate::arena) pieces: Box<[Extent]>,
-    pub(super) bytes: u64,
-    /// The end of its last piece in the arena's range.
-    pub(super) end: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(in crate::arena) struct Part {
-    /// Offset in the stitched range.
-    pub(in crate::arena) offset: u64,
-    pub(in crate::arena) piece: Extent,
-}
-
-/// Ranges that are being retired, mapped until work that may use their addresses is complete.
-#[derive(Debug)]
-pub(in crate::arena) struct Retiring<B: Backend> {
-    pub(in crate::arena) ranges: Vec<Stitched<B>>,
-    /// Streams with such work, and the event to be reached on each.
-    pub(in crate::arena) users: SmallVec<[B::Stream; 2]>,
-    pub(in crate::arena) events: Vec<B::Event>,
-    /// The era in which no buffer had them any more.
-    pub(in crate::arena) era: u64,
-}
-
-/// Resources of stitched ranges.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::arena) struct Weight {
-    /// Pieces mapped in them.
-    pub(in crate::arena) parts: u64,
-    /// Bytes of their addresses.
-    pub(in crate::arena) bytes: u64,
-}
-
-impl Weight {
-    pub(in crate::arena) const MAX: Self = Self { parts: u64::MAX, bytes: u64::MAX };
-
-    pub(in crate::arena) fn of(pieces: &[Extent]) -> Self {
-        Self { parts: pieces.len() as u64, bytes: pieces.iter().map(|piece| piece.bytes).sum() }
-    }
-
-    pub(in crate::arena) fn plus(self, other: Self) -> Self {
-        Self { parts: self.parts.saturating_add(other.parts), bytes: self.bytes.saturating_add(other.bytes) }
-    }
-
-    pub(in crate::arena) fn minus(self, other: Self) -> Self {
-        Self { parts: self.parts.saturating_sub(other.parts), bytes: self.bytes.saturating_sub(other.bytes) }
-    }
-
-    pub(in crate::arena) fn is_within(self, most: Self) -> bool {
-        self.parts <= most.parts && self.bytes <= most.bytes
-    }
-
-    /// `count` eighths of it.
-    pub(in crate::arena) fn eighths(self, count: u64) -> Self {
-        let share = |whole: u64| whole / 8 * count + whole % 8 * count / 8;
-        Self { parts: share(self.parts), bytes: share(self.bytes) }
-    }
-}
-
-impl<B: Backend> Stitched<B> {
-    pub(super) fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
-        Self { age, used: age, memory, pieces: pieces.into(), bytes, end }
-    }
-
-    /// All pieces with their offsets in the range.
-    pub(in crate::arena) fn parts(&self) -> Vec<Part> {
-        let offsets = self.pieces.iter().scan(0, |end, piece| {
-            *end += piece.bytes;
-            Some(*end - piece.bytes)
-        });
-        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
-    }
-
-    /// Whether no buffer uses it. Under the arena's lock that does not change.
-    pub(in crate::arena) fn is_unused(&self) -> bool {
-        Arc::strong_count(&self.memory) == 1
-    }
-
-    pub(in crate::arena) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn weight(&self) -> Weight {
-        Weight { parts: self.pieces.len() as u64, bytes: self.bytes }
-    }
-
-    /// Whether a block of the given pieces uses enough of the range.
-    #[inline]
-    pub(super) fn is_worth(&self, used: &[Extent]) -> bool {
-        let Weight { parts, bytes } = Weight::of(used);
-        2 * bytes >= self.bytes && 4 * parts >= 3 * self.pieces.len() as u64
-    }
-}
-
-impl<B: Backend> Retiring<B> {
-    pub(in crate::arena) fn weight(&self) -> Weight {
-        self.ranges.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus)
-    }
-}
 
 impl<B: Backend> Backing<B> {
     /// Largest possible physical memory, bytes.
@@ -256,5 +147,15 @@ impl<B: Backend> Backing<B> {
             note_parts(parts_of, &range.pieces, extents, index);
         }
         self.in_ranges = self.stitched.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus);
+    }
+}
+
+/// Records that a stitched range consists of the given pieces.
+fn note_parts(parts_of: &mut [SmallVec<[(u32, u32); 2]>], pieces: &[Extent], all: &[Extent], range: usize) {
+    for (number, piece) in (0..).zip(pieces) {
+        let place = all.partition_point(|other| other.start < piece.start);
+        if let Some(parts) = parts_of.get_mut(place) {
+            parts.push((range as u32, number));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Resets an arena, and notifies the pools over it.
+//! Resets or resizes an arena, and notifies the pools over it.
 
 use super::DeviceArena;
 use super::hazards::ranges::Unsettled;
@@ -6,30 +6,7 @@ use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, ArenaLayout, Zone};
 use crate::error::Error;
-use parking_lot::Mutex;
-use std::fmt;
-use std::sync::Arc;
 use vrampool_backend::{Backend, fork, logging};
-
-/// A callback after a reset; returns whether to keep it registered.
-type Told = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// Callbacks of the pools that keep idle blocks of an arena.
-#[derive(Default)]
-pub(super) struct Resets(Mutex<Vec<Told>>);
-
-impl Resets {
-    pub(super) fn tell(&self, told: impl Fn() -> bool + Send + Sync + 'static) {
-        self.0.lock().push(Arc::new(told));
-    }
-
-    /// Calls all callbacks after a reset. Requires that no lock is held, because destructors run.
-    pub(super) fn notify(&self) {
-        let all: Vec<Told> = self.0.lock().clone();
-        let gone: Vec<Told> = all.into_iter().filter(|told| !told()).collect();
-        self.0.lock().retain(|told| !gone.iter().any(|gone| Arc::ptr_eq(gone, told)));
-    }
-}
 
 impl<B: Backend> DeviceArena<B> {
     /// Forgets all blocks at once: the whole range is free.
@@ -116,11 +93,5 @@ impl<B: Backend> DeviceArena<B> {
         self.core.resets.notify();
         drop(old);
         Ok(())
-    }
-}
-
-impl fmt::Debug for Resets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resets").field("told", &self.0.lock().len()).finish()
     }
 }

@@ -1,14 +1,8 @@
 //! Contents of blocks in host memory while an arena sleeps.
 
-use super::Offload;
-use crate::arena::ArenaCore;
 use crate::arena::mapping::pages::Extent;
-use crate::staging::stored::{Stored, can_pin, on_a_stream};
-use parking_lot::Mutex;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use vrampool_backend::{Backend, BackendError, Region, RegionMut};
+use crate::staging::stored::Stored;
+use vrampool_backend::Backend;
 
 /// Largest piece of host memory, bytes.
 const MOST: u64 = 256 << 20;
@@ -22,16 +16,16 @@ const ALONE_FROM: u64 = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Backups<B: Backend> {
     /// By offset in the range.
-    chunks: Vec<Chunk<B>>,
+    pub(super) chunks: Vec<Chunk<B>>,
 }
 
 #[derive(Debug)]
-struct Chunk<B: Backend> {
+pub(super) struct Chunk<B: Backend> {
     /// The extents of the arena's range in it, by offset, stored consecutively.
-    parts: Vec<Extent>,
+    pub(super) parts: Vec<Extent>,
     /// Bytes of live blocks in it.
-    live: u64,
-    stored: Option<Stored<B>>,
+    pub(super) live: u64,
+    pub(super) stored: Option<Stored<B>>,
 }
 
 impl<B: Backend> Default for Backups<B> {
@@ -51,7 +45,7 @@ impl<B: Backend> Backups<B> {
         self.stored().map(Stored::bytes).sum()
     }
 
-    fn stored(&self) -> impl Iterator<Item = &Stored<B>> {
+    pub(super) fn stored(&self) -> impl Iterator<Item = &Stored<B>> {
         self.chunks.iter().filter_map(|chunk| chunk.stored.as_ref())
     }
 
@@ -95,7 +89,7 @@ impl<B: Backend> Backups<B> {
 }
 
 /// The intersections of sorted extents with another extent.
-fn common(extents: &[Extent], of: Extent) -> impl Iterator<Item = Extent> {
+pub(super) fn common(extents: &[Extent], of: Extent) -> impl Iterator<Item = Extent> {
     let first = extents.partition_point(|extent| extent.end() <= of.start);
     extents[first..].iter().take_while(move |extent| extent.start < of.end()).map(move |extent| {
         let start = extent.start.max(of.start);
@@ -116,7 +110,7 @@ pub(super) fn merged(extents: &[Extent]) -> Vec<Extent> {
 }
 
 /// Distributes extents, sorted by offset, over pieces of host memory.
-fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
+pub(super) fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
     let (mut chunks, mut open, mut open_bytes) = (Vec::new(), Vec::new(), 0);
     for &extent in live {
         if extent.bytes >= ALONE_FROM || open_bytes + extent.bytes > MOST_SHARED {
@@ -138,120 +132,6 @@ fn pack(live: &[Extent]) -> Vec<Vec<Extent>> {
     chunks.push(merged(&open));
     chunks.retain(|parts| !parts.is_empty());
     chunks
-}
-
-impl<B: Backend> ArenaCore<B> {
-    /// Copies live extents, sorted by offset, to the host: all copies in sequence, then one wait.
-    pub(super) fn back_up(
-        &self,
-        range: &B::Memory,
-        live: &[Extent],
-        offload: Offload,
-    ) -> Result<Backups<B>, BackendError> {
-        if offload == Offload::Discard || live.is_empty() {
-            return Ok(Backups::default());
-        }
-        let mut pins = offload == Offload::Pinned && can_pin(&self.device);
-        let mut backups = Backups::default();
-        on_a_stream(&self.device, |stream| {
-            for parts in pack(live) {
-                let bytes = parts.iter().map(|part| part.bytes).sum();
-                let mut stored = Stored::new(&self.device, bytes, &mut pins)?;
-                let mut at = 0;
-                for part in &parts {
-                    let source = Region::new(range, part.start, part.bytes, stream)?;
-                    stored.save(&self.device, stream, source, at)?;
-                    at += part.bytes;
-                }
-                backups.chunks.push(Chunk { parts, live: bytes, stored: Some(stored) });
-            }
-            Ok::<(), BackendError>(())
-        })?;
-        Ok(backups)
-    }
-
-    /// Copies backups of live extents, sorted by offset, back to the range, and waits. Returns the bytes.
-    pub(super) fn restore(
-        &self,
-        range: &B::Memory,
-        backups: &Backups<B>,
-        live: &[Extent],
-    ) -> Result<u64, BackendError> {
-        if backups.stored().next().is_none() {
-            return Ok(0);
-        }
-        let (live, mut restored) = (merged(live), 0);
-        on_a_stream(&self.device, |stream| {
-            for chunk in &backups.chunks {
-                let Some(stored) = &chunk.stored else { continue };
-                let mut at = 0;
-                for &part in &chunk.parts {
-                    for extent in common(&live, part) {
-                        let from = at + (extent.start - part.start);
-                        let destination = RegionMut::new(range, extent.start, extent.bytes, stream)?;
-                        stored.restore(&self.device, stream, from, destination)?;
-                        restored += extent.bytes;
-                    }
-                    at += part.bytes;
-                }
-            }
-            Ok::<(), BackendError>(())
-        })?;
-        Ok(restored)
-    }
-}
-
-/// Pinned memory that a separate thread releases, because that takes as long as copying it. Only a later use
-/// of pinned memory, and the drop of the arena, wait for that thread.
-#[derive(Debug, Default)]
-pub(in crate::arena) struct GivingBack {
-    bytes: Arc<AtomicU64>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl GivingBack {
-    /// Bytes that remain.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn wait(&self) {
-        let thread = self.thread.lock().take();
-        // The thread does not panic, because a drop does not fail.
-        let _ = thread.map(JoinHandle::join);
-    }
-
-    /// Drops the memory; its pinned part later.
-    pub(super) fn take<B: Backend>(&self, stored: Vec<Stored<B>>) {
-        let (pinned, pageable): (Vec<_>, Vec<_>) =
-            stored.into_iter().partition(|stored| matches!(stored, Stored::Pinned(_)));
-        drop(pageable);
-        if pinned.is_empty() {
-            return;
-        }
-        self.wait();
-        let bytes = Arc::clone(&self.bytes);
-        bytes.fetch_add(pinned.iter().map(Stored::bytes).sum(), Ordering::Relaxed);
-        let give_back = move || {
-            for stored in pinned {
-                let given = stored.bytes();
-                drop(stored);
-                bytes.fetch_sub(given, Ordering::Relaxed);
-            }
-        };
-        // If no thread can be created, the closure and its contents are dropped here.
-        let spawned = std::thread::Builder::new().name("vrampool backups".into()).spawn(give_back);
-        match spawned {
-            Ok(thread) => *self.thread.lock() = Some(thread),
-            Err(_) => self.bytes.store(0, Ordering::Relaxed),
-        }
-    }
-}
-
-impl Drop for GivingBack {
-    fn drop(&mut self) {
-        self.wait();
-    }
 }
 
 #[cfg(test)]

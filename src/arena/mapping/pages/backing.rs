@@ -1,0 +1,209 @@
+//! The record of a growing arena's physical memory.
+
+use super::cover::{Extent, Holes};
+use super::last_search::Search;
+use super::stitched::{Part, Retiring, Stitched, Weight};
+use crate::arena::engine::{Arena, BlockId, Zone};
+use crate::arena::mapping::quota::Allowance;
+use crate::arena::reserved_peaks::ReservedPeaks;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use vrampool_backend::{Backend, Physical};
+
+/// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
+const SMALL: u64 = 2;
+
+/// Cap on the capacity for which a growing arena reserves addresses, bytes.
+pub(in crate::arena) const MOST_ADDRESSES: u64 = 4 << 40;
+
+/// The first pieces of a growth, mapped but not accessible.
+#[derive(Debug)]
+pub(in crate::arena) struct Unkept {
+    pub(in crate::arena) extents: Vec<Extent>,
+    /// As in the growth.
+    pub(in crate::arena) is_at_end: bool,
+    pub(in crate::arena) physical: Vec<Physical>,
+}
+
+/// The physical memory of a growing arena's range.
+#[derive(Debug)]
+pub(in crate::arena) struct Backing<B: Backend> {
+    pub(in crate::arena) granularity: u64,
+    /// The physical memory limit, bytes.
+    pub(in crate::arena) limit: u64,
+    /// The device's memory, bytes.
+    pub(super) total: u64,
+    /// The allowance shared with other arenas, if any.
+    pub(super) allowance: Option<Allowance>,
+    /// Largest piece, bytes.
+    pub(super) piece_bytes: u64,
+    /// The start of the range's second part, and the largest possible end.
+    pub(in crate::arena) front: u64,
+    pub(in crate::arena) addresses: u64,
+    /// Pieces of physical memory by their offset in the range, and their handles.
+    pub(in crate::arena) extents: Vec<Extent>,
+    pub(in crate::arena) physical: Vec<Physical>,
+    /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
+    pub(super) parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
+    /// Unmapped parts of the range, held.
+    pub(in crate::arena) gaps: Vec<BlockId>,
+    /// Pieces that could be neither made accessible nor unmapped, held.
+    pub(in crate::arena) stuck: Vec<(Extent, BlockId)>,
+    /// Such pieces without records on the host. Until they have records, nothing grows or is released.
+    pub(in crate::arena) unkept: Vec<Unkept>,
+    /// Bytes of all pieces.
+    pub(in crate::arena) mapped: u64,
+    pub(super) reserved_peaks: ReservedPeaks,
+    /// Ends of the range in ascending order, each with the time at which it was reached.
+    pub(super) ends: Vec<(u64, u64)>,
+    /// By age.
+    pub(in crate::arena) stitched: Vec<Stitched<B>>,
+    /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
+    pub(in crate::arena) torn: Vec<(Stitched<B>, Vec<Part>)>,
+    /// Weight of the whole stitched ranges.
+    pub(super) in_ranges: Weight,
+    /// Retiring ranges, oldest batch first, and their weight.
+    pub(in crate::arena) retiring: VecDeque<Retiring<B>>,
+    pub(in crate::arena) retiring_weight: Weight,
+    /// Number of ends and stitched ranges so far.
+    pub(super) ages: u64,
+    /// The last search for a range.
+    pub(super) search: Search,
+    /// Mapped bytes at the time when the device refused memory that would spare a wait.
+    pub(super) growth_refused_at: Option<u64>,
+    /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
+    pub(in crate::arena) decays: bool,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Creates an empty backing. The first part has `front` of the `addresses`; the device has `total` bytes.
+    pub(in crate::arena) fn new(
+        granularity: u64,
+        (limit, total): (u64, u64),
+        piece_bytes: u64,
+        (front, addresses): (u64, u64),
+    ) -> Self {
+        Self {
+            granularity,
+            limit: limit - limit % granularity,
+            total,
+            allowance: None,
+            piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
+            front,
+            addresses,
+            extents: Vec::new(),
+            physical: Vec::new(),
+            parts_of: Vec::new(),
+            gaps: Vec::new(),
+            stuck: Vec::new(),
+            unkept: Vec::with_capacity(1),
+            mapped: 0,
+            reserved_peaks: ReservedPeaks::default(),
+            ends: Vec::new(),
+            stitched: Vec::new(),
+            torn: Vec::new(),
+            in_ranges: Weight::default(),
+            retiring: VecDeque::new(),
+            retiring_weight: Weight::default(),
+            ages: 0,
+            search: Search::default(),
+            growth_refused_at: None,
+            decays: false,
+        }
+    }
+
+    /// Sets the allowance, which limits its resources too.
+    pub(in crate::arena) fn within(self, allowance: Option<Allowance>) -> Self {
+        Self { allowance, ..self }
+    }
+
+    pub(in crate::arena) fn noting(self, reserved_peaks: ReservedPeaks) -> Self {
+        Self { reserved_peaks, ..self }
+    }
+
+    /// The part of the range that serves a request.
+    pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
+        if self.front > 0 && bytes <= self.granularity / SMALL { Zone::Stable } else { Zone::Dynamic }
+    }
+
+    /// The part of the range that contains an offset.
+    pub(in crate::arena) fn zone_at(&self, offset: u64) -> Zone {
+        if offset < self.front { Zone::Stable } else { Zone::Dynamic }
+    }
+
+    /// Free parts of at least `least` bytes, of the range's second part or of both.
+    pub(in crate::arena) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
+        let mut holes = Holes::default();
+        holes.find(engine, least, of_both);
+        holes
+    }
+
+    /// Records that the second part ends at `end` from now on.
+    pub(in crate::arena) fn ends_at(&mut self, end: u64) {
+        let age = self.next_age();
+        self.ends.retain(|&(other, _)| other < end);
+        self.ends.push((end, age));
+    }
+
+    /// Records that the second part was cut off at `end`.
+    pub(in crate::arena) fn cut_at(&mut self, end: u64) {
+        let kept = self.ends.partition_point(|&(other, _)| other < end);
+        if let Some(next) = self.ends.get_mut(kept) {
+            next.0 = end;
+            self.ends.truncate(kept + 1);
+        }
+    }
+
+    pub(in crate::arena) fn add(&mut self, extent: Extent, physical: Physical) {
+        self.mapped += extent.bytes;
+        self.reserved_peaks.note(self.mapped);
+        let place = self.extents.partition_point(|other| other.start < extent.start);
+        self.extents.insert(place, extent);
+        self.physical.insert(place, physical);
+        self.parts_of.insert(place, SmallVec::new());
+        self.search.forget();
+    }
+
+    /// Removes pieces that are in no stitched range any more. Returns their physical memory.
+    pub(in crate::arena) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
+        let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
+        starts.sort_unstable();
+        let is_gone = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
+        let are_gone: Vec<bool> = self.extents.iter().map(is_gone).collect();
+        if !are_gone.contains(&true) {
+            return Vec::new();
+        }
+        // Three lists in the same order.
+        let (mut of_extents, mut of_physical, mut of_parts) =
+            (are_gone.iter(), are_gone.iter(), are_gone.iter());
+        self.extents.retain(|_| of_extents.next() != Some(&true));
+        self.parts_of.retain(|_| of_parts.next() != Some(&true));
+        let gone: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
+        self.mapped -= gone.iter().map(Physical::len).sum::<u64>();
+        self.search.forget();
+        gone
+    }
+
+    fn place_of(&self, extent: Extent) -> Option<usize> {
+        self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
+    }
+
+    /// Bytes of addresses, including stitched ranges.
+    pub(in crate::arena) fn address_bytes(&self) -> u64 {
+        self.addresses + self.stitched_weight().bytes
+    }
+
+    /// Mappings: each piece counts as often as it is mapped.
+    pub(in crate::arena) fn mappings(&self) -> u64 {
+        self.extents.len() as u64 + self.stitched_weight().parts
+    }
+
+    pub(super) fn next_age(&mut self) -> u64 {
+        self.ages += 1;
+        self.ages
+    }
+
+    pub(in crate::arena) fn physical(&self, extent: Extent) -> Option<&Physical> {
+        self.physical.get(self.place_of(extent)?)
+    }
+}

@@ -1,0 +1,83 @@
+//! The backend's part of a block.
+
+use crate::source::SourceMemory;
+use crate::streams::order::{After, Need};
+use crate::streams::users::Readers;
+use parking_lot::Mutex;
+use std::any::Any;
+use std::mem;
+use std::ops::Range;
+use vrampool_backend::{Backend, Memory, Stream, Ticket};
+
+/// Work to be done without any lock.
+pub(crate) type Errand = Box<dyn FnOnce() + Send>;
+
+/// Operations of a body of any backend; each is a method of a block or [`SourceMemory`].
+pub(super) trait Content: Any + Send + Sync {
+    fn empty(&mut self) -> bool;
+    fn empty_shared(&mut self) -> Option<Errand>;
+    fn address(&self) -> Option<(u64, bool)>;
+    fn parts(&self) -> Vec<Range<u64>>;
+    fn ticket(&mut self) -> &mut Option<Ticket>;
+}
+
+/// The backend's part of a block.
+pub(super) struct Body<B: Backend> {
+    pub(super) extent: SourceMemory<B>,
+    pub(super) stream: B::Stream,
+    /// Streams that have read it since.
+    pub(super) readers: Mutex<Readers<B::Stream>>,
+    pub(super) ticket: Option<Ticket>,
+}
+
+impl<B: Backend> Drop for Body<B> {
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
+    fn drop(&mut self) {
+        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
+        let Some(memory) = memory.take() else { return };
+        for reader in self.readers.get_mut().iter() {
+            // Captured work is not pending, and neither the device nor the host could wait for it.
+            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
+                continue;
+            }
+            // If the device cannot wait, the host does. If that fails too, no work is pending any more.
+            let need = Need { requested: 0, class: memory.len() };
+            if need.order(device, [reader].into_iter(), &self.stream, After::Work).is_err() {
+                let _ = device.synchronize(reader);
+            }
+        }
+        device.free_on(memory, &self.stream);
+    }
+}
+
+impl<B: Backend> Content for Body<B> {
+    fn empty(&mut self) -> bool {
+        match &mut self.extent {
+            // Readers' handles must not be dropped under the pool's lock.
+            SourceMemory::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
+        }
+    }
+
+    fn empty_shared(&mut self) -> Option<Errand> {
+        let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
+        let errand = buffer.empty_shared()?;
+        let readers = mem::take(self.readers.get_mut());
+        Some(Box::new(move || {
+            errand();
+            drop(readers);
+        }))
+    }
+
+    fn address(&self) -> Option<(u64, bool)> {
+        self.extent.address()
+    }
+
+    fn parts(&self) -> Vec<Range<u64>> {
+        self.extent.parts()
+    }
+
+    fn ticket(&mut self) -> &mut Option<Ticket> {
+        &mut self.ticket
+    }
+}
