@@ -21,8 +21,9 @@ use crate::sync::{AtomicU64, Condvar, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+// Of a block: the model does not step through its atomics.
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind, StreamId};
 
 /// The state of a pool.
@@ -151,7 +152,7 @@ pub(crate) struct Block {
     pub(crate) requested: u64,
     /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
     /// earlier users. 0 after another stream has read it.
-    pub(super) ready_on: AtomicU64,
+    pub(super) ready_on: StdAtomicU64,
     /// The stream that allocated or wrote it last.
     pub(crate) stream: StreamId,
     /// The pool's [generation](PoolCore::generation) in which it was allocated.
@@ -166,7 +167,7 @@ pub(crate) struct Block {
     #[cfg(feature = "trace")]
     pub(crate) recorded_list: u8,
     /// Its address, while it is known and fixed; 0 otherwise.
-    pub(super) place: AtomicU64,
+    pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) body: Box<dyn Content>,
 }
