@@ -110,7 +110,7 @@ impl Depot {
 
     /// Takes the newest idle block for `key` if it needs no wait for `stream`, and counts the hit. `None`
     /// does not mean a miss: call [`take`](Self::take).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let bucket = self.buckets.find(&key)?;
         if !bucket.idle.back()?.is_ready_on(stream) {
@@ -219,12 +219,12 @@ impl Depot {
         mem::take(&mut self.dead)
     }
 
-    /// Keeps a returned block that no magazine takes. Returns it if the caps have no room for it.
-    #[inline]
+    /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
+    /// have no room for it.
+    #[inline(always)]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        let is_kept =
-            !self.keeps_nothing() && block.generation == self.generation && self.accounts.caps.cache(class);
+        let is_kept = !self.keeps_nothing() && block.generation == self.generation;
         if !is_kept || !self.accounts.may_cache(class) {
             return Some(block);
         }

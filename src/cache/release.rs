@@ -75,27 +75,13 @@ impl PoolCore {
         let place = block.pool.place.0;
         if !block.pool.has_magazine_for(block.key) {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
-            let is_cached = block.pool.caps.cache(block.key.class);
-            let mut depot = place.lock();
-            let is_settled = magazine::settle(&block.pool, &mut depot);
-            let unkept = match is_cached {
-                _ if !is_settled => Some(block),
-                true => depot.keep(block),
-                false => depot.recycle_lent(block),
+            let unplaced = match block.pool.caps.cache(block.key.class) {
+                true => Self::release_cached(block),
+                false => Self::release_to_arena(block),
             };
-            let (mut errand, is_awaited) = (None, depot.is_guarded());
-            let unkept = match unkept {
-                Some(block) if is_settled && !is_cached => {
-                    depot.recycle_shared(block).map(|left| errand = Some(left)).err()
-                }
-                unkept => unkept,
-            };
-            drop(depot);
-            errand.into_iter().for_each(|errand| errand());
-            match unkept {
-                Some(unkept) => block = unkept,
-                None if is_cached && !is_awaited => return,
-                None => return place.notify_freed(),
+            match unplaced {
+                Some(unplaced) => block = unplaced,
+                None => return,
             }
         }
         let unkept = magazine::visit_with(block, |rack, block| {
@@ -123,6 +109,45 @@ impl PoolCore {
             let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
             pool.give_back_counting([block], bytes);
         }
+    }
+
+    /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
+    /// depot.
+    #[inline(always)]
+    fn release_cached(block: Box<Block>) -> Option<Box<Block>> {
+        let place = block.pool.place.0;
+        let mut depot = place.lock();
+        if !magazine::settle(&block.pool, &mut depot) {
+            return Some(block);
+        }
+        let unkept = depot.keep(block);
+        let is_awaited = depot.is_guarded();
+        drop(depot);
+        if is_awaited && unkept.is_none() {
+            place.notify_freed();
+        }
+        unkept
+    }
+
+    /// Returns a block of a class that is never kept to the arena. Returns it if that takes more than
+    /// bookkeeping.
+    #[inline(always)]
+    fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
+        let place = block.pool.place.0;
+        let mut depot = place.lock();
+        if !magazine::settle(&block.pool, &mut depot) {
+            return Some(block);
+        }
+        let (mut errand, mut unkept) = (None, depot.recycle_lent(block));
+        if let Some(block) = unkept {
+            unkept = depot.recycle_shared(block).map(|left| errand = Some(left)).err();
+        }
+        drop(depot);
+        if unkept.is_none() {
+            errand.into_iter().for_each(|errand| errand());
+            place.notify_freed();
+        }
+        unkept
     }
 
     /// Drops blocks that left their buckets. Returns their bytes.

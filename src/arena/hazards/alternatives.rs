@@ -22,7 +22,8 @@ impl<B: Backend> ArenaCore<B> {
     ///
     /// # Errors
     /// The original error if there is no other memory.
-    #[inline]
+    // Inlined, so that a served buffer is not moved.
+    #[inline(always)]
     pub(in crate::arena) fn or_elsewhere(
         self: &Arc<Self>,
         served: Result<ArenaBuffer<B>, Error>,

@@ -64,6 +64,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Calls `attempt` on the engine. If there is no room, frees all deferred blocks and calls it again.
+    #[inline(always)]
     pub(in crate::arena) fn with_deferred<T>(
         &mut self,
         attempt: impl Fn(&mut Arena) -> Result<T, ArenaError>,

@@ -179,23 +179,26 @@ impl<B: Backend> State<B> {
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
+    #[inline(always)]
     pub(in crate::arena) fn keep_without_wait(
         &mut self,
         taken: Taken<B>,
         alignment: u64,
         (stream, is_captured): (&B::Stream, Option<bool>),
     ) -> Result<Taken<B>, ArenaError> {
-        let is_anywhere = taken.stitched.is_none() && alignment <= self.engine.alignment();
-        match is_captured {
-            Some(is_captured) if is_anywhere && !self.timeline.is_empty() => {
-                Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured)?))
-            }
-            // The whole range is already reserved, so memory without a wait has no extra cost.
-            _ if is_anywhere && self.prefers_settled => {
-                Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
-            }
-            _ => Ok(taken),
+        // In an arena of fixed size the whole range is already reserved, so memory without a wait has no extra
+        // cost.
+        let may_move = taken.stitched.is_none()
+            && alignment <= self.engine.alignment()
+            && (self.prefers_settled || is_captured.is_some() && !self.timeline.is_empty());
+        if !may_move {
+            return Ok(taken);
         }
+        let (offset, size) = self.engine.extent(taken.block);
+        if self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+            return Ok(taken);
+        }
+        Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
     }
 
     #[cold]
