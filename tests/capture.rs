@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Builder, Error, Forbidden, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Error, Forbidden, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -22,7 +22,7 @@ fn scene(source: Source) -> Scene {
     scene_with(source, |builder| builder)
 }
 
-fn scene_with(source: Source, with: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Scene {
+fn scene_with(source: Source, with: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Scene {
     let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).granularity(4 * KIB).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));

@@ -12,7 +12,7 @@ use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerStats, Client, H
 use vrampool::host::HostDevice;
 use vrampool::sleep::{BlockState, SleepState};
 use vrampool::sleep::{SleepUsage, Sleeper, Wake};
-use vrampool::{Backend, GraphMemory, Stager, persistent_pool};
+use vrampool::{Backend, GraphMemory, Pool, Stager};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
 const KIB: u64 = 1 << 10;
@@ -160,7 +160,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         let builder = Sleeper::builder(&device).on_free(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
         let sleeper = builder.build().expect("a sleeper");
         let block = sleeper.allocate_tagged("weights", MIB, &stream).expect("memory");
-        let pool = persistent_pool(&device).expect("a pool");
+        let pool = Pool::shared(&device).expect("a pool");
         let graph = GraphMemory::new(&pool, &stream);
         let of_graph = graph.allocate(KIB).expect("memory");
         let stager = Stager::new(&device);
@@ -192,7 +192,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
                 assert_eq!((block.state(), block.address()), (BlockState::AsleepDiscarded, None));
                 assert_forked(graph.allocate(KIB));
                 assert_forked(graph.used_on(&stream));
-                assert_forked(persistent_pool(&device));
+                assert_forked(Pool::shared(&device));
                 assert_eq!((graph.idle_bytes(), stager.pinned_bytes(), stager.trim()), (0, 0, 0));
                 assert_forked(target.on_mut(&stream).map(drop));
                 // SAFETY: this process drops them here and ends, and the parent drops its own.

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 type Device = AuditDevice<HostDevice>;
@@ -52,7 +52,7 @@ fn device() -> Device {
     AuditDevice::new(HostDevice::builder().capacity(1 << 40).build())
 }
 
-fn pool(device: &Device, settings: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Pool<Device> {
+fn pool(device: &Device, settings: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Pool<Device> {
     settings(Pool::builder(device)).build().expect("good settings")
 }
 
@@ -224,8 +224,8 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
 #[test]
 fn without_magazines_everything_is_everybodys() {
     for off in [
-        |builder: Builder<Device>| builder.magazine_bytes(0),
-        |builder: Builder<Device>| builder.magazine_class(0),
+        |builder: PoolBuilder<Device>| builder.magazine_bytes(0),
+        |builder: PoolBuilder<Device>| builder.magazine_class(0),
     ] {
         let device = device();
         let pool = pool(&device, off);

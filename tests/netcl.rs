@@ -5,7 +5,6 @@ use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, DeviceKind, HostDevice};
 use vrampool::{
     Backend, BackendError, Buffer, MemoryKind, Placement, Pool, Rung, SizeClasses, Stager, Upload, Usage,
-    persistent_pool,
 };
 use vrampool_test_support::{AuditDevice, close_gate};
 
@@ -359,15 +358,15 @@ fn a16_trimming_empties_the_cache_and_keeps_what_is_live() {
 fn one_pool_for_each_device_and_no_dead_device_is_kept_alive() {
     let (device, stream) = device();
     let (other, _) = self::device();
-    let pool = persistent_pool(&device).expect("a pool");
-    let again = persistent_pool(&device.clone()).expect("a pool");
+    let pool = Pool::shared(&device).expect("a pool");
+    let again = Pool::shared(&device.clone()).expect("a pool");
     drop(lend(&pool, 1, 1000, &stream));
     assert_eq!(again.stats().bytes_cached, KIB, "the same pool");
-    assert_eq!(persistent_pool(&other).expect("a pool").stats().misses, 0, "another device's is another");
+    assert_eq!(Pool::shared(&other).expect("a pool").stats().misses, 0, "another device's is another");
     drop((pool, again));
     let (free, total) = (device.memory_info().expect("info").free_bytes, 1 << 30);
     assert_eq!(free, total, "the last handle took the idle memory with it");
-    assert_eq!(persistent_pool(&device).expect("a pool").stats().misses, 0, "a new pool");
+    assert_eq!(Pool::shared(&device).expect("a pool").stats().misses, 0, "a new pool");
 }
 
 #[test]

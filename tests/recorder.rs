@@ -8,14 +8,14 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
-use vrampool::trace::{Event, Op, Recorder, Replay, Trace};
-use vrampool::{Backend, Buffer, Builder, Placement, Pool, SizeClasses, Source};
+use vrampool::trace::{Op, Recorder, Replay, Trace, TraceEvent};
+use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
 
-fn builder() -> Builder<HostDevice> {
+fn builder() -> PoolBuilder<HostDevice> {
     Pool::builder(&HostDevice::builder().capacity(1 << 40).build())
 }
 
-fn shape(events: &[Event]) -> Vec<(Op, u64, u64, u64)> {
+fn shape(events: &[TraceEvent]) -> Vec<(Op, u64, u64, u64)> {
     events.iter().map(|event| (event.op, event.id, event.size, event.stream)).collect()
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
-use vrampool::{Backend, Builder, Pool, SizeClasses, Source};
+use vrampool::{Backend, Pool, PoolBuilder, SizeClasses, Source};
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
@@ -54,7 +54,7 @@ impl PoolOptions {
     }
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
-    pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
+    pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         let mut builder = builder.source(self.source);
         if let Some(classes) = &self.size_classes {
             builder = builder.size_classes(classes.rule.clone());
@@ -79,7 +79,7 @@ impl PoolOptions {
 }
 
 /// Makes a pool, whose source may take memory or addresses at once.
-pub(crate) fn build<B: Backend>(builder: Builder<B>) -> Result<Pool<B>, String> {
+pub(crate) fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
     builder.build().map_err(|error| match error.is_out_of_memory() {
         true => format!("{error}; give a smaller --limit, or raise that of the address space (ulimit -v)"),
         false => error.to_string(),

@@ -45,7 +45,12 @@ pub use mapping::quota::Allowance;
 pub(crate) use reserved_peaks::ReservedPeak;
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
 
-pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
+pub use engine::block::{BlockId, Span, SpanState};
+pub use engine::compaction::{CompactionPlan, Move, MoveEnd};
+pub use engine::error::ArenaError;
+pub use engine::layout::ArenaLayout;
+pub use engine::operations::Arena;
+pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};

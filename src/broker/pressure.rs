@@ -1,7 +1,7 @@
 //! Free device memory, and eviction of idle clients when it is insufficient.
 
 use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
-use super::{BrokerError, ClientId, LimitMode, Warning};
+use super::{BrokerError, BrokerWarning, ClientId, LimitMode};
 use vrampool_backend::{Backend, BackendError, Event, logging};
 
 /// Divisor of a group's cap below which its headroom is little (CuBIE's).
@@ -64,7 +64,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         let headroom = cap.saturating_sub(held);
         if headroom < cap / LITTLE_HEADROOM {
-            self.warn(&Warning::LittleHeadroom { group: group.to_owned(), headroom, cap });
+            self.warn(&BrokerWarning::LittleHeadroom { group: group.to_owned(), headroom, cap });
         }
         Ok(headroom.min(free))
     }

@@ -49,14 +49,14 @@ pub struct RunReport {
     )]
     pub elapsed: Duration,
     /// Times of all stages of a [timed](super::Execution::timed) run, unordered.
-    pub spans: Vec<Span>,
+    pub spans: Vec<StageSpan>,
 }
 
 /// A stage of a chunk on a stream, as observed by the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct Span {
+pub struct StageSpan {
     /// The chunk.
     pub chunk: u64,
     /// Its runs.
@@ -95,7 +95,7 @@ impl fmt::Display for RunReport {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for StageSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { chunk, stream, stage, start, end, .. } = self;
         write!(f, "chunk {chunk}, stream {stream}: {stage} from {start:.2?} to {end:.2?}")

@@ -9,8 +9,8 @@ use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
 use super::turn::Turn;
 use super::{
-    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ChunkLayout, ClientId, ClientStats,
-    LastFigures, LimitMode, RegisteredClient, Response, Warning,
+    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, BrokerWarning, ChunkLayout, ClientId,
+    ClientStats, LastFigures, LimitMode, RegisteredClient, Response,
 };
 use crate::environment::as_limit;
 use crate::pool::Pool;
@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     pub(crate) on_warning: Option<WarningHook>,
 }
 
-pub(crate) type WarningHook = Arc<dyn Fn(&Warning) + Send + Sync>;
+pub(crate) type WarningHook = Arc<dyn Fn(&BrokerWarning) + Send + Sync>;
 pub(crate) type InvalidateHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type ReadyHook = Arc<dyn Fn(&Response) + Send + Sync>;
 
@@ -177,7 +177,7 @@ pub(crate) struct Held<B: Backend> {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    pub(crate) fn warn(&self, warning: &Warning) {
+    pub(crate) fn warn(&self, warning: &BrokerWarning) {
         logging::warn!("broker: {warning}");
         if let Some(hook) = &self.settings.on_warning {
             hook(warning);

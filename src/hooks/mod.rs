@@ -1,4 +1,4 @@
-//! Hooks that come with the crate, for [`Builder::hook`](crate::Builder::hook): a pool calls them around each
+//! Hooks that come with the crate, for [`PoolBuilder::hook`](crate::PoolBuilder::hook): a pool calls them around each
 //! request, each allocation of the driver's, and each free.
 //!
 //! * [`DebugPrint`] writes a line for each (CuPy's `DebugPrintHook`);

@@ -69,7 +69,7 @@ impl<B: Backend> Pool<B> {
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to
     /// it. Live buffers follow their data. Moves nothing where the source is direct, virtual or the driver's,
-    /// or where [addresses stay](crate::Builder::addresses_stay).
+    /// or where [addresses stay](crate::PoolBuilder::addresses_stay).
     ///
     /// # Errors
     /// As [`DeviceArena::compact`].
@@ -87,7 +87,7 @@ impl<B: Backend> Pool<B> {
         arena.compact(stream, budget_bytes, on_move)
     }
 
-    /// Changes the [limit](crate::Builder::limit); `None` removes it. Idle memory goes back where it is above; what is live
+    /// Changes the [limit](crate::PoolBuilder::limit); `None` removes it. Idle memory goes back where it is above; what is live
     /// above it stays, and nothing more is taken until enough came back. An arena of fixed size that the pool
     /// has stays as large as it is, and one that others have too keeps its own limit.
     ///
@@ -129,7 +129,7 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::Builder::max_cached_bytes). Idle memory above it is released; memory in the
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes). Idle memory above it is released; memory in the
     /// magazines of other threads is released at their next call.
     ///
     /// ```
@@ -156,7 +156,7 @@ impl<B: Backend> Pool<B> {
         core.trim_to(bytes);
     }
 
-    /// Changes the [cap on idle buffers in a bucket](crate::Builder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
+    /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
     /// memory is released; memory in the magazines of other threads is released at their next call.
     ///
     /// ```

@@ -4,7 +4,7 @@ use super::{MIB, broker, device};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
-use vrampool::broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share, Warning};
+use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerWarning, ChunkError, Client, Share};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Event, Placement};
 use vrampool_test_support::close_gate;
@@ -50,7 +50,7 @@ fn test_get_chunk_parameters_warns_and_raises_when_unfittable() {
     client.queue(ArrayRequest::scratch("large", [10, 5000], 1)).expect("queued");
     let error = broker.commit("default").expect_err("not even one run fits");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::SingleRunTooLarge { .. })), "{error}");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [Warning::ManyChunks { .. }]));
+    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::ManyChunks { .. }]));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use vrampool::backend::AllocationRequest;
 use vrampool::broker::{
-    ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostBacking, LimitMode, Share, ShareError,
-    Warning,
+    ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, HostBacking, LimitMode, Share,
+    ShareError,
 };
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Placement};
@@ -33,7 +33,7 @@ fn a_share_that_changes_in_the_middle_of_a_commit_counts() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     let broker = Broker::builder(&device(MIB))
         .on_warning(|warning| {
-            if matches!(warning, Warning::ManyChunks { .. }) && !ONCE.swap(true, SeqCst) {
+            if matches!(warning, BrokerWarning::ManyChunks { .. }) && !ONCE.swap(true, SeqCst) {
                 CLIENT.get().expect("it is set").set_share(Share::Fixed(0.25)).expect("a share");
             }
         })

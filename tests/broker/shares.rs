@@ -1,7 +1,7 @@
 //! Who may hold how much.
 
 use super::{MIB, broker, device};
-use vrampool::broker::{ArrayRequest, BrokerError, Client, LimitMode, Share, ShareError, Warning};
+use vrampool::broker::{ArrayRequest, BrokerError, BrokerWarning, Client, LimitMode, Share, ShareError};
 
 #[test]
 fn test_register_and_drop_change_everybodys_share() {
@@ -51,7 +51,7 @@ fn test_register_proportion_out_of_range() {
 fn test_add_manual_proportion_warns_low_autopool_and_auto_raises() {
     let (broker, warnings) = broker(&device(100 * MIB));
     let _fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.97))).expect("a client");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [Warning::SharesNearlyAll { .. }]));
+    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::SharesNearlyAll { .. }]));
     let error = broker.register(Client::new("automatic")).expect_err("there is no room");
     assert!(matches!(error, BrokerError::Share(ShareError::BelowFloor { .. })), "{error}");
     assert_eq!(broker.stats().clients, 1);
@@ -65,7 +65,8 @@ fn test_get_available_memory_active_mode_warns() {
     broker.commit("default").expect("it fits");
     assert_eq!(broker.available("default").expect("bytes"), 256 * 1024);
     let warnings = warnings.lock().expect("no panic");
-    let wanted = Warning::LittleHeadroom { group: "default".into(), headroom: 256 * 1024, cap: 10 * MIB };
+    let wanted =
+        BrokerWarning::LittleHeadroom { group: "default".into(), headroom: 256 * 1024, cap: 10 * MIB };
     assert_eq!(warnings[..], [wanted]);
 }
 

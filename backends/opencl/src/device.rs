@@ -2,7 +2,7 @@
 
 use crate::driver::{Context, Library, QueueOrder, RawDevice};
 use crate::event::OpenClEvent;
-use crate::listing::{self, Listed};
+use crate::listing::{self, OpenClListing};
 use crate::memory::{OpenClMemory, origin_of, span};
 use crate::shared::{DeviceCore, Options};
 use crate::stream::OpenClStream;
@@ -110,7 +110,7 @@ impl OpenClDevice {
 
     /// What the list says of it.
     #[must_use]
-    pub fn listed(&self) -> &Listed {
+    pub fn listed(&self) -> &OpenClListing {
         self.core.listed()
     }
 

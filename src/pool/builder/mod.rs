@@ -64,7 +64,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Builder<B: Backend> {
+pub struct PoolBuilder<B: Backend> {
     device: B,
     name: String,
     source: Option<Source>,
@@ -90,18 +90,18 @@ impl<B: Backend> Pool<B> {
     /// A pool on `device` with the defaults of a [builder](Self::builder).
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// As [`PoolBuilder::build`].
     pub fn new(device: &B) -> Result<Self, Error> {
         Self::builder(device).build()
     }
 
     /// How to make a pool on `device`.
-    pub fn builder(device: &B) -> Builder<B> {
-        Builder::new(device)
+    pub fn builder(device: &B) -> PoolBuilder<B> {
+        PoolBuilder::new(device)
     }
 }
 
-impl<B: Backend> Builder<B> {
+impl<B: Backend> PoolBuilder<B> {
     pub(crate) fn new(device: &B) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {

@@ -66,4 +66,4 @@ mod peaks;
 pub use bounds::MAX_FILE;
 pub use classes::FittedClasses;
 pub use demand::{ClassDemand, Demand};
-pub use error::{Fault, FittedError};
+pub use error::{FittedError, FittedFault};
