@@ -24,7 +24,7 @@
 //! let pool = Pool::builder(&device).max_cached_bytes(1 << 30).max_buffers_per_bucket(32).build()?;
 //! for step in 0..100u8 {
 //!     let mut activations = pool.allocate(40_000, &stream)?; // from the second step on a hit
-//!     activations.write(&stream, &[step; 40_000])?; // in order on the stream, and later
+//!     activations.write(&[step; 40_000], &stream)?; // in order on the stream, and later
 //! } // dropped: back in its bucket
 //! assert_eq!(pool.stats().misses, 1);
 //! # Ok(())
@@ -47,7 +47,7 @@
 //! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
 //! let weights = pool.allocate(40_000, &stream)?;
 //! println!("{}", sites.report()); // each line of code that allocates, most bytes first
-//! assert_eq!(sites.report().total().live_bytes, weights.class());
+//! assert_eq!(sites.report().total().live_bytes, weights.capacity());
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "host"))]

@@ -24,7 +24,7 @@ pub(crate) struct PoolOptions {
     pub(crate) size_classes: Option<Classes>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
-    pub(crate) borrow_classes: Option<usize>,
+    pub(crate) borrow_classes: Option<u32>,
     /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) max_cached: Option<u64>,

@@ -41,7 +41,7 @@ impl Ended {
         *(if self.has_failed { &mut counts.failed_runs } else { &mut counts.runs }) += 1;
         counts.chunks += self.chunks;
         counts.shrinks += self.shrinks;
-        counts.bytes_copied += self.bytes_copied;
+        counts.copied_bytes += self.bytes_copied;
     }
 }
 

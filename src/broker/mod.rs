@@ -25,7 +25,7 @@
 //! use vrampool::host::HostDevice;
 //!
 //! # fn main() -> Result<(), vrampool::broker::BrokerError> {
-//! let device = HostDevice::builder().capacity(1 << 20).build();
+//! let device = HostDevice::builder().memory_limit(1 << 20).build();
 //! let broker = Broker::builder(&device).build()?;
 //! let client = broker.register(Client::new("doubler").share(Share::Fixed(0.5)).group("solver"))?;
 //! broker.set_streams("solver", 3)?;
@@ -104,7 +104,7 @@ pub use request::{ArrayRequest, Role};
 pub use response::Response;
 pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
-pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
+pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient, ShareSums};
 
 pub(crate) use partition::Footprint;
 pub(crate) use request::ChunkLayout;

@@ -30,7 +30,7 @@ impl<B: Backend> BrokerCore<B> {
             (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(pool.stats().bytes_cached),
+            Ok(info) => info.free_bytes.saturating_add(pool.stats().idle_bytes),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
             Err(error) => return Err(error.into()),
         };
@@ -159,7 +159,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         if self.device.memory_info().is_ok_and(|info| info.free_bytes < self.settings.reserve) {
             let pool = self.pool.read().clone();
-            pool.trim();
+            pool.trim_to_or_log(0);
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct RunReport {
     /// Number of times that chunks became finer because others needed memory.
     pub shrinks: u64,
     /// Bytes copied to and from the device.
-    pub bytes_copied: u64,
+    pub copied_bytes: u64,
     /// Duration of the run.
     #[cfg_attr(
         feature = "serde",
@@ -91,7 +91,7 @@ impl fmt::Display for RunReport {
         let Self { chunks, runs, chunk_len, streams, shrinks, elapsed, .. } = self;
         write!(f, "runs {runs} in {chunks} chunks on {streams} streams in {elapsed:.2?}, ")?;
         write!(f, "chunks of {chunk_len} runs at the end (shrinks {shrinks}), ")?;
-        write!(f, "copied {}", ByteSize(self.bytes_copied))
+        write!(f, "copied {}", ByteSize(self.copied_bytes))
     }
 }
 

@@ -240,7 +240,7 @@ where
                 }
             }
             let pool = self.core.pool().0;
-            pool.trim();
+            pool.trim_to_or_log(0);
             let mut outcome = Ok(());
             for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if array.layout.is_cut {
@@ -285,7 +285,7 @@ where
         if free() >= reserve / 2 {
             return;
         }
-        self.core.pool().0.trim();
+        self.core.pool().0.trim_to_or_log(0);
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 {
             return;

@@ -198,16 +198,16 @@ impl<B: Backend> BrokerCore<B> {
         let (bytes, peak_staging) = staging.bytes();
         BrokerStats {
             clients,
-            held,
-            idle: self.pool().0.stats().bytes_cached,
-            budget: as_limit(settings.budget),
-            reserve: settings.reserve,
-            staging: bytes,
-            peak_staging,
-            pinned_live: ledger.live_bytes(),
-            pinned_retained: ledger.retained_bytes(),
-            pinned_budget: ledger.budget(),
-            spilled: self.spilled.bytes(),
+            held_bytes: held,
+            idle_bytes: self.pool().0.stats().idle_bytes,
+            budget_bytes: as_limit(settings.budget),
+            reserve_bytes: settings.reserve,
+            staging_bytes: bytes,
+            peak_staging_bytes: peak_staging,
+            pinned_live_bytes: ledger.live_bytes(),
+            pinned_retained_bytes: ledger.retained_bytes(),
+            pinned_budget_bytes: ledger.budget(),
+            spilled_bytes: self.spilled.bytes(),
             counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
         }
     }
@@ -286,9 +286,9 @@ impl<B: Backend> State<B> {
     pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {
         ClientStats {
             proportion: self.shares.proportion(client),
-            cap: self.shares.cap(client),
-            held: entry.held,
-            peak_held: entry.peak,
+            cap_bytes: self.shares.cap(client),
+            held_bytes: entry.held,
+            peak_held_bytes: entry.peak,
             evictions: entry.evictions,
             chunks: entry.chunks,
             queued: entry.queue.len(),

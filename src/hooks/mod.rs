@@ -17,7 +17,7 @@
 //! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
 //! let activations = pool.allocate(40_000, &stream)?;
 //! println!("{}", sites.report()); // this file, and the line above
-//! assert_eq!(sites.report().total().live_bytes, activations.class());
+//! assert_eq!(sites.report().total().live_bytes, activations.capacity());
 //! # Ok(())
 //! # }
 //! ```

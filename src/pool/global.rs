@@ -43,7 +43,7 @@ impl<B: Backend> Pool<B> {
     /// let pool = Pool::shared(&device)?;
     /// let elsewhere = Pool::shared(&device)?;
     /// drop(pool.allocate(1000, &stream)?);
-    /// assert_eq!(elsewhere.stats().bytes_cached, 1024);
+    /// assert_eq!(elsewhere.stats().idle_bytes, 1024);
     /// # Ok(())
     /// # }
     /// ```

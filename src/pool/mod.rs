@@ -74,7 +74,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// let first = pool.allocate(40_000, &stream)?; // a miss: 64 KiB from the device
 /// drop(first);
 /// let second = pool.allocate(50_000, &stream)?; // a hit: the same 64 KiB
-/// assert_eq!((second.len(), second.class()), (50_000, 65_536));
+/// assert_eq!((second.len(), second.capacity()), (50_000, 65_536));
 /// assert_eq!(pool.stats().hit_rate(), 0.5);
 /// # Ok(())
 /// # }

@@ -46,7 +46,7 @@ use vrampool::host::{HostDevice, HostStream};
 pub(crate) const MIB: u64 = 1 << 20;
 
 pub(crate) fn device(bytes: u64) -> HostDevice {
-    HostDevice::builder().capacity(bytes).build()
+    HostDevice::builder().memory_limit(bytes).build()
 }
 
 /// A broker with little staging, and the warnings that it gives.

@@ -53,7 +53,7 @@ fn a_region_that_is_projected_is_held_as_before() {
         drop(hole);
         let moves = || {
             let mut moves = 0;
-            arena.compact(&stream, None, |_| moves += 1).expect("no fault");
+            arena.compact(None, &stream, |_| moves += 1).expect("no fault");
             moves
         };
         let region =

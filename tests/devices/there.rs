@@ -55,11 +55,11 @@ impl There {
     pub(crate) fn limited(&self, bytes: u64) -> Option<Self> {
         let device: AnyDevice = match &self.device {
             #[cfg(feature = "host")]
-            AnyDevice::Host(_) => vrampool::host::HostDevice::builder().capacity(bytes).build().into(),
+            AnyDevice::Host(_) => vrampool::host::HostDevice::builder().memory_limit(bytes).build().into(),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(device) => {
                 let builder = vrampool::opencl::OpenClDevice::builder(device.listed().ordinal);
-                builder.limit(bytes).build().expect("a device").into()
+                builder.memory_limit(bytes).build().expect("a device").into()
             }
             #[cfg(feature = "wgpu")]
             AnyDevice::Wgpu(device) => device.with_memory_limit(bytes).expect("a device").into(),

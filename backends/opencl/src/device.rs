@@ -25,7 +25,7 @@ pub struct OpenClDevice {
 ///
 /// ```no_run
 /// use vrampool_opencl::{Backend, OpenClDevice};
-/// let device = OpenClDevice::builder(0).limit(1 << 30).build()?;
+/// let device = OpenClDevice::builder(0).memory_limit(1 << 30).build()?;
 /// assert_eq!(device.memory_info()?.free_bytes, 1 << 30);
 /// # Ok::<(), vrampool_opencl::BackendError>(())
 /// ```
@@ -38,7 +38,7 @@ pub struct OpenClBuilder {
 impl OpenClBuilder {
     /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a
     /// program does when memory is out. Default, and at most: all the device has.
-    pub fn limit(mut self, bytes: u64) -> Self {
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.options.limit = Some(bytes);
         self
     }

@@ -49,7 +49,7 @@ pub(crate) struct Options {
     max_per_bucket: Option<u64>,
     cached_class: Option<u64>,
     size_classes: Option<SizeClasses>,
-    borrow_classes: Option<usize>,
+    borrow_classes: Option<u32>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     placement: Option<Placement>,
@@ -136,7 +136,7 @@ impl Options {
         fork::opening();
         let name = self.device.as_deref().unwrap_or("auto");
         match self.host_capacity {
-            Some(bytes) if name == "host" => Ok(HostDevice::builder().capacity(bytes).build().into()),
+            Some(bytes) if name == "host" => Ok(HostDevice::builder().memory_limit(bytes).build().into()),
             Some(bytes) => {
                 let reason = "only a host device is made; say device=host with it";
                 Err(Failure::configuration("host_capacity", &bytes.to_string(), reason))
