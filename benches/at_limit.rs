@@ -15,7 +15,7 @@ const SIZES: usize = 64;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<u64>().ok());
     let (operations, seed) = (numbers.next().unwrap_or(1_000_000), numbers.next().unwrap_or(1));
-    let device = HostDevice::builder().capacity(1 << 40).build();
+    let device = HostDevice::builder().memory_limit(1 << 40).build();
     if device.virtual_memory().is_none() {
         println!("skipped: the host has no virtual memory on this system");
         return Ok(());
@@ -53,15 +53,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             "{{\"tenth\":{tenth},\"requests\":{requests},\"refused\":{refused},\"mean_ns\":{},\"longest_ns\":{},\"live\":{},\"reserved\":{},\"mapping_calls\":{},\"addresses\":{},\"process_mappings\":{}}}",
             time.as_nanos() / requests.max(1),
             longest.as_nanos(),
-            stats.bytes_live,
-            stats.bytes_reserved,
+            stats.live_bytes,
+            stats.reserved_bytes,
             stats.mapping_calls,
             pool.arena().map_or(0, vrampool::arena::DeviceArena::address_bytes),
             std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count()),
         );
     }
     drop(live);
-    pool.trim();
-    println!("{{\"reserved_after_trim\":{}}}", pool.stats().bytes_reserved);
+    pool.trim().expect("a trim");
+    println!("{{\"reserved_after_trim\":{}}}", pool.stats().reserved_bytes);
     Ok(())
 }

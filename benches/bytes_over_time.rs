@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/traces");
     for name in ["gpt2", "multistream"] {
         let trace = Trace::read(format!("{folder}/{name}.csv.gz"))?;
-        let device = HostDevice::builder().capacity(1 << 40).build();
+        let device = HostDevice::builder().memory_limit(1 << 40).build();
         let pool = Pool::builder(&device).source(Source::Virtual).build()?;
         let (mut streams, mut live) = (HashMap::new(), HashMap::new());
         let end = trace.events().iter().map(|event| event.t_us).max().unwrap_or(0);
@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             let stats = pool.stats();
             let (requested, reserved) = most.entry(event.t_us * INTERVALS / end.max(1)).or_default();
-            *requested = stats.bytes_requested.max(*requested);
-            *reserved = stats.bytes_reserved.max(*reserved);
+            *requested = stats.requested_bytes.max(*requested);
+            *reserved = stats.reserved_bytes.max(*reserved);
         }
         let mut intervals: Vec<_> = most.into_iter().collect();
         intervals.sort_unstable();

@@ -26,7 +26,7 @@ struct Pipeline {
 
 impl Pipeline {
     fn new(keeps: bool) -> Result<Self, Error> {
-        let device = HostDevice::builder().capacity(4 << 30).build();
+        let device = HostDevice::builder().memory_limit(4 << 30).build();
         let pool = || Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Tight).build();
         let streams = [device.create_stream()?, device.create_stream()?, device.create_stream()?];
         let first = pool()?;
@@ -92,7 +92,7 @@ fn overlap(criterion: &mut Criterion) {
             bencher.iter(|| black_box(pipeline.step().is_ok()));
         });
         let pools = if keeps { &pipeline.pools[..] } else { &pipeline.pools[..1] };
-        let held: u64 = pools.iter().map(|pool| pool.stats().bytes_reserved).sum();
+        let held: u64 = pools.iter().map(|pool| pool.stats().reserved_bytes).sum();
         eprintln!("{name}: {} MiB held", held >> 20);
     }
     group.finish();

@@ -22,7 +22,7 @@ const CASES: [(&str, &[u64], bool, &str); 4] = [
 ];
 
 fn run(sizes: &[u64], keeps: bool, pairs: u64) -> Result<(), Error> {
-    let device = HostDevice::builder().capacity(1 << 30).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
     let stream: HostStream = vrampool::Backend::create_stream(&device)?;
     let builder = Pool::builder(&device);
     let pool = if keeps { builder } else { builder.max_cached_bytes(0) }.build()?;

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::trace::Recorder;
-use vrampool::{Backend, Builder, Pool, SizeClasses};
+use vrampool::{Backend, Pool, PoolBuilder, SizeClasses};
 
 type Stream = <HostDevice as Backend>::Stream;
 
@@ -44,7 +44,7 @@ fn recording(criterion: &mut Criterion) {
 
 /// The time of so many events.
 fn event(
-    builder: Builder<HostDevice>,
+    builder: PoolBuilder<HostDevice>,
     time: impl Fn(&Pool<HostDevice>, u64) -> Duration,
     events: u64,
 ) -> Duration {
@@ -55,7 +55,7 @@ fn event(
         // Each is recorded: there is room for all of them, and for what precedes them.
         let now = left.min(Recorder::DEFAULT_EVENTS / (2 * TURN) - 2);
         let recorder = Recorder::new();
-        let pools = [builder.clone(), builder.clone().recorder(&recorder)].map(Builder::build);
+        let pools = [builder.clone(), builder.clone().recorder(&recorder)].map(PoolBuilder::build);
         let [Ok(plain), Ok(recorded)] = pools else { return Duration::ZERO };
         let _warm = [&plain, &recorded].map(|pool| time(pool, TURN));
         for _ in 0..now {

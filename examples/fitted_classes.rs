@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let pool = pool(&device, &path)?;
     train_one_step(&pool, &stream)?;
-    println!("classes {:?}: {} bytes held", classes.sizes(), pool.stats().bytes_held);
+    println!("classes {:?}: {} bytes held", classes.sizes(), pool.stats().held_bytes);
     std::fs::remove_file(&path)?;
     Ok(())
 }

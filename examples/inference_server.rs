@@ -89,7 +89,7 @@ fn refusal(pool: &Pool<AnyDevice>, error: &vrampool::Error) -> Response {
         vrampool::Error::OutOfMemory(shortage) => {
             metrics::counter!("refused_total").increment(1);
             // More than the limit: no wait would help.
-            if pool.limit().is_some_and(|limit| shortage.class > limit) {
+            if pool.limit().is_some_and(|limit| shortage.class_bytes > limit) {
                 return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
             }
             (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], text).into_response()
@@ -104,9 +104,9 @@ fn compute(pool: &Pool<AnyDevice>, input: &[u8]) -> Result<u64, vrampool::Error>
     let stream: AnyStream = pool.device().create_stream()?;
     let bytes = input.len() as u64;
     let mut workspace = pool.allocate_timeout((bytes * WORKSPACE).max(1), &stream, PATIENCE)?;
-    workspace.write(&stream, input)?;
+    workspace.write(input, &stream)?;
     let mut output = vec![0; input.len()];
-    workspace.read(&stream, &mut output)?;
+    workspace.read(&mut output, &stream)?;
     Ok(output.iter().map(|&byte| u64::from(byte)).sum())
 }
 

@@ -40,16 +40,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             let value = f32::from(step);
             let mut launch = ExecuteKernel::new(&kernel);
             // SAFETY: the kernel's first argument is a buffer.
-            unsafe { launch.set_arg(&to.cl_mem()) };
+            unsafe { launch.set_arg(&to.as_view().cl_mem()) };
             // SAFETY: its second one is a number of 64 bits.
-            unsafe { launch.set_arg(&to.first()) };
+            unsafe { launch.set_arg(&to.as_view().first()) };
             // SAFETY: its third one is a float.
             unsafe { launch.set_arg(&value) };
             // SAFETY: it writes as many floats as `to` has, from its first on.
-            unsafe { launch.set_global_work_size(to.len()).enqueue_nd_range(&queue) }?;
+            unsafe { launch.set_global_work_size(to.as_view().len()).enqueue_nd_range(&queue) }?;
         }
         let mut first = [0; 4];
-        numbers.read(&stream, &mut first)?;
+        numbers.read(&mut first, &stream)?;
         assert_eq!(f32::from_ne_bytes(first), f32::from(step));
     }
     println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());

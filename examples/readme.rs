@@ -8,8 +8,8 @@ fn main() -> Result<(), vrampool::Error> {
     let pool = Pool::builder(&device).max_cached_bytes(1 << 30).max_buffers_per_bucket(32).build()?;
     for step in 0..100u8 {
         let mut activations = pool.allocate(40_000, &stream)?; // from the second step on a hit
-        activations.write(&stream, &[step; 40_000])?; // in order on the stream, and later
+        activations.write(&[step; 40_000], &stream)?; // in order on the stream, and later
     } // dropped: back in its bucket
-    println!("hit rate {:.2}, {} bytes idle", pool.stats().hit_rate(), pool.stats().bytes_cached);
+    println!("hit rate {:.2}, {} bytes idle", pool.stats().hit_rate(), pool.stats().idle_bytes);
     Ok(())
 }

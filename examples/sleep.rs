@@ -20,16 +20,16 @@ fn main() -> Result<(), Error> {
         sleeper.allocate(WEIGHTS, &stream)?
     };
     let kv_cache = sleeper.allocate_tagged("kv_cache", KV_CACHE, &stream)?;
-    weights.write(&stream, &vec![7; WEIGHTS as usize])?;
+    weights.write(&vec![7; WEIGHTS as usize], &stream)?;
 
     // Contents of `weights` are kept on the host, those of `kv_cache` are not. Waits for pending work.
     let report = sleeper.sleep(&["weights"])?;
-    println!("{} bytes are free, {} are on the host", report.freed, report.backed_up);
+    println!("{} bytes are free, {} are on the host", report.freed_bytes, report.backed_up_bytes);
 
     // The weights first, so that they can be checked or updated before the cache takes memory.
     let _report = sleeper.wake_up(Wake::Tags(&["weights"]))?;
     let mut first = [0; 16];
-    weights.read(&stream, &mut first)?;
+    weights.read(&mut first, &stream)?;
     assert_eq!(first, [7; 16]);
     let _report = sleeper.wake_up(Wake::All)?;
     drop(kv_cache);

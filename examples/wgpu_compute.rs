@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?;
         }
         let mut first = [0; 4];
-        numbers.read(&stream, &mut first)?;
+        numbers.read(&mut first, &stream)?;
         assert_eq!(f32::from_ne_bytes(first), 1.0, "step {step}");
     }
     println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());

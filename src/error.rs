@@ -397,16 +397,16 @@ impl fmt::Display for Owner {
 #[non_exhaustive]
 pub struct OutOfMemory {
     /// The requested bytes.
-    pub requested: u64,
+    pub requested_bytes: u64,
     /// The requested bytes, rounded up to a size class or the alignment.
-    pub class: u64,
+    pub class_bytes: u64,
     /// Bytes handed out by the holder.
-    pub live: u64,
+    pub live_bytes: u64,
     /// Bytes of the holder that are idle: in a pool's buckets, or free in an arena.
-    pub cached: u64,
+    pub idle_bytes: u64,
     /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and being
     /// given back.
-    pub held: u64,
+    pub held_bytes: u64,
     /// The holder of those bytes.
     pub owner: Owner,
     /// The limit or the device that caused the failure.
@@ -416,26 +416,34 @@ pub struct OutOfMemory {
 impl OutOfMemory {
     fn of_device(requested: u64, shortage: Shortage) -> Self {
         let (class, owner) = (requested, Owner::Device);
-        Self { requested, class, live: 0, cached: 0, held: 0, owner, shortage }
+        Self {
+            requested_bytes: requested,
+            class_bytes: class,
+            live_bytes: 0,
+            idle_bytes: 0,
+            held_bytes: 0,
+            owner,
+            shortage,
+        }
     }
 }
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: {} bytes were requested", self.requested)?;
+        write!(f, "out of memory: {} bytes were requested", self.requested_bytes)?;
         if self.owner != Owner::Device {
             write!(
                 f,
                 " (class {}); the {} holds {} ({} live, {} idle)",
-                ByteSize(self.class),
+                ByteSize(self.class_bytes),
                 self.owner,
-                ByteSize(self.held),
-                ByteSize(self.live),
-                ByteSize(self.cached),
+                ByteSize(self.held_bytes),
+                ByteSize(self.live_bytes),
+                ByteSize(self.idle_bytes),
             )?;
         }
         match &self.shortage {
-            Shortage::Limit(limit) if self.class > *limit => {
+            Shortage::Limit(limit) if self.class_bytes > *limit => {
                 write!(f, " and its limit is {}; raise `limit`, or request less at a time", ByteSize(*limit))
             }
             Shortage::Limit(limit) => write!(

@@ -1,8 +1,8 @@
 //! A bounded caching buffer pool for device memory.
 //!
 //! * A [`Pool`] keeps released buffers in buckets of size classes and hands them out again. Idle bytes
-//!   ([`Builder::max_cached_bytes`]), idle buffers in a bucket ([`Builder::max_buffers_per_bucket`]) and bytes
-//!   taken from the device ([`Builder::limit`]) have caps that hold at every instant, under any number of
+//!   ([`PoolBuilder::max_cached_bytes`]), idle buffers in a bucket ([`PoolBuilder::max_buffers_per_bucket`]) and bytes
+//!   taken from the device ([`PoolBuilder::limit`]) have caps that hold at every instant, under any number of
 //!   threads.
 //! * A [`Buffer`] is used through a stream, and waits between streams are inserted on the device: memory is
 //!   never handed out while earlier work may still touch it.
@@ -24,7 +24,7 @@
 //! let pool = Pool::builder(&device).max_cached_bytes(1 << 30).max_buffers_per_bucket(32).build()?;
 //! for step in 0..100u8 {
 //!     let mut activations = pool.allocate(40_000, &stream)?; // from the second step on a hit
-//!     activations.write(&stream, &[step; 40_000])?; // in order on the stream, and later
+//!     activations.write(&[step; 40_000], &stream)?; // in order on the stream, and later
 //! } // dropped: back in its bucket
 //! assert_eq!(pool.stats().misses, 1);
 //! # Ok(())
@@ -47,7 +47,7 @@
 //! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
 //! let weights = pool.allocate(40_000, &stream)?;
 //! println!("{}", sites.report()); // each line of code that allocates, most bytes first
-//! assert_eq!(sites.report().total().live_bytes, weights.class());
+//! assert_eq!(sites.report().total().live_bytes, weights.capacity());
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "host"))]
@@ -120,9 +120,8 @@ pub use cache::stats::{BucketStats, PoolStats};
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
-pub use pool::builder::Builder;
+pub use pool::builder::PoolBuilder;
 pub use pool::elements::Element;
-pub use pool::global::persistent_pool;
 pub use pool::private_pool::{GraphBuffer, GraphMemory};
 pub use pool::report::PoolReport;
 pub use source::Source;

@@ -46,9 +46,9 @@ pub enum Source {
     /// let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Virtual).limit(1 << 30).build()?;
     /// drop(pool.allocate(5 << 20, &stream)?);
-    /// assert_eq!(pool.stats().bytes_reserved, 6 << 20); // whole pages of 2 MiB
-    /// pool.trim();
-    /// assert_eq!(pool.stats().bytes_reserved, 0);
+    /// assert_eq!(pool.stats().reserved_bytes, 6 << 20); // whole pages of 2 MiB
+    /// pool.trim()?;
+    /// assert_eq!(pool.stats().reserved_bytes, 0);
     /// # Ok(())
     /// # }
     /// ```

@@ -173,7 +173,7 @@ fn what_a_waiting_request_is_promised_no_later_one_gets() -> Answer {
 fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
     const LIMIT: u64 = 16 << 20;
     for source in Source::ALL.iter().copied() {
-        let device = AuditDevice::new(HostDevice::builder().capacity(64 << 20).build());
+        let device = AuditDevice::new(HostDevice::builder().memory_limit(64 << 20).build());
         let stream = device.create_stream()?;
         let pool = match Pool::builder(&device).source(source).limit(LIMIT).build() {
             Err(error) if matches!(error.backend(), Some(BackendError::Unsupported { .. })) => continue,
@@ -201,7 +201,7 @@ fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
 /// The device is short, not the limit: nobody tells the pool when another one gives memory back.
 #[test]
 fn memory_of_another_pool_ends_the_wait() -> Answer {
-    let device = HostDevice::builder().capacity(1 << 20).build();
+    let device = HostDevice::builder().memory_limit(1 << 20).build();
     let stream = device.create_stream()?;
     let (pool, other) = (
         Pool::new(&device)?,
@@ -221,7 +221,7 @@ fn memory_of_another_pool_ends_the_wait() -> Answer {
 /// Where the device is short, nothing is promised, but the first to wait is still the first to be served.
 #[test]
 fn a_device_without_memory_is_asked_in_order_of_arrival() -> Answer {
-    let device = HostDevice::builder().capacity(1 << 20).build();
+    let device = HostDevice::builder().memory_limit(1 << 20).build();
     let stream = device.create_stream()?;
     let (pool, other) = (
         Pool::new(&device)?,
@@ -324,7 +324,7 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
     assert!(pool.allocate_timeout(128 * KIB, &stream, LONG).is_err(), "it is over the limit");
     assert_eq!((pool.stats().failed_by_limit, pool.stats().rung(Rung::Fail)), (2, 2));
 
-    let small = HostDevice::builder().capacity(1 << 20).build();
+    let small = HostDevice::builder().memory_limit(1 << 20).build();
     let (stream, pool) = (small.create_stream()?, Pool::new(&small)?);
     let _all = pool.allocate(1 << 20, &stream)?;
     assert!(pool.allocate_timeout(1 << 20, &stream, Duration::from_millis(50)).is_err());
@@ -368,7 +368,7 @@ fn a_closed_pool_refuses_all_and_keeps_nothing() -> Answer {
         ));
         assert_eq!(device.taken(), 3 * bytes, "buffers stay");
         drop(live);
-        assert_eq!((device.taken(), pool.stats().bytes_held), (0, 0));
+        assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
     }
     Ok(())
 }
@@ -418,7 +418,7 @@ fn random_requests_and_a_close_lose_nothing() -> Answer {
         });
         assert_eq!((pool.waiting_requests(), pool.stats().live_buffers), (0, 0), "seed {seed}");
         pool.close();
-        assert_eq!((pool.stats().bytes_held, device.taken()), (0, 0), "seed {seed}");
+        assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0), "seed {seed}");
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostEvent, HostMemory};
 use vrampool::{
-    Backend, BackendError, BucketStats, Buffer, Builder, Error, Forbidden, GraphBuffer, GraphMemory,
-    MemoryKind, OutOfMemory, Placement, Pool, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy,
+    Backend, BackendError, BucketStats, Buffer, Error, Forbidden, GraphBuffer, GraphMemory, MemoryKind,
+    OutOfMemory, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy,
     Shortage, SizeClasses, Source, Stager, Upload, Usage,
 };
 
@@ -43,7 +43,7 @@ fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
         BackendError BucketStats Error Forbidden MemoryKind OutOfMemory Placement PoolReport PoolStats Rung ServedBy
         Shortage SizeClasses Source Usage;
-        Buffer<HostDevice> Builder<HostDevice> GraphBuffer<HostDevice> GraphMemory<HostDevice> Pool<HostDevice>
+        Buffer<HostDevice> PoolBuilder<HostDevice> GraphBuffer<HostDevice> GraphMemory<HostDevice> Pool<HostDevice>
         Region<'static, HostMemory> RegionMut<'static, HostMemory> Stager<HostDevice> Upload<HostEvent>
     );
     let listed: BTreeSet<&str> = include_str!("api/vrampool.txt")

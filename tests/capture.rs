@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Builder, Error, Forbidden, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Error, Forbidden, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -22,8 +22,8 @@ fn scene(source: Source) -> Scene {
     scene_with(source, |builder| builder)
 }
 
-fn scene_with(source: Source, with: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Scene {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).granularity(4 * KIB).build());
+fn scene_with(source: Source, with: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Scene {
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).granularity(4 * KIB).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
     Scene { pool: with(builder.limit(64 * KIB)).build().expect("a pool"), device, streams }
@@ -49,7 +49,7 @@ impl Scene {
         assert!(refused.to_string().contains("before the capture") && !refused.is_out_of_memory());
         let after = self.pool.stats();
         assert_eq!(self.calls(), calls);
-        let bytes = |stats: &vrampool::PoolStats| (stats.bytes_live, stats.bytes_cached, stats.bytes_held);
+        let bytes = |stats: &vrampool::PoolStats| (stats.live_bytes, stats.idle_bytes, stats.held_bytes);
         assert_eq!(bytes(&after), bytes(&before));
         let counts = |stats: &vrampool::PoolStats| (stats.hits, stats.misses, stats.failed_by_backend);
         let (hits, misses, failed) = counts(&before);
@@ -288,10 +288,10 @@ fn nothing_is_given_back_or_moved_for_a_captured_stream() {
     scene.device.capture(&[&scene.streams[0]]);
     assert_eq!(scene.refused(8, 0), Forbidden::Relief, "the limit");
     let (calls, stats) = (scene.calls(), scene.pool.stats());
-    let refused = scene.pool.arena().expect("it has one").compact(&scene.streams[0], u64::MAX, |_| {});
+    let refused = scene.pool.arena().expect("it has one").compact(u64::MAX, &scene.streams[0], |_| {});
     assert!(matches!(refused, Err(Error::Capture { forbidden: Forbidden::Relief, .. })), "{refused:?}");
-    assert_eq!((scene.calls(), scene.pool.stats().bytes_held), (calls, stats.bytes_held));
-    scene.pool.trim();
+    assert_eq!((scene.calls(), scene.pool.stats().held_bytes), (calls, stats.held_bytes));
+    scene.pool.trim().expect("a trim");
     assert_eq!(scene.refused(8, 0), Forbidden::Relief, "the arena's holes");
     // And for another stream a captured one's blocks stay where they are.
     let error = scene.pool.allocate(8 * KIB, &scene.streams[1]).expect_err("they are in the way");
@@ -309,7 +309,7 @@ fn what_a_captured_stream_read_is_given_back_without_a_call_for_it() {
     buffer.used_on(&scene.streams[0]).expect("no fault");
     scene.device.capture(&[&scene.streams[0]]);
     drop(buffer);
-    scene.pool.trim();
+    scene.pool.trim().expect("a trim");
     assert_eq!((scene.device.taken(), scene.device.forbidden()), (0, 0));
 }
 
@@ -373,7 +373,7 @@ proptest! {
                     continue;
                 }
                 Step::Trim => {
-                    scene.pool.trim();
+                    scene.pool.trim().expect("a trim");
                     continue;
                 }
             };
@@ -386,11 +386,11 @@ proptest! {
         }
         let stats = scene.pool.stats();
         prop_assert_eq!(stats.hits + stats.misses, requests);
-        prop_assert_eq!(stats.bytes_live, live.iter().map(Buffer::class).sum::<u64>());
+        prop_assert_eq!(stats.live_bytes, live.iter().map(Buffer::capacity).sum::<u64>());
         scene.device.capture(&[]);
         live.clear();
-        scene.pool.trim();
-        prop_assert_eq!(scene.pool.stats().bytes_held, 0);
+        scene.pool.trim().expect("a trim");
+        prop_assert_eq!(scene.pool.stats().held_bytes, 0);
         let arena = scene.pool.arena().map_or(0, |arena| arena.capacity());
         prop_assert_eq!(scene.device.taken(), arena);
     }

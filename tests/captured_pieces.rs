@@ -24,7 +24,7 @@ struct Scene {
 fn scene(is_limit_the_devices: bool) -> Option<Scene> {
     let limit = PAGES * PAGE * if is_limit_the_devices { 4 } else { 1 };
     let capacity = PAGES * PAGE * if is_limit_the_devices { 1 } else { 4 };
-    let device = AuditDevice::new(HostDevice::builder().capacity(capacity).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(capacity).granularity(PAGE).build());
     device.virtual_memory()?;
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().piece_bytes(PAGE).limit(limit).build();
@@ -42,13 +42,13 @@ struct Full {
 impl Scene {
     fn full(&self, pages: u64, stream: usize, value: u8) -> Result<Full, Error> {
         let mut buffer = self.arena.allocate(pages * PAGE, &self.streams[stream])?;
-        buffer.write(&self.streams[stream], &vec![value; (pages * PAGE) as usize])?;
+        buffer.write(&vec![value; (pages * PAGE) as usize], &self.streams[stream])?;
         Ok(Full { buffer, pages, stream, value })
     }
 
     fn is_intact(&self, full: &Full) -> bool {
         let mut bytes = vec![0; (full.pages * PAGE) as usize];
-        full.buffer.read(&self.streams[full.stream], &mut bytes).expect("no fault");
+        full.buffer.read(&mut bytes, &self.streams[full.stream]).expect("no fault");
         bytes.iter().all(|&byte| byte == full.value)
     }
 }

@@ -28,7 +28,7 @@ fn check(error: &(dyn std::error::Error + 'static)) {
 
 #[test]
 fn errors_of_pools_and_arenas_name_a_cause_once() {
-    let device = HostDevice::builder().capacity(MIB).build();
+    let device = HostDevice::builder().memory_limit(MIB).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::new(&device).expect("a pool");
     let arena = DeviceArena::builder(&device).limit(4096).build().expect("an arena");
@@ -67,7 +67,7 @@ fn errors_of_files_name_a_cause_once() {
 
 #[test]
 fn errors_with_a_place_have_their_cause_as_source() {
-    let device = HostDevice::builder().capacity(MIB).build();
+    let device = HostDevice::builder().memory_limit(MIB).build();
     let pool = Pool::builder(&device).limit(4096).build().expect("a pool");
     let trace: Trace = Trace::parse(&b"op,id,size,stream,t_us\na,1,100000,0,0\n"[..]).expect("a trace");
     let refused = Replay::new(&trace).run(&pool).map(drop).expect_err("more than the limit");

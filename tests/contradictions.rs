@@ -2,7 +2,7 @@
 //! that nobody made.
 #![cfg(feature = "trace")]
 
-use vrampool::trace::{Doubt, Fault, Format, Import, Op, Trace};
+use vrampool::trace::{Doubt, Format, Import, Op, Trace, TraceFault};
 
 /// Whether it is a free, and the size.
 fn events(trace: &Trace) -> Vec<(bool, u64)> {
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> Read {
     let trace = import(bytes).parse(bytes).expect("a trace");
     if let [first, ..] = trace.warnings() {
         let error = import(bytes).strict(true).parse(bytes).expect_err("strict");
-        assert!(matches!(error.fault, Fault::Doubtful(doubt) if doubt == first.doubt), "{error}");
+        assert!(matches!(error.fault, TraceFault::Doubtful(doubt) if doubt == first.doubt), "{error}");
         assert!(error.to_string().contains("or read the trace without `strict`"), "{error}");
         assert_eq!((error.line, error.device, error.event), (first.line, first.device, first.event));
         assert!(first.to_string().contains(&first.doubt.to_string()));
@@ -150,6 +150,6 @@ fn what_the_memo_names_is_kept() {
 fn a_device_of_a_file_without_devices_is_an_error() {
     for file in [&b"op,id,size,stream,t_us\n"[..], &log(&[])] {
         let error = Import::new().device(0).parse(file).expect_err("no devices");
-        assert!(matches!(error.fault, Fault::DeviceOfNothing { device: 0, .. }), "{error}");
+        assert!(matches!(error.fault, TraceFault::DeviceOfNothing { device: 0, .. }), "{error}");
     }
 }

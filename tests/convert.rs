@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::HashMap;
 use vrampool::output::Output;
-use vrampool::trace::{Event, Export, Format, Import, Losses, Trace};
+use vrampool::trace::{Export, Format, Import, Losses, Trace, TraceEvent};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
@@ -59,7 +59,7 @@ proptest! {
             let losses = losses.map_err(|error| TestCaseError::fail(error.to_string()))?;
             let back = Import::new().read(&path).expect("it is a trace");
             let pairs = || trace.events().iter().zip(back.events());
-            let count = |is_lost: &dyn Fn(&Event, &Event) -> bool| {
+            let count = |is_lost: &dyn Fn(&TraceEvent, &TraceEvent) -> bool| {
                 pairs().filter(|(one, two)| is_lost(one, two)).count() as u64
             };
             prop_assert_eq!(losses.streams, count(&|one, two| one.stream != two.stream));

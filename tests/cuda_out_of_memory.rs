@@ -31,7 +31,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         kernels.write_pattern(&stream, precious.on_mut(&stream).expect("a region"), 9).expect("queued");
         // Idle memory that is in the way of what comes next.
         drop([(); 4].map(|()| pool.allocate(150 * MIB, &stream).expect("memory")));
-        assert_eq!(pool.stats().bytes_cached, 600 * MIB, "{source}");
+        assert_eq!(pool.stats().idle_bytes, 600 * MIB, "{source}");
         let large = pool.allocate(700 * MIB, &stream).expect("once what is idle was given back");
         assert!(pool.stats().rung(Rung::Trim) > 0, "{source}");
 
@@ -45,8 +45,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         let Error::OutOfMemory(error) = error else { panic!("{text}") };
         assert!(matches!(error.shortage, Shortage::Device(_)), "{error:?}");
         let stats = pool.stats();
-        assert_eq!((stats.bytes_live, stats.rung(Rung::Fail)), (earlier.bytes_live, 1), "{source}");
-        assert_eq!(stats.bytes_held, stats.bytes_live, "{source}: nothing idle is kept back");
+        assert_eq!((stats.live_bytes, stats.rung(Rung::Fail)), (earlier.live_bytes, 1), "{source}");
+        assert_eq!(stats.held_bytes, stats.live_bytes, "{source}: nothing idle is kept back");
 
         // Work goes on, and nobody's data was touched.
         drop(large);
@@ -59,8 +59,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         }
         assert_eq!(count.read(&stream), 0, "{source}");
         drop((precious, next));
-        pool.trim();
-        assert_eq!(pool.stats().bytes_held, 0, "{source}");
+        pool.trim().expect("a trim");
+        assert_eq!(pool.stats().held_bytes, 0, "{source}");
         device.synchronize(&stream).expect("no fault");
     }
     drop(held);
@@ -78,10 +78,10 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     let pool = DriverPool::new(&device, PoolHandle::Created).expect("a pool");
     pool.set_release_threshold(u64::MAX).expect("a threshold");
     let free = device.memory_info().expect("memory info").free_bytes;
-    drop(pool.malloc_on(free / 10 * 7, &stream).expect("memory"));
+    drop(pool.allocate_on(free / 10 * 7, &stream).expect("memory"));
     device.synchronize(&stream).expect("no fault");
     // The 70 % lie in the way of the 80 %, unless the pool trims itself.
-    drop(pool.malloc_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
+    drop(pool.allocate_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
     device.synchronize(&stream).expect("no fault");
     // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the
     // pool has less.)
@@ -94,8 +94,8 @@ fn what_one_pool_keeps_is_given_back_for_others() {
             .expect("it is the device's again"),
     );
 
-    let error = pool.malloc_on(free * 2, &stream).expect_err("more than there is");
+    let error = pool.allocate_on(free * 2, &stream).expect_err("more than there is");
     assert!(error.is_out_of_memory() && error.to_string().contains("are free"), "{error}");
     assert_eq!((pool.handed_out(), pool.total_bytes()), (0, Ok(0)));
-    drop(pool.malloc_on(1 << 20, &stream).expect("work goes on"));
+    drop(pool.allocate_on(1 << 20, &stream).expect("work goes on"));
 }

@@ -128,7 +128,7 @@ fn run_with_second(device: &CudaDevice) -> Outcome {
     broker.set_streams("default", 2).expect("idle");
     let plan: Plan<CudaDevice> = broker.commit("default").expect("it fits in parts");
     let before = plan.partition();
-    let held = client.stats().held;
+    let held = client.stats().held_bytes;
     assert!(before.chunks() >= 10 && held <= BUDGET && held > BUDGET / 2, "{before:?}, {held}");
 
     let (data, mut out) = (data(), vec![0; (RUNS * STATE) as usize]);
@@ -186,7 +186,7 @@ fn run_with_second(device: &CudaDevice) -> Outcome {
         return Outcome::Disturbed;
     }
     assert!(report.chunk_len < before.chunk_len() && report.chunks > before.chunks(), "{report:?}");
-    assert!(client.stats().peak_held <= BUDGET, "{:?}", client.stats());
+    assert!(client.stats().peak_held_bytes <= BUDGET, "{:?}", client.stats());
     assert_eq!(broker.stats().counts.shrinks, report.shrinks);
     // What the other gave back by ending is there for the next run.
     let is_free = |_| {

@@ -3,7 +3,7 @@
 #![cfg(feature = "trace")]
 
 use vrampool::fitted::FittedClasses;
-use vrampool::trace::{Doubt, Export, Fault, Format, Import, Trace};
+use vrampool::trace::{Doubt, Export, Format, Import, Trace, TraceFault};
 
 const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
 const RMM: &[u8] = include_bytes!("golden/rmm.csv");
@@ -74,7 +74,7 @@ fn a_large_file_ends_early_too() {
                 for _ in 0..cuts {
                     let end = random.usize(..file.len());
                     let error = Import::new().parse(&file[..end]).expect_err("it is cut");
-                    assert!(matches!(error.fault, Fault::CutOff { .. }), "{end} bytes: {error}");
+                    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end} bytes: {error}");
                 }
             });
         }
@@ -95,7 +95,7 @@ fn a_file_without_an_end_is_cut_at_the_end_of_a_line_or_noticed() {
                     assert!(part.events().len() <= whole.events().len());
                 }
                 Err(error) => {
-                    assert!(matches!(error.fault, Fault::CutOff { .. }), "{end} bytes: {error}");
+                    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end} bytes: {error}");
                 }
             }
         }
@@ -104,7 +104,7 @@ fn a_file_without_an_end_is_cut_at_the_end_of_a_line_or_noticed() {
     assert!(matches!(trace.warnings(), [warning] if warning.doubt == Doubt::Uncounted));
     assert_eq!(Trace::parse(old.as_bytes()).expect("a trace").warnings(), trace.warnings());
     let error = Import::new().strict(true).parse(old.as_bytes()).expect_err("strict");
-    assert!(matches!(error.fault, Fault::Doubtful(Doubt::Uncounted)), "{error}");
+    assert!(matches!(error.fault, TraceFault::Doubtful(Doubt::Uncounted)), "{error}");
     assert!(self::trace().warnings().is_empty());
 }
 
@@ -114,14 +114,15 @@ fn more_behind_the_end_is_an_error() {
         for more in [&b"\n"[..], b"junk", &file] {
             let twice = [&file[..], more].concat();
             let error = Import::new().parse(&twice[..]).expect_err(name);
-            let is_told = matches!(error.fault, Fault::Trailing | Fault::Gzip(_) | Fault::CutOff { .. });
+            let is_told =
+                matches!(error.fault, TraceFault::Trailing | TraceFault::Gzip(_) | TraceFault::CutOff { .. });
             // Of a compressed log twice all lines are one log, in which its header is no line.
             assert!(is_told || name == "rmm.gz", "{name}: {error}");
         }
     }
     let member = written(&trace(), Format::PyTorch, true);
     let error = Import::new().parse(&[member.clone(), member].concat()[..]).expect_err("two snapshots");
-    assert!(matches!(error.fault, Fault::Trailing), "{error}");
+    assert!(matches!(error.fault, TraceFault::Trailing), "{error}");
 }
 
 #[test]

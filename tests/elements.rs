@@ -4,7 +4,7 @@ use vrampool::host::HostDevice;
 use vrampool::{Backend, BackendError, Error, Pool};
 
 fn scene() -> (HostDevice, <HostDevice as Backend>::Stream, Pool<HostDevice>) {
-    let device = HostDevice::builder().capacity(64 << 20).build();
+    let device = HostDevice::builder().memory_limit(64 << 20).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::new(&device).expect("a pool");
     (device, stream, pool)
@@ -37,14 +37,14 @@ fn sizes_that_do_not_fit_are_refused() {
     assert!(pool.upload(&[[0u8; 0]; 5], &stream).expect("no bytes").is_empty());
     let error = pool.allocate_elements::<u64>(u64::MAX / 2, &stream).expect_err("it overflows");
     assert!(matches!(error, Error::TooLarge { requested: u64::MAX, .. }), "{error}");
-    refused(odd.write_at(&stream, 2, &[0, 0]));
-    refused(odd.write_at(&stream, u64::MAX, &[0]));
+    refused(odd.write_at(&[0, 0], 2, &stream));
+    refused(odd.write_at(&[0], u64::MAX, &stream));
     let long = pool.upload(&[0u8; 4], &stream).expect("memory");
-    refused(odd.copy_from(&stream, &long));
+    refused(odd.copy_from(&long, &stream));
     assert_eq!(odd.read_vec::<u8>(&stream).expect("as they were"), [1, 2, 3]);
     let (other, other_stream, _) = scene();
     let foreign = Pool::new(&other).expect("a pool").upload(&[9u8], &other_stream).expect("memory");
-    assert!(matches!(odd.copy_from(&stream, &foreign), Err(Error::WrongDevice { .. })));
+    assert!(matches!(odd.copy_from(&foreign, &stream), Err(Error::WrongDevice { .. })));
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn copies_and_fills_are_in_the_order_of_streams() {
     let mut source = pool.allocate(1 << 20, &first).expect("memory");
     let mut copy = pool.allocate(2 << 20, &second).expect("memory");
     for round in 1..20u8 {
-        source.fill(&first, round).expect("a fill");
-        copy.fill(&second, 0).expect("a fill");
-        copy.copy_from(&second, &source).expect("a copy");
-        copy.write_at(&first, 5, &[round + 1]).expect("it fits");
+        source.fill(round, &first).expect("a fill");
+        copy.fill(0, &second).expect("a fill");
+        copy.copy_from(&source, &second).expect("a copy");
+        copy.write_at(&[round + 1], 5, &first).expect("it fits");
         let bytes = copy.read_vec::<u8>(&second).expect("bytes");
         assert_eq!((bytes[4], bytes[5], bytes[(1 << 20) - 1], bytes[1 << 20]), (round, round + 1, round, 0));
     }

@@ -13,7 +13,7 @@ const THREADS: u64 = 8;
 const ROUNDS: usize = 300;
 
 fn device(capacity: u64) -> HostDevice {
-    HostDevice::builder().capacity(capacity).granularity(4096).build()
+    HostDevice::builder().memory_limit(capacity).granularity(4096).build()
 }
 
 fn taken(device: &HostDevice) -> u64 {
@@ -27,13 +27,13 @@ fn an_arena_reports_the_region_that_it_took_from_the_device() {
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Arena).limit(29 * MIB);
     let pool = builder.size_classes(SizeClasses::Exact(1)).build().expect("a pool");
-    let reserved = || (pool.stats().bytes_reserved, pool.stats().peak_reserved, taken(&device));
+    let reserved = || (pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes, taken(&device));
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
     let buffer = pool.allocate(6 * MIB, &stream).expect("memory");
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
-    assert_eq!((pool.stats().bytes_held, pool.stats().peak_needed), (6 * MIB, 6 * MIB));
+    assert_eq!((pool.stats().held_bytes, pool.stats().peak_needed_bytes), (6 * MIB, 6 * MIB));
     pool.reset_peaks();
-    assert_eq!((reserved().1, pool.stats().peak_needed), (29 * MIB, 6 * MIB));
+    assert_eq!((reserved().1, pool.stats().peak_needed_bytes), (29 * MIB, 6 * MIB));
 
     let arena = pool.arena().expect("it has one");
     arena.resize(40 * MIB).expect("memory");
@@ -55,33 +55,38 @@ fn whatever_maps_memory_counts_for_the_peak_of_what_is_reserved() {
     let buffer = pool.allocate(20 * MIB, &stream).expect("memory");
     let _ = arena.sleep(Offload::Pinned).expect("no fault");
     pool.reset_peaks();
-    assert_eq!((pool.stats().bytes_reserved, pool.stats().peak_reserved), (0, 0));
-    assert_eq!(arena.wake().expect("no fault").mapped, 20 * MIB);
+    assert_eq!((pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes), (0, 0));
+    assert_eq!(arena.wake().expect("no fault").mapped_bytes, 20 * MIB);
     drop(buffer);
-    pool.trim();
-    assert_eq!((pool.stats().bytes_reserved, pool.stats().peak_reserved), (0, 20 * MIB), "by a wake");
+    pool.trim().expect("a trim");
+    assert_eq!((pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes), (0, 20 * MIB), "by a wake");
 
     let shared = Pool::builder(&device).arena(arena).build().expect("a pool");
     drop(arena.allocate(30 * MIB, &stream).expect("memory"));
-    pool.trim();
-    let peaks = [&pool, &shared].map(|pool| pool.stats().peak_reserved);
-    assert_eq!((pool.stats().bytes_reserved, peaks), (0, [30 * MIB; 2]), "by others of the arena");
+    pool.trim().expect("a trim");
+    let peaks = [&pool, &shared].map(|pool| pool.stats().peak_reserved_bytes);
+    assert_eq!((pool.stats().reserved_bytes, peaks), (0, [30 * MIB; 2]), "by others of the arena");
 }
 
 /// What must be true of every look at a pool that can have `bound` bytes.
 fn check(stats: &PoolStats, bound: u64) {
     let now =
-        [stats.bytes_requested, stats.bytes_live, stats.bytes_cached, stats.bytes_held, stats.bytes_reserved];
-    let peaks =
-        [stats.peak_requested, stats.peak_live, stats.peak_cached, stats.peak_held, stats.peak_reserved];
+        [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes, stats.reserved_bytes];
+    let peaks = [
+        stats.peak_requested_bytes,
+        stats.peak_live_bytes,
+        stats.peak_idle_bytes,
+        stats.peak_held_bytes,
+        stats.peak_reserved_bytes,
+    ];
     assert!(now.iter().zip(peaks).all(|(&now, peak)| now <= peak && peak <= bound), "{bound}: {stats:?}");
-    assert!(stats.limit.is_none_or(|limit| stats.bytes_held + stats.bytes_in_transit <= limit), "{stats:?}");
-    assert!(stats.peak_needed <= stats.peak_reserved, "{stats:?}");
-    assert_eq!(stats.bytes_held, stats.bytes_live + stats.bytes_cached);
-    assert!(stats.max_cached_bytes.is_none_or(|cap| stats.peak_cached <= cap), "{stats:?}");
+    assert!(stats.limit.is_none_or(|limit| stats.held_bytes + stats.in_transit_bytes <= limit), "{stats:?}");
+    assert!(stats.peak_needed_bytes <= stats.peak_reserved_bytes, "{stats:?}");
+    assert_eq!(stats.held_bytes, stats.live_bytes + stats.idle_bytes);
+    assert!(stats.max_cached_bytes.is_none_or(|cap| stats.peak_idle_bytes <= cap), "{stats:?}");
     match stats.source {
-        Source::Arena => assert_eq!(stats.bytes_reserved, bound),
-        Source::Direct | Source::Driver => assert_eq!(stats.bytes_reserved, stats.bytes_held),
+        Source::Arena => assert_eq!(stats.reserved_bytes, bound),
+        Source::Direct | Source::Driver => assert_eq!(stats.reserved_bytes, stats.held_bytes),
         _ => {}
     }
 }
@@ -105,7 +110,7 @@ fn request_at_random(
             live.swap_remove(random.usize(..live.len()));
         }
         match random.u16(..1000) {
-            0..5 => _ = pool.trim(),
+            0..5 => drop(pool.trim().expect("a trim")),
             5..10 => pool.reset_peaks(),
             _ => {}
         }
@@ -118,7 +123,7 @@ fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
         // The pool's own limit, and the device's memory alone.
         for (capacity, limit, cached) in [(1 << 30, 16 * MIB, u64::MAX), (16 * MIB, u64::MAX, 12 * MIB)] {
             // Requests overlap while the device serves them.
-            let builder = HostDevice::builder().capacity(capacity).granularity(4096);
+            let builder = HostDevice::builder().memory_limit(capacity).granularity(4096);
             let device = builder.allocation_latency(Duration::from_micros(20)).build();
             if source == Source::Virtual && device.virtual_memory().is_none() {
                 continue;
@@ -148,7 +153,7 @@ fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
             let stats = pool.stats();
             check(&stats, bound);
             assert!(stats.rung(vrampool::Rung::Fail) > 0, "{source}: it was at its limit: {stats:?}");
-            assert_eq!((stats.bytes_live, stats.bytes_in_transit), (0, 0));
+            assert_eq!((stats.live_bytes, stats.in_transit_bytes), (0, 0));
         }
     }
 }

@@ -21,7 +21,7 @@ fn recorded(name: &str) -> Trace {
 }
 
 fn device() -> HostDevice {
-    HostDevice::builder().capacity(1 << 40).build()
+    HostDevice::builder().memory_limit(1 << 40).build()
 }
 
 /// A cold pass and a warm one.
@@ -52,13 +52,13 @@ fn recorded_traces_hold_what_was_promised_and_less_than_by_other_rules() {
         let builder = Pool::builder(&device()).size_classes(classes.clone());
         let builder = builder.max_cached_bytes(None).max_buffers_per_bucket(None);
         let [cold, warm] = replay(&trace, &builder.build().expect("a pool"));
-        assert_eq!((cold.peak_held, warm.peak_held), (promised, promised), "{name}");
+        assert_eq!((cold.peak_held_bytes, warm.peak_held_bytes), (promised, promised), "{name}");
         assert_eq!(warm.hit_rate, 1.0, "{name}");
 
         // With the default caps, too.
         let held = |classes: SizeClasses| {
             let pool = Pool::builder(&device()).size_classes(classes.clone()).build().expect("a pool");
-            replay(&trace, &pool).map(|pass| pass.peak_held)
+            replay(&trace, &pool).map(|pass| pass.peak_held_bytes)
         };
         let (fitted, fixed) = (held(classes.clone()), held(SizeClasses::Fixed));
         assert!(fitted[0] < fixed[0] && fitted[1] < fixed[1], "{name}: {fitted:?}, fixed {fixed:?}");

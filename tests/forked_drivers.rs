@@ -15,7 +15,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
     let mut buffer = pool.allocate(4 * KIB, &stream).expect("memory");
-    buffer.write(&stream, &[1; 4]).expect("queued");
+    buffer.write(&[1; 4], &stream).expect("queued");
     let memory = device.allocate(&AllocationRequest::new(4 * KIB, Placement::Device)).expect("memory");
     let event = device.record(&stream).expect("an event");
     let mut mine = ManuallyDrop::new((event, buffer, memory, pool, stream, device));
@@ -23,7 +23,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
         let act = || {
             let (event, buffer, memory, pool, stream, device) = &mut *mine;
             assert_forked(pool.allocate(KIB, stream));
-            assert_forked(buffer.read(stream, &mut [1; 4]));
+            assert_forked(buffer.read(&mut [1; 4], stream));
             assert_forked(event.is_complete());
             assert_forked(device.create_stream());
             assert_forked(device.synchronize(stream));
@@ -42,7 +42,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
     }
     let (_, buffer, .., stream, device) = ManuallyDrop::into_inner(mine);
     let mut read = [0; 4];
-    buffer.read(&stream, &mut read).expect("the parent's works");
+    buffer.read(&mut read, &stream).expect("the parent's works");
     assert_eq!(read, [1; 4]);
     device.synchronize(&stream).expect("no fault");
 }
@@ -77,9 +77,9 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
     let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
     let driver_pool = DriverPool::new(&device, PoolHandle::Current).expect("a pool");
     let mut buffer = pool.allocate(3 * MIB, &stream).expect("memory");
-    buffer.write(&stream, &[1]).expect("queued");
+    buffer.write(&[1], &stream).expect("queued");
     let memory = device.allocate(&AllocationRequest::new(4 * KIB, Placement::HostVisible)).expect("memory");
-    let charged = driver_pool.malloc_on(KIB, &stream).expect("memory");
+    let charged = driver_pool.allocate_on(KIB, &stream).expect("memory");
     let kernels = TestKernels::load(&device).expect("kernels");
     let range = device.reserve(2 * MIB).expect("addresses");
     let physical =
@@ -92,7 +92,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
         let calls = simulator.calls();
         let (event, buffer, memory, _, _, range, physical, driver_pool, pool, stream, device) = &mut *mine;
         assert_forked(pool.allocate(KIB, stream));
-        assert_forked(buffer.read(stream, &mut [1]));
+        assert_forked(buffer.read(&mut [1], stream));
         assert_forked(event.is_complete());
         assert_forked(device.create_stream());
         assert_forked(device.null_stream());
@@ -116,7 +116,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
         assert_forked(stream.view::<u8>(Region::whole(&*memory, stream)).map(drop));
         assert_forked(driver_pool.used_bytes());
         assert_forked(driver_pool.trim_to(0));
-        assert!(driver_pool.malloc_on(KIB, stream).is_err());
+        assert!(driver_pool.allocate_on(KIB, stream).is_err());
         assert_forked(CudaDevice::open(0));
         assert_forked(stream.retire());
         // SAFETY: this process drops them here and ends, and the parent drops its own.
@@ -126,7 +126,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
     in_child_that_ends(act, end_at_once);
     let (_, buffer, .., stream, device) = ManuallyDrop::into_inner(mine);
     let mut read = [0];
-    buffer.read(&stream, &mut read).expect("the parent's works");
+    buffer.read(&mut read, &stream).expect("the parent's works");
     assert_eq!(read, [1]);
     device.synchronize(&stream).expect("no fault");
 }

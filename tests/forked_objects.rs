@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
-use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, LimitMode};
+use vrampool::broker::{
+    ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, LimitMode, ShareSums,
+};
 use vrampool::host::HostDevice;
 use vrampool::sleep::{BlockState, SleepState};
 use vrampool::sleep::{SleepUsage, Sleeper, Wake};
-use vrampool::{Backend, GraphMemory, Stager, persistent_pool};
+use vrampool::{Backend, GraphMemory, Pool, Stager};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends};
 
 const KIB: u64 = 1 << 10;
@@ -49,7 +51,7 @@ fn while_busy(work: impl Fn(u64) + Sync, times: usize, mut in_the_middle: impl F
 #[test]
 fn an_arena_reports_nothing_in_a_child() {
     for is_growing in [false, true] {
-        let device = HostDevice::builder().capacity(64 * MIB).build();
+        let device = HostDevice::builder().memory_limit(64 * MIB).build();
         let stream = device.create_stream().expect("a stream");
         let builder = DeviceArena::builder(&device).limit(16 * MIB);
         let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
@@ -70,7 +72,7 @@ fn an_arena_reports_nothing_in_a_child() {
                 assert!(arena.blocks().is_empty() && arena.mapped().is_empty());
                 assert_forked(block.offset());
                 assert_forked(block.resize(2 * MIB, &stream));
-                assert_forked(arena.compact(&stream, 1, |_| {}));
+                assert_forked(arena.compact(1, &stream, |_| {}));
                 assert_forked(arena.resize(MIB));
                 assert_eq!((block.parts(), block.state()), (Vec::new(), BlockState::AsleepDiscarded));
                 // SAFETY: this process drops them here and ends, and the parent drops its own.
@@ -79,20 +81,20 @@ fn an_arena_reports_nothing_in_a_child() {
             in_child_that_ends(act, end_at_once);
         });
         let (block, _) = ManuallyDrop::into_inner(mine);
-        assert_eq!(arena.used(), block.size());
+        assert_eq!(arena.used(), block.capacity());
     }
 }
 
 #[test]
 fn a_broker_refuses_a_child() {
-    let device = HostDevice::builder().capacity(64 * MIB).build();
+    let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let stream = device.create_stream().expect("a stream");
     let broker = Broker::builder(&device).build().expect("a broker");
     let client = broker.register(Client::new("solver").group("solver")).expect("a client");
     let array = client.queue(ArrayRequest::in_out("numbers", [KIB], 4).chunk_axis(0)).expect("a request");
     let plan = broker.commit("solver").expect("memory");
-    let pageable = broker.host_array_in(HostBacking::Pageable, KIB).expect("memory");
-    let file = broker.host_array_in(HostBacking::File, KIB).expect("a file");
+    let pageable = broker.host_array_in(KIB, HostBacking::Pageable).expect("memory");
+    let file = broker.host_array_in(KIB, HostBacking::File).expect("a file");
     let reservation = broker.pinned_ledger().reserve(KIB).expect("room");
     let mut mine = ManuallyDrop::new((broker.clone(), client, plan, pageable, file, reservation));
     let work = |thread: u64| {
@@ -118,7 +120,7 @@ fn a_broker_refuses_a_child() {
             broker.renew_streams();
             broker.set_limit_mode(LimitMode::Active);
             assert_eq!(broker.stats(), BrokerStats::default());
-            assert!(broker.clients().is_empty() && broker.fixed_and_automatic() == (0.0, 0.0));
+            assert!(broker.clients().is_empty() && broker.shares() == ShareSums::default());
             assert_forked(broker.pool().allocate(KIB, &stream));
             let ledger = broker.pinned_ledger();
             assert!(ledger.reserve(KIB).is_none() && ledger.force(KIB).bytes() == 0);
@@ -129,11 +131,11 @@ fn a_broker_refuses_a_child() {
             assert_broker_forked(client.move_to("other"));
             assert_broker_forked(client.begin_work());
             assert_broker_forked(client.end_work(&stream));
-            assert!(client.group().is_empty() && client.stats().held == 0);
+            assert!(client.group().is_empty() && client.stats().held_bytes == 0);
             assert_broker_forked(plan.run(|_, _| Ok(())));
             for array in [pageable, file] {
-                assert_broker_forked(array.read(0, &mut [0]));
-                assert_broker_forked(array.write(0, &[1]));
+                assert_broker_forked(array.read_at(&mut [0], 0));
+                assert_broker_forked(array.write_at(&[1], 0));
             }
             // SAFETY: this process drops them here and ends, and the parent drops its own.
             unsafe { ManuallyDrop::drop(&mut mine) };
@@ -144,23 +146,23 @@ fn a_broker_refuses_a_child() {
     let mut bytes = vec![7; 4 * KIB as usize];
     plan.execution().exchange(array, &mut bytes[..]).run(|_, _| Ok(())).expect("the parent's works");
     let mut read = [1];
-    file.read(0, &mut read).expect("no fault");
+    file.read_at(&mut read, 0).expect("no fault");
     assert_eq!((read, broker.pinned_ledger().live_bytes() >= KIB), ([0], true));
     drop((client, plan, file, reservation));
-    assert_eq!((broker.stats().clients, broker.stats().held), (0, 0));
+    assert_eq!((broker.stats().clients, broker.stats().held_bytes), (0, 0));
 }
 
 #[test]
 fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
     for has_virtual_memory in [true, false] {
-        let device = HostDevice::builder().capacity(64 * MIB).virtual_memory(has_virtual_memory).build();
+        let device = HostDevice::builder().memory_limit(64 * MIB).virtual_memory(has_virtual_memory).build();
         let stream = device.create_stream().expect("a stream");
         let freed = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&freed);
         let builder = Sleeper::builder(&device).on_free(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
         let sleeper = builder.build().expect("a sleeper");
         let block = sleeper.allocate_tagged("weights", MIB, &stream).expect("memory");
-        let pool = persistent_pool(&device).expect("a pool");
+        let pool = Pool::shared(&device).expect("a pool");
         let graph = GraphMemory::new(&pool, &stream);
         let of_graph = graph.allocate(KIB).expect("memory");
         let stager = Stager::new(&device);
@@ -187,12 +189,12 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
                 assert_eq!(sleeper.state_of("weights"), SleepState::Asleep);
                 assert_forked(block.access().map(drop));
                 assert_forked(block.access_mut().map(drop));
-                assert_forked(block.write(&stream, &[1]));
-                assert_forked(block.read(&stream, &mut [1]));
+                assert_forked(block.write(&[1], &stream));
+                assert_forked(block.read(&mut [1], &stream));
                 assert_eq!((block.state(), block.address()), (BlockState::AsleepDiscarded, None));
                 assert_forked(graph.allocate(KIB));
                 assert_forked(graph.used_on(&stream));
-                assert_forked(persistent_pool(&device));
+                assert_forked(Pool::shared(&device));
                 assert_eq!((graph.idle_bytes(), stager.pinned_bytes(), stager.trim()), (0, 0, 0));
                 assert_forked(target.on_mut(&stream).map(drop));
                 // SAFETY: this process drops them here and ends, and the parent drops its own.
@@ -204,7 +206,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         let (_, block, graph, of_graph, _) = ManuallyDrop::into_inner(mine);
         let _ = sleeper.sleep(&["weights"]).expect("the parent's works");
         drop((block, of_graph));
-        assert_eq!((sleeper.usage().live, sleeper.usage().asleep), (0, 0));
+        assert_eq!((sleeper.usage().live_bytes, sleeper.usage().asleep_bytes), (0, 0));
         assert_eq!(graph.idle_bytes(), KIB);
     }
 }

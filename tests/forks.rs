@@ -21,15 +21,15 @@ const MIB: u64 = 1 << 20;
 fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     // A child of a process that opened nothing starts afresh.
     in_child(|| {
-        let device = HostDevice::builder().capacity(MIB).build();
+        let device = HostDevice::builder().memory_limit(MIB).build();
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(&device).build().expect("a pool");
         let mut buffer = pool.allocate(100, &stream).expect("memory");
-        buffer.write(&stream, &[1; 100]).expect("queued");
+        buffer.write(&[1; 100], &stream).expect("queued");
         device.synchronize(&stream).expect("no fault");
     });
     for source in [Source::Direct, Source::Arena, Source::Virtual] {
-        let device = HostDevice::builder().capacity(256 * MIB).build();
+        let device = HostDevice::builder().memory_limit(256 * MIB).build();
         let stream = device.create_stream().expect("a stream");
         let builder = Pool::builder(&device).source(source).limit(64 * MIB).hook(CallSites::new());
         let pool = builder.build().expect("a pool");
@@ -37,8 +37,8 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
         let mut live = pool.allocate(3 * MIB, &stream).expect("memory");
         let mut block = arena.allocate(MIB, &stream).expect("memory");
         let contents: Vec<u8> = (0..3 * MIB).map(|byte| (byte * 7 + (byte >> 9)) as u8).collect();
-        live.write(&stream, &contents).expect("queued");
-        block.write(&stream, &contents[..MIB as usize]).expect("queued");
+        live.write(&contents, &stream).expect("queued");
+        block.write(&contents[..MIB as usize], &stream).expect("queued");
         // This thread has idle memory of its own.
         drop([(); 10].map(|()| pool.allocate(KIB, &stream).expect("memory")));
         let memory =
@@ -60,7 +60,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                         device.fill(&stream, buffer.on_mut(&stream).expect("a region"), 1).expect("queued");
                         drop(buffer);
                         if random.u8(..32) == 0 {
-                            pool.trim();
+                            pool.trim().expect("a trim");
                         }
                         rounds.fetch_add(1, Ordering::Relaxed);
                     }
@@ -82,21 +82,21 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     }
                     assert_forked(live.on(stream).map(drop));
                     assert_forked(live.on_mut(stream).map(drop));
-                    assert_forked(live.write(stream, &[1]));
-                    assert_forked(live.read(stream, &mut [1]));
+                    assert_forked(live.write(&[1], stream));
+                    assert_forked(live.read(&mut [1], stream));
                     assert_forked(live.record_stream(stream));
-                    assert_forked(live.fill(stream, 1));
-                    assert_forked(live.write_at(stream, 1, &[1]));
+                    assert_forked(live.fill(1, stream));
+                    assert_forked(live.write_at(&[1], 1, stream));
                     assert_forked(live.read_vec::<u8>(stream));
                     assert_forked(pool.upload(&[1u32; 100], stream));
                     assert_forked(pool.allocate_elements::<f32>(100, stream));
                     assert!(pool.report().holders.is_empty(), "a thread may be in the hook");
                     assert_forked(block.on(stream).map(drop));
-                    assert_forked(block.write(stream, &[1]));
+                    assert_forked(block.write(&[1], stream));
                     assert_forked(pool.set_limit(1));
                     assert_forked(pool.decay());
                     assert_forked(pool.settle_for(stream));
-                    assert_forked(pool.compact(stream, 1, |_| {}));
+                    assert_forked(pool.compact(1, stream, |_| {}));
                     assert_forked(arena.release(0));
                     assert_forked(arena.reset());
                     assert_forked(arena.sleep(Offload::Pageable));
@@ -104,7 +104,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(Pool::builder(&HostDevice::new()).build());
                     assert_forked(DeviceArena::builder(device).limit(MIB).build());
                     assert_eq!(
-                        (pool.trim(), pool.stats(), pool.limit()),
+                        (pool.trim().expect("a trim"), pool.stats(), pool.limit()),
                         (0, PoolStats::default(), Some(64 * MIB))
                     );
                     assert_forked(device.allocate(&AllocationRequest::new(100, Placement::Device)));
@@ -122,13 +122,13 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
         });
         let (live, block, memory, physical, pool, arena, stream, device) = ManuallyDrop::into_inner(mine);
         let mut read = vec![0; 3 * MIB as usize];
-        live.read(&stream, &mut read).expect("no fault");
+        live.read(&mut read, &stream).expect("no fault");
         assert!(read == contents, "{source}");
-        block.read(&stream, &mut read[..MIB as usize]).expect("no fault");
+        block.read(&mut read[..MIB as usize], &stream).expect("no fault");
         assert!(read[..MIB as usize] == contents[..MIB as usize], "{source}");
         assert_eq!((memory.len(), physical.len()), (4 * KIB, 2 * MIB));
         drop((live, block, memory, physical));
-        pool.trim();
+        pool.trim().expect("a trim");
         assert_eq!(pool.stats().live_buffers, 0, "{source}");
         drop((pool, arena));
         device.synchronize(&stream).expect("no fault");

@@ -115,7 +115,7 @@ const ONE_MISS: [(Occasion, Outcome); 6] = [
 ];
 
 fn device() -> HostDevice {
-    HostDevice::builder().capacity(64 << 20).build()
+    HostDevice::builder().memory_limit(64 << 20).build()
 }
 
 /// Each before has its after, on its thread, an allocation's within its request's; each id that was served is
@@ -209,7 +209,7 @@ fn each_before_has_its_after_and_each_request_that_was_served_one_free() {
             assert!(seen == requests && served > requests / 2, "{source}, {classes}: {served} of {requests}");
             let stats = pool.stats();
             assert_eq!(stats.hits + stats.misses, requests as u64);
-            assert_eq!((stats.bytes_live, stats.bytes_held), (0, stats.bytes_cached), "{source}, {classes}");
+            assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes), "{source}, {classes}");
             match source {
                 Source::Arena => assert_eq!(allocations, 0),
                 _ => assert_eq!(allocations as u64, device.faults().calls(Call::Allocate) - asked),
@@ -287,7 +287,7 @@ fn a_hook_that_panics_changes_nothing_and_others_are_told() {
         });
         assert_eq!(unwound.downcast_ref(), Some(&"as it is meant to"));
         assert_eq!(check_pairs(&other.told()), [2, 2, 2]);
-        assert_eq!((pool.stats().bytes_live, pool.stats().bytes_held), (0, 0));
+        assert_eq!((pool.stats().live_bytes, pool.stats().held_bytes), (0, 0));
     }
 }
 
@@ -303,7 +303,7 @@ fn what_a_hook_does_with_pools_is_told_to_none() {
         for pool in used.try_lock().expect("it is not called within itself").iter() {
             drop(pool.allocate(100, &stream).expect("memory"));
             keep.lock().expect("no panic").push(pool.allocate(100, &stream).expect("memory"));
-            pool.trim();
+            pool.trim().expect("a trim");
         }
     });
     let stream = device.create_stream().expect("a stream");
@@ -317,7 +317,7 @@ fn what_a_hook_does_with_pools_is_told_to_none() {
     drop(kept);
     assert_eq!(hook.occasions(), ONE_MISS);
     pools.lock().expect("no panic").clear();
-    assert!(both.iter().all(|pool| pool.stats().bytes_live == 0));
+    assert!(both.iter().all(|pool| pool.stats().live_bytes == 0));
 }
 
 /// What a thread keeps to itself another one does not get: with hooks as without.
@@ -333,7 +333,7 @@ fn threads_keep_buffers_with_hooks_too() {
             step();
             thread::scope(|scope| scope.spawn(step).join().expect("no panic"));
             let stats = pool.stats();
-            assert_eq!((stats.hits + stats.misses, stats.bytes_live), (20, 0));
+            assert_eq!((stats.hits + stats.misses, stats.live_bytes), (20, 0));
             stats.misses
         });
         assert_eq!(misses, [2, 2, 1], "{classes}");

@@ -52,7 +52,7 @@ fn a_logger_may_ask_whoever_logs() {
     log::set_max_level(LevelFilter::Trace);
     let (done, is_done) = channel();
     let worker = thread::spawn(move || {
-        let device = HostDevice::builder().capacity(10 << 20).granularity(4096).build();
+        let device = HostDevice::builder().memory_limit(10 << 20).granularity(4096).build();
         let stream = device.create_stream().expect("a stream");
         let broker = Broker::builder(&device).build().expect("a broker");
         let sources = [Source::Direct, Source::Arena, Source::Virtual];
@@ -76,8 +76,8 @@ fn a_logger_may_ask_whoever_logs() {
         for pool in &pools {
             let blocks: Vec<_> = (0..16).filter_map(|_| pool.allocate(30_000, &stream).ok()).collect();
             drop(blocks);
-            drop(pool.compact(&stream, u64::MAX, |_| {}));
-            pool.trim();
+            drop(pool.compact(u64::MAX, &stream, |_| {}));
+            pool.trim().expect("a trim");
             drop(pool.arena().map(|arena| arena.reset()));
         }
         done.send(()).expect("somebody listens");

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Instant;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Builder, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 type Device = AuditDevice<HostDevice>;
@@ -49,10 +49,10 @@ unsafe impl GlobalAlloc for Counting {
 static HEAP: Counting = Counting;
 
 fn device() -> Device {
-    AuditDevice::new(HostDevice::builder().capacity(1 << 40).build())
+    AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build())
 }
 
-fn pool(device: &Device, settings: impl FnOnce(Builder<Device>) -> Builder<Device>) -> Pool<Device> {
+fn pool(device: &Device, settings: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Pool<Device> {
     settings(Pool::builder(device)).build().expect("good settings")
 }
 
@@ -153,16 +153,12 @@ fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
         give.send((allocate(50_000), allocate(3100))).expect("somebody takes it");
     });
     let stats = pool.stats();
-    assert_eq!((stats.live_buffers, stats.bytes_live), (2, 68 * KIB), "{stats:?}");
-    assert_eq!((stats.bytes_requested, stats.bytes_cached), (53_100, 4 * KIB), "{stats:?}");
+    assert_eq!((stats.live_buffers, stats.live_bytes), (2, 68 * KIB), "{stats:?}");
+    assert_eq!((stats.requested_bytes, stats.idle_bytes), (53_100, 4 * KIB), "{stats:?}");
     assert_eq!((stats.misses, stats.hits), (3, 11));
     drop(take.recv().expect("they were given"));
     let stats = pool.stats();
-    assert_eq!(
-        (stats.live_buffers, stats.bytes_requested, stats.bytes_cached),
-        (0, 0, 72 * KIB),
-        "{stats:?}"
-    );
+    assert_eq!((stats.live_buffers, stats.requested_bytes, stats.idle_bytes), (0, 0, 72 * KIB), "{stats:?}");
     other.end();
 }
 
@@ -184,7 +180,7 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     drop((both, first));
     let stats = pool.stats();
     assert_eq!((stats.misses, stats.hits), (3, 7));
-    assert_eq!((stats.peak_live, stats.peak_requested), (132 * KIB, 132 * KIB), "{stats:?}");
+    assert_eq!((stats.peak_live_bytes, stats.peak_requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
 }
 
 /// What was no new peak by itself is one beside another.
@@ -202,7 +198,7 @@ fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
     let other = allocate(4 * KIB);
     drop(allocate(64 * KIB));
     drop(other);
-    assert_eq!(pool.stats().peak_live, 68 * KIB);
+    assert_eq!(pool.stats().peak_live_bytes, 68 * KIB);
 }
 
 #[test]
@@ -212,7 +208,7 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
     let stream = device.create_stream().expect("a stream");
     let other = Turns::new();
     keep(&other, &pool, 4 * KIB);
-    assert_eq!((pool.stats().bytes_cached, pool.stats().bytes_live), (4 * KIB, 0), "it is idle");
+    assert_eq!((pool.stats().idle_bytes, pool.stats().live_bytes), (4 * KIB, 0), "it is idle");
     let mine = pool.allocate(4 * KIB, &stream).expect("memory");
     assert_eq!(pool.stats().misses, 2, "and not to be had");
     other.end();
@@ -224,8 +220,8 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
 #[test]
 fn without_magazines_everything_is_everybodys() {
     for off in [
-        |builder: Builder<Device>| builder.magazine_bytes(0),
-        |builder: Builder<Device>| builder.magazine_class(0),
+        |builder: PoolBuilder<Device>| builder.magazine_bytes(0),
+        |builder: PoolBuilder<Device>| builder.magazine_class(0),
     ] {
         let device = device();
         let pool = pool(&device, off);
@@ -244,15 +240,15 @@ fn a_trim_reaches_a_thread_at_its_next_call() {
     let other = Turns::new();
     keep(&other, &pool, 4 * KIB);
     keep(&other, &pool, 64 * KIB);
-    assert_eq!(pool.trim(), 0, "there is nothing but what the thread keeps");
+    assert_eq!(pool.trim().expect("a trim"), 0, "there is nothing but what the thread keeps");
     assert_eq!(device.taken(), 68 * KIB);
     keep(&other, &pool, KIB);
-    assert_eq!((device.taken(), pool.stats().bytes_cached), (KIB, KIB), "its next call was after the trim");
-    pool.trim_to(KIB);
+    assert_eq!((device.taken(), pool.stats().idle_bytes), (KIB, KIB), "its next call was after the trim");
+    pool.trim_to(KIB).expect("a trim");
     keep(&other, &pool, KIB);
     assert_eq!(pool.stats().hits, 1, "there was nothing to trim");
     other.end();
-    assert_eq!(pool.trim(), KIB);
+    assert_eq!(pool.trim().expect("a trim"), KIB);
     assert_eq!(device.taken(), 0);
 }
 
@@ -295,7 +291,7 @@ fn a_thread_that_ends_frees_nothing_itself() {
             keep(&other, pool, 4 * KIB);
             keep(&other, pool, 64 * KIB);
             if trims {
-                pool.trim();
+                pool.trim().expect("a trim");
             }
         }
         if closes {
@@ -306,12 +302,8 @@ fn a_thread_that_ends_frees_nothing_itself() {
         other.end();
         if let Some(pool) = first {
             let stats = pool.stats();
-            assert_eq!(
-                (stats.bytes_cached, stats.bytes_held),
-                (68 * KIB, 68 * KIB),
-                "it is idle in the depot"
-            );
-            assert_eq!(pool.trim(), 68 * KIB);
+            assert_eq!((stats.idle_bytes, stats.held_bytes), (68 * KIB, 68 * KIB), "it is idle in the depot");
+            assert_eq!(pool.trim().expect("a trim"), 68 * KIB);
         }
         wait_until_free(&device);
         // The hook is called last.
@@ -449,7 +441,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                 });
             }
         });
-        assert!(pool.stats().bytes_reserved <= limit);
+        assert!(pool.stats().reserved_bytes <= limit);
     }
 }
 
@@ -457,7 +449,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
 #[test]
 fn a_request_waits_for_what_a_running_thread_keeps_idle() {
     for limited in [true, false] {
-        let device = AuditDevice::new(HostDevice::builder().capacity(1024 * KIB).build());
+        let device = AuditDevice::new(HostDevice::builder().memory_limit(1024 * KIB).build());
         let pool = pool(&device, |builder| {
             let limit = if limited { 1024 * KIB } else { u64::MAX };
             builder.size_classes(SizeClasses::Multiple(KIB)).borrow_classes(0).limit(limit)
@@ -476,7 +468,7 @@ fn a_request_waits_for_what_a_running_thread_keeps_idle() {
                 }
             });
             has_kept.recv().expect("it works");
-            assert!(pool.stats().bytes_cached >= 100 * KIB);
+            assert!(pool.stats().idle_bytes >= 100 * KIB);
             let sizes = [100 * KIB; 10].into_iter().chain([22 * KIB]);
             let allocate = |bytes| pool.allocate(bytes, &stream).expect("the other thread gives it back");
             let live: Vec<_> = sizes.map(allocate).collect();
@@ -495,7 +487,7 @@ fn slots_go_to_threads_that_need_them() {
         others.iter().for_each(|other| keep(other, &pool, 4 * KIB));
     }
     let stats = pool.stats();
-    assert!(stats.peak_cached <= 4 * 4 * KIB, "{stats:?}");
+    assert!(stats.peak_idle_bytes <= 4 * 4 * KIB, "{stats:?}");
     // Eight threads share four slots; half of what they drop can be kept at best.
     assert!(stats.hit_rate() > 0.3, "{stats:?}");
     others.into_iter().for_each(Turns::end);
@@ -522,8 +514,8 @@ fn buffers_in_thread_local_variables_come_back() {
         end.join().expect("no panic");
     }
     let stats = pool.stats();
-    assert_eq!((stats.live_buffers, stats.bytes_held), (0, stats.bytes_cached), "{stats:?}");
-    pool.trim();
+    assert_eq!((stats.live_buffers, stats.held_bytes), (0, stats.idle_bytes), "{stats:?}");
+    pool.trim().expect("a trim");
     assert_eq!(device.taken(), 0);
 }
 
@@ -579,11 +571,11 @@ fn look(
     most: u64,
 ) -> Result<(), TestCaseError> {
     let stats = pool.stats();
-    let classes = bytes(live, number, Buffer::class);
+    let classes = bytes(live, number, Buffer::capacity);
     prop_assert_eq!(stats.live_buffers, bytes(live, number, |_| 1));
-    prop_assert_eq!((stats.bytes_live, stats.peak_live), (classes, most));
-    prop_assert_eq!(stats.bytes_requested, bytes(live, number, Buffer::len));
-    prop_assert_eq!(stats.bytes_held, classes + stats.bytes_cached);
+    prop_assert_eq!((stats.live_bytes, stats.peak_live_bytes), (classes, most));
+    prop_assert_eq!(stats.requested_bytes, bytes(live, number, Buffer::len));
+    prop_assert_eq!(stats.held_bytes, classes + stats.idle_bytes);
     prop_assert_eq!(stats.hits + stats.misses, requests);
     Ok(())
 }
@@ -608,7 +600,7 @@ proptest! {
                 Turn::Pair { pool, bytes } => {
                     let pair = pools[pool].allocate(bytes, &stream).expect("memory");
                     requests[pool] += 1;
-                    most[pool] = most[pool].max(pair.class() + self::bytes(&live, pool, Buffer::class));
+                    most[pool] = most[pool].max(pair.capacity() + self::bytes(&live, pool, Buffer::capacity));
                 }
                 Turn::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
                 Turn::DropElsewhere(which) if !live.is_empty() => {
@@ -619,8 +611,8 @@ proptest! {
                 }
                 Turn::Drop(_) | Turn::DropElsewhere(_) => {}
                 Turn::Trim(pool) => {
-                    pools[pool].trim();
-                    prop_assert_eq!(pools[pool].stats().bytes_cached, 0);
+                    pools[pool].trim().expect("a trim");
+                    prop_assert_eq!(pools[pool].stats().idle_bytes, 0);
                 }
                 Turn::Look(which) => look(&pools[which], &live, which, requests[which], most[which])?,
                 Turn::Replace(which) => {
@@ -630,7 +622,7 @@ proptest! {
                 }
             }
             for (number, most) in most.iter_mut().enumerate() {
-                *most = (*most).max(bytes(&live, number, Buffer::class));
+                *most = (*most).max(bytes(&live, number, Buffer::capacity));
             }
         }
         for number in 0..3 {

@@ -128,7 +128,7 @@ fn panels_and_rules_read_only_what_is_exported() {
 #[test]
 fn the_figures_are_the_pools_own() {
     let (recorder, handle) = recorder();
-    let device = HostDevice::builder().capacity(1 << 30).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
     let stream = device.create_stream().expect("a stream");
     let builder =
         Pool::builder(&device).name("figures").size_classes(SizeClasses::EXACT).max_cached_bytes(1 << 20);
@@ -148,11 +148,11 @@ fn the_figures_are_the_pools_own() {
     assert_eq!(value("vrampool_hits_total", ",bucket=\"1048576\""), 1.0);
     assert_eq!(value("vrampool_misses_total", ",bucket=\"1048576\""), 2.0);
     assert_eq!(value("vrampool_misses_total", ",bucket=\"4194304\""), 1.0);
-    assert_eq!(value("vrampool_live_bytes", ""), live.class() as f64);
+    assert_eq!(value("vrampool_live_bytes", ""), live.capacity() as f64);
     assert_eq!(value("vrampool_requested_bytes", ""), 700_000.0);
     assert_eq!(value("vrampool_cached_bytes", ""), 600_064.0);
     assert_eq!(value("vrampool_bucket_idle_bytes", ",bucket=\"1048576\""), 600_064.0);
-    assert_eq!(value("vrampool_held_bytes", ""), live.class() as f64 + 600_064.0);
+    assert_eq!(value("vrampool_held_bytes", ""), live.capacity() as f64 + 600_064.0);
     assert_eq!(value("vrampool_limit_bytes", ""), 2_097_152.0);
     assert_eq!(value("vrampool_budget_bytes", ""), f64::INFINITY);
     assert_eq!(value("vrampool_allocation_failures_total", ",reason=\"limit\""), 1.0);
@@ -537,7 +537,7 @@ fn holder(
 #[test]
 fn the_figures_are_the_brokers_own() {
     let (recorder, handle) = recorder();
-    let device = HostDevice::builder().capacity(1 << 20).build();
+    let device = HostDevice::builder().memory_limit(1 << 20).build();
     let builder = Broker::builder(&device).name("figures").reserve(1 << 10).pinned_max(1 << 16);
     let broker = builder.build().expect("a broker");
     let (one, plan) = holder(&broker, "one", 600 << 10);
@@ -550,8 +550,8 @@ fn the_figures_are_the_brokers_own() {
     // It takes back what the first has.
     let (two, _plan) = holder(&broker, "two", 700 << 10);
     two.set_share(Share::Fixed(0.5)).expect("a share");
-    let _file = broker.host_array_in(HostBacking::File, 12_345).expect("an array");
-    let _pinned = broker.host_array_in(HostBacking::Pinned, 4096).expect("an array");
+    let _file = broker.host_array_in(12_345, HostBacking::File).expect("an array");
+    let _pinned = broker.host_array_in(4096, HostBacking::Pinned).expect("an array");
     assert!(broker.commit("nobody").is_err());
     metrics::with_local_recorder(&recorder, || publish_broker(&broker));
     let series = series(&handle.render());
@@ -560,7 +560,7 @@ fn the_figures_are_the_brokers_own() {
         let name = format!("vrampool_broker_{name}{{{labels}{more}}}");
         *series.get(&name).unwrap_or_else(|| panic!("no {name} in {series:#?}"))
     };
-    let held = two.stats().held as f64;
+    let held = two.stats().held_bytes as f64;
     assert!(held >= 700.0 * 1024.0);
     assert_eq!((value("clients", ""), value("held_bytes", "")), (3.0, held));
     assert_eq!((value("budget_bytes", ""), value("reserve_bytes", "")), (f64::INFINITY, 1024.0));
@@ -577,7 +577,7 @@ fn the_figures_are_the_brokers_own() {
     );
     assert_eq!((value("chunks_total", ""), value("shrinks_total", "")), (10.0, 0.0));
     assert_eq!((value("evictions_total", ""), value("copied_bytes_total", "")), (1.0, 0.0));
-    assert_eq!(value("evicted_bytes_total", ""), one.stats().peak_held as f64);
+    assert_eq!(value("evicted_bytes_total", ""), one.stats().peak_held_bytes as f64);
     // Clients of one name together; its automatic share is a quarter of the device.
     assert_eq!(value("client_share_bytes", ",client=\"one\""), 524_288.0);
     assert_eq!(value("client_share_bytes", ",client=\"two\""), 524_288.0);
@@ -585,7 +585,7 @@ fn the_figures_are_the_brokers_own() {
         (value("client_held_bytes", ",client=\"one\""), value("client_held_bytes", ",client=\"two\"")),
         (0.0, held)
     );
-    assert_eq!(value("client_peak_held_bytes", ",client=\"one\""), one.stats().peak_held as f64);
+    assert_eq!(value("client_peak_held_bytes", ",client=\"one\""), one.stats().peak_held_bytes as f64);
     assert_eq!(value("client_queued_requests", ",client=\"one\""), 1.0);
     assert_eq!(
         (value("client_evictions_total", ",client=\"one\""), value("client_chunks_total", ",client=\"one\"")),
@@ -602,7 +602,7 @@ fn the_figures_are_the_brokers_own() {
 #[test]
 fn counters_of_clients_and_brokers_that_are_gone_do_not_fall() {
     let (recorder, handle) = recorder();
-    let device = HostDevice::builder().capacity(1 << 20).build();
+    let device = HostDevice::builder().memory_limit(1 << 20).build();
     let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
     let value = |name: &str| {
         metrics::with_local_recorder(&recorder, || publisher.publish());
@@ -622,7 +622,7 @@ fn counters_of_clients_and_brokers_that_are_gone_do_not_fall() {
             chunks += 10.0;
             assert_eq!(value("vrampool_broker_client_chunks_total"), Some(chunks));
             assert_eq!(value("vrampool_broker_chunks_total"), Some(chunks));
-            assert_eq!(value("vrampool_broker_client_held_bytes"), Some(client.stats().held as f64));
+            assert_eq!(value("vrampool_broker_client_held_bytes"), Some(client.stats().held_bytes as f64));
             drop((client, plan));
             assert_eq!(value("vrampool_broker_client_held_bytes"), Some(0.0));
             assert_eq!(value("vrampool_broker_client_chunks_total"), Some(chunks));

@@ -21,7 +21,7 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let device = HostDevice::builder().capacity(64 * MIB).build();
+    let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
     let pool = Pool::builder(&device).source(Source::Arena).arena(&arena).max_cached_bytes(0);
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
@@ -159,7 +159,7 @@ fn a_wait_that_fails_is_an_error_and_the_next_one_waits() {
         let refused = scene.pool.allocate(KIB, &scene.streams[1]);
         assert!(refused.is_err(), "{call:?}");
         let stats = scene.pool.stats();
-        assert_eq!((stats.live_buffers, stats.bytes_held, scene.arena.used()), (0, 0, used));
+        assert_eq!((stats.live_buffers, stats.held_bytes, scene.arena.used()), (0, 0, used));
     }
     drop(rest);
     assert_eq!(seen_by_the_first(&scene, 1), 0xAA);
@@ -179,7 +179,7 @@ fn records_keep_no_memory_of_a_range_that_was_replaced() {
     assert_eq!(scene.free_bytes(), 59 * MIB, "it lives as long as its buffer");
     drop(buffer);
     assert_eq!(scene.free_bytes(), 63 * MIB);
-    assert_eq!(scene.pool.stats().bytes_held, 0);
+    assert_eq!(scene.pool.stats().held_bytes, 0);
 }
 
 #[test]
@@ -209,12 +209,12 @@ fn an_arena_that_is_reset_or_full_leaves_the_pool_whole() {
     drop(others);
     drop(scene.allocate(KIB, 0));
     let stats = scene.pool.stats();
-    assert_eq!((stats.live_buffers, stats.bytes_held, stats.source_allocations), (0, 0, stats.source_frees));
+    assert_eq!((stats.live_buffers, stats.held_bytes, stats.source_allocations), (0, 0, stats.source_frees));
 }
 
 /// What a history leaves in the figures, but for what only an arena has.
 fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<PoolStats> {
-    let device = HostDevice::builder().capacity(64 * MIB).build();
+    let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let arena = DeviceArena::builder(&device).limit(16 * MIB).build().expect("an arena");
     let builder = Pool::builder(&device).source(source).limit(256 * KIB).max_cached_bytes(cached);
     let builder = if source == Source::Arena { builder.arena(&arena) } else { builder };
@@ -229,10 +229,11 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
         }
         let mut stats = pool.stats();
         if source == Source::Arena {
-            assert_eq!(arena.used(), stats.bytes_held, "what is not held is the arena's");
+            assert_eq!(arena.used(), stats.held_bytes, "what is not held is the arena's");
         }
-        (stats.source, stats.bytes_reserved, stats.peak_reserved, stats.stream_waits) = (source, 0, 0, 0);
-        stats.peak_needed = 0;
+        (stats.source, stats.reserved_bytes, stats.peak_reserved_bytes, stats.stream_waits) =
+            (source, 0, 0, 0);
+        stats.peak_needed_bytes = 0;
         stats.source = Source::Direct;
         // Which of the two served a miss depends on the source.
         (stats.served_by_arena, stats.served_by_driver) = (0, stats.served_by_arena + stats.served_by_driver);

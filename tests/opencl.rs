@@ -17,7 +17,7 @@ use vrampool_test_support::{Count, require};
 /// Returns every device, as it is and as if it were discrete, or skips the test without one.
 fn devices() -> Vec<OpenClDevice> {
     let devices = require("opencl", list).unwrap_or_default();
-    let builder = |ordinal| OpenClDevice::builder(ordinal).limit(64 << 20);
+    let builder = |ordinal| OpenClDevice::builder(ordinal).memory_limit(64 << 20);
     let both = |ordinal| [builder(ordinal), builder(ordinal).kind(DeviceKind::Discrete)];
     let builders = devices.iter().flat_map(|device| both(device.ordinal));
     builders.map(|builder| builder.build().expect("a device")).collect()
@@ -102,7 +102,7 @@ fn a_stager_uploads_by_pinned_memory() {
         for round in 0..40u8 {
             let source = vec![round; 1 << 20];
             let upload =
-                stager.upload(&stream, &source, RegionMut::whole(&target, &stream)).expect("an upload");
+                stager.upload(&source, RegionMut::whole(&target, &stream), &stream).expect("an upload");
             assert!(round > 0 || matches!(upload, Upload::Staged(_)), "the first has a slot");
             drop(source);
             let mut bytes = vec![0; target.len() as usize];

@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn device() -> Device {
-    AuditDevice::new(HostDevice::builder().capacity(1 << 26).granularity(PAGE).build())
+    AuditDevice::new(HostDevice::builder().memory_limit(1 << 26).granularity(PAGE).build())
 }
 
 /// Runs that elsewhere: a test that waits for ever would not fail.
@@ -50,11 +50,11 @@ fn a_panic_in_a_compaction_leaves_the_block_where_its_bytes_are() {
             let before = arena.allocate(BYTES / 8, &own).expect("memory");
             let mut block = arena.allocate(BYTES, &own).expect("memory");
             let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
-            block.write(&user, &bytes).expect("no fault");
+            block.write(&bytes, &user).expect("no fault");
             drop(before);
             let place = block.offset().expect("it is live");
             device.panic_in(call, nth);
-            let has_panicked = panics(|| arena.compact(&own, u64::MAX, |_| {}));
+            let has_panicked = panics(|| arena.compact(u64::MAX, &own, |_| {}));
             assert_eq!(has_panicked, !device.forget_panic(), "{call} {nth}");
             panicked += u64::from(has_panicked);
             in_time(move || {
@@ -62,11 +62,11 @@ fn a_panic_in_a_compaction_leaves_the_block_where_its_bytes_are() {
                 let is_moved = block.offset().is_ok_and(|now| now != place);
                 assert!(is_moved || has_panicked, "{call} {nth}");
                 let mut read = vec![0; BYTES as usize];
-                block.read(&user, &mut read).expect("no fault");
+                block.read(&mut read, &user).expect("no fault");
                 assert!(read == bytes, "{call} {nth}: its bytes");
-                let report = arena.compact(&own, u64::MAX, |_| {}).expect("no fault");
+                let report = arena.compact(u64::MAX, &own, |_| {}).expect("no fault");
                 assert_eq!(report.moved_blocks, u64::from(!is_moved), "{call} {nth}");
-                block.read(&user, &mut read).expect("no fault");
+                block.read(&mut read, &user).expect("no fault");
                 assert!(read == bytes, "{call} {nth}: its bytes");
                 drop(block);
                 assert_eq!(arena.used(), 0);
@@ -133,7 +133,7 @@ struct Growing {
 const LIMIT: u64 = 32 * PAGE;
 
 fn growing() -> Option<Growing> {
-    let builder = HostDevice::builder().kind(DeviceKind::Discrete).capacity(1 << 26).granularity(PAGE);
+    let builder = HostDevice::builder().kind(DeviceKind::Discrete).memory_limit(1 << 26).granularity(PAGE);
     let device = AuditDevice::new(builder.work_latency(Duration::from_micros(200)).build());
     device.virtual_memory()?;
     let stream = device.create_stream().expect("a stream");
@@ -142,7 +142,7 @@ fn growing() -> Option<Growing> {
     let arena = builder.within(&allowance).build().expect("an arena");
     let allocate = |value: u8, pages: u64| {
         let mut block = arena.allocate(pages * PAGE, &stream).expect("memory");
-        block.write(&stream, &vec![value; (pages * PAGE) as usize]).expect("no fault");
+        block.write(&vec![value; (pages * PAGE) as usize], &stream).expect("no fault");
         (value, block)
     };
     let mut blocks: Vec<_> = (0..8).map(|value| allocate(value, 4)).collect();
@@ -164,7 +164,7 @@ impl Growing {
         }
         for (value, block) in &self.blocks {
             let mut bytes = vec![0; block.len() as usize];
-            block.read(stream, &mut bytes).expect("no fault");
+            block.read(&mut bytes, stream).expect("no fault");
             assert!(bytes.iter().all(|byte| byte == value), "{what}: the block of {value}");
         }
         let free = LIMIT - arena.used();

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use vrampool::fitted::FittedClasses;
-use vrampool::trace::{Export, Fault, Format, Import, Limits, Trace, TraceError};
+use vrampool::trace::{Export, Format, Import, Limits, Trace, TraceError, TraceFault};
 
 /// Bytes that are allocated, and the most that were.
 static LIVE: AtomicU64 = AtomicU64::new(0);
@@ -145,7 +145,7 @@ fn reading_keeps_to_its_bounds() {
         let (peak, outcome) = peak(few, &gzip(&pickle));
         assert!(peak <= 64 * MIB + 512 * 1000, "{name}: {peak} bytes");
         let error = outcome.expect_err(name);
-        assert!(!matches!(error.fault, Fault::OutOfMemory { .. }), "{name}: {error}");
+        assert!(!matches!(error.fault, TraceFault::OutOfMemory { .. }), "{name}: {error}");
     }
     texts_keep_to_their_bounds();
     hostile_texts_are_read_in_time();

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use vrampool::host::HostDevice;
 use vrampool::trace::{Op, Recorder};
 use vrampool::{Backend, Buffer, Placement, Pool, SizeClasses, Source};
@@ -121,7 +122,7 @@ impl Side {
 
     fn stats(&self) -> String {
         let mut stats = self.pool.stats();
-        stats.mapping_nanoseconds = 0;
+        stats.mapping_time = Duration::ZERO;
         format!("{stats:?}")
     }
 }
@@ -129,7 +130,7 @@ impl Side {
 fn follow(steps: &[Step], classes: SizeClasses, source: Source, kept: usize) {
     let recorder = Recorder::with_events(1 << 16);
     let builder = || {
-        let device = HostDevice::builder().capacity(1 << 40).build();
+        let device = HostDevice::builder().memory_limit(1 << 40).build();
         let builder = Pool::builder(&device).name("twin").size_classes(classes.clone()).source(source);
         builder.limit(256 << 20).max_cached_bytes(8 << 20).max_buffers_per_bucket(kept as u64)
     };
@@ -146,7 +147,7 @@ fn follow(steps: &[Step], classes: SizeClasses, source: Source, kept: usize) {
                     sides.each_ref().map(|side| side.allocate(thread, bytes, stream, how));
                 assert_eq!(plain.is_some(), recorded.is_some());
                 if let Some(both) = plain.zip(recorded) {
-                    assert_eq!((both.0.class(), both.0.parts()), (both.1.class(), both.1.parts()));
+                    assert_eq!((both.0.capacity(), both.0.parts()), (both.1.capacity(), both.1.parts()));
                     live.push((bytes, both.into()));
                     *done.entry((false, bytes)).or_default() += 1;
                 }
@@ -172,7 +173,7 @@ fn follow(steps: &[Step], classes: SizeClasses, source: Source, kept: usize) {
             Step::Trim { thread, mebibytes } => {
                 let [plain, recorded] = sides.each_ref().map(|side| {
                     let pool = side.pool.clone();
-                    side.workers[thread].run(move || pool.trim_to(mebibytes << 20))
+                    side.workers[thread].run(move || pool.trim_to(mebibytes << 20).expect("a trim"))
                 });
                 assert_eq!(plain, recorded);
             }

@@ -8,14 +8,14 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
-use vrampool::trace::{Event, Op, Recorder, Replay, Trace};
-use vrampool::{Backend, Buffer, Builder, Placement, Pool, SizeClasses, Source};
+use vrampool::trace::{Op, Recorder, Replay, Trace, TraceEvent};
+use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
 
-fn builder() -> Builder<HostDevice> {
-    Pool::builder(&HostDevice::builder().capacity(1 << 40).build())
+fn builder() -> PoolBuilder<HostDevice> {
+    Pool::builder(&HostDevice::builder().memory_limit(1 << 40).build())
 }
 
-fn shape(events: &[Event]) -> Vec<(Op, u64, u64, u64)> {
+fn shape(events: &[TraceEvent]) -> Vec<(Op, u64, u64, u64)> {
     events.iter().map(|event| (event.op, event.id, event.size, event.stream)).collect()
 }
 
@@ -57,7 +57,7 @@ fn every_way_of_a_request_and_of_a_buffer_back_is_recorded() {
             let trace = trace_of(&recorder);
             assert_eq!(shape(trace.events()), expected, "{classes} {source}");
             assert!(trace.events().is_sorted_by_key(|event| event.t_us));
-            assert_eq!(trace.peak_requested(), pool.stats().peak_requested);
+            assert_eq!(trace.peak_requested(), pool.stats().peak_requested_bytes);
             assert_eq!((recorder.events(), recorder.dropped()), (expected.len() as u64, 0));
         }
     }
@@ -78,7 +78,7 @@ fn a_pool_that_is_recorded_hits_and_counts_as_one_that_is_not() {
                 }
             }
         }
-        pool.trim_to(1 << 20);
+        pool.trim_to(1 << 20).expect("a trim");
         format!("{:?}", pool.stats())
     });
     let without_name = |stats: &str| stats.replace("pool-0", "").replace("pool-1", "");
@@ -98,7 +98,7 @@ fn a_recorded_run_replays_to_the_same_peak() {
     // What is not freed in the trace the replay drops at its end.
     assert_eq!(shape(recorded.events())[..trace.events().len()], shape_of_a_file(&trace));
     let again = Replay::new(&recorded).run(&builder().build().expect("a pool")).expect("a replay");
-    assert_eq!(again[0].peak_requested, passes[0].peak_requested);
+    assert_eq!(again[0].peak_requested_bytes, passes[0].peak_requested_bytes);
 }
 
 /// With ids in the order of allocation, and each free's own size.

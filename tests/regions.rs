@@ -116,7 +116,7 @@ fn every_part_of_a_region_keeps_its_block_where_it_is() {
         let part = way(&mut buffer, &stream);
         let offset = part.offset();
         let compact =
-            || pool.arena().expect("it has one").compact(&stream, u64::MAX, |_| {}).expect("no fault");
+            || pool.arena().expect("it has one").compact(u64::MAX, &stream, |_| {}).expect("no fault");
         let report = compact();
         assert_eq!((report.moved_blocks, report.held_blocks), (0, 1), "{name}");
         assert_eq!(part.offset(), offset, "{name}");
@@ -138,15 +138,15 @@ fn what_is_written_through_parts_arrives_in_the_buffer() {
     let (device, stream, pool, mut buffer) = scene();
     let (head, tail) = buffer.on_mut(&stream).expect("no fault").split_at(BYTES / 4).expect("inside");
     assert_eq!((head.len(), tail.len()), (BYTES / 4, 3 * BYTES / 4));
-    assert_eq!((head.offset() + head.len(), head.stream()), (tail.offset(), tail.stream()));
+    assert_eq!((head.offset() + head.len(), head.stream_id()), (tail.offset(), tail.stream_id()));
     assert_eq!(head.address().map(|start| start + head.len()), tail.address());
-    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    pool.compact(u64::MAX, &stream, |_| {}).expect("no fault");
     device.fill(&stream, head, 1).expect("queued");
-    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    pool.compact(u64::MAX, &stream, |_| {}).expect("no fault");
     device.fill(&stream, tail, 2).expect("queued");
-    pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    pool.compact(u64::MAX, &stream, |_| {}).expect("no fault");
     let mut bytes = vec![0; BYTES as usize];
-    buffer.read(&stream, &mut bytes).expect("no fault");
+    buffer.read(&mut bytes, &stream).expect("no fault");
     let expected: Vec<u8> = (0..BYTES).map(|at| if at < BYTES / 4 { 1 } else { 2 }).collect();
     assert_eq!(bytes, expected);
 }
@@ -183,11 +183,11 @@ fn a_second_hold_does_not_replace_the_first() {
     let (head, tail) = region.split_at(1).expect("inside");
     assert_eq!(own.load(Ordering::Relaxed), 2);
     drop(head);
-    let report = pool.compact(&stream, u64::MAX, |_| {}).expect("no fault");
+    let report = pool.compact(u64::MAX, &stream, |_| {}).expect("no fault");
     assert_eq!((report.moved_blocks, report.held_blocks, own.load(Ordering::Relaxed)), (0, 1, 1));
     drop(tail);
     assert_eq!(own.load(Ordering::Relaxed), 0);
-    assert_eq!(pool.compact(&stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    assert_eq!(pool.compact(u64::MAX, &stream, |_| {}).expect("no fault").moved_blocks, 1);
 }
 
 /// An arena's own buffer, and one that is kept for a graph, stay as a pool's do.
@@ -199,7 +199,7 @@ fn regions_of_other_handles_keep_their_block_too() {
     let before = arena.allocate(BYTES, &stream).expect("memory");
     let mut buffer = arena.allocate(BYTES, &stream).expect("memory");
     drop(before);
-    let moved = || arena.compact(&stream, None, |_| {}).expect("no fault").moved_blocks;
+    let moved = || arena.compact(None, &stream, |_| {}).expect("no fault").moved_blocks;
     let region = buffer.on(&stream).expect("no fault");
     assert_eq!(moved(), 0, "read");
     drop(region);
@@ -217,7 +217,7 @@ fn regions_of_other_handles_keep_their_block_too() {
     drop(first);
     let region = buffer.on_mut(&stream).expect("no fault");
     let place = (region.offset(), region.address());
-    pool.compact(&stream, None, |_| {}).expect("no fault");
+    pool.compact(None, &stream, |_| {}).expect("no fault");
     assert_eq!((region.offset(), region.address()), place);
     device.fill(&stream, region, 6).expect("queued");
     let region = buffer.on(&stream).expect("no fault");
@@ -238,7 +238,7 @@ fn a_region_in_another_thread_keeps_its_block() {
             is_moved.recv().expect("the other thread goes on");
             device.fill(&stream, region, 9).expect("queued");
         });
-        let report = pool.compact(&writer_stream(&pool), None, |_| {}).expect("no fault");
+        let report = pool.compact(None, &writer_stream(&pool), |_| {}).expect("no fault");
         moved.send(()).expect("it waits");
         writer.join().expect("no panic");
         assert_eq!((report.moved_blocks, report.held_blocks), (0, 1));
@@ -253,7 +253,7 @@ fn writer_stream(pool: &Pool<HostDevice>) -> HostStream {
 
 fn bytes_of(buffer: &Buffer<HostDevice>, stream: &HostStream) -> Vec<u8> {
     let mut bytes = vec![0; buffer.len() as usize];
-    buffer.read(stream, &mut bytes).expect("no fault");
+    buffer.read(&mut bytes, stream).expect("no fault");
     bytes
 }
 
@@ -270,7 +270,7 @@ fn memory_under_a_part_is_not_given_back() {
         let pool = builder.build().expect("a pool");
         let mut buffer = pool.allocate(BYTES, &stream).expect("memory");
         let (head, tail) = buffer.on_mut(&stream).expect("no fault").split_at(1).expect("inside");
-        pool.trim();
+        pool.trim().expect("a trim");
         if let Some(arena) = pool.arena() {
             arena.release(0).expect("no fault");
             arena.settle_for(&stream).expect("no fault");

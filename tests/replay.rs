@@ -36,7 +36,7 @@ fn parse(events: &str) -> Trace {
 }
 
 fn device() -> HostDevice {
-    HostDevice::builder().capacity(1 << 40).build()
+    HostDevice::builder().memory_limit(1 << 40).build()
 }
 
 fn uncapped(device: &HostDevice, classes: SizeClasses) -> Pool<HostDevice> {
@@ -100,18 +100,18 @@ fn recorded_traces_hold_what_was_simulated() {
             let builder = Pool::builder(&device()).size_classes(classes.clone()).borrow_classes(0);
             let builder = builder.max_cached_bytes(None).max_buffers_per_bucket(None);
             let alone = Replay::new(&trace).run(&builder.build().expect("a pool")).expect(name);
-            assert_eq!(alone[0].peak_held, plain, "{name} {classes}");
+            assert_eq!(alone[0].peak_held_bytes, plain, "{name} {classes}");
 
             let pool = uncapped(&device(), classes.clone());
             let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
             let [cold, warm] = &passes[..] else { panic!("two passes") };
             let (live, held, misses) = simulate(&trace, &classes, true);
             assert_eq!(
-                (cold.peak_live, cold.peak_held, cold.peak_reserved),
+                (cold.peak_live_bytes, cold.peak_held_bytes, cold.peak_reserved_bytes),
                 (live, held, held),
                 "{name} {classes}"
             );
-            assert_eq!((cold.peak_requested, warm.peak_requested), (requested, requested));
+            assert_eq!((cold.peak_requested_bytes, warm.peak_requested_bytes), (requested, requested));
             let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
             assert_eq!(cold.hit_rate, ratio(allocations - misses, allocations), "{name} {classes}");
             // A class that lends may miss later what it lent, also when the pool is warm.
@@ -120,7 +120,7 @@ fn recorded_traces_hold_what_was_simulated() {
             assert_eq!(pool.stats().live_buffers, 0);
             // Borrowing makes geometric classes hold less than the simulation, which did not; nothing makes
             // them hold more. Fixed classes are as simulated.
-            let held = ratio(cold.peak_held, requested);
+            let held = ratio(cold.peak_held_bytes, requested);
             assert!(held <= reference * 1.1, "{name} {classes}: {held}");
             assert!(classes != SizeClasses::Fixed || held >= reference * 0.9, "{name}: {held}");
         }
@@ -148,18 +148,22 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
         let [cold, warm] = &passes[..] else { panic!("two passes") };
         // gpt2 has many holes: what is there is stitched before more than a 256th of it is mapped besides.
         let most = if name == "gpt2" { 1.023 } else { 1.03 };
-        let taken = ratio(cold.peak_reserved, requested);
+        let taken = ratio(cold.peak_reserved_bytes, requested);
         assert!(taken <= most, "{name}: {taken} {cold:?}");
-        assert_eq!((warm.driver_calls, warm.peak_reserved), (0, cold.peak_reserved), "{name}: {warm:?}");
+        assert_eq!(
+            (warm.driver_calls, warm.peak_reserved_bytes),
+            (0, cold.peak_reserved_bytes),
+            "{name}: {warm:?}"
+        );
         assert!(cold.driver_calls > 0);
 
         let limit = requested + requested / 20;
         let (pool, device) = exact(limit);
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
-        assert!(passes.iter().all(|pass| pass.peak_reserved <= limit), "{name}: {passes:?}");
+        assert!(passes.iter().all(|pass| pass.peak_reserved_bytes <= limit), "{name}: {passes:?}");
         let taken = || device.memory_info().map(|info| info.total_bytes - info.free_bytes).expect("no fault");
-        assert_eq!(taken(), pool.stats().bytes_reserved, "{name}");
-        pool.trim();
+        assert_eq!(taken(), pool.stats().reserved_bytes, "{name}");
+        pool.trim().expect("a trim");
         assert_eq!(taken(), 0, "{name}");
     }
 }
@@ -170,7 +174,7 @@ fn recorded_traces_stay_within_the_default_caps() {
         let pool = Pool::builder(&device()).max_cached_bytes(1 << 30).build().expect("a pool");
         let mut peaks = Vec::new();
         let replay = Replay::new(&recorded(name)).passes(2);
-        replay.run_with(&pool, |_| peaks.push(pool.stats().peak_cached)).expect(name);
+        replay.run_with(&pool, |_| peaks.push(pool.stats().peak_idle_bytes)).expect(name);
         assert!(peaks.len() == 2 && peaks.iter().all(|&peak| peak <= 1 << 30), "{name}: {peaks:?}");
     }
 }
@@ -198,19 +202,19 @@ fn nothing_zero_bytes_and_buffers_never_freed() {
     let passes = Replay::new(&parse("a,1,0,0,0\na,2,0,0,0\na,3,5000,0,0\nf,1,0,0,0\n")).passes(2).run(&pool);
     let passes = passes.expect("memory");
     let shown =
-        |pass: &Pass| (pass.is_cold(), pass.ops, pass.hit_rate, pass.driver_calls, pass.peak_requested);
+        |pass: &Pass| (pass.is_cold(), pass.ops, pass.hit_rate, pass.driver_calls, pass.peak_requested_bytes);
     assert_eq!(
         passes.iter().map(shown).collect::<Vec<_>>(),
         [(true, 4, 0.0, 3, 5000), (false, 4, 1.0, 0, 5000)]
     );
     let stats = pool.stats();
-    assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, stats.bytes_cached));
+    assert_eq!((stats.live_buffers, stats.live_bytes, stats.held_bytes), (0, 0, stats.idle_bytes));
 }
 
 #[test]
 fn out_of_memory_names_the_line_and_loses_nothing() {
     let trace = parse("a,1,1000,0,0\na,2,4000,0,0\nf,1,1000,0,0\na,3,100000,0,0\na,4,1,0,0\n").named("small");
-    let tight = HostDevice::builder().capacity(10_000).build();
+    let tight = HostDevice::builder().memory_limit(10_000).build();
     let by_limit = Pool::builder(&device()).limit(10_000).build().expect("a pool");
     let by_device = Pool::builder(&tight).build().expect("a pool");
     for (pool, remedy, threads) in [
@@ -227,9 +231,9 @@ fn out_of_memory_names_the_line_and_loses_nothing() {
         );
         assert!(threads > 1 || shown.contains("event 3,"), "{shown}");
         let stats = pool.stats();
-        assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, stats.bytes_cached));
-        pool.trim();
-        assert_eq!(pool.stats().bytes_held, 0);
+        assert_eq!((stats.live_buffers, stats.live_bytes, stats.held_bytes), (0, 0, stats.idle_bytes));
+        pool.trim().expect("a trim");
+        assert_eq!(pool.stats().held_bytes, 0);
         let small = parse("a,1,1000,0,0\nf,1,1000,0,0\n");
         assert!(Replay::new(&small).run(pool).is_ok(), "the pool is of use after that");
     }
@@ -260,13 +264,14 @@ fn threads_replay_the_whole_trace_each() {
     for pass in &passes {
         assert_eq!((pass.threads, pass.ops), (3, 3 * trace.events().len() as u64));
         assert!(
-            pass.peak_requested > trace.peak_requested() && pass.peak_requested <= 3 * trace.peak_requested()
+            pass.peak_requested_bytes > trace.peak_requested()
+                && pass.peak_requested_bytes <= 3 * trace.peak_requested()
         );
         let expected = pass.elapsed.as_nanos() as f64 / trace.events().len() as f64;
         assert!((pass.ns_per_op() - expected).abs() < 1e-6 * expected);
     }
     let stats = pool.stats();
-    assert_eq!((stats.live_buffers, stats.bytes_held), (0, stats.bytes_cached));
+    assert_eq!((stats.live_buffers, stats.held_bytes), (0, stats.idle_bytes));
 }
 
 proptest! {
@@ -292,14 +297,14 @@ proptest! {
         let device = device();
         let pool = Pool::builder(&device).max_cached_bytes(max_cached).build().expect("a pool");
         let passes = Replay::new(&trace).threads(threads).passes(2).run(&pool).expect("memory");
-        prop_assert!(threads > 1 || passes.iter().all(|pass| pass.peak_requested == trace.peak_requested()));
+        prop_assert!(threads > 1 || passes.iter().all(|pass| pass.peak_requested_bytes == trace.peak_requested()));
         let stats = pool.stats();
         let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
         prop_assert_eq!(stats.hits + stats.misses, 2 * u64::from(threads) * allocations);
-        prop_assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_requested), (0, 0, 0));
-        prop_assert!(stats.bytes_held == stats.bytes_cached && stats.bytes_cached <= max_cached);
-        pool.trim();
-        prop_assert_eq!(pool.stats().bytes_held, 0);
+        prop_assert_eq!((stats.live_buffers, stats.live_bytes, stats.requested_bytes), (0, 0, 0));
+        prop_assert!(stats.held_bytes == stats.idle_bytes && stats.idle_bytes <= max_cached);
+        pool.trim().expect("a trim");
+        prop_assert_eq!(pool.stats().held_bytes, 0);
         let memory = device.memory_info().expect("the device is well");
         prop_assert_eq!(memory.free_bytes, memory.total_bytes);
     }

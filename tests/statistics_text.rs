@@ -33,7 +33,8 @@ fn all_other_statistics_are_a_line() -> Result<(), Error> {
     let stream = device.create_stream()?;
     let (mut sleep, mut wake, mut usage) =
         (SleepReport::default(), WakeReport::default(), SleepUsage::default());
-    (sleep.freed, sleep.backed_up, wake.restored, usage.live) = (3 << 20, 1 << 20, 1 << 10, 5);
+    (sleep.freed_bytes, sleep.backed_up_bytes, wake.restored_bytes, usage.live_bytes) =
+        (3 << 20, 1 << 20, 1 << 10, 5);
     assert_eq!(sleep.to_string(), "freed 3.0 MiB, backed up 1.0 MiB, discarded 0 B");
     sleep.was_asleep = true;
     assert!(sleep.to_string().ends_with(" (already asleep)"));
@@ -42,7 +43,7 @@ fn all_other_statistics_are_a_line() -> Result<(), Error> {
 
     let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     let compacted =
-        arena.compact(&stream, 1 << 20, |moved| assert!(moved.to_string().contains("from offset")))?;
+        arena.compact(1 << 20, &stream, |moved| assert!(moved.to_string().contains("from offset")))?;
     assert_eq!(compacted, Compaction::default());
     assert_eq!(compacted.to_string(), "moved 0 B in 0 blocks, held in place 0 blocks");
 
@@ -99,11 +100,11 @@ mod json {
         let json = serde_json::to_value(&report).expect("JSON");
         assert_eq!(json["elapsed_nanoseconds"], 3000, "{json}");
         let json = serde_json::to_value(SleepReport::default()).expect("JSON");
-        assert_eq!(json["freed"], 0, "{json}");
+        assert_eq!(json["freed_bytes"], 0, "{json}");
         let broker = Broker::builder(&HostDevice::new()).build().expect("a broker");
         let _client = broker.register(Client::new("solver")).expect("a client");
         let json = serde_json::to_value(broker.clients()).expect("JSON");
         assert_eq!(json[0]["name"], "solver", "{json}");
-        assert_eq!(json[0]["stats"]["held"], 0, "{json}");
+        assert_eq!(json[0]["stats"]["held_bytes"], 0, "{json}");
     }
 }

@@ -202,7 +202,7 @@ fn its_own_stream_that_is_recorded_after_a_compaction_is_waited_for() {
     let pool = pool.build().expect("a pool");
     let [hole, buffer] = [(); 2].map(|()| pool.allocate(4096, &own).expect("memory"));
     drop(hole);
-    assert_eq!(pool.compact(&mover, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    assert_eq!(pool.compact(u64::MAX, &mover, |_| {}).expect("no fault").moved_blocks, 1);
     // The program's own order, and its own use, of which it tells the pool.
     device.wait(&own, &device.record(&mover).expect("an event")).expect("queued");
     buffer.record_stream(&own).expect("no fault");
@@ -374,7 +374,7 @@ fn wrong_results(device: &Device, source: Source, leases: &[Lease]) -> usize {
             kept.pop_front();
         }
         if n % 10 == 9 {
-            pool.compact(&streams[n / 10 % 4], 20_000, |_| {}).expect("no fault");
+            pool.compact(20_000, &streams[n / 10 % 4], |_| {}).expect("no fault");
         }
     }
     for (n, (buffer, value)) in kept.iter().enumerate() {
@@ -436,14 +436,14 @@ fn a_hit_after_a_compaction_is_behind_its_copy() {
     let pool = Pool::builder(&device).source(Source::Arena).arena(&arena).build().expect("a pool");
     let hole = arena.allocate(16 * BYTES, &own).expect("memory");
     let mut buffer = pool.allocate(BYTES, &own).expect("memory");
-    buffer.write(&own, &[1; BYTES as usize]).expect("no fault");
+    buffer.write(&[1; BYTES as usize], &own).expect("no fault");
     let before = buffer.address();
     drop(buffer);
     drop(hole);
     let (go, told) = channel::<()>();
     let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
     mover.launch([], [], kernel).expect("queued");
-    let report = arena.compact(&mover, u64::MAX, |_| {}).expect("no fault");
+    let report = arena.compact(u64::MAX, &mover, |_| {}).expect("no fault");
     assert_eq!(report.moved_blocks, 1, "it is idle");
     let buffer = pool.allocate(BYTES, &own).expect("memory");
     assert_eq!(pool.stats().hits, 1);
@@ -460,6 +460,6 @@ fn a_hit_after_a_compaction_is_behind_its_copy() {
         device.synchronize(&mover).expect("no fault");
     }
     let mut bytes = vec![0; BYTES as usize];
-    buffer.read(&own, &mut bytes).expect("no fault");
+    buffer.read(&mut bytes, &own).expect("no fault");
     assert!(bytes.iter().all(|&byte| byte == 2), "the copy came later: {}", bytes[0]);
 }

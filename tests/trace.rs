@@ -5,7 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use vrampool::trace::{Fault, Limits, MAX_LINE, MAX_STREAMS, Op, Trace, TraceError};
+use vrampool::trace::{Limits, MAX_LINE, MAX_STREAMS, Op, Trace, TraceError, TraceFault};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
@@ -77,11 +77,11 @@ fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
 fn the_first_line_is_the_header() {
     for text in ["\n", "a,0,1,0,0\n", "op,id,size,stream\n", "OP,ID,SIZE,STREAM,T_US\n", "\0\u{ff}\n"] {
         let error = Trace::parse(text.as_bytes()).expect_err(text);
-        assert!(matches!(error.fault, Fault::Header { .. }) && error.line == Some(1), "{error}");
+        assert!(matches!(error.fault, TraceFault::Header { .. }) && error.line == Some(1), "{error}");
         assert!(error.to_string().contains("the first line must be `op,id,size,stream,t_us,v2`"), "{error}");
     }
     let error = Trace::parse(io::empty()).expect_err("nothing");
-    assert!(matches!(error.fault, Fault::CutOff { .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{error}");
     let empty = Trace::parse(HEADER.as_bytes()).expect("a trace without events");
     assert_eq!((empty.events().len(), empty.peak_requested()), (0, 0));
 }
@@ -116,25 +116,25 @@ fn cut_off_or_damaged_gzip_is_an_error_wherever_it_ends() {
     let whole = gzip(format!("{HEADER}{events}").as_bytes());
     for end in (2..whole.len()).step_by(97).chain([whole.len() - 1]) {
         let error = Trace::parse(&whole[..end]).expect_err("cut off");
-        assert!(matches!(error.fault, Fault::CutOff { .. }), "{end}: {error}");
+        assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end}: {error}");
         assert!(error.to_string().contains("ends early, in its gzip data; copy"), "{error}");
     }
     let mut damaged = whole.clone();
     let checksum = damaged.len() - 6;
     damaged[checksum] ^= 1;
-    assert!(matches!(Trace::parse(&damaged[..]).expect_err("damaged").fault, Fault::Gzip(_)));
+    assert!(matches!(Trace::parse(&damaged[..]).expect_err("damaged").fault, TraceFault::Gzip(_)));
 }
 
 #[test]
 fn endless_input_is_read_no_further_than_the_limits() {
     let error = Trace::parse(io::repeat(b'a')).expect_err("one endless line");
-    assert!(matches!(error.fault, Fault::LineTooLong), "{error}");
+    assert!(matches!(error.fault, TraceFault::LineTooLong), "{error}");
     let error = Trace::parse(HEADER.as_bytes().chain(io::repeat(b'\0'))).expect_err("one endless line");
-    assert!(matches!(error.fault, Fault::LineTooLong) && error.line == Some(2), "{error}");
+    assert!(matches!(error.fault, TraceFault::LineTooLong) && error.line == Some(2), "{error}");
 
     let bomb = gzip(&vec![b'7'; 64 << 20]);
     assert!(bomb.len() < 1 << 20);
-    assert!(matches!(Trace::parse(&bomb[..]).expect_err("a bomb").fault, Fault::LineTooLong));
+    assert!(matches!(Trace::parse(&bomb[..]).expect_err("a bomb").fault, TraceFault::LineTooLong));
 
     /// `a,0,0,0,0`, `a,1,0,0,0` and so on, for ever.
     struct Endless {
@@ -156,7 +156,7 @@ fn endless_input_is_read_no_further_than_the_limits() {
     let endless = Endless { next: 0, line: Vec::new() };
     let limits = Limits::default().max_events(10_000);
     let error = Trace::parse_within(HEADER.as_bytes().chain(endless), limits).expect_err("endless");
-    assert!(matches!(error.fault, Fault::TooManyEvents { max: 10_000, .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 10_000, .. }), "{error}");
     assert_eq!(error.line, Some(10_002));
     assert!(error.to_string().contains("raise `max_events`"), "{error}");
 }
@@ -169,17 +169,20 @@ fn as_many_streams_as_there_can_be_and_no_more() {
     let text = format!("{HEADER}{}", events(MAX_STREAMS));
     assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), MAX_STREAMS);
     let error = error_of(&events(MAX_STREAMS + 1));
-    assert!(matches!(error.fault, Fault::TooManyStreams { .. }) && error.field == Some("stream"), "{error}");
+    assert!(
+        matches!(error.fault, TraceFault::TooManyStreams { .. }) && error.field == Some("stream"),
+        "{error}"
+    );
     assert!(error.to_string().contains("exceeds the maximum of 1024 streams"), "{error}");
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let error = Trace::read("no/such/file.csv").expect_err("no such file");
-    assert!(matches!(error.fault, Fault::Open(_)) && error.line.is_none(), "{error}");
+    assert!(matches!(error.fault, TraceFault::Open(_)) && error.line.is_none(), "{error}");
     assert!(error.to_string().starts_with("no/such/file.csv: the file cannot be opened"), "{error}");
     let error = Trace::read(env!("CARGO_MANIFEST_DIR")).expect_err("a directory");
-    assert!(matches!(error.fault, Fault::Read(_) | Fault::Open(_)), "{error}");
+    assert!(matches!(error.fault, TraceFault::Read(_) | TraceFault::Open(_)), "{error}");
     assert!(std::error::Error::source(&error).is_some());
 }
 

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Read;
 use std::process::Command;
-use vrampool::trace::{Event, Export, ExportError, Fault, Format, Import, Limits, Op, Trace, TraceError};
+use vrampool::trace::{
+    Export, ExportError, Format, Import, Limits, Op, Trace, TraceError, TraceEvent, TraceFault,
+};
 use vrampool_test_support::program;
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
@@ -13,8 +15,8 @@ const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
 const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
 const RMM: &[u8] = include_bytes!("golden/rmm.csv");
 
-fn lines(events: &[Event]) -> Vec<String> {
-    let line = |event: &Event| {
+fn lines(events: &[TraceEvent]) -> Vec<String> {
+    let line = |event: &TraceEvent| {
         let op = if event.op == Op::Allocate { 'a' } else { 'f' };
         format!("{op},{},{},{},{}", event.id, event.size, event.stream, event.t_us)
     };
@@ -51,7 +53,7 @@ fn a_snapshot_is_its_history_and_what_was_there_before() {
     let other = Import::new().device(1).parse(SNAPSHOT).expect("a device without a history");
     assert_eq!(lines(other.events()), ["a,0,2097152,0,0"]);
     let error = Import::new().device(2).parse(SNAPSHOT).expect_err("no such device");
-    assert!(matches!(error.fault, Fault::NoDevice { device: 2, devices: 2 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::NoDevice { device: 2, devices: 2 }), "{error}");
     assert!(error.to_string().contains("choose one of its 2 devices"), "{error}");
 }
 
@@ -109,7 +111,7 @@ fn what_is_of_no_format_is_said_to_be_of_none() {
         ["\n", "op,id\n", "Thread,Time\n", "{\"a\": 1}", "\u{80}\u{9}", "PK\u{3}\u{4}", "(x", "\u{1b}[2J"]
     {
         let error = refused(text.as_bytes());
-        assert!(matches!(error.fault, Fault::Unknown { .. }), "{text:?}: {error}");
+        assert!(matches!(error.fault, TraceFault::Unknown { .. }), "{text:?}: {error}");
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
 }
@@ -133,7 +135,10 @@ fn nothing_in_a_pickle_is_run() {
     ];
     for (pickle, name) in table {
         let error = Import::new().format(Format::PyTorch).parse(pickle).expect_err(name);
-        assert!(matches!(error.fault, Fault::Opcode { name: found, .. } if found == name), "{name}: {error}");
+        assert!(
+            matches!(error.fault, TraceFault::Opcode { name: found, .. } if found == name),
+            "{name}: {error}"
+        );
         assert!(
             error.offset.is_some() && error.to_string().contains("pickles are never executed"),
             "{error}"
@@ -166,15 +171,15 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
     ];
     for pickle in damaged {
         let error = refused(pickle);
-        assert!(matches!(error.fault, Fault::NotPickled), "{pickle:?}: {error}");
+        assert!(matches!(error.fault, TraceFault::NotPickled), "{pickle:?}: {error}");
         assert!(error.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
     }
     assert!(
-        matches!(Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]), Err(error) if matches!(error.fault, Fault::Protocol { protocol: 6 }))
+        matches!(Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]), Err(error) if matches!(error.fault, TraceFault::Protocol { protocol: 6 }))
     );
     for end in 2..SNAPSHOT.len() {
         let error = refused(&SNAPSHOT[..end]);
-        assert!(matches!(error.fault, Fault::CutOff { .. }), "{end}: {error}");
+        assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end}: {error}");
     }
 }
 
@@ -205,13 +210,13 @@ fn what_is_no_snapshot_is_said_to_be_none() {
             1,
         );
         let error = Import::new().format(Format::PyTorch).parse(pickle.as_bytes()).expect_err(&pickle);
-        assert!(matches!(error.fault, Fault::Shape { .. }) || words == "a list", "{pickle}: {error}");
+        assert!(matches!(error.fault, TraceFault::Shape { .. }) || words == "a list", "{pickle}: {error}");
         assert!(error.to_string().contains(words), "{pickle}: {error}");
     }
     let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
     let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
-    assert!(matches!(error.fault, Fault::AddressLive { address: 9 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9 }), "{error}");
     assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
     assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }
@@ -225,7 +230,10 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         let head = &b"\x80\x02]q\x00"[..];
         let again = Again { bytes: again, at: 0 };
         let error = few.parse(head.chain(again)).expect_err("endless");
-        assert!(matches!(error.fault, Fault::TooMuchData { .. } | Fault::Exploding { .. }), "{error}");
+        assert!(
+            matches!(error.fault, TraceFault::TooMuchData { .. } | TraceFault::Exploding { .. }),
+            "{error}"
+        );
         assert!(error.to_string().contains("bytes of memory"), "{error}");
     }
     // Text that says to be longer than anything.
@@ -234,7 +242,7 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
         b"\x80\x02X\xff\xff\xff\xff",
         b"\x80\x02\x8b\xff\xff\xff\xff",
     ] {
-        assert!(matches!(few.parse(head).expect_err("cut off").fault, Fault::CutOff { .. }));
+        assert!(matches!(few.parse(head).expect_err("cut off").fault, TraceFault::CutOff { .. }));
     }
     // A list in itself, and so deep that whatever recurs does not come back.
     let circle = b"\x80\x02]q\x00(h\x00h\x00e.";
@@ -243,9 +251,9 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     assert!(few.parse(&deep[..]).is_err());
 
     let error = Import::new().limits(Limits::default().max_events(6)).parse(SNAPSHOT).expect_err("7 events");
-    assert!(matches!(error.fault, Fault::TooManyEvents { max: 6 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6 }), "{error}");
     let error = Import::new().limits(Limits::default().max_events(5)).parse(RMM).expect_err("6 events");
-    assert!(matches!(error.fault, Fault::TooManyEvents { max: 5 }) && error.line.is_some(), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 5 }) && error.line.is_some(), "{error}");
 }
 
 /// The same bytes for ever.
@@ -281,12 +289,12 @@ fn gzip_and_names_of_files_tell_what_is_compressed() {
             );
             if name.ends_with(".gz") {
                 let error = refused(&bytes[..bytes.len() / 2]);
-                assert!(matches!(error.fault, Fault::CutOff { .. }), "{error}");
+                assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{error}");
             }
         }
     }
     let error = Import::new().read(folder.path().join("none")).expect_err("no such file");
-    assert!(matches!(error.fault, Fault::Open(_)), "{error}");
+    assert!(matches!(error.fault, TraceFault::Open(_)), "{error}");
     let error = Export::new(Format::Csv).save(&trace, folder.path()).expect_err("a folder");
     assert!(matches!(error, ExportError::Output(_)), "{error}");
 }

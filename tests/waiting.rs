@@ -36,7 +36,7 @@ fn assert_waiter_is_first(
     let giver = thread::spawn({
         let (pool, allocate) = (pool.clone(), Arc::clone(&allocate));
         move || {
-            pool.trim();
+            pool.trim().expect("a trim");
             allocate().is_ok()
         }
     });
@@ -57,7 +57,7 @@ fn assert_waiter_is_first(
 
 #[test]
 fn a_request_that_waits_is_not_overtaken() {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
     for round in 0..ROUNDS {
         let pool = Pool::builder(&device)
@@ -76,7 +76,7 @@ fn a_request_that_waits_is_not_overtaken() {
 /// As many as wait are served one after the other, and each that is served was before all that were not.
 #[test]
 fn those_who_wait_are_served_in_their_order() {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 20).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).build());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device)
         .size_classes(SizeClasses::Multiple(KIB))
@@ -93,7 +93,7 @@ fn those_who_wait_are_served_in_their_order() {
     });
     let giver = thread::spawn({
         let pool = pool.clone();
-        move || pool.trim()
+        move || pool.trim().expect("a trim")
     });
     is_there.recv().expect("it is being given back");
     // Of 8 KiB: the first two fit, the third does not, the last one would.
@@ -118,8 +118,8 @@ fn those_who_wait_are_served_in_their_order() {
     assert_eq!(are_served, [true, true, false, true]);
     device.forget_hook();
     drop(served);
-    pool.trim();
-    assert_eq!((device.taken(), pool.stats().bytes_held), (0, 0));
+    pool.trim().expect("a trim");
+    assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
 }
 
 /// The same where nothing but the device's memory is short: one thread gives it back slowly and asks for it
@@ -128,7 +128,7 @@ fn those_who_wait_are_served_in_their_order() {
 fn a_request_that_the_device_refused_is_not_overtaken() {
     for source in [Source::Direct, Source::Driver] {
         for round in 0..ROUNDS {
-            let device = AuditDevice::new(HostDevice::builder().capacity(8 * KIB).build());
+            let device = AuditDevice::new(HostDevice::builder().memory_limit(8 * KIB).build());
             let stream = device.create_stream().expect("a stream");
             let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
             let pool = builder.magazine_bytes(0).build().expect("a pool");
@@ -136,7 +136,7 @@ fn a_request_that_the_device_refused_is_not_overtaken() {
             let what = format!("{source}, round {round}");
             assert_waiter_is_first(&pool, &stream, |hook| device.before_drop(hook), &what);
             device.forget_hook();
-            pool.trim();
+            pool.trim().expect("a trim");
             assert!(pool.allocate(8 * KIB, &stream).is_ok(), "nobody waits any more");
         }
     }

@@ -62,11 +62,11 @@ impl Device for HostDevice {
     }
 
     fn with_memory(&self, bytes: u64) -> Self {
-        Self::builder().capacity(bytes).build()
+        Self::builder().memory_limit(bytes).build()
     }
 
     fn with_pages(&self, bytes: u64, page: u64) -> Self {
-        Self::builder().capacity(bytes).granularity(page).build()
+        Self::builder().memory_limit(bytes).granularity(page).build()
     }
 
     fn faults(&self) -> Option<&Faults> {

@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 impl From<Devices> for Listing {
     fn from(devices: Devices) -> Self {
         let best = devices.best().map(|best| best.name.clone());
-        let row = |device: any::Listed| Row {
+        let row = |device: any::DeviceListing| Row {
             name: device.name,
             backend: device.backend,
             device: device.device,

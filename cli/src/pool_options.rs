@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
-use vrampool::{Backend, Builder, Pool, SizeClasses, Source};
+use vrampool::{Backend, Pool, PoolBuilder, SizeClasses, Source};
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct PoolOptions {
     pub(crate) size_classes: Option<Classes>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
-    pub(crate) borrow_classes: Option<usize>,
+    pub(crate) borrow_classes: Option<u32>,
     /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) max_cached: Option<u64>,
@@ -54,7 +54,7 @@ impl PoolOptions {
     }
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
-    pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
+    pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         let mut builder = builder.source(self.source);
         if let Some(classes) = &self.size_classes {
             builder = builder.size_classes(classes.rule.clone());
@@ -79,7 +79,7 @@ impl PoolOptions {
 }
 
 /// Makes a pool, whose source may take memory or addresses at once.
-pub(crate) fn build<B: Backend>(builder: Builder<B>) -> Result<Pool<B>, String> {
+pub(crate) fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
     builder.build().map_err(|error| match error.is_out_of_memory() {
         true => format!("{error}; give a smaller --limit, or raise that of the address space (ulimit -v)"),
         false => error.to_string(),

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use vrampool::output::{Output, OutputError, shown};
 use vrampool::trace::{Export, Format, Recorder};
-use vrampool::{Backend, Builder};
+use vrampool::{Backend, PoolBuilder};
 
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
@@ -52,7 +52,7 @@ impl RecordOptions {
 }
 
 impl Recording {
-    pub(crate) fn apply<B: Backend>(&self, builder: Builder<B>) -> Builder<B> {
+    pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         match &self.0 {
             Some((_, recorder)) => builder.recorder(recorder),
             None => builder,

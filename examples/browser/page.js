@@ -135,10 +135,10 @@ class Side {
         const { pool } = figures;
         this.loss.push(figures.loss);
         this.rate.push(figures.hit_rate);
-        this.live.push(pool.bytes_live);
-        this.held.push(pool.bytes_live + pool.bytes_cached);
+        this.live.push(pool.live_bytes);
+        this.held.push(pool.live_bytes + pool.idle_bytes);
         // No cap, no line.
-        this.cap.push(pool.max_cached_bytes >= UNLIMITED ? NaN : pool.bytes_live + pool.max_cached_bytes);
+        this.cap.push(pool.max_cached_bytes >= UNLIMITED ? NaN : pool.live_bytes + pool.max_cached_bytes);
         this.publish();
         if (this.loss.length % 4 === 0) this.draw();
         this.last = performance.now();
@@ -161,8 +161,8 @@ class Side {
             "hit rate": percent(this.figures.hit_rate),
             "hit rate after the first epoch": percent(this.figures.hit_rate_after_first_epoch),
             "buffers that the device created": pool.source_allocations.toLocaleString("en"),
-            "bytes live": size(pool.bytes_live),
-            "bytes idle": size(pool.bytes_cached),
+            "bytes live": size(pool.live_bytes),
+            "bytes idle": size(pool.idle_bytes),
             "epoch": `${this.figures.epoch} of ${EPOCHS}`,
             "milliseconds a step": (this.milliseconds / this.loss.length).toFixed(1),
         };

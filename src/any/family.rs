@@ -1,6 +1,6 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
-use super::found::{HOST, Listed};
+use super::found::{DeviceListing, HOST};
 use super::variants::AnyDevice;
 use vrampool_backend::BackendError;
 
@@ -17,7 +17,7 @@ pub(super) struct Family {
 
 #[derive(Debug)]
 pub(super) struct Compiled {
-    pub(super) list: fn() -> Result<Vec<Listed>, BackendError>,
+    pub(super) list: fn() -> Result<Vec<DeviceListing>, BackendError>,
     /// By a name that begins with the family's.
     pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
 }
@@ -73,15 +73,15 @@ impl Family {
 
 #[cfg(feature = "cuda")]
 mod cuda {
-    use super::{Compiled, Listed};
+    use super::{Compiled, DeviceListing};
     use vrampool_backend::{BackendError, DeviceKind};
     use vrampool_cuda::CudaDevice;
 
     pub(super) const COMPILED: Compiled =
         Compiled { list, open: |name| Ok(CudaDevice::open_by_name(name)?.into()) };
 
-    fn list() -> Result<Vec<Listed>, BackendError> {
-        let devices = vrampool_cuda::list()?.into_iter().map(|device| Listed {
+    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+        let devices = vrampool_cuda::list()?.into_iter().map(|device| DeviceListing {
             name: format!("cuda:{}", device.ordinal),
             backend: "cuda",
             device: device.name,
@@ -94,15 +94,15 @@ mod cuda {
 
 #[cfg(feature = "opencl")]
 mod opencl {
-    use super::{Compiled, Listed};
+    use super::{Compiled, DeviceListing};
     use vrampool_backend::BackendError;
     use vrampool_opencl::OpenClDevice;
 
     pub(super) const COMPILED: Compiled =
         Compiled { list, open: |name| Ok(OpenClDevice::open_by_name(name)?.into()) };
 
-    fn list() -> Result<Vec<Listed>, BackendError> {
-        let devices = vrampool_opencl::list()?.into_iter().map(|device| Listed {
+    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+        let devices = vrampool_opencl::list()?.into_iter().map(|device| DeviceListing {
             name: format!("opencl:{}", device.ordinal),
             backend: "opencl",
             device: device.name,
@@ -115,15 +115,15 @@ mod opencl {
 
 #[cfg(feature = "wgpu")]
 mod wgpu {
-    use super::{Compiled, Listed};
+    use super::{Compiled, DeviceListing};
     use vrampool_backend::BackendError;
     use vrampool_wgpu::WgpuDevice;
 
     pub(super) const COMPILED: Compiled =
         Compiled { list, open: |name| Ok(WgpuDevice::open_by_name(name)?.into()) };
 
-    fn list() -> Result<Vec<Listed>, BackendError> {
-        let devices = vrampool_wgpu::list()?.into_iter().map(|device| Listed {
+    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+        let devices = vrampool_wgpu::list()?.into_iter().map(|device| DeviceListing {
             name: format!("wgpu:{}", device.ordinal),
             backend: "wgpu",
             device: device.name,
@@ -137,7 +137,7 @@ mod wgpu {
 
 #[cfg(feature = "host")]
 mod host {
-    use super::{Compiled, HOST, Listed};
+    use super::{Compiled, DeviceListing, HOST};
     use std::sync::LazyLock;
     use vrampool_backend::{Backend, BackendError, DeviceKind};
     use vrampool_host::HostDevice;
@@ -147,9 +147,9 @@ mod host {
     /// One for the process: a device that is opened again is the same.
     static DEVICE: LazyLock<HostDevice> = LazyLock::new(HostDevice::new);
 
-    fn list() -> Result<Vec<Listed>, BackendError> {
+    fn list() -> Result<Vec<DeviceListing>, BackendError> {
         let properties = DEVICE.properties();
-        Ok(vec![Listed {
+        Ok(vec![DeviceListing {
             name: HOST.into(),
             backend: HOST,
             device: properties.name.clone(),

@@ -9,7 +9,7 @@ pub(super) const HOST: &str = "host";
 /// A device that can be opened. Listing it opens nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct DeviceListing {
     /// The name for [`open`](super::open).
     pub name: String,
     /// The backend's name.
@@ -37,7 +37,7 @@ pub struct Absent {
 #[non_exhaustive]
 pub struct Devices {
     /// The available devices.
-    pub there: Vec<Listed>,
+    pub there: Vec<DeviceListing>,
     /// The other backends.
     pub absent: Vec<Absent>,
 }
@@ -57,17 +57,18 @@ pub struct NotOpened {
 impl Devices {
     /// Returns the device that `auto` opens if the environment variable is unset, if one is available.
     #[must_use]
-    pub fn best(&self) -> Option<&Listed> {
+    pub fn best(&self) -> Option<&DeviceListing> {
         self.by_preference().next()
     }
 
     /// What to choose from, the best first: of each backend those that do not share the host's memory before
     /// those that do. No CPU but the host itself.
-    pub(super) fn by_preference(&self) -> impl Iterator<Item = &Listed> {
-        let eligible = |device: &&Listed| device.kind != DeviceKind::Cpu || device.backend == HOST;
+    pub(super) fn by_preference(&self) -> impl Iterator<Item = &DeviceListing> {
+        let eligible = |device: &&DeviceListing| device.kind != DeviceKind::Cpu || device.backend == HOST;
         self.there.chunk_by(|one, next| one.backend == next.backend).flat_map(move |devices| {
             let of = move |is_discrete| {
-                let is_of = move |device: &&Listed| (device.kind == DeviceKind::Discrete) == is_discrete;
+                let is_of =
+                    move |device: &&DeviceListing| (device.kind == DeviceKind::Discrete) == is_discrete;
                 devices.iter().filter(is_of).filter(eligible)
             };
             of(true).chain(of(false))
@@ -106,11 +107,17 @@ impl std::error::Error for NotOpened {}
 mod tests {
     use super::*;
 
-    fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> Listed {
-        Listed { name: format!("{backend}:{number}"), backend, device: "Test".into(), kind, total_bytes: 1 }
+    fn listed(backend: &'static str, number: usize, kind: DeviceKind) -> DeviceListing {
+        DeviceListing {
+            name: format!("{backend}:{number}"),
+            backend,
+            device: "Test".into(),
+            kind,
+            total_bytes: 1,
+        }
     }
 
-    fn preferred(there: &[Listed]) -> Vec<String> {
+    fn preferred(there: &[DeviceListing]) -> Vec<String> {
         let devices = Devices { there: there.to_vec(), absent: Vec::new() };
         devices.by_preference().map(|device| device.name.clone()).collect()
     }

@@ -42,7 +42,7 @@ mod name;
 mod variants;
 mod virtual_memory;
 
-pub use found::{Absent, Devices, Listed, NotOpened};
+pub use found::{Absent, DeviceListing, Devices, NotOpened};
 pub use listing::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream};

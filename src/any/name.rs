@@ -80,7 +80,7 @@ pub fn open(name: &str) -> Result<AnyDevice, Error> {
 
 /// The device that `VRAMPOOL_BACKEND` names, for a program's default: `None` where it is not set, or empty.
 ///
-/// A name that somebody gives to the program should come before it, as in [`Builder`](crate::Builder):
+/// A name that somebody gives to the program should come before it, as in [`PoolBuilder`](crate::PoolBuilder):
 /// argument, then environment, then default.
 ///
 /// # Errors

@@ -165,6 +165,6 @@ mod tests {
             assert_eq!(error, Some(BackendError::invalid(argument, reason)));
         }
         let own = whole.project(AnyMemory::as_host).expect("it is the host's");
-        assert_eq!((own.offset(), own.len(), own.stream()), (0, 8, vrampool_backend::Stream::id(&stream)));
+        assert_eq!((own.offset(), own.len(), own.stream_id()), (0, 8, vrampool_backend::Stream::id(&stream)));
     }
 }

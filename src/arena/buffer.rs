@@ -75,7 +75,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// The block's bytes: the requested bytes, rounded up to the arena's alignment.
     #[must_use]
-    pub fn size(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.size
     }
 
@@ -179,7 +179,7 @@ impl<B: Backend> ArenaBuffer<B> {
     ///
     /// # Errors
     /// [`Error::Backend`] if `bytes` is longer than the buffer or the device fails; else as [`on`](Self::on).
-    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
         let device = self.arena.device.clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
@@ -189,7 +189,7 @@ impl<B: Backend> ArenaBuffer<B> {
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
-    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&self, bytes: &mut [u8], stream: &B::Stream) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
         Ok(self.arena.device.download(stream, region, bytes)?)
     }

@@ -32,7 +32,7 @@ const ADDRESSES: u64 = 3;
 /// ```
 /// # use vrampool::{Placement, host::HostDevice, arena::{DeviceArena, Zone}};
 /// # fn main() -> Result<(), vrampool::Error> {
-/// let device = HostDevice::builder().capacity(1 << 30).build();
+/// let device = HostDevice::builder().memory_limit(1 << 30).build();
 /// let arena = DeviceArena::builder(&device).stable_bytes(64 << 20).memory(Placement::HostVisible).build()?;
 /// assert_eq!(arena.capacity(), 512 << 20); // what is free, less the margin
 /// assert_eq!(arena.capacity_of(Zone::Stable), 64 << 20);

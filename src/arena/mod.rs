@@ -44,8 +44,14 @@ pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
 pub(crate) use reserved_peaks::ReservedPeak;
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
+pub use stats::MappingCalls;
 
-pub use engine::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Plan, Span, SpanState, Zone};
+pub use engine::block::{BlockId, Span, SpanState};
+pub use engine::compaction::{CompactionPlan, Move, MoveEnd};
+pub use engine::error::ArenaError;
+pub use engine::layout::ArenaLayout;
+pub use engine::operations::Arena;
+pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
@@ -82,12 +88,12 @@ use vrampool_backend::{Backend, fork};
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
-/// let weights = arena.allocate_in(Zone::Stable, 300_000, &stream)?; // never moves
+/// let weights = arena.allocate_in(300_000, Zone::Stable, &stream)?; // never moves
 /// let mut batch = arena.allocate_elements::<f32>(1000, &stream)?;
-/// batch.write(&stream, &[0; 4000])?;
-/// assert_eq!(arena.used(), weights.size() + batch.size());
+/// batch.write(&[0; 4000], &stream)?;
+/// assert_eq!(arena.used(), weights.capacity() + batch.capacity());
 /// drop(batch);
-/// let report = arena.compact(&stream, None, |moved| println!("{moved:?}"))?;
+/// let report = arena.compact(None, &stream, |moved| println!("{moved:?}"))?;
 /// assert_eq!(report.moved_blocks, 0);
 /// # Ok(())
 /// # }
@@ -129,16 +135,16 @@ impl<B: Backend> DeviceArena<B> {
     /// [`Error::WrongDevice`]; [`Error::Backend`] if the device refuses an event or a
     /// wait; [`Error::Capture`] if that would be between a captured and an uncaptured stream.
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
-        self.allocate_in(Zone::Dynamic, bytes, stream)
+        self.allocate_in(bytes, Zone::Dynamic, stream)
     }
 
     /// Allocates a block in the given zone. Blocks in the stable zone never move.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate); also if the arena has no stable zone and it is requested.
-    pub fn allocate_in(&self, zone: Zone, bytes: u64, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
+    pub fn allocate_in(&self, bytes: u64, zone: Zone, stream: &B::Stream) -> Result<ArenaBuffer<B>, Error> {
         // An alignment of 1 means the arena's own.
-        self.allocate_aligned(zone, bytes, 1, stream)
+        self.allocate_aligned(bytes, 1, zone, stream)
     }
 
     /// Allocates a block at a multiple of `alignment` (a power of two) bytes from the range's start.
@@ -150,9 +156,9 @@ impl<B: Backend> DeviceArena<B> {
     /// As [`allocate_in`](Self::allocate_in).
     pub fn allocate_aligned(
         &self,
-        zone: Zone,
         bytes: u64,
         alignment: u64,
+        zone: Zone,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.place(zone, bytes, alignment, stream).map_err(|error| self.explain(error, Some(bytes)))
@@ -200,11 +206,11 @@ impl<B: Backend> DeviceArena<B> {
     #[cold]
     fn explain(&self, error: Error, requested: Option<u64>) -> Error {
         error.held_by(|error| {
-            error.requested = requested.unwrap_or(error.requested);
-            error.class = self.align_up(error.requested).unwrap_or(error.requested);
-            error.live = self.used();
-            error.held = self.reserved_bytes().max(error.live);
-            error.cached = error.held - error.live;
+            error.requested_bytes = requested.unwrap_or(error.requested_bytes);
+            error.class_bytes = self.align_up(error.requested_bytes).unwrap_or(error.requested_bytes);
+            error.live_bytes = self.used();
+            error.held_bytes = self.reserved_bytes().max(error.live_bytes);
+            error.idle_bytes = error.held_bytes - error.live_bytes;
             error.owner = Owner::Arena;
         })
     }
@@ -217,7 +223,7 @@ impl<B: Backend> DeviceArena<B> {
         let size = size_of::<T>() as u64;
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
         let alignment = align_of::<T>() as u64;
-        self.allocate_aligned(Zone::Dynamic, bytes, alignment, stream)
+        self.allocate_aligned(bytes, alignment, Zone::Dynamic, stream)
     }
 }
 

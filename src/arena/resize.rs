@@ -118,7 +118,7 @@ impl<B: Backend> ArenaBuffer<B> {
             Err(error) if error.is_out_of_memory() => {
                 drop(state);
                 let arena = super::DeviceArena { core: Arc::clone(&self.arena) };
-                let mut new = arena.allocate_aligned(zone, bytes, self.alignment, stream)?;
+                let mut new = arena.allocate_aligned(bytes, self.alignment, zone, stream)?;
                 keep(self, &mut new)?;
                 *self = new;
                 Ok(())

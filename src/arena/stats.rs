@@ -11,6 +11,26 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
+/// Device calls that create, map, unmap and release memory of a growing arena, since it was built.
+///
+/// ```
+/// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::builder().virtual_memory(false).build();
+/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+/// assert_eq!(arena.mapping_calls().calls, 0); // its size is fixed
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MappingCalls {
+    /// Number of calls.
+    pub calls: u64,
+    /// Their total duration.
+    pub time: Duration,
+}
+
 impl<B: Backend> DeviceArena<B> {
     /// The arena's device.
     #[must_use]
@@ -136,11 +156,12 @@ impl<B: Backend> DeviceArena<B> {
         self.locked().map_or(0, |state| state.backing.as_ref().map_or(0, Backing::stitched_ranges))
     }
 
-    /// Device calls for virtual memory by a growing arena so far, and their total duration.
+    /// Returns the device calls of a growing arena for virtual memory.
     #[must_use]
-    pub fn mapping_calls(&self) -> (u64, Duration) {
+    pub fn mapping_calls(&self) -> MappingCalls {
         let nanoseconds = self.core.mapping_nanoseconds.load(Ordering::Relaxed);
-        (self.core.mapping_calls.load(Ordering::Relaxed), Duration::from_nanos(nanoseconds))
+        let calls = self.core.mapping_calls.load(Ordering::Relaxed);
+        MappingCalls { calls, time: Duration::from_nanos(nanoseconds) }
     }
 
     /// Waits inserted between streams so far.

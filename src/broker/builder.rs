@@ -6,7 +6,7 @@ use super::share::Shares;
 use super::spill_directory;
 use super::state::{BrokerCore, Settings, State, WarningHook};
 use super::turn::Turn;
-use super::{Allocator, BrokerCounts, BrokerError, LimitMode, Warning};
+use super::{Allocator, BrokerCounts, BrokerError, BrokerWarning, LimitMode};
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::{UNLIMITED, as_cap};
@@ -169,9 +169,9 @@ impl<B: Backend> BrokerBuilder<B> {
         self
     }
 
-    /// Sets a function that is called with each [`Warning`], which is also logged, by the thread that caused
+    /// Sets a function that is called with each [`BrokerWarning`], which is also logged, by the thread that caused
     /// it.
-    pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+    pub fn on_warning(mut self, hook: impl Fn(&BrokerWarning) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Arc::new(hook));
         self
     }
@@ -179,7 +179,7 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Creates the broker. Allocates no memory.
     ///
     /// # Errors
-    /// [`BrokerError::Setting`] for invalid settings; errors of [`Builder::build`](crate::Builder::build).
+    /// [`BrokerError::Setting`] for invalid settings; errors of [`PoolBuilder::build`](crate::PoolBuilder::build).
     pub fn build(self) -> Result<Broker<B>, BrokerError> {
         let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
         if self.granularity == Some(0) {

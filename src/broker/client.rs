@@ -2,7 +2,9 @@
 
 use super::request::Queued;
 use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook, group_name, idle};
-use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
+use super::{
+    ArrayId, ArrayRequest, BrokerError, BrokerWarning, ClientId, ClientStats, LimitMode, Response, Share,
+};
 use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -304,7 +306,7 @@ impl<B: Backend> ClientHandle<B> {
 
     fn warn_of(&self, sum: Option<f64>) {
         if let Some(sum) = sum {
-            self.core.warn(&Warning::SharesNearlyAll { sum });
+            self.core.warn(&BrokerWarning::SharesNearlyAll { sum });
         }
     }
 }

@@ -5,7 +5,7 @@ use super::footprint::{Demand, Rounding};
 use super::partition::{MANY_CHUNKS, Partition, fit};
 use super::plan_array::PlanArray;
 use super::state::{BrokerCore, Grant, Held, State, arrays, batch};
-use super::{BrokerCounts, BrokerError, ClientId, Footprint, Response, Warning};
+use super::{BrokerCounts, BrokerError, BrokerWarning, ClientId, Footprint, Response};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool_backend::{Backend, logging};
@@ -41,7 +41,7 @@ impl Ended {
         *(if self.has_failed { &mut counts.failed_runs } else { &mut counts.runs }) += 1;
         counts.chunks += self.chunks;
         counts.shrinks += self.shrinks;
-        counts.bytes_copied += self.bytes_copied;
+        counts.copied_bytes += self.bytes_copied;
     }
 }
 
@@ -229,7 +229,7 @@ impl<B: Backend> BrokerCore<B> {
             attempt += 1;
             let available = self.make_available(group, request, false)?.min(most);
             if attempt == 1 && request > available.saturating_mul(MANY_CHUNKS) {
-                self.warn(&Warning::ManyChunks { requested: request, available });
+                self.warn(&BrokerWarning::ManyChunks { requested: request, available });
             }
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,

@@ -181,7 +181,7 @@ impl BrokerError {
 /// A warning of a broker. Each is also logged.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum BrokerWarning {
     /// Fixed shares leave less than 5 % of the device to automatic clients.
     SharesNearlyAll {
         /// The sum of fixed shares.
@@ -212,7 +212,7 @@ pub enum Warning {
     },
 }
 
-impl std::fmt::Display for Warning {
+impl std::fmt::Display for BrokerWarning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::SharesNearlyAll { sum } => {

@@ -61,7 +61,7 @@ impl<B: Backend> Mover<'_, B> {
             match side {
                 Side::Whole(all) => into.copy_from_slice(&all[start as usize..start as usize + into.len()]),
                 Side::Pinned(memory) => self.device.read_mapped(memory, start, into)?,
-                Side::File(file) => file.read(start, into)?,
+                Side::File(file) => file.read_at(into, start)?,
                 Side::Rows => {
                     if let Some(rows) = &piece.rows[array] {
                         let offset = offset as usize;
@@ -101,7 +101,7 @@ impl<B: Backend> Mover<'_, B> {
             let start = layout.row_start(row, first_run) + offset;
             match side {
                 Side::Pinned(memory) => self.device.write_mapped(memory, start, from)?,
-                Side::File(file) => file.write(start, from)?,
+                Side::File(file) => file.write_at(from, start)?,
                 Side::Rows => {
                     if let Some(rows) = rows {
                         let offset = offset as usize;

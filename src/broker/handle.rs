@@ -5,7 +5,7 @@ use super::host_array::{Bytes, Spilled, choose};
 use super::state::{BrokerCore, Group, idle};
 use super::{
     Allocator, BrokerError, BrokerStats, HostArray, HostBacking, LimitMode, PinnedLedger, Plan,
-    RegisteredClient,
+    RegisteredClient, ShareSums,
 };
 use crate::cache::size_class::SizeClasses;
 use crate::error::Error;
@@ -173,14 +173,14 @@ impl<B: Backend> Broker<B> {
         if fork::is_child() { Allocator::default() } else { self.core.state.lock().allocator }
     }
 
-    /// The sum of fixed shares, and what they leave to automatic clients: parts of the device.
+    /// Returns the sums of the clients' shares.
     #[must_use]
-    pub fn fixed_and_automatic(&self) -> (f64, f64) {
+    pub fn shares(&self) -> ShareSums {
         if fork::is_child() {
-            return (0.0, 0.0);
+            return ShareSums::default();
         }
         let state = self.core.state.lock();
-        (state.shares.fixed_sum(), state.shares.automatic_sum())
+        ShareSums { fixed: state.shares.fixed_sum(), automatic: state.shares.automatic_sum() }
     }
 
     /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
@@ -192,7 +192,7 @@ impl<B: Backend> Broker<B> {
         fork::check()?;
         let _turn = self.core.turn.take()?;
         let freed = self.core.evict_idle(None, u64::MAX);
-        self.core.pool().0.trim();
+        self.core.pool().0.trim_to_or_log(0);
         self.core.staging.trim();
         Ok(freed)
     }
@@ -208,9 +208,9 @@ impl<B: Backend> Broker<B> {
         match choose(bytes, settings.spill_threshold, settings.pinned_max) {
             HostBacking::Pinned => match self.pinned(bytes, false)? {
                 Some(array) => Ok(array),
-                None => self.host_array_in(HostBacking::Pageable, bytes),
+                None => self.host_array_in(bytes, HostBacking::Pageable),
             },
-            backing => self.host_array_in(backing, bytes),
+            backing => self.host_array_in(bytes, backing),
         }
     }
 
@@ -219,7 +219,7 @@ impl<B: Backend> Broker<B> {
     /// # Errors
     /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory,
     /// or is asked for 0 bytes.
-    pub fn host_array_in(&self, backing: HostBacking, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+    pub fn host_array_in(&self, bytes: u64, backing: HostBacking) -> Result<HostArray<B>, BrokerError> {
         fork::check()?;
         match backing {
             HostBacking::Pinned if bytes == 0 => {

@@ -67,7 +67,7 @@ impl<B: Backend> HostArray<B> {
     ///
     /// # Errors
     /// [`BrokerError::Memory`] for a range out of bounds, [`BrokerError::Spill`].
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), BrokerError> {
         fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &self.bytes {
@@ -76,15 +76,15 @@ impl<B: Backend> HostArray<B> {
                 bytes.copy_from_slice(&held[range]);
                 Ok(())
             }
-            Bytes::File(file) => file.read(offset, bytes),
+            Bytes::File(file) => file.read_at(bytes, offset),
         }
     }
 
     /// Copies `bytes` to the array from `offset` on.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
-    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BrokerError> {
+    /// As [`read_at`](Self::read_at).
+    pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<(), BrokerError> {
         fork::check()?;
         let range = self.range(offset, bytes.len())?;
         match &mut self.bytes {
@@ -93,7 +93,7 @@ impl<B: Backend> HostArray<B> {
                 held[range].copy_from_slice(bytes);
                 Ok(())
             }
-            Bytes::File(file) => file.write(offset, bytes),
+            Bytes::File(file) => file.write_at(bytes, offset),
         }
     }
 
@@ -143,11 +143,11 @@ impl Spilled {
         Ok(Self { file, len, account: account.clone() })
     }
 
-    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), BrokerError> {
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), BrokerError> {
         read_at(&self.file, bytes, offset).map_err(|source| self.failed("reading", source))
     }
 
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BrokerError> {
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BrokerError> {
         write_at(&self.file, bytes, offset).map_err(|source| self.failed("writing", source))
     }
 
@@ -228,9 +228,9 @@ mod tests {
         let account = SpillAccount::default();
         let spilled = Spilled::create(directory.path(), 1 << 20, &account).expect("a file");
         assert_eq!(account.bytes(), 1 << 20);
-        spilled.write(1000, &[7; 100]).expect("written");
+        spilled.write_at(&[7; 100], 1000).expect("written");
         let mut bytes = [1; 102];
-        spilled.read(999, &mut bytes).expect("read");
+        spilled.read_at(&mut bytes, 999).expect("read");
         assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
         let left = || std::fs::read_dir(directory.path()).expect("a listing").count();
         // Windows deletes it when its last handle is closed, whatever ends the process; until then it has a name.

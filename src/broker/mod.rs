@@ -25,7 +25,7 @@
 //! use vrampool::host::HostDevice;
 //!
 //! # fn main() -> Result<(), vrampool::broker::BrokerError> {
-//! let device = HostDevice::builder().capacity(1 << 20).build();
+//! let device = HostDevice::builder().memory_limit(1 << 20).build();
 //! let broker = Broker::builder(&device).build()?;
 //! let client = broker.register(Client::new("doubler").share(Share::Fixed(0.5)).group("solver"))?;
 //! broker.set_streams("solver", 3)?;
@@ -94,17 +94,17 @@ mod weak;
 pub use crate::staging::ledger::{PinnedLedger, PinnedReservation};
 pub use builder::BrokerBuilder;
 pub use client::{Client, ClientHandle};
-pub use error::{BrokerError, Stage, Warning};
+pub use error::{BrokerError, BrokerWarning, Stage};
 pub use handle::Broker;
 pub use host_array::{HostArray, HostBacking};
 pub use partition::{ChunkError, Partition};
 pub use plan::{Execution, HostSink, HostSource, Plan};
-pub use progress::{Progress, RunReport, Span};
+pub use progress::{Progress, RunReport, StageSpan};
 pub use request::{ArrayRequest, Role};
 pub use response::Response;
 pub use share::{LimitMode, Share, ShareError};
 pub use slot::Chunk;
-pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient};
+pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient, ShareSums};
 
 pub(crate) use partition::Footprint;
 pub(crate) use request::ChunkLayout;

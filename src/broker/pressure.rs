@@ -1,7 +1,7 @@
 //! Free device memory, and eviction of idle clients when it is insufficient.
 
 use super::state::{BrokerCore, Held, InvalidateHook, Settings, State};
-use super::{BrokerError, ClientId, LimitMode, Warning};
+use super::{BrokerError, BrokerWarning, ClientId, LimitMode};
 use vrampool_backend::{Backend, BackendError, Event, logging};
 
 /// Divisor of a group's cap below which its headroom is little (CuBIE's).
@@ -30,7 +30,7 @@ impl<B: Backend> BrokerCore<B> {
             (self.pool.read().clone(), state.held())
         };
         let free = match self.device.memory_info() {
-            Ok(info) => info.free_bytes.saturating_add(pool.stats().bytes_cached),
+            Ok(info) => info.free_bytes.saturating_add(pool.stats().idle_bytes),
             Err(BackendError::Unsupported { .. }) => self.settings.total.saturating_sub(held),
             Err(error) => return Err(error.into()),
         };
@@ -64,7 +64,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         let headroom = cap.saturating_sub(held);
         if headroom < cap / LITTLE_HEADROOM {
-            self.warn(&Warning::LittleHeadroom { group: group.to_owned(), headroom, cap });
+            self.warn(&BrokerWarning::LittleHeadroom { group: group.to_owned(), headroom, cap });
         }
         Ok(headroom.min(free))
     }
@@ -159,7 +159,7 @@ impl<B: Backend> BrokerCore<B> {
         }
         if self.device.memory_info().is_ok_and(|info| info.free_bytes < self.settings.reserve) {
             let pool = self.pool.read().clone();
-            pool.trim();
+            pool.trim_to_or_log(0);
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct RunReport {
     /// Number of times that chunks became finer because others needed memory.
     pub shrinks: u64,
     /// Bytes copied to and from the device.
-    pub bytes_copied: u64,
+    pub copied_bytes: u64,
     /// Duration of the run.
     #[cfg_attr(
         feature = "serde",
@@ -49,14 +49,14 @@ pub struct RunReport {
     )]
     pub elapsed: Duration,
     /// Times of all stages of a [timed](super::Execution::timed) run, unordered.
-    pub spans: Vec<Span>,
+    pub spans: Vec<StageSpan>,
 }
 
 /// A stage of a chunk on a stream, as observed by the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
-pub struct Span {
+pub struct StageSpan {
     /// The chunk.
     pub chunk: u64,
     /// Its runs.
@@ -91,11 +91,11 @@ impl fmt::Display for RunReport {
         let Self { chunks, runs, chunk_len, streams, shrinks, elapsed, .. } = self;
         write!(f, "runs {runs} in {chunks} chunks on {streams} streams in {elapsed:.2?}, ")?;
         write!(f, "chunks of {chunk_len} runs at the end (shrinks {shrinks}), ")?;
-        write!(f, "copied {}", ByteSize(self.bytes_copied))
+        write!(f, "copied {}", ByteSize(self.copied_bytes))
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for StageSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { chunk, stream, stage, start, end, .. } = self;
         write!(f, "chunk {chunk}, stream {stream}: {stage} from {start:.2?} to {end:.2?}")

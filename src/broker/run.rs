@@ -71,7 +71,7 @@ where
             chunk_len: reached.len,
             streams: running.slots.len(),
             shrinks: reached.shrinks,
-            bytes_copied,
+            copied_bytes: bytes_copied,
             elapsed: session.start.elapsed(),
             spans: std::mem::take(&mut *session.spans.lock()),
         };

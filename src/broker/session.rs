@@ -2,12 +2,12 @@
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
-use super::progress::{Progress, ProgressHook, Span};
+use super::progress::{Progress, ProgressHook, StageSpan};
 use super::request::Role;
 use super::slot::{Chunk, StreamSlot, unknown};
 use super::state::{BrokerCore, Grant, Held};
 use super::transfer::{Mover, Side};
-use super::{BrokerError, Footprint, Stage, Warning};
+use super::{BrokerError, BrokerWarning, Footprint, Stage};
 use crate::sync::Instant;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -30,7 +30,7 @@ pub(super) struct Session<'a, B: Backend, F> {
     pub(super) progress: Option<&'a ProgressHook<'a>>,
     pub(super) start: Instant,
     pub(super) is_timed: bool,
-    pub(super) spans: Mutex<Vec<Span>>,
+    pub(super) spans: Mutex<Vec<StageSpan>>,
     pub(super) copied: Mutex<u64>,
     pub(super) watching: Mutex<()>,
 }
@@ -183,7 +183,7 @@ where
         let (start, end) = (*since, self.start.elapsed());
         *since = end;
         let (range, stream) = (chunk.range.clone(), chunk.slot);
-        self.spans.lock().push(Span { chunk: chunk.index, range, stream, stage, start, end });
+        self.spans.lock().push(StageSpan { chunk: chunk.index, range, stream, stage, start, end });
         Ok(())
     }
 
@@ -240,7 +240,7 @@ where
                 }
             }
             let pool = self.core.pool().0;
-            pool.trim();
+            pool.trim_to_or_log(0);
             let mut outcome = Ok(());
             for (array, memory) in self.grant.arrays.iter().zip(&mut slot.memory) {
                 if array.layout.is_cut {
@@ -285,7 +285,7 @@ where
         if free() >= reserve / 2 {
             return;
         }
-        self.core.pool().0.trim();
+        self.core.pool().0.trim_to_or_log(0);
         let missing = reserve.saturating_sub(free());
         if missing <= reserve / 2 {
             return;
@@ -304,7 +304,7 @@ where
     fn shorten(&self, len: u64) {
         if self.course.shorten(len) {
             let group = self.group.to_owned();
-            self.core.warn(&Warning::Shrunk { group, chunk_len: len.max(1) });
+            self.core.warn(&BrokerWarning::Shrunk { group, chunk_len: len.max(1) });
         }
     }
 }

@@ -9,8 +9,8 @@ use super::request::{ArrayRequest, Queued};
 use super::share::Shares;
 use super::turn::Turn;
 use super::{
-    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, ChunkLayout, ClientId, ClientStats,
-    LastFigures, LimitMode, RegisteredClient, Response, Warning,
+    Allocator, ArrayId, BrokerCounts, BrokerError, BrokerStats, BrokerWarning, ChunkLayout, ClientId,
+    ClientStats, LastFigures, LimitMode, RegisteredClient, Response,
 };
 use crate::environment::as_limit;
 use crate::pool::Pool;
@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     pub(crate) on_warning: Option<WarningHook>,
 }
 
-pub(crate) type WarningHook = Arc<dyn Fn(&Warning) + Send + Sync>;
+pub(crate) type WarningHook = Arc<dyn Fn(&BrokerWarning) + Send + Sync>;
 pub(crate) type InvalidateHook = Arc<dyn Fn() + Send + Sync>;
 pub(crate) type ReadyHook = Arc<dyn Fn(&Response) + Send + Sync>;
 
@@ -177,7 +177,7 @@ pub(crate) struct Held<B: Backend> {
 }
 
 impl<B: Backend> BrokerCore<B> {
-    pub(crate) fn warn(&self, warning: &Warning) {
+    pub(crate) fn warn(&self, warning: &BrokerWarning) {
         logging::warn!("broker: {warning}");
         if let Some(hook) = &self.settings.on_warning {
             hook(warning);
@@ -198,16 +198,16 @@ impl<B: Backend> BrokerCore<B> {
         let (bytes, peak_staging) = staging.bytes();
         BrokerStats {
             clients,
-            held,
-            idle: self.pool().0.stats().bytes_cached,
-            budget: as_limit(settings.budget),
-            reserve: settings.reserve,
-            staging: bytes,
-            peak_staging,
-            pinned_live: ledger.live_bytes(),
-            pinned_retained: ledger.retained_bytes(),
-            pinned_budget: ledger.budget(),
-            spilled: self.spilled.bytes(),
+            held_bytes: held,
+            idle_bytes: self.pool().0.stats().idle_bytes,
+            budget_bytes: as_limit(settings.budget),
+            reserve_bytes: settings.reserve,
+            staging_bytes: bytes,
+            peak_staging_bytes: peak_staging,
+            pinned_live_bytes: ledger.live_bytes(),
+            pinned_retained_bytes: ledger.retained_bytes(),
+            pinned_budget_bytes: ledger.budget(),
+            spilled_bytes: self.spilled.bytes(),
             counts: BrokerCounts { turn_waits: turn.waits(), staging_waits: staging.waits(), ..counts },
         }
     }
@@ -286,9 +286,9 @@ impl<B: Backend> State<B> {
     pub(crate) fn stats_of(&self, client: ClientId, entry: &Entry<B>) -> ClientStats {
         ClientStats {
             proportion: self.shares.proportion(client),
-            cap: self.shares.cap(client),
-            held: entry.held,
-            peak_held: entry.peak,
+            cap_bytes: self.shares.cap(client),
+            held_bytes: entry.held,
+            peak_held_bytes: entry.peak,
             evictions: entry.evictions,
             chunks: entry.chunks,
             queued: entry.queue.len(),

@@ -12,17 +12,28 @@ pub struct ClientStats {
     /// The part of the device that it may hold.
     pub proportion: f64,
     /// The same in bytes.
-    pub cap: u64,
+    pub cap_bytes: u64,
     /// Bytes held, including rounding.
-    pub held: u64,
+    pub held_bytes: u64,
     /// The highest value of `held`.
-    pub peak_held: u64,
+    pub peak_held_bytes: u64,
     /// Evictions of its memory.
     pub evictions: u64,
     /// Completed chunks of its groups' runs.
     pub chunks: u64,
     /// Queued requests.
     pub queued: usize,
+}
+
+/// Sums of the clients' shares, as parts of the device from 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ShareSums {
+    /// The sum of fixed shares.
+    pub fixed: f64,
+    /// The part that fixed shares leave to automatic clients.
+    pub automatic: f64,
 }
 
 /// A client, as [`Broker::clients`](super::Broker::clients) lists it.
@@ -49,25 +60,25 @@ pub struct BrokerStats {
     /// Registered clients.
     pub clients: usize,
     /// Device bytes that clients hold, including rounding.
-    pub held: u64,
+    pub held_bytes: u64,
     /// Idle bytes in the pool.
-    pub idle: u64,
+    pub idle_bytes: u64,
     /// Limit on the bytes that all clients hold; `None` if there is none.
-    pub budget: Option<u64>,
+    pub budget_bytes: Option<u64>,
     /// Bytes left to other programs.
-    pub reserve: u64,
+    pub reserve_bytes: u64,
     /// Bytes of pinned blocks for copies.
-    pub staging: u64,
+    pub staging_bytes: u64,
     /// The highest value of `staging`.
-    pub peak_staging: u64,
+    pub peak_staging_bytes: u64,
     /// Pinned bytes in use.
-    pub pinned_live: u64,
+    pub pinned_live_bytes: u64,
     /// Pinned bytes kept for reuse.
-    pub pinned_retained: u64,
+    pub pinned_retained_bytes: u64,
     /// Limit on pinned bytes.
-    pub pinned_budget: u64,
+    pub pinned_budget_bytes: u64,
     /// Bytes of host arrays in files.
-    pub spilled: u64,
+    pub spilled_bytes: u64,
     /// Counters of operations.
     pub counts: BrokerCounts,
 }
@@ -107,7 +118,7 @@ pub struct BrokerCounts {
     /// Reductions of the chunk size during a run.
     pub shrinks: u64,
     /// Bytes copied to and from the device.
-    pub bytes_copied: u64,
+    pub copied_bytes: u64,
     /// Waits of commits for other commits.
     pub turn_waits: u64,
     /// Waits of copies for a staging block.
@@ -116,7 +127,7 @@ pub struct BrokerCounts {
 
 impl fmt::Display for ClientStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [held, cap, peak] = [self.held, self.cap, self.peak_held].map(ByteSize);
+        let [held, cap, peak] = [self.held_bytes, self.cap_bytes, self.peak_held_bytes].map(ByteSize);
         let Self { evictions, chunks, queued, .. } = self;
         write!(f, "held {held} of {cap} ({:.1} % of the device), peak {peak}, ", 100.0 * self.proportion)?;
         write!(f, "evictions {evictions}, chunks {chunks}, queued {queued}")
@@ -131,14 +142,16 @@ impl fmt::Display for RegisteredClient {
 
 impl fmt::Display for BrokerStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [held, idle, reserve, staging] = [self.held, self.idle, self.reserve, self.staging].map(ByteSize);
+        let [held, idle, reserve, staging] =
+            [self.held_bytes, self.idle_bytes, self.reserve_bytes, self.staging_bytes].map(ByteSize);
         write!(f, "clients {}, held {held}, ", self.clients)?;
-        match self.budget {
+        match self.budget_bytes {
             None => f.write_str("no budget, ")?,
             Some(budget) => write!(f, "budget {}, ", ByteSize(budget))?,
         }
         write!(f, "idle {idle}, reserve {reserve}, staging {staging}, ")?;
-        let [live, retained, spilled] = [self.pinned_live, self.pinned_retained, self.spilled].map(ByteSize);
+        let [live, retained, spilled] =
+            [self.pinned_live_bytes, self.pinned_retained_bytes, self.spilled_bytes].map(ByteSize);
         write!(f, "pinned {live} live and {retained} retained, spilled {spilled}; {}", self.counts)
     }
 }
@@ -148,7 +161,7 @@ impl fmt::Display for BrokerCounts {
         let Self { commits_granted, commits_short, commits_refused, runs, failed_runs, .. } = self;
         write!(f, "commits granted {commits_granted}, short {commits_short}, refused {commits_refused}, ")?;
         write!(f, "runs {runs}, failed runs {failed_runs}, chunks {}, ", self.chunks)?;
-        write!(f, "evictions {}, copied {}", self.evictions, ByteSize(self.bytes_copied))
+        write!(f, "evictions {}, copied {}", self.evictions, ByteSize(self.copied_bytes))
     }
 }
 
@@ -167,7 +180,7 @@ impl BrokerCounts {
             failed_runs: self.failed_runs + before.failed_runs,
             chunks: self.chunks + before.chunks,
             shrinks: self.shrinks + before.shrinks,
-            bytes_copied: self.bytes_copied + before.bytes_copied,
+            copied_bytes: self.copied_bytes + before.copied_bytes,
             turn_waits: self.turn_waits + before.turn_waits,
             staging_waits: self.staging_waits + before.staging_waits,
         }

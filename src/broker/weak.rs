@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_broker_that_ends_leaves_its_final_figures_and_those_of_its_clients() {
-        let device = HostDevice::builder().capacity(1 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 20).build();
         let broker = Broker::builder(&device).build().expect("a broker");
         drop(broker.register(Client::new("before")).expect("a client"));
         let weak = broker.downgrade();
@@ -92,13 +92,13 @@ mod tests {
         assert!(!weak.is_there());
         let last = weak.last().expect("it ended");
         assert_eq!((last.stats.counts.runs, last.stats.counts.commits_refused), (1, 1));
-        assert_eq!((last.stats.clients, last.stats.held), (0, 0));
+        assert_eq!((last.stats.clients, last.stats.held_bytes), (0, 0));
         assert_eq!(last.clients, listed);
     }
 
     #[test]
     fn deregistered_clients_are_kept_up_to_a_bound() {
-        let device = HostDevice::builder().capacity(1 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 20).build();
         let broker = Broker::builder(&device).build().expect("a broker");
         let _weak = broker.downgrade();
         let register = |number: usize| broker.register(Client::new(number.to_string())).expect("a client");

@@ -70,7 +70,7 @@ pub(crate) struct Depot {
     pub(crate) kind: MemoryKind,
     pub(super) classes: SizeClasses,
     /// Number of larger classes from which an empty class may borrow.
-    pub(super) borrow_classes: usize,
+    pub(super) borrow_classes: u32,
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     pub(crate) counters: Counters,
@@ -204,7 +204,7 @@ impl PoolCore {
         kind: MemoryKind,
         caps: Caps,
         classes: SizeClasses,
-        borrow_classes: usize,
+        borrow_classes: u32,
         (hooks, recorded_by): (Hooks, &RecordedBy),
         supply: Supply<B>,
     ) -> Arc<Self> {

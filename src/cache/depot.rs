@@ -19,7 +19,7 @@ use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 
 impl Depot {
-    pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: usize, caps: Caps) -> Self {
+    pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32, caps: Caps) -> Self {
         Self {
             kind,
             buckets: Buckets::new(classes.clone()),
@@ -93,7 +93,7 @@ impl Depot {
         let mut taken = if is_for_list { self.find(key, stream, rack) } else { None };
         if taken.is_none() {
             // Borrow from one of the next larger classes.
-            let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes);
+            let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes as usize);
             taken = lenders.find_map(|class| self.find(Key { class, ..key }, stream, rack));
         }
         let requests = self.buckets.requests(key);

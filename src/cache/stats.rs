@@ -7,6 +7,7 @@ use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
 use crate::environment::as_limit;
 use crate::source::Source;
+use std::time::Duration;
 use vrampool_backend::Backend;
 
 /// Counts and bytes of a pool. Counts start when the pool is created; sizes are in bytes.
@@ -29,7 +30,7 @@ use vrampool_backend::Backend;
 /// drop(pool.allocate(1000, &stream)?);
 /// let stats = pool.stats();
 /// assert_eq!((stats.hits, stats.misses, stats.hit_rate()), (1, 1, 0.5));
-/// assert_eq!((stats.bytes_cached, stats.bytes_live), (1024, 0));
+/// assert_eq!((stats.idle_bytes, stats.live_bytes), (1024, 0));
 /// # Ok(())
 /// # }
 /// ```
@@ -47,48 +48,48 @@ pub struct PoolStats {
     /// Misses served with a driver call. Failed requests count neither here nor in `served_by_arena`.
     pub served_by_driver: u64,
     /// Requested bytes of live buffers, before rounding.
-    pub bytes_requested: u64,
+    pub requested_bytes: u64,
     /// Bytes of live buffers, rounded to their classes.
-    pub bytes_live: u64,
+    pub live_bytes: u64,
     /// Bytes idle in buckets.
-    pub bytes_cached: u64,
+    pub idle_bytes: u64,
     /// Live and idle bytes.
-    pub bytes_held: u64,
+    pub held_bytes: u64,
     /// Bytes reserved for pending requests to the source, and bytes being released to it. They count against
-    /// `limit` and `budget`, together with `bytes_held`.
-    pub bytes_in_transit: u64,
+    /// `limit` and `budget`, together with `held_bytes`.
+    pub in_transit_bytes: u64,
     /// The source that serves misses.
     pub source: Source,
     /// Bytes that the source took from the device.
     ///
-    /// * Direct or the driver's pool: `bytes_held`.
+    /// * Direct or the driver's pool: `held_bytes`.
     /// * An arena: its whole region. A virtual source: its physical bytes.
     ///
     /// Never above `limit` if the arena is the pool's own. Buffers of another kind of memory than the arena's
     /// are not included. Each pool over a shared arena reports all bytes of that arena.
-    pub bytes_reserved: u64,
+    pub reserved_bytes: u64,
     /// Total bytes taken from the source, never reduced.
-    pub bytes_allocated: u64,
-    /// The highest `bytes_requested` since creation or since the peaks were reset. The same applies to the
+    pub allocated_bytes: u64,
+    /// The highest `requested_bytes` since creation or since the peaks were reset. The same applies to the
     /// other peaks.
-    pub peak_requested: u64,
-    /// The highest `bytes_live`.
-    pub peak_live: u64,
-    /// An upper bound of `bytes_cached`: a block counts as idle if a magazine has a slot for it.
-    pub peak_cached: u64,
-    /// The highest `bytes_held`.
-    pub peak_held: u64,
-    /// The highest `bytes_reserved`, whatever made it grow: requests of this pool, other pools of a shared
+    pub peak_requested_bytes: u64,
+    /// The highest `live_bytes`.
+    pub peak_live_bytes: u64,
+    /// An upper bound of `idle_bytes`: a block counts as idle if a magazine has a slot for it.
+    pub peak_idle_bytes: u64,
+    /// The highest `held_bytes`.
+    pub peak_held_bytes: u64,
+    /// The highest `reserved_bytes`, whatever made it grow: requests of this pool, other pools of a shared
     /// arena, or a wake.
-    pub peak_reserved: u64,
+    pub peak_reserved_bytes: u64,
     /// The most bytes that the source needed. For an arena of fixed size: the highest end of a live block,
-    /// which is the size that would have sufficed. For other sources: `peak_reserved`.
-    pub peak_needed: u64,
-    /// The cap on `bytes_cached`; `None` if there is none.
+    /// which is the size that would have sufficed. For other sources: `peak_reserved_bytes`.
+    pub peak_needed_bytes: u64,
+    /// The cap on `idle_bytes`; `None` if there is none.
     pub max_cached_bytes: Option<u64>,
     /// The cap on buffers in one bucket; `None` if there is none.
     pub max_buffers_per_bucket: Option<u64>,
-    /// The hard cap on the sum of `bytes_held` and `bytes_in_transit`; `None` if there is none.
+    /// The hard cap on the sum of `held_bytes` and `in_transit_bytes`; `None` if there is none.
     pub limit: Option<u64>,
     /// The soft cap on the same sum; `None` if there is none.
     pub budget: Option<u64>,
@@ -108,8 +109,12 @@ pub struct PoolStats {
     pub stream_waits: u64,
     /// Device calls of a virtual source to create, map, unmap and release memory.
     pub mapping_calls: u64,
-    /// Time of these calls, nanoseconds.
-    pub mapping_nanoseconds: u64,
+    /// Time of these calls.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "mapping_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
+    pub mapping_time: Duration,
     /// Mappings of a virtual source's physical memory: each piece counts as often as it is mapped.
     pub mappings: u64,
     /// Stitched ranges of a virtual source.
@@ -170,20 +175,20 @@ impl PoolStats {
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
             served_by_arena: counters.source_allocations - counters.served_by_driver,
             served_by_driver: counters.served_by_driver,
-            bytes_requested: requested,
-            bytes_live: live,
-            bytes_cached: accounts.now.cached + in_magazines.bytes,
-            bytes_held: held,
-            bytes_in_transit: accounts.now.charged - held,
+            requested_bytes: requested,
+            live_bytes: live,
+            idle_bytes: accounts.now.cached + in_magazines.bytes,
+            held_bytes: held,
+            in_transit_bytes: accounts.now.charged - held,
             source: Source::Direct,
-            bytes_reserved: held,
-            bytes_allocated: accounts.allocated,
-            peak_requested: accounts.peak.requested.max(requested),
-            peak_live: accounts.peak.live.max(live),
-            peak_cached: accounts.peak.cached,
-            peak_held: accounts.peak.held,
-            peak_reserved: accounts.peak.held,
-            peak_needed: accounts.peak.held,
+            reserved_bytes: held,
+            allocated_bytes: accounts.allocated,
+            peak_requested_bytes: accounts.peak.requested.max(requested),
+            peak_live_bytes: accounts.peak.live.max(live),
+            peak_idle_bytes: accounts.peak.cached,
+            peak_held_bytes: accounts.peak.held,
+            peak_reserved_bytes: accounts.peak.held,
+            peak_needed_bytes: accounts.peak.held,
             max_cached_bytes: as_limit(accounts.caps.max_cached_bytes),
             max_buffers_per_bucket: as_limit(accounts.caps.max_buffers_per_bucket),
             limit: as_limit(accounts.caps.limit),
@@ -196,7 +201,7 @@ impl PoolStats {
             evictions: counters.evictions,
             stream_waits: counters.stream_waits,
             mapping_calls: 0,
-            mapping_nanoseconds: 0,
+            mapping_time: Duration::ZERO,
             mappings: 0,
             stitched_ranges: 0,
             address_bytes: 0,
@@ -223,15 +228,15 @@ impl PoolStats {
         (peak_reserved, peak_end): (u64, u64),
     ) -> Self {
         self.source = source;
-        self.bytes_reserved = arena.reserved_bytes();
-        self.peak_reserved = peak_reserved.max(self.bytes_reserved);
-        self.peak_needed = if arena.is_growing() { self.peak_reserved } else { peak_end };
+        self.reserved_bytes = arena.reserved_bytes();
+        self.peak_reserved_bytes = peak_reserved.max(self.reserved_bytes);
+        self.peak_needed_bytes = if arena.is_growing() { self.peak_reserved_bytes } else { peak_end };
         self.stream_waits += arena.stream_waits();
-        let (calls, time) = arena.mapping_calls();
-        self.mapping_calls = calls;
+        let of_mapping = arena.mapping_calls();
+        self.mapping_calls = of_mapping.calls;
         (self.mappings, self.stitched_ranges) = (arena.mappings(), arena.stitched_ranges());
         self.address_bytes = arena.address_bytes();
-        self.mapping_nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.mapping_time = of_mapping.time;
         self
     }
 
@@ -244,7 +249,7 @@ impl PoolStats {
     /// Returns the share of live bytes that rounding added, 0 to 1; 0.0 without live bytes.
     #[must_use]
     pub fn internal_fragmentation(&self) -> f64 {
-        ratio(self.bytes_live.saturating_sub(self.bytes_requested), self.bytes_live)
+        ratio(self.live_bytes.saturating_sub(self.requested_bytes), self.live_bytes)
     }
 
     /// Returns the number of times that one rung of the ladder was reached.
@@ -316,7 +321,7 @@ impl PoolStats {
             (&mut sum.misses, before.misses),
             (&mut sum.served_by_arena, before.served_by_arena),
             (&mut sum.served_by_driver, before.served_by_driver),
-            (&mut sum.bytes_allocated, before.bytes_allocated),
+            (&mut sum.allocated_bytes, before.allocated_bytes),
             (&mut sum.source_allocations, before.source_allocations),
             (&mut sum.source_frees, before.source_frees),
             (&mut sum.drops_over_bytes, before.drops_over_bytes),
@@ -324,7 +329,6 @@ impl PoolStats {
             (&mut sum.evictions, before.evictions),
             (&mut sum.stream_waits, before.stream_waits),
             (&mut sum.mapping_calls, before.mapping_calls),
-            (&mut sum.mapping_nanoseconds, before.mapping_nanoseconds),
             (&mut sum.failed_by_limit, before.failed_by_limit),
             (&mut sum.failed_by_device, before.failed_by_device),
             (&mut sum.failed_by_backend, before.failed_by_backend),
@@ -332,6 +336,7 @@ impl PoolStats {
         ] {
             *count = count.saturating_add(more);
         }
+        sum.mapping_time = sum.mapping_time.saturating_add(before.mapping_time);
         for (count, more) in sum.rungs.iter_mut().zip(before.rungs) {
             *count = count.saturating_add(more);
         }
@@ -369,9 +374,9 @@ mod tests {
 
     #[test]
     fn statistics_in_the_wrong_order_are_no_panic() {
-        let later = PoolStats { hits: 3, misses: 1, bytes_live: 7, ..PoolStats::default() };
+        let later = PoolStats { hits: 3, misses: 1, live_bytes: 7, ..PoolStats::default() };
         assert_eq!(PoolStats::default().hit_rate_since(&later), 0.0);
         assert_eq!(later.hit_rate_since(&PoolStats::default()), 0.75);
-        assert_eq!(later.bytes_in_transit, 0);
+        assert_eq!(later.in_transit_bytes, 0);
     }
 }

@@ -8,10 +8,10 @@ use std::fmt;
 impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "hit rate {:.2} (hits {}, misses {}), ", self.hit_rate(), self.hits, self.misses)?;
-        let (live, requested) = (ByteSize(self.bytes_live), ByteSize(self.bytes_requested));
+        let (live, requested) = (ByteSize(self.live_bytes), ByteSize(self.requested_bytes));
         write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
-        write!(f, "idle {}, held {}, ", ByteSize(self.bytes_cached), ByteSize(self.bytes_held))?;
-        write!(f, "reserved {} (source {}), ", ByteSize(self.bytes_reserved), self.source)?;
+        write!(f, "idle {}, held {}, ", ByteSize(self.idle_bytes), ByteSize(self.held_bytes))?;
+        write!(f, "reserved {} (source {}), ", ByteSize(self.reserved_bytes), self.source)?;
         match self.limit {
             Some(limit) => write!(f, "limit {}, ", ByteSize(limit))?,
             None => f.write_str("no limit, ")?,

@@ -1,4 +1,4 @@
-//! Hooks that come with the crate, for [`Builder::hook`](crate::Builder::hook): a pool calls them around each
+//! Hooks that come with the crate, for [`PoolBuilder::hook`](crate::PoolBuilder::hook): a pool calls them around each
 //! request, each allocation of the driver's, and each free.
 //!
 //! * [`DebugPrint`] writes a line for each (CuPy's `DebugPrintHook`);
@@ -17,7 +17,7 @@
 //! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
 //! let activations = pool.allocate(40_000, &stream)?;
 //! println!("{}", sites.report()); // this file, and the line above
-//! assert_eq!(sites.report().total().live_bytes, activations.class());
+//! assert_eq!(sites.report().total().live_bytes, activations.capacity());
 //! # Ok(())
 //! # }
 //! ```

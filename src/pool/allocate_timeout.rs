@@ -104,10 +104,10 @@ impl<B: Backend> Pool<B> {
     /// let live = pool.allocate(4096, &stream)?;
     /// drop(pool.allocate(4096, &stream)?);
     /// pool.close();
-    /// assert_eq!(pool.stats().bytes_cached, 0);
+    /// assert_eq!(pool.stats().idle_bytes, 0);
     /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
     /// drop(live);
-    /// assert_eq!(pool.stats().bytes_held, 0);
+    /// assert_eq!(pool.stats().held_bytes, 0);
     /// # Ok(())
     /// # }
     /// ```
@@ -121,7 +121,7 @@ impl<B: Backend> Pool<B> {
         core.recall(&mut depot, Recall::Memory);
         drop(depot);
         core.notify_freed();
-        self.trim();
+        self.trim_to_or_log(0);
     }
 
     /// Whether the pool was [closed](Self::close).

@@ -28,9 +28,9 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// # let pool = Pool::builder(&device).build()?;
 /// let (compute, copy) = (device.create_stream()?, device.create_stream()?);
 /// let mut buffer = pool.allocate(4, &compute)?;
-/// buffer.write(&compute, &[1, 2, 3, 4])?;
+/// buffer.write(&[1, 2, 3, 4], &compute)?;
 /// let mut bytes = [0; 4];
-/// buffer.read(&copy, &mut bytes)?; // another stream waits for the one that wrote
+/// buffer.read(&mut bytes, &copy)?; // another stream waits for the one that wrote
 /// assert_eq!(bytes, [1, 2, 3, 4]);
 /// # Ok(())
 /// # }
@@ -74,7 +74,7 @@ impl<B: Backend> Buffer<B> {
 
     /// Bytes of its size class.
     #[must_use]
-    pub fn class(&self) -> u64 {
+    pub fn capacity(&self) -> u64 {
         self.block().key.class
     }
 
@@ -225,7 +225,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as
     /// [`on`](Self::on).
-    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
         Ok(device.upload(stream, bytes, region)?)
@@ -236,7 +236,7 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_at(&mut self, stream: &B::Stream, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write_at(&mut self, bytes: &[u8], offset: u64, stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         let end = offset.saturating_add(bytes.len() as u64);
         let region = self.on_mut(stream)?.slice(offset..end)?;
@@ -247,7 +247,7 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     /// [`Error::Backend`] when the device fails; else as [`on`](Self::on).
-    pub fn fill(&mut self, stream: &B::Stream, value: u8) -> Result<(), Error> {
+    pub fn fill(&mut self, value: u8, stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         Ok(device.fill(stream, self.on_mut(stream)?, value)?)
     }
@@ -263,7 +263,7 @@ impl<B: Backend> Buffer<B> {
     /// # let pool = Pool::new(&device)?;
     /// let source = pool.upload(&[1.0f32, 2.0], &stream)?;
     /// let mut copy = pool.allocate(source.len(), &stream)?;
-    /// copy.copy_from(&stream, &source)?;
+    /// copy.copy_from(&source, &stream)?;
     /// assert_eq!(copy.read_vec::<f32>(&stream)?, [1.0, 2.0]);
     /// # Ok(())
     /// # }
@@ -273,7 +273,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::Backend`] when `source` is longer, when it is shorter and its length is not a multiple of the
     /// device's [copy granularity](vrampool_backend::Properties::copy_granularity), or when the device fails
     /// (wgpu cannot copy within one range of an arena); else as [`on`](Self::on).
-    pub fn copy_from(&mut self, stream: &B::Stream, source: &Self) -> Result<(), Error> {
+    pub fn copy_from(&mut self, source: &Self, stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         let from = source.on(stream)?;
         let to = self.on_mut(stream)?;
@@ -287,7 +287,7 @@ impl<B: Backend> Buffer<B> {
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
-    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&self, bytes: &mut [u8], stream: &B::Stream) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
         Ok(self.device().download(stream, region, bytes)?)
     }
@@ -337,7 +337,7 @@ impl<B: Backend> Buffer<B> {
 
     /// All bytes of its class, for writing: what rounding added belongs to the borrower too.
     pub(crate) fn whole_class(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
-        self.region_mut(self.class(), stream)
+        self.region_mut(self.capacity(), stream)
     }
 
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
@@ -369,7 +369,7 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("len", &self.len())
-            .field("class", &self.class())
+            .field("capacity", &self.capacity())
             .field("kind", &self.kind())
             .field("stream", &self.stream().id())
             .field("address", &self.block().range::<B>().address())

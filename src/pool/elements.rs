@@ -66,7 +66,7 @@ impl<B: Backend> Pool<B> {
     pub fn upload<T: Element>(&self, elements: &[T], stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let bytes = T::bytes(elements);
         let mut buffer = self.allocate(bytes.len() as u64, stream)?;
-        buffer.write(stream, bytes)?;
+        buffer.write(bytes, stream)?;
         Ok(buffer)
     }
 }
@@ -88,7 +88,7 @@ impl<B: Backend> Buffer<B> {
         let none = |_| BackendError::out_of_memory(self.len(), None);
         elements.try_reserve_exact(count).map_err(none)?;
         elements.resize(count, T::zeroed());
-        self.read(stream, T::bytes_mut(&mut elements))?;
+        self.read(T::bytes_mut(&mut elements), stream)?;
         Ok(elements)
     }
 }

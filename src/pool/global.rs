@@ -30,32 +30,35 @@ impl<B: Backend> Entry for Weak<Handle<B>> {
     }
 }
 
-/// The process's pool for `device`. It is made with defaults and the
-/// [environment](crate::Builder::from_environment) if there is none; while a handle to it exists, every call
-/// returns the same one. **Keep the handle for as long as the cache is to live.**
-///
-/// ```
-/// # use vrampool::{Backend, host::HostDevice, persistent_pool};
-/// # fn main() -> Result<(), vrampool::Error> {
-/// # let device = HostDevice::new();
-/// # let stream = device.create_stream()?;
-/// let pool = persistent_pool(&device)?;
-/// let elsewhere = persistent_pool(&device)?;
-/// drop(pool.allocate(1000, &stream)?);
-/// assert_eq!(elsewhere.stats().bytes_cached, 1024);
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// As [`Builder::build`](crate::Builder::build). [`Error::Environment`] also when a variable has changed
-/// since the pool that lives was made: it would have no effect.
-#[doc(alias = "get_persistent_pool")]
-pub fn persistent_pool<B: Backend>(device: &B) -> Result<Pool<B>, Error> {
-    persistent_pool_with(device, &environment::process)
+impl<B: Backend> Pool<B> {
+    /// Returns the process's pool for `device`, with defaults and the
+    /// [environment](crate::PoolBuilder::from_environment). It is built if none exists; while a handle to it
+    /// exists, every call returns that pool. **Keep the handle for as long as the cache is to live.**
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::shared(&device)?;
+    /// let elsewhere = Pool::shared(&device)?;
+    /// drop(pool.allocate(1000, &stream)?);
+    /// assert_eq!(elsewhere.stats().idle_bytes, 1024);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`PoolBuilder::build`](crate::PoolBuilder::build). [`Error::Environment`] also if a variable has
+    /// changed since the existing pool was built: it would have no effect.
+    #[doc(alias = "get_persistent_pool")]
+    #[doc(alias = "persistent_pool")]
+    pub fn shared(device: &B) -> Result<Self, Error> {
+        shared_with(device, &environment::process)
+    }
 }
 
-fn persistent_pool_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
+fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
     fork::check()?;
     let key = (TypeId::of::<B>(), device.id());
     let settings = PoolSettings::read(lookup)?;
@@ -97,9 +100,7 @@ mod tests {
     fn a_setting_that_changed_while_the_pool_lives_is_an_error() {
         let device = HostDevice::new();
         let with = |value: &'static str| {
-            persistent_pool_with(&device, &|name| {
-                (name == "VRAMPOOL_MAX_CACHED_GB").then(|| OsString::from(value))
-            })
+            shared_with(&device, &|name| (name == "VRAMPOOL_MAX_CACHED_GB").then(|| OsString::from(value)))
         };
         let pool = with("1").expect("the first");
         assert_eq!(pool.stats().max_cached_bytes, Some(1 << 30));
@@ -112,7 +113,7 @@ mod tests {
         for setting in ["MAX_CACHED_GB", "POOL_BUDGET_FRAC", "POOL_LARGE_BUCKET_MB"] {
             let device = HostDevice::new();
             let with = |value: &'static str| {
-                persistent_pool_with(&device, &|name| {
+                shared_with(&device, &|name| {
                     (name.strip_prefix("NETCL_") == Some(setting)).then(|| OsString::from(value))
                 })
             };

@@ -36,14 +36,14 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// Promises, each at every instant and under any number of threads:
 ///
 /// * idle bytes never exceed `max_cached_bytes`, no bucket keeps more than `max_buffers_per_bucket` buffers,
-///   bytes taken from the device never exceed `limit` ([`Builder`](crate::Builder));
+///   bytes taken from the device never exceed `limit` ([`PoolBuilder`](crate::PoolBuilder));
 /// * memory is never handed out while earlier work on the device may still touch it, and the host is not
 ///   blocked for that: on the same stream reuse is immediate, on another one the pool inserts a wait on the
 ///   device;
 /// * a failed call leaves every byte accounted for.
 ///
 /// **Threads.** Each thread keeps some idle buffers of small classes to itself, in *magazines*
-/// ([`Builder::magazine_bytes`](crate::Builder::magazine_bytes)): it takes and returns them without a lock,
+/// ([`PoolBuilder::magazine_bytes`](crate::PoolBuilder::magazine_bytes)): it takes and returns them without a lock,
 /// an atomic read-modify-write, a
 /// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
 /// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
@@ -74,7 +74,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// let first = pool.allocate(40_000, &stream)?; // a miss: 64 KiB from the device
 /// drop(first);
 /// let second = pool.allocate(50_000, &stream)?; // a hit: the same 64 KiB
-/// assert_eq!((second.len(), second.class()), (50_000, 65_536));
+/// assert_eq!((second.len(), second.capacity()), (50_000, 65_536));
 /// assert_eq!(pool.stats().hit_rate(), 0.5);
 /// # Ok(())
 /// # }

@@ -51,7 +51,7 @@ impl PoolCore {
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);
-            match arena.compact(stream, UNLIMITED, |_| {}) {
+            match arena.compact(UNLIMITED, stream, |_| {}) {
                 // A captured stream's blocks stay. Those before them may do.
                 Ok(_) | Err(Error::Capture { .. }) => {}
                 Err(error) => return Err(error),
@@ -74,11 +74,11 @@ impl PoolCore {
             self.count_out_of_memory(&shortage);
         }
         Error::OutOfMemory(Box::new(OutOfMemory {
-            requested,
-            class: key.class,
-            live: stats.bytes_live,
-            cached: stats.bytes_cached,
-            held: stats.bytes_held + stats.bytes_in_transit,
+            requested_bytes: requested,
+            class_bytes: key.class,
+            live_bytes: stats.live_bytes,
+            idle_bytes: stats.idle_bytes,
+            held_bytes: stats.held_bytes + stats.in_transit_bytes,
             owner: Owner::Pool,
             shortage,
         }))

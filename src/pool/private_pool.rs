@@ -136,6 +136,12 @@ impl<B: Backend> GraphBuffer<B> {
         self.len == 0
     }
 
+    /// Returns the bytes of its size class: the requested bytes, rounded up.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.buffer().capacity()
+    }
+
     /// Its bytes for reading on `stream`, as [`Buffer::on`].
     ///
     /// # Errors

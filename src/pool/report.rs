@@ -46,7 +46,7 @@ pub(super) fn warn_of_leaks(core: &PoolCore) {
 
 impl fmt::Display for PoolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (live, idle) = (ByteSize(self.stats.bytes_live), ByteSize(self.stats.bytes_cached));
+        let (live, idle) = (ByteSize(self.stats.live_bytes), ByteSize(self.stats.idle_bytes));
         write!(f, "pool {}: {} live buffers ({live}), {idle} idle", self.pool, self.stats.live_buffers)?;
         for Holder { site, buffers, bytes, .. } in &self.holders {
             write!(f, "\n{:>12}  {buffers}  {site}", ByteSize(*bytes).to_string())?;

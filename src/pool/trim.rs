@@ -8,39 +8,48 @@ use std::mem;
 use vrampool_backend::{Backend, fork, logging};
 
 impl<B: Backend> Pool<B> {
-    /// Gives all idle memory back to the device. Answers how many bytes that were. With
-    /// [`Source::Virtual`](crate::Source::Virtual) idle memory goes back to the arena, and the arena
-    /// [releases](DeviceArena::release) to the device every piece of physical memory in which nothing is
-    /// live, after the host has waited for the work that used it; what the device refuses stays the arena's,
-    /// and the log has it. What the device itself keeps of dropped memory it [gives back](Backend::reclaim):
-    /// wgpu waits for submitted work. Memory in the magazines of other threads comes back at their next call;
-    /// when a thread has ended since, at the next trim.
+    /// Releases all idle memory to the device, and returns its bytes.
+    ///
+    /// With [`Source::Virtual`](crate::Source::Virtual) idle memory goes back to the arena. The arena
+    /// [releases](DeviceArena::release) each piece of physical memory without a live block, after the host
+    /// has waited for the work that used it. The device also [releases](Backend::reclaim) the dropped memory
+    /// that it keeps: wgpu waits for submitted work. Memory in the magazines of other threads is released at
+    /// their next call, or at the next trim if the thread has ended.
     #[doc(alias = "clear")]
     #[doc(alias = "empty_cache")]
-    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
-    pub fn trim(&self) -> u64 {
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device refuses to release physical memory: the arena keeps it. All other
+    /// idle memory is released.
+    pub fn trim(&self) -> Result<u64, Error> {
         self.trim_to(0)
     }
 
-    /// Gives idle memory back until at most `cached_bytes` are idle, classes that were asked for longest ago
-    /// first. Answers how many bytes were given back. With [`Source::Virtual`](crate::Source::Virtual) at
-    /// most `cached_bytes` are spare then, idle ones and physical memory of the arena's beyond what is live
-    /// together, or no more piece of it is free as a whole; else as [`trim`](Self::trim).
-    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
-    pub fn trim_to(&self, cached_bytes: u64) -> u64 {
-        if fork::is_child() {
-            return 0;
-        }
+    /// Releases idle memory until at most `idle_bytes` remain, and returns the released bytes.
+    ///
+    /// Size classes whose last request is longest ago are released first. With
+    /// [`Source::Virtual`](crate::Source::Virtual) `idle_bytes` also bounds the arena's physical memory
+    /// beyond the live bytes, as far as whole pieces of it are free. Else as [`trim`](Self::trim).
+    ///
+    /// # Errors
+    /// As [`trim`](Self::trim).
+    pub fn trim_to(&self, idle_bytes: u64) -> Result<u64, Error> {
+        fork::check()?;
         let core = self.core();
-        let given_back = core.trim_to(cached_bytes);
-        if let Some(arena) = self.arena().filter(|arena| arena.is_growing()) {
-            let spare_bytes = cached_bytes.saturating_sub(core.cached_bytes());
-            if let Err(error) = arena.release(spare_bytes) {
-                logging::warn!("pool {}: memory is kept that was to be given back: {error}", core.name);
-            }
-        }
+        let released = core.trim_to(idle_bytes);
+        let outcome = match self.arena().filter(|arena| arena.is_growing()) {
+            Some(arena) => arena.release(idle_bytes.saturating_sub(core.cached_bytes())).map(drop),
+            None => Ok(()),
+        };
         core.supply::<B>().reclaim();
-        given_back
+        outcome.map(|()| released)
+    }
+
+    /// As [`trim_to`](Self::trim_to), for callers that go on without the memory: a failure is logged.
+    pub(crate) fn trim_to_or_log(&self, idle_bytes: u64) {
+        if let Err(error) = self.trim_to(idle_bytes) {
+            logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name());
+        }
     }
 
     /// Gives back to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
@@ -69,14 +78,14 @@ impl<B: Backend> Pool<B> {
 
     /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to
     /// it. Live buffers follow their data. Moves nothing where the source is direct, virtual or the driver's,
-    /// or where [addresses stay](crate::Builder::addresses_stay).
+    /// or where [addresses stay](crate::PoolBuilder::addresses_stay).
     ///
     /// # Errors
     /// As [`DeviceArena::compact`].
     pub fn compact(
         &self,
-        stream: &B::Stream,
         budget_bytes: impl Into<Option<u64>>,
+        stream: &B::Stream,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
         fork::check()?;
@@ -84,10 +93,10 @@ impl<B: Backend> Pool<B> {
             self.core().trim_to(0);
         }
         let Some(arena) = self.core().supply::<B>().movable() else { return Ok(Compaction::default()) };
-        arena.compact(stream, budget_bytes, on_move)
+        arena.compact(budget_bytes, stream, on_move)
     }
 
-    /// Changes the [limit](crate::Builder::limit); `None` removes it. Idle memory goes back where it is above; what is live
+    /// Changes the [limit](crate::PoolBuilder::limit); `None` removes it. Idle memory goes back where it is above; what is live
     /// above it stays, and nothing more is taken until enough came back. An arena of fixed size that the pool
     /// has stays as large as it is, and one that others have too keeps its own limit.
     ///
@@ -118,7 +127,7 @@ impl<B: Backend> Pool<B> {
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = charged.max(mapped).saturating_sub(bytes);
         if surplus > 0 {
-            self.trim_to(core.cached_bytes().saturating_sub(surplus));
+            self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus));
         }
         let set = core.supply::<B>().set_limit(bytes);
         if set.is_err() {
@@ -129,7 +138,7 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::Builder::max_cached_bytes). Idle memory above it is released; memory in the
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes). Idle memory above it is released; memory in the
     /// magazines of other threads is released at their next call.
     ///
     /// ```
@@ -140,9 +149,9 @@ impl<B: Backend> Pool<B> {
     /// let pool = Pool::new(&device)?;
     /// drop(pool.allocate(1 << 20, &stream)?);
     /// pool.set_max_cached_bytes(1 << 16);
-    /// assert_eq!(pool.stats().bytes_cached, 0);
+    /// assert_eq!(pool.stats().idle_bytes, 0);
     /// drop(pool.allocate(1 << 20, &stream)?);
-    /// assert_eq!(pool.stats().bytes_cached, 0);
+    /// assert_eq!(pool.stats().idle_bytes, 0);
     /// # Ok(())
     /// # }
     /// ```
@@ -156,7 +165,7 @@ impl<B: Backend> Pool<B> {
         core.trim_to(bytes);
     }
 
-    /// Changes the [cap on idle buffers in a bucket](crate::Builder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
+    /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
     /// memory is released; memory in the magazines of other threads is released at their next call.
     ///
     /// ```

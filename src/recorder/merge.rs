@@ -1,7 +1,7 @@
 //! Merging the logs of several threads into one sequence of events.
 
 use super::log::{Log, Logged};
-use crate::trace::file::event::{Event, Op};
+use crate::trace::file::event::{Op, TraceEvent};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::iter::Peekable;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Merges `logs`: each log in its order, no free before its allocation, otherwise by time. Frees without an
 /// allocation are omitted: both happened while the logs were read.
-pub(super) fn events(logs: &[Arc<Log>]) -> Vec<Event> {
+pub(super) fn events(logs: &[Arc<Log>]) -> Vec<TraceEvent> {
     let logs: Vec<_> = logs.iter().map(|log| log.read()).collect();
     let allocations = logs.iter().flatten().filter(|event| !event.is_free);
     let allocated: HashSet<u64> = allocations.map(|event| event.number).collect();
@@ -51,7 +51,7 @@ fn key(logs: &mut [Peekable<impl Iterator<Item = Logged>>], log: usize) -> Optio
 
 #[derive(Debug, Default)]
 struct Merged {
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     /// Id and size of live buffers.
     live: HashMap<u64, (u64, u64)>,
     streams: HashMap<u64, u64>,
@@ -71,6 +71,6 @@ impl Merged {
             self.live.insert(event.number, (id, event.size));
             (Op::Allocate, (id, event.size))
         };
-        self.events.push(Event { op, id, size, stream, t_us: event.t_us });
+        self.events.push(TraceEvent { op, id, size, stream, t_us: event.t_us });
     }
 }

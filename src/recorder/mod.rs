@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use vrampool_backend::StreamId;
 use writer::Writer;
 
-/// Records the allocations and frees of [pools](crate::Builder::recorder), for a [`Trace`]. A clone is a
+/// Records the allocations and frees of [pools](crate::PoolBuilder::recorder), for a [`Trace`]. A clone is a
 /// handle to the same recording; several pools may share one.
 ///
 /// * **Cost.** A request and its free take some nanoseconds more each. Recording rarely takes a lock, an
@@ -98,7 +98,7 @@ impl Recorder {
     /// are numbered in order of appearance. Concurrent events may be included or not. Recording continues.
     ///
     /// # Errors
-    /// [`Fault::TooManyStreams`](crate::trace::Fault::TooManyStreams).
+    /// [`TraceFault::TooManyStreams`](crate::trace::TraceFault::TooManyStreams).
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
         let logs = self.0.logs.all();

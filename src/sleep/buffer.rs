@@ -55,6 +55,15 @@ impl<B: Backend> SleepBuffer<B> {
         self.len == 0
     }
 
+    /// Returns the bytes of its block: the requested bytes, rounded up.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self.block() {
+            GroupBlock::Arena(buffer) => buffer.capacity(),
+            GroupBlock::Loose(buffer) => buffer.capacity(),
+        }
+    }
+
     /// Returns the tag it was allocated under.
     #[must_use]
     pub fn tag(&self) -> &str {
@@ -124,7 +133,7 @@ impl<B: Backend> SleepBuffer<B> {
     ///
     /// # Errors
     /// [`Error::Asleep`]; [`Error::Backend`] if `bytes` is longer than the block or the device fails.
-    pub fn write(&mut self, stream: &B::Stream, bytes: &[u8]) -> Result<(), Error> {
+    pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
         let device = self.sleeper.device.clone();
         let mut access = self.access_mut()?;
         let region = access.on_mut(stream)?.slice(..bytes.len() as u64)?;
@@ -135,7 +144,7 @@ impl<B: Backend> SleepBuffer<B> {
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
-    pub fn read(&self, stream: &B::Stream, bytes: &mut [u8]) -> Result<(), Error> {
+    pub fn read(&self, bytes: &mut [u8], stream: &B::Stream) -> Result<(), Error> {
         let access = self.access()?;
         let region = access.on(stream)?.slice(..bytes.len() as u64)?;
         Ok(self.sleeper.device.download(stream, region, bytes)?)

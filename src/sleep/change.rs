@@ -88,12 +88,19 @@ impl<B: Backend> Sleeper<B> {
         }
         report.was_asleep &= falling.is_empty();
         for group in falling {
-            let SleepReport { freed, backed_up, discarded, .. } = group.commit();
-            report.freed += freed;
-            report.backed_up += backed_up;
-            report.discarded += discarded;
+            let SleepReport {
+                freed_bytes: freed,
+                backed_up_bytes: backed_up,
+                discarded_bytes: discarded,
+                ..
+            } = group.commit();
+            report.freed_bytes += freed;
+            report.backed_up_bytes += backed_up;
+            report.discarded_bytes += discarded;
         }
-        let SleepReport { freed, backed_up, discarded, .. } = report;
+        let SleepReport {
+            freed_bytes: freed, backed_up_bytes: backed_up, discarded_bytes: discarded, ..
+        } = report;
         logging::info!("asleep: {freed} bytes given back, {backed_up} on the host, {discarded} discarded");
         Ok(report)
     }
@@ -133,11 +140,11 @@ impl<B: Backend> Sleeper<B> {
         }
         report.was_awake = waking.is_empty();
         for group in waking {
-            let WakeReport { mapped, restored, .. } = group.commit();
-            report.mapped += mapped;
-            report.restored += restored;
+            let WakeReport { mapped_bytes: mapped, restored_bytes: restored, .. } = group.commit();
+            report.mapped_bytes += mapped;
+            report.restored_bytes += restored;
         }
-        logging::info!("awake: {} bytes taken, {} restored", report.mapped, report.restored);
+        logging::info!("awake: {} bytes taken, {} restored", report.mapped_bytes, report.restored_bytes);
         Ok(report)
     }
 }

@@ -70,9 +70,9 @@ impl<B: Backend> SleeperCore<B> {
     pub(super) fn explain(&self, mut error: Error) -> Error {
         if let Error::OutOfMemory(error) = &mut error {
             let usage = self.usage();
-            error.live = usage.live;
-            error.held = usage.mapped.max(usage.live);
-            error.cached = error.held - error.live;
+            error.live_bytes = usage.live_bytes;
+            error.held_bytes = usage.mapped_bytes.max(usage.live_bytes);
+            error.idle_bytes = error.held_bytes - error.live_bytes;
             error.owner = Owner::Sleeper;
         }
         error

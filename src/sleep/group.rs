@@ -94,11 +94,11 @@ impl<B: Backend> Group<B> {
             Self::Arena(arena) => {
                 let (used, is_asleep) = (arena.used(), arena.state() == SleepState::Asleep);
                 SleepUsage {
-                    mapped: arena.reserved_bytes(),
-                    live: if is_asleep { 0 } else { used },
-                    asleep: if is_asleep { used } else { 0 },
-                    backups: arena.backup_bytes(),
-                    addresses: arena.address_bytes(),
+                    mapped_bytes: arena.reserved_bytes(),
+                    live_bytes: if is_asleep { 0 } else { used },
+                    asleep_bytes: if is_asleep { used } else { 0 },
+                    backup_bytes: arena.backup_bytes(),
+                    address_bytes: arena.address_bytes(),
                 }
             }
         }

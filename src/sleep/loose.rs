@@ -86,7 +86,7 @@ impl<B: Backend> Loose<B> {
     }
 
     fn asleep(&self, requested: u64) -> Error {
-        Error::Asleep { requested, live: self.usage().asleep }
+        Error::Asleep { requested, live: self.usage().asleep_bytes }
     }
 
     fn cells(&self) -> Vec<Arc<Cell<B>>> {
@@ -158,20 +158,20 @@ impl<B: Backend> Loose<B> {
         for cell in self.cells() {
             match &*cell.held.lock() {
                 Held::Here(buffer) => {
-                    usage.mapped += buffer.class();
-                    usage.live += cell.bytes;
+                    usage.mapped_bytes += buffer.capacity();
+                    usage.live_bytes += cell.bytes;
                 }
                 Held::Out | Held::Changing => {
-                    usage.mapped += cell.bytes;
-                    usage.live += cell.bytes;
+                    usage.mapped_bytes += cell.bytes;
+                    usage.live_bytes += cell.bytes;
                 }
                 Held::Asleep(stored) => {
-                    usage.asleep += cell.bytes;
-                    usage.backups += stored.as_ref().map_or(0, Stored::bytes);
+                    usage.asleep_bytes += cell.bytes;
+                    usage.backup_bytes += stored.as_ref().map_or(0, Stored::bytes);
                 }
             }
         }
-        usage.addresses = usage.mapped;
+        usage.address_bytes = usage.mapped_bytes;
         usage
     }
 }
@@ -191,6 +191,11 @@ impl<B: Backend> LooseBuffer<B> {
 
     fn asleep(&self) -> Error {
         self.group.asleep(self.cell.bytes)
+    }
+
+    /// Returns the bytes that sleep and wake.
+    pub(super) fn capacity(&self) -> u64 {
+        self.cell.bytes
     }
 
     pub(super) fn access(&self) -> Result<Arc<Buffer<B>>, Error> {
@@ -323,10 +328,10 @@ impl<B: Backend> Falling<'_, B> {
         let mut report = SleepReport::default();
         *self.core.offload.lock() = Some(self.offload);
         for Saved { cell, buffer, stored } in self.blocks.drain(..) {
-            report.freed += buffer.class();
+            report.freed_bytes += buffer.capacity();
             match &stored {
-                Some(_) => report.backed_up += cell.bytes,
-                None => report.discarded += cell.bytes,
+                Some(_) => report.backed_up_bytes += cell.bytes,
+                None => report.discarded_bytes += cell.bytes,
             }
             *cell.held.lock() = Held::Asleep(stored);
             drop(buffer);
@@ -362,7 +367,7 @@ impl<B: Backend> Waking<'_, B> {
         on_a_stream(device, |stream| {
             for Restored { cell, stored, buffer } in &mut self.blocks {
                 let buffer = buffer.insert(pool.allocate(cell.bytes, stream)?);
-                self.mapped += buffer.class();
+                self.mapped += buffer.capacity();
                 if let Some(stored) = stored {
                     stored.restore(device, stream, 0, buffer.on_mut(stream)?)?;
                     self.restored += cell.bytes;
@@ -379,7 +384,7 @@ impl<B: Backend> Waking<'_, B> {
                 *cell.held.lock() = Held::Here(Arc::new(buffer));
             }
         }
-        WakeReport { mapped: self.mapped, restored: self.restored, was_awake: false }
+        WakeReport { mapped_bytes: self.mapped, restored_bytes: self.restored, was_awake: false }
     }
 }
 

@@ -41,13 +41,13 @@
 //!     sleeper.allocate(4 << 20, &stream)?
 //! };
 //! let cache = sleeper.allocate_tagged("kv_cache", 8 << 20, &stream)?;
-//! weights.write(&stream, &[7; 100])?;
+//! weights.write(&[7; 100], &stream)?;
 //! let report = sleeper.sleep(&["weights"])?;
 //! assert_eq!((report.backed_up, report.discarded), (4 << 20, 8 << 20));
 //! assert_eq!(sleeper.usage().mapped, 0);
 //! sleeper.wake_up(Wake::Tags(&["weights"]))?;
 //! let mut bytes = [0; 100];
-//! weights.read(&stream, &mut bytes)?;
+//! weights.read(&mut bytes, &stream)?;
 //! assert_eq!(bytes, [7; 100]);
 //! assert!(cache.access().is_err(), "it sleeps on");
 //! # Ok(())

@@ -11,21 +11,22 @@ use std::ops::AddAssign;
 #[must_use]
 pub struct SleepUsage {
     /// Bytes of physical memory of the device.
-    pub mapped: u64,
+    pub mapped_bytes: u64,
     /// Bytes of usable blocks.
-    pub live: u64,
+    pub live_bytes: u64,
     /// Bytes of sleeping blocks.
-    pub asleep: u64,
+    pub asleep_bytes: u64,
     /// Bytes of host memory that holds contents, including memory that is being released.
-    pub backups: u64,
+    pub backup_bytes: u64,
     /// Bytes of address space. On a device with virtual memory it exceeds `mapped`, and is the same asleep
     /// and awake.
-    pub addresses: u64,
+    pub address_bytes: u64,
 }
 
 impl fmt::Display for SleepUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = [self.mapped, self.live, self.asleep, self.backups, self.addresses];
+        let all =
+            [self.mapped_bytes, self.live_bytes, self.asleep_bytes, self.backup_bytes, self.address_bytes];
         let [mapped, live, asleep, backups, addresses] = all.map(ByteSize);
         write!(f, "mapped {mapped}, live {live}, asleep {asleep}, backups {backups}, addresses {addresses}")
     }
@@ -33,10 +34,10 @@ impl fmt::Display for SleepUsage {
 
 impl AddAssign for SleepUsage {
     fn add_assign(&mut self, other: Self) {
-        self.mapped += other.mapped;
-        self.live += other.live;
-        self.asleep += other.asleep;
-        self.backups += other.backups;
-        self.addresses += other.addresses;
+        self.mapped_bytes += other.mapped_bytes;
+        self.live_bytes += other.live_bytes;
+        self.asleep_bytes += other.asleep_bytes;
+        self.backup_bytes += other.backup_bytes;
+        self.address_bytes += other.address_bytes;
     }
 }

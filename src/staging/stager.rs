@@ -42,7 +42,7 @@ pub enum Upload<E> {
 /// let stager = Stager::new(&device);
 /// let batch = vec![7; 1 << 20];
 /// let mut input = pool.allocate(1 << 20, &stream)?;
-/// let upload = stager.upload(&stream, &batch, input.on_mut(&stream)?)?;
+/// let upload = stager.upload(&batch, input.on_mut(&stream)?, &stream)?;
 /// assert!(matches!(upload, Upload::Staged(_)));
 /// # Ok(())
 /// # }
@@ -98,9 +98,9 @@ impl<B: Backend> Stager<B> {
     /// [`Error::Backend`] when the lengths differ or the device fails.
     pub fn upload(
         &self,
-        stream: &B::Stream,
         source: &[u8],
         destination: RegionMut<'_, B::Memory>,
+        stream: &B::Stream,
     ) -> Result<Upload<B::Event>, Error> {
         fork::check()?;
         let bytes = source.len() as u64;

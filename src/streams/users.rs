@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn streams_that_were_retired_are_not_kept_for_longer_than_until_the_next_one() {
-        let device = HostDevice::builder().capacity(1 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 20).build();
         let lasting = device.create_stream().expect("a stream");
         let mut readers = Readers::default();
         readers.add(&lasting, true, None);

@@ -163,9 +163,9 @@ impl ClientTallies {
         let mut tallies: BTreeMap<_, _> = gone.collect();
         for RegisteredClient { id, name, stats, .. } in clients {
             let tally = tallies.entry(name.clone()).or_default();
-            tally.share = tally.share.saturating_add(stats.cap);
-            tally.held += stats.held;
-            tally.peak += stats.peak_held;
+            tally.share = tally.share.saturating_add(stats.cap_bytes);
+            tally.held += stats.held_bytes;
+            tally.peak += stats.peak_held_bytes;
             tally.queued += stats.queued as u64;
             if let Some((_, counted)) = self.seen.get(id) {
                 tally.counted.add(*counted);
@@ -238,9 +238,22 @@ impl Figures for BrokerFigures {
     }
 
     fn closed(&self) -> Self {
-        let BrokerStats { counts, budget, reserve, peak_staging, pinned_budget, .. } = self.stats;
-        let stats =
-            BrokerStats { counts, budget, reserve, peak_staging, pinned_budget, ..BrokerStats::default() };
+        let BrokerStats {
+            counts,
+            budget_bytes: budget,
+            reserve_bytes: reserve,
+            peak_staging_bytes: peak_staging,
+            pinned_budget_bytes: pinned_budget,
+            ..
+        } = self.stats;
+        let stats = BrokerStats {
+            counts,
+            budget_bytes: budget,
+            reserve_bytes: reserve,
+            peak_staging_bytes: peak_staging,
+            pinned_budget_bytes: pinned_budget,
+            ..BrokerStats::default()
+        };
         let counted = |tally: &Tally| Tally { counted: tally.counted, ..Tally::default() };
         let clients = self.clients.iter().map(|(name, tally)| (name.clone(), counted(tally))).collect();
         Self { stats, clients }
@@ -250,19 +263,19 @@ impl Figures for BrokerFigures {
         let Self { stats, clients } = self;
         for (name, value) in [
             ("vrampool_broker_clients", stats.clients as u64),
-            ("vrampool_broker_held_bytes", stats.held),
-            ("vrampool_broker_idle_bytes", stats.idle),
-            ("vrampool_broker_reserve_bytes", stats.reserve),
-            ("vrampool_broker_staging_bytes", stats.staging),
-            ("vrampool_broker_peak_staging_bytes", stats.peak_staging),
-            ("vrampool_broker_pinned_limit_bytes", stats.pinned_budget),
-            ("vrampool_broker_spilled_bytes", stats.spilled),
+            ("vrampool_broker_held_bytes", stats.held_bytes),
+            ("vrampool_broker_idle_bytes", stats.idle_bytes),
+            ("vrampool_broker_reserve_bytes", stats.reserve_bytes),
+            ("vrampool_broker_staging_bytes", stats.staging_bytes),
+            ("vrampool_broker_peak_staging_bytes", stats.peak_staging_bytes),
+            ("vrampool_broker_pinned_limit_bytes", stats.pinned_budget_bytes),
+            ("vrampool_broker_spilled_bytes", stats.spilled_bytes),
         ] {
             to(Sample::gauge(name, value as f64));
         }
-        let budget = stats.budget.map_or(f64::INFINITY, |budget| budget as f64);
+        let budget = stats.budget_bytes.map_or(f64::INFINITY, |budget| budget as f64);
         to(Sample::gauge("vrampool_broker_budget_bytes", budget));
-        for (state, bytes) in [("live", stats.pinned_live), ("retained", stats.pinned_retained)] {
+        for (state, bytes) in [("live", stats.pinned_live_bytes), ("retained", stats.pinned_retained_bytes)] {
             to(Sample::gauge("vrampool_broker_pinned_bytes", bytes as f64).with("state", state));
         }
         let BrokerCounts {
@@ -276,7 +289,7 @@ impl Figures for BrokerFigures {
             failed_runs,
             chunks,
             shrinks,
-            bytes_copied,
+            copied_bytes: bytes_copied,
             turn_waits,
             staging_waits,
         } = stats.counts;

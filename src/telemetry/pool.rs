@@ -176,11 +176,11 @@ impl Figures for PoolFigures {
     fn closed(&self) -> Self {
         let mut stats = self.stats.clone();
         for now in [
-            &mut stats.bytes_cached,
-            &mut stats.bytes_live,
-            &mut stats.bytes_held,
-            &mut stats.bytes_requested,
-            &mut stats.bytes_reserved,
+            &mut stats.idle_bytes,
+            &mut stats.live_bytes,
+            &mut stats.held_bytes,
+            &mut stats.requested_bytes,
+            &mut stats.reserved_bytes,
             &mut stats.mappings,
             &mut stats.stitched_ranges,
             &mut stats.address_bytes,
@@ -226,7 +226,7 @@ impl Figures for PoolFigures {
         }
         for (name, count) in [
             ("vrampool_driver_calls_total", stats.memory_calls()),
-            ("vrampool_allocated_bytes_total", stats.bytes_allocated),
+            ("vrampool_allocated_bytes_total", stats.allocated_bytes),
             ("vrampool_source_allocations_total", stats.source_allocations),
             ("vrampool_source_frees_total", stats.source_frees),
             ("vrampool_evictions_total", stats.evictions),
@@ -236,18 +236,18 @@ impl Figures for PoolFigures {
             to(Sample::count(name, count));
         }
         for (name, value) in [
-            ("vrampool_cached_bytes", stats.bytes_cached),
-            ("vrampool_live_bytes", stats.bytes_live),
-            ("vrampool_held_bytes", stats.bytes_held),
-            ("vrampool_requested_bytes", stats.bytes_requested),
-            ("vrampool_reserved_bytes", stats.bytes_reserved),
+            ("vrampool_cached_bytes", stats.idle_bytes),
+            ("vrampool_live_bytes", stats.live_bytes),
+            ("vrampool_held_bytes", stats.held_bytes),
+            ("vrampool_requested_bytes", stats.requested_bytes),
+            ("vrampool_reserved_bytes", stats.reserved_bytes),
             ("vrampool_mappings", stats.mappings),
             ("vrampool_stitched_ranges", stats.stitched_ranges),
             ("vrampool_address_bytes", stats.address_bytes),
-            ("vrampool_peak_cached_bytes", stats.peak_cached),
-            ("vrampool_peak_live_bytes", stats.peak_live),
-            ("vrampool_peak_held_bytes", stats.peak_held),
-            ("vrampool_peak_requested_bytes", stats.peak_requested),
+            ("vrampool_peak_cached_bytes", stats.peak_idle_bytes),
+            ("vrampool_peak_live_bytes", stats.peak_live_bytes),
+            ("vrampool_peak_held_bytes", stats.peak_held_bytes),
+            ("vrampool_peak_requested_bytes", stats.peak_requested_bytes),
             ("vrampool_live_buffers", stats.live_buffers),
         ] {
             to(Sample::gauge(name, value as f64));

@@ -8,7 +8,7 @@
 //! `end,EVENTS,CHECKSUM,0,0`: the number of events, and the CRC-32 of their lines, each as if it ended with
 //! `\n`. So a file that is cut or altered is an error. Files of earlier versions, and those that other
 //! programs write, begin with `op,id,size,stream,t_us` and have no such last line; they are read with a
-//! [`Warning`]. Every other line is one event:
+//! [`TraceWarning`]. Every other line is one event:
 //!
 //! | field | `a`: an allocation | `f`: a free |
 //! |---|---|---|
@@ -74,9 +74,9 @@ mod worker;
 pub use crate::recorder::Recorder;
 pub use any_touch::AnyTouch;
 pub use file::bounds::{MAX_LINE, MAX_STREAMS};
-pub use file::doubt::{Doubt, Warning};
-pub use file::error::{Fault, TraceError};
-pub use file::event::{Event, Op};
+pub use file::doubt::{Doubt, TraceWarning};
+pub use file::error::{TraceError, TraceFault};
+pub use file::event::{Op, TraceEvent};
 pub use file::export::{Export, ExportError, Losses};
 pub use file::format::Format;
 pub use file::import::Import;

@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::pool::Pool;
 use std::io;
 use std::sync::Barrier;
-use std::time::Duration;
 use vrampool_backend::Backend;
 
 /// Drives a pool with a [`Trace`].
@@ -186,13 +185,13 @@ impl Replay {
             threads: self.threads,
             ops: self.program.steps.len() as u64 * u64::from(self.threads),
             elapsed,
-            peak_requested: after.peak_requested,
-            peak_live: after.peak_live,
-            peak_held: after.peak_held,
-            peak_reserved: after.peak_needed,
+            peak_requested_bytes: after.peak_requested_bytes,
+            peak_live_bytes: after.peak_live_bytes,
+            peak_held_bytes: after.peak_held_bytes,
+            peak_reserved_bytes: after.peak_needed_bytes,
             hit_rate: after.hit_rate_since(&before),
             driver_calls: after.driver_calls() - before.driver_calls(),
-            mapping_time: Duration::from_nanos(after.mapping_nanoseconds - before.mapping_nanoseconds),
+            mapping_time: after.mapping_time.saturating_sub(before.mapping_time),
             stream_waits: after.stream_waits - before.stream_waits,
             corrupt_bytes,
         })

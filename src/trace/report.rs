@@ -26,14 +26,14 @@ pub struct Pass {
     )]
     pub elapsed: Duration,
     /// The most bytes asked for that were live at once, before rounding.
-    pub peak_requested: u64,
+    pub peak_requested_bytes: u64,
     /// The same after rounding to size classes.
-    pub peak_live: u64,
+    pub peak_live_bytes: u64,
     /// The most bytes taken from the source, live and idle.
-    pub peak_held: u64,
+    pub peak_held_bytes: u64,
     /// The most bytes that the source needed of the device
     /// ([`PoolStats::peak_needed`](crate::PoolStats::peak_needed)).
-    pub peak_reserved: u64,
+    pub peak_reserved_bytes: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,
     /// Calls of the driver, as [`PoolStats::driver_calls`](crate::PoolStats::driver_calls) counts them.
@@ -74,7 +74,8 @@ impl fmt::Display for Pass {
         let Self { index, ops, driver_calls, .. } = self;
         write!(f, "pass {index}: operations {ops} of {:.1} ns, ", self.ns_per_op())?;
         write!(f, "hit rate {:.2}, driver calls {driver_calls}, ", self.hit_rate)?;
-        let all = [self.peak_requested, self.peak_live, self.peak_held, self.peak_reserved];
+        let all =
+            [self.peak_requested_bytes, self.peak_live_bytes, self.peak_held_bytes, self.peak_reserved_bytes];
         let [requested, live, held, reserved] = all.map(ByteSize);
         write!(f, "peaks: requested {requested}, live {live}, held {held}, reserved {reserved}")?;
         match self.corrupt_bytes {

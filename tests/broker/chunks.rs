@@ -4,7 +4,7 @@ use super::{MIB, broker, device};
 use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::DeviceKind;
-use vrampool::broker::{ArrayRequest, Broker, BrokerError, ChunkError, Client, Share, Warning};
+use vrampool::broker::{ArrayRequest, Broker, BrokerError, BrokerWarning, ChunkError, Client, Share};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Event, Placement};
 use vrampool_test_support::close_gate;
@@ -24,7 +24,7 @@ fn test_get_chunk_parameters_unchunkable_exceeds_memory() {
     client.queue(bytes("one", 1)).expect("queued");
     let error = broker.commit("default").expect_err("nothing can be cut");
     assert!(error.to_string().contains("unchunkable"), "{error}");
-    assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held == 0);
+    assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held_bytes == 0);
 }
 
 /// Unlike the case above, there is something to be cut.
@@ -37,7 +37,7 @@ fn test_get_chunk_parameters_unchunkable_alone_exceeds_memory() {
     let error = broker.commit("default").expect_err("what cannot be cut is too large");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::UnchunkableTooLarge { .. })), "{error}");
     assert!(error.to_string().contains("Unchunkable arrays require"), "{error}");
-    assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held == 0);
+    assert!(error.is_out_of_memory() && client.stats().queued == 2 && client.stats().held_bytes == 0);
     client.withdraw().expect("withdrawn");
     client.queue(bytes("cut", 1000)).expect("queued");
     assert!(broker.commit("default").is_ok());
@@ -50,7 +50,7 @@ fn test_get_chunk_parameters_warns_and_raises_when_unfittable() {
     client.queue(ArrayRequest::scratch("large", [10, 5000], 1)).expect("queued");
     let error = broker.commit("default").expect_err("not even one run fits");
     assert!(matches!(error, BrokerError::Chunk(ChunkError::SingleRunTooLarge { .. })), "{error}");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [Warning::ManyChunks { .. }]));
+    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::ManyChunks { .. }]));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn test_get_chunk_parameters_computes_chunk_size_when_eligible() {
     client.queue(ArrayRequest::scratch("states", [5_000_000], 8)).expect("queued");
     let plan = broker.commit("default").expect("it fits in four");
     assert_eq!((plan.partition().chunk_len(), plan.partition().chunks()), (1_310_720, 4));
-    assert_eq!(client.stats().held, 10 * MIB, "an exact fit is one");
+    assert_eq!(client.stats().held_bytes, 10 * MIB, "an exact fit is one");
 }
 
 /// CuBIE's estimate did not count what a pool rounds up to, so that an exact fit could run out of memory.
@@ -84,7 +84,7 @@ fn an_exact_fit_never_runs_out_of_memory() {
                     }
                 };
                 assert!(device.memory_info().expect("figures").free_bytes <= capacity, "no overflow");
-                assert!(client.stats().held <= capacity && plan.partition().chunk_len() > 0);
+                assert!(client.stats().held_bytes <= capacity && plan.partition().chunk_len() > 0);
             }
         }
     }
@@ -94,7 +94,7 @@ fn an_exact_fit_never_runs_out_of_memory() {
 #[test]
 fn arrays_take_whole_granules() {
     const GRANULE: u64 = 256 << 10;
-    let builder = || HostDevice::builder().capacity(4 * MIB).granularity(GRANULE);
+    let builder = || HostDevice::builder().memory_limit(4 * MIB).granularity(GRANULE);
     let broker = |device| Broker::builder(&device).build().expect("a broker");
     assert_eq!(broker(builder().kind(DeviceKind::Cpu).build()).granularity(), 1);
     let broker = broker(builder().kind(DeviceKind::Discrete).build());
@@ -111,7 +111,7 @@ fn arrays_take_whole_granules() {
     assert!(matches!(error, BrokerError::Chunk(ChunkError::SingleRunTooLarge { .. })), "{error}");
     client.set_share(Share::Bytes(2 * GRANULE)).expect("a share");
     assert_eq!(broker.commit("default").expect("it fits").partition().chunks(), 1);
-    assert_eq!(client.stats().held, 2 * GRANULE);
+    assert_eq!(client.stats().held_bytes, 2 * GRANULE);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn test_active_cap_chunks_with_free_device_memory() {
     capped.queue(bytes("x", 30 * MIB)).expect("queued");
     let plan = broker.commit("default").expect("it fits in three");
     assert_eq!((plan.partition().chunks(), idle.stats().evictions), (3, 0));
-    assert_eq!(idle.stats().held, 10 * MIB, "a share that is too small is nobody else's fault");
+    assert_eq!(idle.stats().held_bytes, 10 * MIB, "a share that is too small is nobody else's fault");
 }
 
 /// #644: a share that is too small cuts, and waits for no other's work.
@@ -238,13 +238,13 @@ fn test_allocate_queue_multiple_instances_group_limit() {
     two.queue(bytes("y", 40 * MIB)).expect("queued");
     let plan = broker.commit("solver").expect("it fits in three");
     assert_eq!(plan.partition().chunks(), 3);
-    assert_eq!(one.stats().held + two.stats().held, 30 * MIB);
+    assert_eq!(one.stats().held_bytes + two.stats().held_bytes, 30 * MIB);
 }
 
 /// What a device allocates in one piece bounds a chunk too.
 #[test]
 fn no_array_of_a_chunk_is_larger_than_the_device_allocates() {
-    let device = HostDevice::builder().capacity(100 * MIB).max_allocation(8 * MIB).build();
+    let device = HostDevice::builder().memory_limit(100 * MIB).max_allocation(8 * MIB).build();
     assert!(device.allocate(&AllocationRequest::new(8 * MIB + 1, Placement::Device)).is_err());
     let (broker, _) = broker(&device);
     let client = broker.register(Client::new("client")).expect("a client");
@@ -252,7 +252,7 @@ fn no_array_of_a_chunk_is_larger_than_the_device_allocates() {
         client.queue(ArrayRequest::scratch(label, [20, MIB], 1)).expect("queued");
     }
     let plan = broker.commit("default").expect("40 MiB would fit in one");
-    assert_eq!((plan.partition().chunk_len(), client.stats().held), (8, 16 * MIB));
+    assert_eq!((plan.partition().chunk_len(), client.stats().held_bytes), (8, 16 * MIB));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn more_streams_hold_more_and_smaller_chunks() {
     broker.set_streams("default", 3).expect("idle");
     let plan = broker.commit("default").expect("it fits");
     assert_eq!((plan.streams(), plan.partition().chunk_len()), (3, 4 * MIB));
-    assert_eq!(client.stats().held, 12 * MIB);
+    assert_eq!(client.stats().held_bytes, 12 * MIB);
     // Where not even one run fits on each, fewer are used.
     client.queue(ArrayRequest::scratch("x", [5, 5 * MIB], 1)).expect("queued");
     let plan = broker.commit("default").expect("it fits on two");
@@ -281,6 +281,6 @@ fn chunks_are_as_short_as_a_group_asks_for_though_all_would_fit() {
     broker.set_chunk_runs("default", MIB).expect("idle");
     let plan = broker.commit("default").expect("it fits");
     assert_eq!((plan.streams(), plan.partition().chunk_len(), plan.partition().chunks()), (3, MIB, 6));
-    assert_eq!(client.stats().held, 3 * MIB);
+    assert_eq!(client.stats().held_bytes, 3 * MIB);
     assert!(matches!(broker.set_chunk_runs("default", 0), Err(BrokerError::Setting { .. })));
 }

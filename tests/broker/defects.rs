@@ -25,7 +25,7 @@ fn a_fixed_share_is_counted_once() {
     let _other = broker.register(Client::new("other")).expect("a client");
     for share in [0.9, 0.5, 0.95, 0.7] {
         client.set_share(Share::Fixed(share)).expect("it has room");
-        assert_eq!(broker.fixed_and_automatic().0, share);
+        assert_eq!(broker.shares().fixed, share);
     }
 }
 
@@ -84,9 +84,9 @@ fn an_eviction_leaves_what_is_spilled() {
         let run = first.execution().upload(one.from, &numbers[..]).download(one.to, &mut results);
         run.run(|chunk, stream| one.work(chunk, stream)).expect("a run");
         two.run(&second).expect("a run");
-        assert!(one.client.stats().evictions >= round && broker.stats().spilled == 800_000);
+        assert!(one.client.stats().evictions >= round && broker.stats().spilled_bytes == 800_000);
         let mut squares = vec![0; 800_000];
-        results.read(0, &mut squares).expect("read");
+        results.read_at(&mut squares, 0).expect("read");
         assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use vrampool::backend::AllocationRequest;
 use vrampool::broker::{
-    ArrayRequest, Broker, BrokerError, Client, ClientHandle, HostBacking, LimitMode, Share, ShareError,
-    Warning,
+    ArrayRequest, Broker, BrokerError, BrokerWarning, Client, ClientHandle, HostBacking, LimitMode, Share,
+    ShareError,
 };
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, BackendError, Placement};
@@ -20,10 +20,10 @@ fn a_limit_mode_that_is_turned_on_counts_from_the_next_commit_on() {
     let _other = broker.register(Client::new("b").group("b")).expect("a client");
     client.queue(ArrayRequest::scratch("x", [MIB], 1)).expect("queued");
     let plan = broker.commit("a").expect("it fits");
-    assert_eq!(client.stats().held, MIB);
+    assert_eq!(client.stats().held_bytes, MIB);
     broker.set_limit_mode(LimitMode::Active);
     plan.run(|_, _| Ok(())).expect("a run");
-    assert!(client.stats().held <= client.stats().cap, "{:?}", client.stats());
+    assert!(client.stats().held_bytes <= client.stats().cap_bytes, "{:?}", client.stats());
 }
 
 /// A warning comes in the middle of a commit, and the share changes just then.
@@ -33,7 +33,7 @@ fn a_share_that_changes_in_the_middle_of_a_commit_counts() {
     static ONCE: AtomicBool = AtomicBool::new(false);
     let broker = Broker::builder(&device(MIB))
         .on_warning(|warning| {
-            if matches!(warning, Warning::ManyChunks { .. }) && !ONCE.swap(true, SeqCst) {
+            if matches!(warning, BrokerWarning::ManyChunks { .. }) && !ONCE.swap(true, SeqCst) {
                 CLIENT.get().expect("it is set").set_share(Share::Fixed(0.25)).expect("a share");
             }
         })
@@ -43,7 +43,7 @@ fn a_share_that_changes_in_the_middle_of_a_commit_counts() {
     let client = CLIENT.get_or_init(|| client);
     client.queue(ArrayRequest::scratch("x", [64 * MIB], 1)).expect("queued");
     broker.commit("default").expect("it fits in chunks").run(|_, _| Ok(())).expect("a run");
-    assert!(ONCE.load(SeqCst) && client.stats().held <= MIB / 4, "{:?}", client.stats());
+    assert!(ONCE.load(SeqCst) && client.stats().held_bytes <= MIB / 4, "{:?}", client.stats());
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn a_commit_that_fails_on_a_later_attempt_holds_nothing() {
         device.faults().fail_nth(Call::MemoryInfo, nth);
         if broker.commit("default").is_err() {
             has_failed = true;
-            assert_eq!(client.stats().held, 0, "failure {nth}");
+            assert_eq!(client.stats().held_bytes, 0, "failure {nth}");
         }
         device.faults().clear();
         broker.evict_all().expect("idle");
-        assert_eq!(broker.stats().held, 0);
+        assert_eq!(broker.stats().held_bytes, 0);
         client.queue(ArrayRequest::scratch("x", [256 << 10], 1)).expect("queued");
         for nth in 2..=4 {
             let error = BackendError::out_of_memory(0, None);
@@ -103,9 +103,9 @@ fn any_name_of_a_group_will_do() {
         for _ in 0..2 {
             squarer.run(&plan).expect("a run");
         }
-        assert!(squarer.client.stats().held > 0);
+        assert!(squarer.client.stats().held_bytes > 0);
         broker.evict_all().expect("idle");
-        assert_eq!(squarer.client.stats().held, 0);
+        assert_eq!(squarer.client.stats().held_bytes, 0);
     }
 }
 
@@ -161,7 +161,7 @@ fn a_group_goes_with_its_last_client_also_in_the_middle_of_a_run() {
 #[test]
 fn a_pinned_array_of_nothing_is_refused_as_that() {
     let (broker, _) = broker(&device(MIB));
-    let error = broker.host_array_in(HostBacking::Pinned, 0).expect_err("nothing to pin");
+    let error = broker.host_array_in(0, HostBacking::Pinned).expect_err("nothing to pin");
     assert!(!error.is_out_of_memory(), "{error}");
     assert!(broker.host_array(0).expect("an array").is_empty());
 }
@@ -173,7 +173,7 @@ fn what_was_committed_can_be_forgotten() {
     client.queue(ArrayRequest::input("old", [100], 4)).expect("queued");
     broker.commit("default").expect("it fits");
     assert!(client.forget("old").expect("registered") && !client.forget("old").expect("registered"));
-    assert_eq!(client.stats().held, 0);
+    assert_eq!(client.stats().held_bytes, 0);
     assert!(matches!(broker.commit("default"), Err(BrokerError::NothingQueued { .. })));
     // Of another length, which would not go together with the old one.
     client.queue(ArrayRequest::scratch("new", [200], 4)).expect("queued");
@@ -199,7 +199,7 @@ fn what_an_event_cannot_tell_keeps_no_memory() {
     (1..=20).for_each(|nth| device.faults().fail_nth(Call::Query, nth));
     broker.commit("needy").expect("the other gives back");
     device.faults().clear();
-    assert_eq!(idle.stats().held, 0);
+    assert_eq!(idle.stats().held_bytes, 0);
 }
 
 /// The last chunk's progress is told, others take all memory then, and there is nothing left that would need
@@ -243,7 +243,7 @@ fn an_idle_client_keeps_nothing_past_its_share_that_another_wants() {
     broker.commit("a").expect("it fits in chunks");
     other.queue(ArrayRequest::scratch("x", [2 * MIB], 1)).expect("queued");
     broker.commit("b").expect("it fits");
-    assert_eq!((idle.stats().evictions, idle.stats().held), (1, MIB / 2));
+    assert_eq!((idle.stats().evictions, idle.stats().held_bytes), (1, MIB / 2));
 }
 
 /// One of two streams finds no memory for any chunk after others took theirs: the other goes on, and has all
@@ -262,7 +262,7 @@ fn a_stream_that_is_out_keeps_no_memory() {
     broker.set_streams("default", 2).expect("idle");
     let plan = broker.commit("default").expect("it fits");
     let of_a_stream = plan.partition().chunk_len() * 2 * 128 * KIB + OWN;
-    assert_eq!(client.stats().held, 2 * of_a_stream);
+    assert_eq!(client.stats().held_bytes, 2 * of_a_stream);
     let others = std::sync::Mutex::new(None);
     let both = std::sync::Barrier::new(2);
     let report = plan
@@ -287,8 +287,8 @@ fn a_stream_that_is_out_keeps_no_memory() {
             }
             // The deadline only ends a test that would fail.
             let until = Instant::now() + Duration::from_secs(90);
-            while chunk.index() == 1 && client.stats().held != of_a_stream {
-                assert!(Instant::now() < until, "{} of {of_a_stream}", client.stats().held);
+            while chunk.index() == 1 && client.stats().held_bytes != of_a_stream {
+                assert!(Instant::now() < until, "{} of {of_a_stream}", client.stats().held_bytes);
                 std::thread::yield_now();
             }
             if chunk.index() == 1 {
@@ -300,5 +300,5 @@ fn a_stream_that_is_out_keeps_no_memory() {
     assert_eq!((report.runs, report.chunk_len), (64, 1));
     drop((plan, others));
     broker.evict_all().expect("idle");
-    assert_eq!((client.stats().held, device.memory_info().expect("figures").free_bytes), (0, 4 * MIB));
+    assert_eq!((client.stats().held_bytes, device.memory_info().expect("figures").free_bytes), (0, 4 * MIB));
 }

@@ -53,7 +53,7 @@ fn the_allocator_changes_and_everybodys_state_stays() {
         waiting.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
         broker.set_allocator(allocator).expect("the same again");
         assert_eq!((broker.allocator(), waiting.stats().queued), (allocator, 1));
-        assert_eq!((squarer.client.stats().cap, squarer.client.stats().proportion), (2 * MIB, 0.5));
+        assert_eq!((squarer.client.stats().cap_bytes, squarer.client.stats().proportion), (2 * MIB, 0.5));
         assert_eq!(squarer.run(&plan).expect("a run").runs, 1_000_000);
         // Asked for anew it comes from the new one.
         squarer.client.queue(ArrayRequest::scratch("more", [1_000_000], 1)).expect("queued");

@@ -32,7 +32,7 @@ fn copies_are_hidden_behind_computation() {
     for (latency, streams) in cases.into_iter().flatten() {
         *SEEN.lock().expect("no panic") = Seen::default();
         HIDDEN.store(0, Relaxed);
-        let device = HostDevice::builder().capacity(500_000).work_latency(latency).build();
+        let device = HostDevice::builder().memory_limit(500_000).work_latency(latency).build();
         // Blocks enough for all.
         let broker =
             Broker::builder(&device).staging(64 << 10, MIB).budget(240_000).build().expect("a broker");

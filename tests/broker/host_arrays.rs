@@ -22,7 +22,7 @@ fn test_choose_host_memory_type_applies_policy() {
     // The ledger is full.
     let held = broker.host_array(MIB + 1).expect("an array");
     assert_eq!(backing(MIB), HostBacking::Pageable);
-    let forced = broker.host_array_in(HostBacking::Pinned, MIB).expect("past the budget");
+    let forced = broker.host_array_in(MIB, HostBacking::Pinned).expect("past the budget");
     assert_eq!(broker.pinned_ledger().live_bytes(), 2 * MIB + 1);
     drop((held, forced));
     assert_eq!(broker.pinned_ledger().live_bytes(), 0);
@@ -46,12 +46,12 @@ fn test_pinned_view_keeps_reservation() {
     let array = broker.host_array(768).expect("an array");
     let view = HostSource::from(&array);
     assert_eq!(
-        (broker.stats().pinned_live, broker.host_array(768).expect("an array").backing()),
+        (broker.stats().pinned_live_bytes, broker.host_array(768).expect("an array").backing()),
         (768, HostBacking::Pageable)
     );
     assert!(matches!(view, HostSource::Array(viewed) if viewed.len() == 768));
     drop(array);
-    assert_eq!(broker.stats().pinned_live, 0);
+    assert_eq!(broker.stats().pinned_live_bytes, 0);
     assert_eq!(broker.host_array(768).expect("an array").backing(), HostBacking::Pinned);
 }
 
@@ -64,19 +64,19 @@ fn test_host_arrays_spill_to_disk_and_results_match() {
     let plan = broker.commit("default").expect("it fits in parts");
     let numbers = numbers(100_000);
     let mut source = broker.host_array(400_000).expect("an array");
-    source.write(0, &numbers).expect("written");
+    source.write_at(&numbers, 0).expect("written");
     let mut sink = broker.host_array(400_000).expect("an array");
     assert_eq!(
-        (source.backing(), sink.backing(), broker.stats().spilled),
+        (source.backing(), sink.backing(), broker.stats().spilled_bytes),
         (HostBacking::File, HostBacking::File, 800_000)
     );
     let run = plan.execution().upload(squarer.from, &source).download(squarer.to, &mut sink);
     assert!(run.run(|chunk, stream| squarer.work(chunk, stream)).expect("a run").chunks > 1);
     let mut spilled = vec![0; 400_000];
-    sink.read(0, &mut spilled).expect("read");
+    sink.read_at(&mut spilled, 0).expect("read");
     assert!(floats(&numbers).zip(floats(&spilled)).all(|(from, to)| to == from * from));
     drop((source, sink));
-    assert_eq!(broker.stats().spilled, 0);
+    assert_eq!(broker.stats().spilled_bytes, 0);
 }
 
 /// Each broker has its own; CuBIE's solvers share a manager.
@@ -102,12 +102,12 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
     let squarer = Squarer::new(&broker, Client::new("client"), 50_000);
     let plan = broker.commit("default").expect("it fits in parts");
     let mut source = broker.host_array(200_000).expect("an array");
-    source.write(0, &numbers(50_000)).expect("written");
+    source.write_at(&numbers(50_000), 0).expect("written");
     let mut sink = broker.host_array(200_000).expect("an array");
     let run = plan.execution().upload(squarer.from, &source).download(squarer.to, &mut sink);
     run.run(|chunk, stream| squarer.work(chunk, stream)).expect("the other is nobody's business");
     assert_eq!(behind.is_complete(), Ok(false));
-    assert!(broker.stats().peak_staging <= 64 << 10);
+    assert!(broker.stats().peak_staging_bytes <= 64 << 10);
     drop(open);
     device.synchronize(&stuck).expect("no failure");
 }
@@ -116,14 +116,14 @@ fn test_host_spill_does_not_wait_for_unrelated_stream() {
 fn arrays_are_read_and_written_alike_wherever_they_are() {
     let broker = Broker::builder(&device(MIB)).build().expect("a broker");
     for backing in [HostBacking::Pinned, HostBacking::Pageable, HostBacking::File] {
-        let mut array = broker.host_array_in(backing, 10_001).expect("an array");
+        let mut array = broker.host_array_in(10_001, backing).expect("an array");
         assert_eq!((array.backing(), array.len(), array.is_empty()), (backing, 10_001, false));
-        array.write(9_999, &[7, 8]).expect("written");
+        array.write_at(&[7, 8], 9_999).expect("written");
         let mut bytes = [0; 3];
-        array.read(9_998, &mut bytes).expect("read");
+        array.read_at(&mut bytes, 9_998).expect("read");
         assert_eq!(bytes[1..], [7, 8]);
-        assert!(matches!(array.write(10_000, &[1, 2]), Err(BrokerError::Memory(_))));
-        assert!(matches!(array.read(u64::MAX, &mut bytes), Err(BrokerError::Memory(_))));
+        assert!(matches!(array.write_at(&[1, 2], 10_000), Err(BrokerError::Memory(_))));
+        assert!(matches!(array.read_at(&mut bytes, u64::MAX), Err(BrokerError::Memory(_))));
     }
 }
 
@@ -133,7 +133,7 @@ fn arrays_are_read_and_written_alike_wherever_they_are() {
 fn spill_files_are_gone_whatever_happens() {
     let directory = tempfile::tempdir().expect("a directory");
     let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
-    let array = broker.host_array_in(HostBacking::File, 50 * MIB).expect("an array");
+    let array = broker.host_array_in(50 * MIB, HostBacking::File).expect("an array");
     let entries = || std::fs::read_dir(directory.path()).expect("a listing").count();
     assert_eq!((array.len(), entries()), (50 * MIB, usize::from(cfg!(windows))));
     if cfg!(windows) {
@@ -147,7 +147,7 @@ fn spill_files_are_gone_whatever_happens() {
     std::fs::create_dir(&gone).expect("a directory");
     let broker = Broker::builder(&device(MIB)).spill_directory(&gone).build().expect("a broker");
     std::fs::remove_dir(&gone).expect("removed");
-    let error = broker.host_array_in(HostBacking::File, MIB).expect_err("there is no directory");
+    let error = broker.host_array_in(MIB, HostBacking::File).expect_err("there is no directory");
     assert!(matches!(error, BrokerError::Spill { .. }) && error.to_string().contains("choose a directory"));
 }
 
@@ -172,7 +172,7 @@ fn a_device_that_refuses_pinned_memory_leaves_pageable() {
     let broker = Broker::builder(&device).pinned_max(8 * MIB).build().expect("a broker");
     let array = broker.host_array(2 * MIB).expect("an array");
     assert_eq!((array.backing(), broker.pinned_ledger().live_bytes()), (HostBacking::Pageable, 0));
-    let forced = broker.host_array_in(HostBacking::Pinned, 2 * MIB);
+    let forced = broker.host_array_in(2 * MIB, HostBacking::Pinned);
     assert!(forced.is_err_and(|error| error.is_out_of_memory()));
     assert_eq!(broker.pinned_ledger().live_bytes(), 0);
 }

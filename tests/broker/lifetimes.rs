@@ -27,7 +27,7 @@ fn test_registry_does_not_pin_instances() {
     let id = client.id();
     drop(client);
     assert_eq!(counts.each_ref().map(Arc::strong_count), [1, 1], "and are gone with the client");
-    assert_eq!(broker.fixed_and_automatic().0, 0.0);
+    assert_eq!(broker.shares().fixed, 0.0);
     assert!(broker.clients().iter().all(|client| client.id != id));
 }
 
@@ -39,9 +39,9 @@ fn test_dead_manual_instances_release_proportion() {
     for _ in 0..3 {
         drop(broker.register(Client::new("gone").share(Share::Fixed(0.5))).expect("a client"));
     }
-    assert_eq!(broker.fixed_and_automatic().0, 0.0);
+    assert_eq!(broker.shares().fixed, 0.0);
     let survivor = broker.register(Client::new("survivor").share(Share::Fixed(0.9))).expect("a client");
-    assert_eq!((broker.fixed_and_automatic().0, survivor.stats().proportion), (0.9, 0.9));
+    assert_eq!((broker.shares().fixed, survivor.stats().proportion), (0.9, 0.9));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn test_dead_auto_instance_leaves_pool() {
     let gone = broker.register(Client::new("gone")).expect("a client");
     assert_eq!(keeper.stats().proportion, 0.5);
     drop(gone);
-    assert_eq!((broker.fixed_and_automatic().1, keeper.stats().proportion), (1.0, 1.0));
+    assert_eq!((broker.shares().automatic, keeper.stats().proportion), (1.0, 1.0));
 }
 
 /// The callbacks that were given are those that are called, each by what it is for.
@@ -87,6 +87,6 @@ fn test_non_weakrefable_instance_registers() {
     client.queue(ArrayRequest::scratch("x", [1000], 1)).expect("queued");
     broker.commit("default").expect("it fits");
     broker.evict_all().expect("idle");
-    assert_eq!((broker.fixed_and_automatic().0, client.stats().evictions), (0.2, 1));
+    assert_eq!((broker.shares().fixed, client.stats().evictions), (0.2, 1));
     assert_eq!(broker.clients().iter().map(|client| client.id).collect::<Vec<_>>(), [client.id()]);
 }

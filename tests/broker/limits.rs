@@ -32,13 +32,13 @@ fn a_spill_over_the_limit_on_files_is_an_error() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let broker = Broker::builder(&device(MIB)).spill_directory(directory.path()).build().expect("a broker");
-    let error = broker.host_array_in(HostBacking::File, MIB).expect_err("it is over the limit");
+    let error = broker.host_array_in(MIB, HostBacking::File).expect_err("it is over the limit");
     assert!(matches!(error, BrokerError::Spill { call: "extending", bytes: MIB, .. }), "{error}");
     assert!(chain(&error).to_string().contains("ulimit -f"), "{error}");
-    assert_eq!(broker.stats().spilled, 0);
+    assert_eq!(broker.stats().spilled_bytes, 0);
     // 32 KiB is within it in whichever unit the shell counts.
-    let mut array = broker.host_array_in(HostBacking::File, MIB / 32).expect("it is within the limit");
-    array.write(MIB / 32 - 1, &[7]).expect("written");
+    let mut array = broker.host_array_in(MIB / 32, HostBacking::File).expect("it is within the limit");
+    array.write_at(&[7], MIB / 32 - 1).expect("written");
 }
 
 #[test]
@@ -48,9 +48,9 @@ fn a_missing_folder_for_temporary_files_matters_to_a_spill_alone() {
         return;
     }
     let broker = Broker::builder(&device(MIB)).build().expect("a broker");
-    assert_eq!(broker.host_array_in(HostBacking::Pageable, MIB).expect("memory").len(), MIB);
+    assert_eq!(broker.host_array_in(MIB, HostBacking::Pageable).expect("memory").len(), MIB);
     // Where that folder would be memory, another one is used.
-    if let Err(error) = broker.host_array_in(HostBacking::File, MIB) {
+    if let Err(error) = broker.host_array_in(MIB, HostBacking::File) {
         assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
         assert!(error.to_string().contains("choose a directory"), "{error}");
     }
@@ -71,7 +71,7 @@ fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
         return;
     }
     let broker = Broker::builder(&device(MIB)).build().expect("a broker");
-    let array = broker.host_array_in(HostBacking::File, MIB).expect("an array");
+    let array = broker.host_array_in(MIB, HostBacking::File).expect("an array");
     let files: Vec<_> = std::fs::read_dir("/proc/self/fd")
         .expect("the open files")
         .filter_map(|file| std::fs::read_link(file.ok()?.path()).ok())

@@ -39,18 +39,18 @@ mod writeback;
 
 use std::sync::{Arc, Mutex};
 use vrampool::broker::{
-    ArrayId, ArrayRequest, Broker, BrokerError, Chunk, Client, ClientHandle, Plan, RunReport, Warning,
+    ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, RunReport,
 };
 use vrampool::host::{HostDevice, HostStream};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
 pub(crate) fn device(bytes: u64) -> HostDevice {
-    HostDevice::builder().capacity(bytes).build()
+    HostDevice::builder().memory_limit(bytes).build()
 }
 
 /// A broker with little staging, and the warnings that it gives.
-pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<Warning>>>) {
+pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<BrokerWarning>>>) {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&warnings);
     let broker = Broker::builder(device)

@@ -26,7 +26,7 @@ fn is_no_answer(error: &BrokerError) -> bool {
 fn test_attrs_post_init_cuda_less_environment() {
     let broker = Broker::builder(&silent(1)).build().expect("a broker");
     let client = broker.register(Client::new("client")).expect("a client");
-    assert_eq!((client.stats().cap, broker.stats().pinned_budget), (MIB, MIB));
+    assert_eq!((client.stats().cap_bytes, broker.stats().pinned_budget_bytes), (MIB, MIB));
 }
 
 /// The device's own error, whatever asks.
@@ -39,7 +39,7 @@ fn test_sizing_raises_from_the_stored_probe_error() {
     assert!(is_no_answer(&error), "{error:?}");
     let error = broker.commit("default").expect_err("no figures");
     assert!(is_no_answer(&error), "{error:?}");
-    assert_eq!((client.stats().held, client.stats().queued), (0, 1));
+    assert_eq!((client.stats().held_bytes, client.stats().queued), (0, 1));
 }
 
 /// Asked again, it is known what there is.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 #[cfg(target_os = "linux")]
 use std::time::Duration;
 use vrampool::backend::AllocationRequest;
-use vrampool::broker::{ArrayRequest, Broker, Client, Warning};
+use vrampool::broker::{ArrayRequest, Broker, BrokerWarning, Client};
 use vrampool::{Backend, Placement};
 
 #[test]
@@ -62,7 +62,7 @@ fn memory_that_others_take_in_the_middle_makes_chunks_finer() {
         assert!(report.shrinks > 0 && report.chunk_len < before, "{report:?}");
         assert!(report.chunks > plan.partition().chunks());
         assert!(super::floats(&numbers).zip(super::floats(&squares)).all(|(from, to)| to == from * from));
-        let shrunk = |warning: &&Warning| matches!(warning, Warning::Shrunk { .. });
+        let shrunk = |warning: &&BrokerWarning| matches!(warning, BrokerWarning::Shrunk { .. });
         assert_eq!(warnings.lock().expect("no panic").iter().filter(shrunk).count() as u64, report.shrinks);
         // The next run takes what there is then.
         drop(grabbed);

@@ -27,8 +27,8 @@ fn test_pressure_evicts_idle_complete_owner() {
     broker.commit("idle").expect("it fits");
     let (needy, _) = holder(&broker, "needy", 6 * MIB);
     broker.commit("needy").expect("it fits when the other gives back");
-    assert_eq!((taken.load(Relaxed), idle.stats().evictions, idle.stats().held), (1, 1, 0));
-    assert_eq!(needy.stats().held, 6 * MIB);
+    assert_eq!((taken.load(Relaxed), idle.stats().evictions, idle.stats().held_bytes), (1, 1, 0));
+    assert_eq!(needy.stats().held_bytes, 6 * MIB);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     let plan = broker.commit("silent").expect("it fits");
     let (needy, _) = holder(&broker, "needy", 6 * MIB);
     broker.commit("needy").expect("it fits when the other gives back");
-    assert_eq!((silent.stats().evictions, silent.stats().held), (1, 0));
+    assert_eq!((silent.stats().evictions, silent.stats().held_bytes), (1, 0));
     drop(needy);
     plan.run(|_, _| Ok(())).expect("it gets memory anew");
 }
@@ -162,7 +162,7 @@ fn own_bytes_count_as_free() {
     for size in [9, 10, 8, 10] {
         client.queue(ArrayRequest::scratch("x", [size * MIB - 512], 1).unchunkable()).expect("queued");
         broker.commit("default").expect("what it had is given back first");
-        assert_eq!((client.stats().held, client.stats().evictions), (size * MIB - 512, 0));
+        assert_eq!((client.stats().held_bytes, client.stats().evictions), (size * MIB - 512, 0));
     }
 }
 
@@ -190,7 +190,7 @@ fn test_dead_instances_give_back_at_once() {
     let (client, taken) = holder(&broker, "gone", 6 * MIB);
     let plan = broker.commit("gone").expect("it fits");
     drop(client);
-    assert_eq!((broker.stats().held, broker.stats().clients, taken.load(Relaxed)), (0, 0, 0));
+    assert_eq!((broker.stats().held_bytes, broker.stats().clients, taken.load(Relaxed)), (0, 0, 0));
     assert!(matches!(plan.run(|_, _| Ok(())), Err(BrokerError::NothingQueued { .. })));
     let (_next, _) = holder(&broker, "next", 9 * MIB);
     broker.commit("next").expect("all is free");
@@ -263,7 +263,7 @@ fn memory_that_goes_between_the_question_and_the_allocation_makes_chunks_finer()
     device.faults().fail_nth(Call::Allocate, 1);
     client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");
     assert!(matches!(broker.commit("default"), Err(BrokerError::Memory(_))));
-    assert_eq!((client.stats().held, broker.stats().held), (0, 0));
+    assert_eq!((client.stats().held_bytes, broker.stats().held_bytes), (0, 0));
     assert!(broker.commit("default").is_ok(), "what was queued still is");
 }
 
@@ -294,7 +294,7 @@ fn three_clients_of_different_shares_under_pressure() {
                         let count = rng.u64(1..=32);
                         for label in 0..count {
                             // Up to a 16th of the share, of a few sizes, as arrays are.
-                            let bytes = client.stats().cap / 128 * rng.u64(1..=8);
+                            let bytes = client.stats().cap_bytes / 128 * rng.u64(1..=8);
                             let request = ArrayRequest::scratch(label.to_string(), [64, bytes / 64 + 1], 1);
                             client.queue(request).expect("queued");
                         }
@@ -303,7 +303,7 @@ fn three_clients_of_different_shares_under_pressure() {
                             Err(error) => panic!("{group} starves: {error}"),
                         }
                         let stats = client.stats();
-                        assert!(stats.peak_held <= stats.cap, "{stats:?}");
+                        assert!(stats.peak_held_bytes <= stats.cap_bytes, "{stats:?}");
                         served += count;
                     }
                     (served, client)
@@ -316,7 +316,7 @@ fn three_clients_of_different_shares_under_pressure() {
     let counts = broker.stats().counts;
     assert!(total > REQUESTS && counts.evictions > 0 && counts.commits_short == 0, "{counts:?}");
     drop((others, served));
-    assert_eq!((broker.stats().held, broker.stats().clients), (0, 0));
-    broker.pool().trim();
+    assert_eq!((broker.stats().held_bytes, broker.stats().clients), (0, 0));
+    broker.pool().trim().expect("a trim");
     assert_eq!(device.memory_info().expect("figures").free_bytes, 64 * MIB);
 }

@@ -58,11 +58,11 @@ impl Logistic<'_> {
         let report = match backing {
             None => execution.upload(rates, &rate_bytes[..]).download(states, &mut out[..]).run(work),
             Some(backing) => {
-                let mut source = broker.host_array_in(backing, rate_bytes.len() as u64).expect("an array");
-                source.write(0, &rate_bytes).expect("written");
-                let mut sink = broker.host_array_in(backing, out.len() as u64).expect("an array");
+                let mut source = broker.host_array_in(rate_bytes.len() as u64, backing).expect("an array");
+                source.write_at(&rate_bytes, 0).expect("written");
+                let mut sink = broker.host_array_in(out.len() as u64, backing).expect("an array");
                 let report = execution.upload(rates, &source).download(states, &mut sink).run(work);
-                sink.read(0, &mut out).expect("read");
+                sink.read_at(&mut out, 0).expect("read");
                 report
             }
         };
@@ -86,7 +86,7 @@ fn test_chunked_results_match_unchunked() {
                 let (cut, report) = logistic.solve("solver", streams, backing);
                 assert!(cut == whole, "{capacity} bytes, {streams} streams, {backing:?}");
                 assert!(report.chunks > 1 && report.streams == streams, "{report:?}");
-                assert_eq!(report.bytes_copied, (runs * 4 * 9 + TIMES * 4) as u64);
+                assert_eq!(report.copied_bytes, (runs * 4 * 9 + TIMES * 4) as u64);
             }
         }
         assert_eq!(small.races(), 0);
@@ -121,26 +121,26 @@ fn test_repeat_solve_with_held_result_and_collapsed_vram() {
     let squarer = Squarer::new(&broker, Client::new("client"), 1_000_000);
     let (numbers, plan) = (numbers(1_000_000), broker.commit("default").expect("it fits"));
     let solve = || {
-        let mut result = broker.host_array_in(HostBacking::Pageable, 4_000_000).expect("an array");
+        let mut result = broker.host_array_in(4_000_000, HostBacking::Pageable).expect("an array");
         let execution = plan.execution().upload(squarer.from, &numbers[..]).download(squarer.to, &mut result);
         let report = execution.run(|chunk, stream| squarer.work(chunk, stream)).expect("a run");
         (result, report.chunks)
     };
     let bytes = |result: &vrampool::broker::HostArray<HostDevice>| {
         let mut bytes = vec![0; 4_000_000];
-        result.read(0, &mut bytes).expect("read");
+        result.read_at(&mut bytes, 0).expect("read");
         bytes
     };
     let (held, chunks) = solve();
     let first = bytes(&held);
     // Others have it now; and what the client had is gone.
     broker.evict_all().expect("idle");
-    device.set_capacity(MIB);
+    device.set_memory_limit(MIB);
     let (second, more_chunks) = solve();
     assert!(chunks > 1 && more_chunks >= 3 * chunks, "{chunks}, {more_chunks}");
     assert!(bytes(&second) == first && bytes(&held) == first);
     // Less than nothing is free, and the memory that it has is enough.
-    device.set_capacity(1);
+    device.set_memory_limit(1);
     let (third, as_many) = solve();
     assert_eq!(as_many, more_chunks);
     assert!(bytes(&third) == first);
@@ -223,7 +223,7 @@ fn a_failed_copy_is_raised_at_its_chunk() {
             squarer.run(&plan).expect("nothing is lost");
         }
     }
-    assert!(squarer.client.stats().held <= 200_000 && broker.stats().staging <= 64 << 10);
+    assert!(squarer.client.stats().held_bytes <= 200_000 && broker.stats().staging_bytes <= 64 << 10);
 }
 
 #[test]
@@ -245,7 +245,11 @@ fn every_failing_call_is_an_error_and_nothing_is_lost() {
                 assert_eq!(device.races(), 0);
                 drop((squarer, plan));
                 broker.evict_all().expect("idle");
-                assert_eq!((broker.stats().held, broker.stats().staging), (0, 0), "{call:?} {nth}");
+                assert_eq!(
+                    (broker.stats().held_bytes, broker.stats().staging_bytes),
+                    (0, 0),
+                    "{call:?} {nth}"
+                );
                 let free = device.memory_info().expect("figures").free_bytes;
                 assert_eq!(free, 465_536, "{call:?} {nth}");
             }

@@ -1,21 +1,21 @@
 //! Who may hold how much.
 
 use super::{MIB, broker, device};
-use vrampool::broker::{ArrayRequest, BrokerError, Client, LimitMode, Share, ShareError, Warning};
+use vrampool::broker::{ArrayRequest, BrokerError, BrokerWarning, Client, LimitMode, Share, ShareError};
 
 #[test]
 fn test_register_and_drop_change_everybodys_share() {
     let (broker, _) = broker(&device(100 * MIB));
     let first = broker.register(Client::new("first")).expect("a client");
-    assert_eq!((first.stats().proportion, first.stats().cap), (1.0, 100 * MIB));
+    assert_eq!((first.stats().proportion, first.stats().cap_bytes), (1.0, 100 * MIB));
     let second = broker.register(Client::new("second")).expect("a client");
     assert_eq!((first.stats().proportion, second.stats().proportion), (0.5, 0.5));
     let third = broker.register(Client::new("third").share(Share::Fixed(0.5))).expect("a client");
-    assert_eq!((first.stats().proportion, third.stats().cap), (0.25, 50 * MIB));
+    assert_eq!((first.stats().proportion, third.stats().cap_bytes), (0.25, 50 * MIB));
     third.set_share(Share::Fixed(0.4)).expect("a share");
-    assert_eq!(broker.fixed_and_automatic(), (0.4, 0.6));
+    assert_eq!((broker.shares().fixed, broker.shares().automatic), (0.4, 0.6));
     third.set_share(Share::Auto).expect("a share");
-    assert_eq!(broker.fixed_and_automatic(), (0.0, 1.0));
+    assert_eq!((broker.shares().fixed, broker.shares().automatic), (0.0, 1.0));
     drop((second, third));
     assert_eq!((first.stats().proportion, broker.stats().clients), (1.0, 1));
 }
@@ -30,7 +30,7 @@ fn giving_a_share_turns_limits_on() {
     assert_eq!(broker.limit_mode(), LimitMode::Active);
     broker.set_limit_mode(LimitMode::Passive);
     fixed.set_share(Share::Bytes(30 * MIB)).expect("a share");
-    assert_eq!((broker.limit_mode(), fixed.stats().cap), (LimitMode::Active, 30 * MIB));
+    assert_eq!((broker.limit_mode(), fixed.stats().cap_bytes), (LimitMode::Active, 30 * MIB));
 }
 
 /// CuBIE added the client, and then raised.
@@ -51,7 +51,7 @@ fn test_register_proportion_out_of_range() {
 fn test_add_manual_proportion_warns_low_autopool_and_auto_raises() {
     let (broker, warnings) = broker(&device(100 * MIB));
     let _fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.97))).expect("a client");
-    assert!(matches!(warnings.lock().expect("no panic")[..], [Warning::SharesNearlyAll { .. }]));
+    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::SharesNearlyAll { .. }]));
     let error = broker.register(Client::new("automatic")).expect_err("there is no room");
     assert!(matches!(error, BrokerError::Share(ShareError::BelowFloor { .. })), "{error}");
     assert_eq!(broker.stats().clients, 1);
@@ -65,7 +65,8 @@ fn test_get_available_memory_active_mode_warns() {
     broker.commit("default").expect("it fits");
     assert_eq!(broker.available("default").expect("bytes"), 256 * 1024);
     let warnings = warnings.lock().expect("no panic");
-    let wanted = Warning::LittleHeadroom { group: "default".into(), headroom: 256 * 1024, cap: 10 * MIB };
+    let wanted =
+        BrokerWarning::LittleHeadroom { group: "default".into(), headroom: 256 * 1024, cap: 10 * MIB };
     assert_eq!(warnings[..], [wanted]);
 }
 
@@ -75,7 +76,7 @@ fn test_get_available_memory_active_mode_normal() {
     let client = broker.register(Client::new("half full").share(Share::Fixed(0.1))).expect("a client");
     client.queue(ArrayRequest::scratch("x", [5 * MIB], 1)).expect("queued");
     broker.commit("default").expect("it fits");
-    assert_eq!((client.stats().held, broker.available("default").expect("bytes")), (5 * MIB, 5 * MIB));
+    assert_eq!((client.stats().held_bytes, broker.available("default").expect("bytes")), (5 * MIB, 5 * MIB));
     assert!(warnings.lock().expect("no panic").is_empty());
     broker.set_limit_mode(LimitMode::Passive);
     assert_eq!(broker.available("default").expect("bytes"), 95 * MIB);
@@ -95,7 +96,7 @@ fn a_share_that_grows_makes_the_next_commit_coarser() {
     drop(other);
     assert_eq!(chunks(), 2);
     drop(fixed);
-    assert_eq!((chunks(), client.stats().held), (1, 100 * MIB));
+    assert_eq!((chunks(), client.stats().held_bytes), (1, 100 * MIB));
 }
 
 #[test]
@@ -104,8 +105,8 @@ fn a_share_that_shrinks_makes_the_next_commit_finer() {
     let client = broker.register(Client::new("shrinking").share(Share::Fixed(0.5))).expect("a client");
     client.queue(ArrayRequest::scratch("x", [80 * MIB], 1)).expect("queued");
     let plan = broker.commit("default").expect("it fits in two");
-    assert_eq!((plan.partition().chunks(), client.stats().held), (2, 50 * MIB));
+    assert_eq!((plan.partition().chunks(), client.stats().held_bytes), (2, 50 * MIB));
     client.set_share(Share::Fixed(0.25)).expect("a share");
     let plan = broker.commit("default").expect("it fits in four");
-    assert_eq!((plan.partition().chunks(), client.stats().held), (4, 25 * MIB));
+    assert_eq!((plan.partition().chunks(), client.stats().held_bytes), (4, 25 * MIB));
 }

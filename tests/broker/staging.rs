@@ -40,7 +40,7 @@ fn an_idle_block_of_another_size_goes_where_the_ledger_refuses() {
             .build()
             .expect("a broker");
         upload(&broker, 192 * KIB);
-        assert_eq!((broker.stats().staging, broker.pinned_ledger().live_bytes()), (64 * KIB, 0));
+        assert_eq!((broker.stats().staging_bytes, broker.pinned_ledger().live_bytes()), (64 * KIB, 0));
     });
 }
 
@@ -56,7 +56,7 @@ fn an_idle_block_of_another_size_goes_where_the_driver_refuses() {
             .build()
             .expect("a broker");
         upload(&broker, 192 * KIB);
-        assert_eq!(broker.stats().staging, 64 * KIB);
+        assert_eq!(broker.stats().staging_bytes, 64 * KIB);
     });
 }
 
@@ -90,7 +90,7 @@ fn a_landing_that_fails_leaks_no_block() {
             }
             run().expect("the next one has blocks");
             broker.evict_all().expect("idle");
-            assert_eq!(broker.stats().staging, 0);
+            assert_eq!(broker.stats().staging_bytes, 0);
         }
     });
 }
@@ -108,7 +108,7 @@ fn a_block_that_cannot_be_asked_for_is_dropped() {
             device.faults().clear();
         }
         broker.evict_all().expect("idle");
-        assert_eq!((broker.stats().staging, broker.pinned_ledger().retained_bytes()), (0, 0));
+        assert_eq!((broker.stats().staging_bytes, broker.pinned_ledger().retained_bytes()), (0, 0));
     });
 }
 
@@ -122,9 +122,9 @@ fn staging_stays_within_its_bound() {
         broker.set_streams("default", streams).expect("idle");
         let plan = broker.commit("default").expect("it fits");
         squarer.run(&plan).expect("a run");
-        let peak = broker.stats().peak_staging;
+        let peak = broker.stats().peak_staging_bytes;
         assert!(peak > 0 && peak <= most, "{peak} of {most}");
-        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging);
+        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging_bytes);
         assert_eq!(broker.pinned_ledger().live_bytes(), 0);
     }
     // Without any pinned memory it goes by the pageable way.
@@ -138,5 +138,5 @@ fn staging_stays_within_its_bound() {
     }
     squarer.run(&plan).expect("a run");
     device.faults().clear();
-    assert_eq!(broker.stats().staging, 0);
+    assert_eq!(broker.stats().staging_bytes, 0);
 }

@@ -185,12 +185,12 @@ fn test_change_group_moves_instance() {
     broker.commit("one").expect("it fits");
     moving.move_to("two").expect("idle");
     assert_eq!((members(&broker, "one"), members(&broker, "two")), (vec![staying.id()], vec![moving.id()]));
-    assert_eq!((moving.stats().held, moving.stats().queued), (0, 1));
+    assert_eq!((moving.stats().held_bytes, moving.stats().queued), (0, 1));
     let plan = broker.commit("two").expect("what it asked for is queued there");
     assert_eq!((plan.response(&moving).arrays.len(), plan.response(&staying).arrays.len()), (1, 0));
     let plan = broker.commit("one").expect("the other's is still there");
     assert_eq!((plan.response(&moving).arrays.len(), plan.response(&staying).arrays.len()), (0, 1));
-    assert_eq!(staying.stats().held, 1024);
+    assert_eq!(staying.stats().held_bytes, 1024);
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn test_wait_all_returns_immediately_when_no_pending() {
     plan.run(|_, _| Ok(())).expect("a run");
     let copies = device.faults().calls(Call::Copy);
     plan.run(|_, _| Ok(())).expect("a run");
-    assert_eq!((device.faults().calls(Call::Copy), copies, broker.stats().staging), (0, 0, 0));
+    assert_eq!((device.faults().calls(Call::Copy), copies, broker.stats().staging_bytes), (0, 0, 0));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn test_process_task_copies_sliced_buffer_when_data_shape_provided() {
     let plan = broker.commit("default").expect("it fits");
     let report = squarer.run(&plan).expect("a run");
     assert_eq!((report.chunks, plan.partition().chunk(2)), (3, 8_000..10_001));
-    assert_eq!(report.bytes_copied, 2 * 40_004);
+    assert_eq!(report.copied_bytes, 2 * 40_004);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn test_process_task_releases_buffer_to_pool() {
     for _ in 0..3 {
         squarer.run(&plan).expect("a run");
         let stats = broker.stats();
-        assert_eq!((stats.pinned_live, stats.pinned_retained), (0, stats.staging));
-        assert!(stats.staging > 0 && stats.staging <= 128 * KIB);
+        assert_eq!((stats.pinned_live_bytes, stats.pinned_retained_bytes), (0, stats.staging_bytes));
+        assert!(stats.staging_bytes > 0 && stats.staging_bytes <= 128 * KIB);
     }
 }

@@ -125,23 +125,23 @@ impl Twin {
 
     /// Whether the pool says the same of itself.
     pub(crate) fn compare(&self, stats: &PoolStats) {
-        assert_eq!(stats.peak_cached, self.peaks[2], "peak of cached");
+        assert_eq!(stats.peak_idle_bytes, self.peaks[2], "peak of cached");
         self.compare_with_magazines(stats);
     }
 
     /// As [`compare`](Self::compare), where slots that threads leased count as cached.
     pub(crate) fn compare_with_magazines(&self, stats: &PoolStats) {
-        assert!(stats.peak_cached >= self.peaks[2], "peak of cached");
+        assert!(stats.peak_idle_bytes >= self.peaks[2], "peak of cached");
         assert_eq!((stats.hits, stats.misses), (self.hits, self.misses), "hits and misses");
-        assert_eq!(stats.bytes_cached, self.cached(), "cached");
-        assert_eq!(stats.bytes_live, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
+        assert_eq!(stats.idle_bytes, self.cached(), "cached");
+        assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
         assert_eq!(
-            stats.bytes_requested,
+            stats.requested_bytes,
             self.live.iter().map(|&(_, bytes)| bytes).sum::<u64>(),
             "requested"
         );
-        assert_eq!(stats.bytes_held, self.held(), "held");
-        let peaks = [stats.peak_requested, stats.peak_live, stats.peak_held];
+        assert_eq!(stats.held_bytes, self.held(), "held");
+        let peaks = [stats.peak_requested_bytes, stats.peak_live_bytes, stats.peak_held_bytes];
         let [requested, live, _, held] = self.peaks;
         assert_eq!(peaks, [requested, live, held], "peaks of requested, live and held");
         assert_eq!(stats.live_buffers, self.live.len() as u64, "live buffers");

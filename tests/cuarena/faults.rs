@@ -33,7 +33,7 @@ fn w2_self_overlapping_copies() {
     let hole = setup.allocate(MB);
     let kept = [setup.filled(8 * MB, 0), setup.filled(8 * MB, 1)];
     drop(hole);
-    let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no copy overlaps itself");
+    let report = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no copy overlaps itself");
     assert_eq!((report.moved_blocks, report.moved_bytes), (2, 16 * MB));
     assert!(kept.iter().enumerate().all(|(n, buffer)| holds(buffer, &setup.stream, n as u64)));
     let memory = &*kept[0].memory();
@@ -53,9 +53,9 @@ fn w3_what_a_pending_copy_needs_is_handed_out() {
     let (hole, kept) = (setup.allocate(96 * KB), setup.filled(96 * KB, 1));
     drop(hole);
     let gate = close_gate(&mover);
-    assert_eq!(setup.arena.compact(&mover, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    assert_eq!(setup.arena.compact(u64::MAX, &mover, |_| {}).expect("no fault").moved_blocks, 1);
     let mut next = setup.arena.allocate(96 * KB, &other).expect("what the move left");
-    next.write(&other, &pattern(2, 96 * KB)).expect("queued");
+    next.write(&pattern(2, 96 * KB), &other).expect("queued");
     let wrote = setup.device.record(&other).expect("an event");
     assert!(!wrote.is_complete().expect("no fault"), "it waits for the copy");
     drop(gate);
@@ -82,10 +82,10 @@ fn w4_failing_copies_and_callbacks_lose_blocks() {
         let (setup, kept) = scene();
         setup.device.faults().fail_nth(Call::Copy, n);
         let mut told = 0;
-        setup.arena.compact(&setup.stream, u64::MAX, |_| told += 1).expect_err("the fault");
+        setup.arena.compact(u64::MAX, &setup.stream, |_| told += 1).expect_err("the fault");
         assert_eq!(told, (n - 1) / 3, "all that moved, and no other");
         all_valid(&setup, &kept);
-        let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault any more");
+        let report = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault any more");
         assert_eq!(report.moved_blocks, 4 - told);
         all_valid(&setup, &kept);
     }
@@ -93,7 +93,7 @@ fn w4_failing_copies_and_callbacks_lose_blocks() {
         let (setup, kept) = scene();
         let mut told = 0;
         let compaction = AssertUnwindSafe(|| {
-            setup.arena.compact(&setup.stream, u64::MAX, |_| {
+            setup.arena.compact(u64::MAX, &setup.stream, |_| {
                 assert!(told < n, "a caller's bug");
                 told += 1;
             })
@@ -115,7 +115,7 @@ fn w5_frees_are_not_stream_ordered() {
     setup.device.copy(&setup.stream, region, RegionMut::whole(&result, &setup.stream)).expect("queued");
     drop(block);
     let mut next = setup.arena.allocate(64 * KB, &other).expect("the same bytes");
-    next.write(&other, &[0; 64 << 10]).expect("queued");
+    next.write(&[0; 64 << 10], &other).expect("queued");
     let wrote = setup.device.record(&other).expect("an event");
     assert!(!wrote.is_complete().expect("no fault"), "it waits for the reader");
     drop(gate);
@@ -156,8 +156,8 @@ fn w7_a_failure_with_a_stable_region_leaves_half_a_pool() {
     setup.arena.reset().expect("nothing moves");
     as_it_was();
     for region in [Zone::Stable, Zone::Dynamic] {
-        let mut buffer = setup.arena.allocate_in(region, MB, &setup.stream).expect("memory");
-        buffer.write(&setup.stream, &pattern(1, MB)).expect("there is memory");
+        let mut buffer = setup.arena.allocate_in(MB, region, &setup.stream).expect("memory");
+        buffer.write(&pattern(1, MB), &setup.stream).expect("there is memory");
         assert!(holds(&buffer, &setup.stream, 1));
     }
     setup.device.faults().fail_nth(Call::Allocate, 1);
@@ -168,7 +168,7 @@ fn w7_a_failure_with_a_stable_region_leaves_half_a_pool() {
 /// The CPU pool leaked when the GPU pool could not be created.
 #[test]
 fn w8_a_failed_creation_leaks() {
-    let (device, host) = (discrete(), HostDevice::builder().capacity(1 << 30).build());
+    let (device, host) = (discrete(), HostDevice::builder().memory_limit(1 << 30).build());
     let both = |gpu: Option<u64>| -> Result<_, Error> {
         let cpu = DeviceArena::builder(&host).limit(64 * MB).build()?;
         Ok((cpu, DeviceArena::builder(&device).limit(gpu).build()?))
@@ -217,7 +217,7 @@ fn w9_the_destructor_throws() {
 #[test]
 fn w10_the_pageable_pool_is_not_aligned() {
     for limit in [KB, 10 * KB, 63 * KB, 100 * KB, MB] {
-        let device = HostDevice::builder().capacity(1 << 30).build();
+        let device = HostDevice::builder().memory_limit(1 << 30).build();
         let setup = Setup::on(device, |builder| builder.limit(limit));
         let alignment = setup.arena.alignment();
         let buffers = [1, 100, 65].map(|bytes| setup.allocate(bytes));
@@ -232,7 +232,7 @@ fn w10_the_pageable_pool_is_not_aligned() {
 #[test]
 fn w11_stable_becomes_dynamic() {
     let setup = setup(64 * MB);
-    let answer = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream);
+    let answer = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream);
     assert!(matches!(answer.as_ref().err().and_then(Error::arena), Some(ArenaError::NoStableRegion)));
     // One as large as the pool was dropped with a warning; here it is an error.
     let builder = DeviceArena::builder(&setup.device).limit(64 * MB).stable_bytes(64 * MB);
@@ -241,10 +241,10 @@ fn w11_stable_becomes_dynamic() {
         Some(ArenaError::StableTooLarge { .. })
     ));
     let with = setup_with_stable(64 * MB, 16 * MB);
-    let hole = with.arena.allocate_in(Zone::Stable, MB, &with.stream).expect("memory");
-    let kept = with.arena.allocate_in(Zone::Stable, MB, &with.stream).expect("memory");
+    let hole = with.arena.allocate_in(MB, Zone::Stable, &with.stream).expect("memory");
+    let kept = with.arena.allocate_in(MB, Zone::Stable, &with.stream).expect("memory");
     drop(hole);
-    with.arena.compact(&with.stream, u64::MAX, |moved| panic!("{moved:?}")).expect("no fault");
+    with.arena.compact(u64::MAX, &with.stream, |moved| panic!("{moved:?}")).expect("no fault");
     assert_eq!(kept.offset().expect("live"), MB);
 }
 
@@ -260,13 +260,13 @@ fn w12_alignment_is_fixed() {
     let hole = setup.allocate(1);
     let wall = setup.allocate(1);
     let pages = setup.arena.allocate_elements::<Page>(2, &setup.stream).expect("memory");
-    let mut asked = setup.arena.allocate_aligned(Zone::Dynamic, 100, 64 * KB, &setup.stream).expect("memory");
+    let mut asked = setup.arena.allocate_aligned(100, 64 * KB, Zone::Dynamic, &setup.stream).expect("memory");
     let aligned =
         |buffer: &vrampool::arena::ArenaBuffer<Probe>, to| buffer.offset().expect("live").is_multiple_of(to);
     assert!(aligned(&pages, 4096) && aligned(&asked, 64 * KB));
-    asked.write(&setup.stream, &pattern(1, 100)).expect("no fault");
+    asked.write(&pattern(1, 100), &setup.stream).expect("no fault");
     drop((hole, wall));
-    setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
     assert_eq!(pages.offset().expect("live"), 0, "it moved");
     assert!(aligned(&asked, 64 * KB), "and it stays aligned");
     assert!(holds(&asked, &setup.stream, 1));
@@ -331,10 +331,10 @@ fn w15_stale_frees_and_bounds_are_not_noticed() {
     assert_eq!(address(&new).expect("live"), before, "in use again");
     assert!(address(&stale).is_err());
     drop(stale);
-    assert_eq!(setup.arena.used(), new.size());
+    assert_eq!(setup.arena.used(), new.capacity());
     let [behind] = [setup.filled(1000, 3)];
-    assert!(matches!(new.write(&setup.stream, &[0; 1001]), Err(Error::Backend(_))), "beyond its length");
-    assert!(matches!(new.read(&setup.stream, &mut [0; 1001]), Err(Error::Backend(_))));
+    assert!(matches!(new.write(&[0; 1001], &setup.stream), Err(Error::Backend(_))), "beyond its length");
+    assert!(matches!(new.read(&mut [0; 1001], &setup.stream), Err(Error::Backend(_))));
     assert!(new.on(&setup.stream).expect("live").slice(990..1001).is_err());
     assert!(new.on_mut(&setup.stream).expect("live").slice(1001..).is_err());
     assert_eq!(contents(&new, &setup.stream), pattern(2, 1000));

@@ -23,7 +23,7 @@ impl Kind {
         let placement = self.placement();
         match self {
             Self::Pageable => {
-                Setup::on(HostDevice::builder().capacity(1 << 30).build(), |builder| builder.limit(limit))
+                Setup::on(HostDevice::builder().memory_limit(1 << 30).build(), |builder| builder.limit(limit))
             }
             _ => Setup::on(discrete(), |builder| builder.limit(limit).memory(placement)),
         }
@@ -55,7 +55,7 @@ fn create_destroy(kind: Kind) {
 fn allocate_deallocate(kind: Kind) {
     let setup = kind.setup(POOL);
     let buffer = floats(&setup, 1024);
-    assert_eq!((buffer.len(), setup.arena.used()), (1024 * FLOAT, buffer.size()));
+    assert_eq!((buffer.len(), setup.arena.used()), (1024 * FLOAT, buffer.capacity()));
     drop(buffer);
     assert_eq!(setup.arena.used(), 0);
     check(&setup.arena);
@@ -65,7 +65,7 @@ fn available_tracks_capacity(kind: Kind) {
     let setup = kind.setup(POOL);
     let before = setup.arena.available(Zone::Dynamic);
     let buffer = floats(&setup, 1024);
-    assert_eq!(setup.arena.available(Zone::Dynamic), before - buffer.size());
+    assert_eq!(setup.arena.available(Zone::Dynamic), before - buffer.capacity());
     drop(buffer);
     assert_eq!((before, setup.arena.available(Zone::Dynamic)), (POOL, POOL));
 }
@@ -74,7 +74,7 @@ fn resize_buffer(kind: Kind) {
     let setup = kind.setup(POOL);
     let mut buffer = floats(&setup, 1024);
     buffer.resize(4096 * FLOAT, &setup.stream).expect("memory");
-    assert_eq!((buffer.len(), setup.arena.used()), (4096 * FLOAT, buffer.size()));
+    assert_eq!((buffer.len(), setup.arena.used()), (4096 * FLOAT, buffer.capacity()));
     drop(buffer);
     assert_eq!(setup.arena.used(), 0);
 }
@@ -85,7 +85,7 @@ fn resize_to_zero_deallocates(kind: Kind) {
     let mut buffer = floats(&setup, 1024);
     let error = buffer.resize(0, &setup.stream).expect_err("no bytes");
     assert!(matches!(error.arena(), Some(ArenaError::ZeroBytes)), "{error}");
-    assert_eq!((buffer.len(), setup.arena.used()), (1024 * FLOAT, buffer.size()));
+    assert_eq!((buffer.len(), setup.arena.used()), (1024 * FLOAT, buffer.capacity()));
     drop(buffer);
     assert_eq!(setup.arena.used(), 0);
 }
@@ -119,7 +119,7 @@ fn exhaustion_throws(kind: Kind) {
         panic!("{error}");
     };
     assert_eq!((bytes, available, largest), (32 * MB, 4 * MB, 4 * MB));
-    assert_eq!(setup.allocate(4 * MB).size(), 4 * MB, "all of it is still to be had");
+    assert_eq!(setup.allocate(4 * MB).capacity(), 4 * MB, "all of it is still to be had");
 }
 
 fn reset(kind: Kind) {
@@ -147,7 +147,7 @@ fn host_accessible_read_write(kind: Kind) {
     let setup = kind.setup(POOL);
     let mut buffer = setup.arena.allocate_elements::<i32>(4, &setup.stream).expect("memory");
     let values: Vec<u8> = [10i32, 20, 30, 40].iter().flat_map(|value| value.to_le_bytes()).collect();
-    buffer.write(&setup.stream, &values).expect("no fault");
+    buffer.write(&values, &setup.stream).expect("no fault");
     assert_eq!(contents(&buffer, &setup.stream), values);
     let offset = buffer.offset().expect("live");
     let mut mapped = [0; 16];

@@ -47,7 +47,7 @@ impl<B: Backend<Memory = HostMemory, Stream = HostStream>> Setup<B> {
     /// A block full of a pattern of its own.
     fn filled(&self, bytes: u64, seed: u64) -> ArenaBuffer<B> {
         let mut buffer = self.allocate(bytes);
-        buffer.write(&self.stream, &pattern(seed, bytes)).expect("no fault");
+        buffer.write(&pattern(seed, bytes), &self.stream).expect("no fault");
         buffer
     }
 
@@ -57,7 +57,7 @@ impl<B: Backend<Memory = HostMemory, Stream = HostStream>> Setup<B> {
 }
 
 fn discrete() -> HostDevice {
-    HostDevice::builder().kind(DeviceKind::Discrete).capacity(1 << 30).build()
+    HostDevice::builder().kind(DeviceKind::Discrete).memory_limit(1 << 30).build()
 }
 
 /// An arena of `limit` bytes in the memory of a discrete device.
@@ -76,7 +76,7 @@ fn probed(limit: u64) -> Setup<Probe> {
 
 fn contents<B: Backend>(buffer: &ArenaBuffer<B>, stream: &B::Stream) -> Vec<u8> {
     let mut bytes = vec![0; buffer.len() as usize];
-    buffer.read(stream, &mut bytes).expect("no fault");
+    buffer.read(&mut bytes, stream).expect("no fault");
     bytes
 }
 

@@ -66,7 +66,7 @@ impl Scene {
     }
 
     fn compact(&self, stream: &HostStream) {
-        let report = self.setup.arena.compact(stream, u64::MAX, |_| {}).expect("no fault");
+        let report = self.setup.arena.compact(u64::MAX, stream, |_| {}).expect("no fault");
         assert_eq!((report.moved_blocks, report.held_blocks), (1, 0));
     }
 
@@ -230,7 +230,7 @@ fn a_block_grows_in_place_behind_readers_of_what_it_grows_into() {
         let gate = scene.held_back_reader(scene.a(), &behind);
         drop(behind);
         block.resize(2 * BLOCK, &scene.b).expect("memory");
-        assert_eq!((block.offset().expect("live"), block.size()), (0, 2 * BLOCK));
+        assert_eq!((block.offset().expect("live"), block.capacity()), (0, 2 * BLOCK));
         scene.fill(&scene.b, &mut block, 0xBB);
         scene.run_ahead(&scene.b);
         scene.seen(gate)
@@ -242,7 +242,7 @@ fn one_stream_waits_for_nobody() {
     let setup = probed(MB);
     let (hole, mut block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
     drop(hole);
-    setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
     block.resize(4 * BLOCK, &setup.stream).expect("memory");
     block.used_on(&setup.stream).expect("live");
     drop(block);
@@ -260,7 +260,7 @@ fn a_stream_whose_compaction_failed_to_wait_waits_when_it_uses_the_block() {
         let (hole, block) = (setup.allocate(BLOCK), setup.allocate(BLOCK));
         drop(hole);
         setup.device.inner.faults().fail_nth(call, 1);
-        setup.arena.compact(&c, u64::MAX, |_| {}).expect_err("the fault");
+        setup.arena.compact(u64::MAX, &c, |_| {}).expect_err("the fault");
         assert_eq!(setup.arena.stream_waits(), 0);
         block.used_on(&c).expect("live");
         assert_eq!(setup.arena.stream_waits(), 1, "{call:?}");
@@ -277,7 +277,7 @@ fn the_owner_waits_for_a_move_that_is_taken_back() {
     let gate = close_gate(&c);
     // Two of four pieces are on their way.
     setup.device.inner.faults().fail_nth(Call::Copy, 3);
-    setup.arena.compact(&c, u64::MAX, |_| {}).expect_err("the fault");
+    setup.arena.compact(u64::MAX, &c, |_| {}).expect_err("the fault");
     let waits = setup.arena.stream_waits();
     block.used_on(&setup.stream).expect("live");
     assert_eq!(setup.arena.stream_waits(), waits + 1);
@@ -319,7 +319,7 @@ fn seen_when_it_happens_during_an_allocation(
 fn a_move_during_an_allocation_waits_for_the_last_reader_too() {
     let seen = seen_when_it_happens_during_an_allocation(|arena, stream, hole| {
         drop(hole);
-        assert_eq!(arena.compact(stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+        assert_eq!(arena.compact(u64::MAX, stream, |_| {}).expect("no fault").moved_blocks, 1);
     });
     // The move: for the hole's user, the block's, its last reader; and the last two for the move. The next:
     // for the move. The allocation: for the reader.
@@ -383,7 +383,7 @@ fn a_stream_of_another_device_is_refused() {
         assert!(matches!(answer, Err(vrampool::Error::WrongDevice { .. })), "{answer:?}");
     };
     refused(setup.arena.allocate(1, &foreign).map(drop));
-    refused(setup.arena.compact(&foreign, u64::MAX, |_| {}).map(drop));
+    refused(setup.arena.compact(u64::MAX, &foreign, |_| {}).map(drop));
     refused(block.on(&foreign).map(drop));
     refused(block.on_mut(&foreign).map(drop));
     refused(block.used_on(&foreign));

@@ -8,7 +8,7 @@ use vrampool::{Error, Placement};
 type Buffer = ArenaBuffer<vrampool::host::HostDevice>;
 
 fn stable(setup: &Setup, bytes: u64) -> Result<Buffer, Error> {
-    setup.arena.allocate_in(Zone::Stable, bytes, &setup.stream)
+    setup.arena.allocate_in(bytes, Zone::Stable, &setup.stream)
 }
 
 fn offset(buffer: &Buffer) -> u64 {
@@ -16,7 +16,7 @@ fn offset(buffer: &Buffer) -> u64 {
 }
 
 fn compact(setup: &Setup, on_move: impl FnMut(vrampool::arena::Moved)) -> vrampool::arena::Compaction {
-    setup.arena.compact(&setup.stream, u64::MAX, on_move).expect("no fault")
+    setup.arena.compact(u64::MAX, &setup.stream, on_move).expect("no fault")
 }
 
 /// Eight blocks of 8 MiB that fill an arena of 64 MiB, each with its number as pattern.
@@ -31,7 +31,7 @@ mod stable {
     fn pointer_in_bounds() {
         let setup = setup_with_stable(64 * MB, 16 * MB);
         let buffer = stable(&setup, MB).expect("memory");
-        assert!(offset(&buffer) + buffer.size() <= 16 * MB);
+        assert!(offset(&buffer) + buffer.capacity() <= 16 * MB);
         assert_eq!(setup.arena.used_in(Zone::Stable), MB);
         let region = buffer.on(&setup.stream).expect("live");
         assert_eq!(region.address(), setup.arena.base().map(|base| base + offset(&buffer)));
@@ -41,7 +41,7 @@ mod stable {
     fn stable_dynamic_do_not_overlap() {
         let setup = setup_with_stable(64 * MB, 16 * MB);
         let (kept, moving) = (stable(&setup, 16 * MB).expect("memory"), setup.allocate(48 * MB));
-        assert!(offset(&kept) + kept.size() <= offset(&moving));
+        assert!(offset(&kept) + kept.capacity() <= offset(&moving));
         check(&setup.arena);
     }
 
@@ -71,7 +71,7 @@ mod stable {
         let setup = setup_with_stable(64 * MB, 4 * MB);
         let mut buffer = stable(&setup, MB).expect("memory");
         let _behind = stable(&setup, MB).expect("memory");
-        buffer.write(&setup.stream, &[9; 64]).expect("no fault");
+        buffer.write(&[9; 64], &setup.stream).expect("no fault");
         let error = buffer.resize(8 * MB, &setup.stream).expect_err("more than the region");
         assert!(matches!(error.arena(), Some(ArenaError::NoSpace { zone: Zone::Stable, .. })), "{error}");
         assert_eq!((buffer.len(), offset(&buffer)), (MB, 0));
@@ -175,7 +175,7 @@ mod compact {
         let report = compact(&setup, |block| moved.push((block.from, block.to, block.bytes)));
         assert_eq!(moved, [(16, 8), (32, 16), (48, 24)].map(|(from, to)| (from * MB, to * MB, 8 * MB)));
         assert_eq!((report.moved_blocks, report.moved_bytes, report.held_blocks), (3, 24 * MB, 0));
-        assert_eq!(setup.allocate(16 * MB).size(), 16 * MB);
+        assert_eq!(setup.allocate(16 * MB).capacity(), 16 * MB);
         for (n, block) in blocks.iter().enumerate().step_by(2) {
             let block = block.as_ref().expect("kept");
             assert_eq!(offset(block), n as u64 * 4 * MB);
@@ -216,7 +216,7 @@ mod mixed {
         let setup = setup_with_stable(64 * MB, 16 * MB);
         let hole = stable(&setup, MB).expect("memory");
         let mut kept = stable(&setup, MB).expect("memory");
-        kept.write(&setup.stream, &[5; 4096]).expect("no fault");
+        kept.write(&[5; 4096], &setup.stream).expect("no fault");
         let dynamic_hole = setup.allocate(8 * MB);
         let moving = setup.filled(8 * MB, 6);
         drop((hole, dynamic_hole));

@@ -28,7 +28,7 @@ fn moves_keep_data<B: Backend<Memory = HostMemory, Stream = HostStream>>(
             let hole = setup.allocate(hole_bytes);
             let kept = [setup.filled(bytes, 1), setup.filled(bytes / 2 + 1, 2)];
             drop(hole);
-            let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+            let report = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
             assert_eq!(report.moved_blocks, 2);
             assert_eq!(kept[0].offset().expect("live"), 0);
             for (n, buffer) in kept.iter().enumerate() {
@@ -51,12 +51,12 @@ fn moves_that_overlap_themselves_keep_the_data() {
 #[test]
 fn they_do_where_there_is_no_room_to_stage() {
     for hole_bytes in [1, 192, 4 * KB, 64 * KB] {
-        let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(MB).build();
+        let device = HostDevice::builder().kind(DeviceKind::Discrete).memory_limit(MB).build();
         let setup = Setup::on(device, |builder| builder.limit(MB));
         let (hole, kept) = (setup.allocate(hole_bytes), [setup.filled(1000, 1), setup.filled(300_000, 2)]);
         let rest = setup.filled(setup.arena.largest_free_block(Zone::Dynamic), 3);
         drop(hole);
-        let report = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+        let report = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
         assert_eq!((report.moved_blocks, setup.arena.highest_end()), (3, setup.arena.used()));
         for (buffer, seed) in kept.iter().zip(1..).chain([(&rest, 3)]) {
             assert!(holds(buffer, &setup.stream, seed), "over {hole_bytes}");
@@ -100,7 +100,7 @@ fn random_histories_keep_the_data() {
         match random.u32(..10) {
             0..5 => match setup.arena.allocate(bytes, stream) {
                 Ok(mut buffer) => {
-                    buffer.write(stream, &pattern(seed, bytes)).expect("no fault");
+                    buffer.write(&pattern(seed, bytes), stream).expect("no fault");
                     live.push((buffer, seed));
                 }
                 Err(error) => assert!(error.is_out_of_memory(), "{error}"),
@@ -113,16 +113,16 @@ fn random_histories_keep_the_data() {
                     Ok(()) => {
                         let kept = before.min(bytes) as usize;
                         assert!(contents(buffer, stream)[..kept] == pattern(*seed, before)[..kept]);
-                        buffer.write(stream, &pattern(*seed, bytes)).expect("no fault");
+                        buffer.write(&pattern(*seed, bytes), stream).expect("no fault");
                     }
                     Err(error) => assert!(error.is_out_of_memory() && buffer.len() == before, "{error}"),
                 }
             }
-            _ => drop(setup.arena.compact(stream, random.u64(..4 * MB), |_| {}).expect("no fault")),
+            _ => drop(setup.arena.compact(random.u64(..4 * MB), stream, |_| {}).expect("no fault")),
         }
         check(&setup.arena);
     }
-    while setup.arena.compact(&streams[0], 2 * MB, |_| {}).expect("no fault").moved_blocks > 0 {}
+    while setup.arena.compact(2 * MB, &streams[0], |_| {}).expect("no fault").moved_blocks > 0 {}
     assert_eq!(setup.arena.fragmentation(Zone::Dynamic), 0.0, "packed");
     for (buffer, seed) in &live {
         assert!(holds(buffer, random.choice(&streams).expect("three"), *seed));
@@ -162,7 +162,7 @@ fn threads_allocate_use_and_free_while_another_compacts() {
                     if live.len() < 12 {
                         let bytes = 1 << random.u32(6..18) | random.u64(..64);
                         let mut buffer = arena.allocate(bytes, &stream).expect("room for all");
-                        buffer.write(&stream, &pattern(seed, bytes)).expect("no fault");
+                        buffer.write(&pattern(seed, bytes), &stream).expect("no fault");
                         live.push((buffer, seed));
                     }
                     if live.len() >= 12 || random.bool() {
@@ -182,7 +182,7 @@ fn threads_allocate_use_and_free_while_another_compacts() {
         }
         let stream = device.create_stream().expect("a stream");
         while working.load(Ordering::SeqCst) > 0 {
-            let report = arena.compact(&stream, MB, |_| {}).expect("no fault");
+            let report = arena.compact(MB, &stream, |_| {}).expect("no fault");
             moved.fetch_add(report.moved_blocks, Ordering::Relaxed);
             std::thread::yield_now();
         }
@@ -201,11 +201,11 @@ fn a_lost_device_is_an_error_and_drops_are_quiet() {
     drop(hole);
     setup.device.faults().lose_device();
     let lost = |answer: Result<(), Error>| assert!(answer.expect_err("lost").is_device_lost());
-    lost(setup.arena.compact(&other, u64::MAX, |_| {}).map(drop));
+    lost(setup.arena.compact(u64::MAX, &other, |_| {}).map(drop));
     lost(block.on(&other).map(drop));
     lost(block.resize(10_000, &other));
     lost(setup.arena.resize(2 * MB));
-    assert_eq!((block.len(), setup.arena.used()), (1000, block.size()));
+    assert_eq!((block.len(), setup.arena.used()), (1000, block.capacity()));
     drop(block);
     assert_eq!(setup.arena.used(), 0);
 }
@@ -221,7 +221,7 @@ fn sizes_that_overflow_are_errors() {
     };
     for bytes in [u64::MAX, u64::MAX - 1, u64::MAX - 62] {
         overflows(setup.arena.allocate(bytes, &setup.stream));
-        overflows(setup.arena.allocate_in(Zone::Stable, bytes, &setup.stream));
+        overflows(setup.arena.allocate_in(bytes, Zone::Stable, &setup.stream));
     }
     for count in [u64::MAX, (1 << 61) + 1, 1 << 61] {
         overflows(setup.arena.allocate_elements::<f64>(count, &setup.stream));
@@ -231,15 +231,15 @@ fn sizes_that_overflow_are_errors() {
         assert!(error.is_out_of_memory(), "{error}");
     }
     for alignment in [0, 3, 96, u64::MAX] {
-        let answer = setup.arena.allocate_aligned(Zone::Dynamic, 1, alignment, &setup.stream);
+        let answer = setup.arena.allocate_aligned(1, alignment, Zone::Dynamic, &setup.stream);
         assert!(
             matches!(answer.as_ref().err().and_then(Error::arena), Some(ArenaError::Alignment(given)) if *given == alignment)
         );
     }
-    assert!(setup.arena.allocate_aligned(Zone::Dynamic, 1, 1 << 63, &setup.stream).is_err());
+    assert!(setup.arena.allocate_aligned(1, 1 << 63, Zone::Dynamic, &setup.stream).is_err());
     assert_eq!(setup.arena.align_up(u64::MAX), None);
     assert_eq!(setup.arena.align_up(1), Some(setup.arena.alignment()));
-    assert_eq!(setup.arena.used(), used.size());
+    assert_eq!(setup.arena.used(), used.capacity());
     check(&setup.arena);
 }
 
@@ -285,14 +285,14 @@ fn stale_buffers_get_errors_and_give_nothing_back() {
         arena_error(stale.on_mut(&setup.stream).map(drop));
         arena_error(stale.used_on(&setup.stream));
         arena_error(stale.offset().map(drop));
-        arena_error(stale.write(&setup.stream, &[0; 1000]));
-        arena_error(stale.read(&setup.stream, &mut [0; 1000]));
+        arena_error(stale.write(&[0; 1000], &setup.stream));
+        arena_error(stale.read(&mut [0; 1000], &setup.stream));
         for bytes in [10, 1000, 5000] {
             arena_error(stale.resize(bytes, &setup.stream));
             arena_error(stale.resize_discarding(bytes, &setup.stream));
         }
         drop(stale);
-        assert_eq!(setup.arena.used(), new.size());
+        assert_eq!(setup.arena.used(), new.capacity());
         assert!(holds(&new, &setup.stream, 2));
     }
 }
@@ -305,7 +305,7 @@ fn a_block_of_which_a_region_exists_does_not_move() {
     let region = held.on(&setup.stream).expect("live");
     let (copy, place) = (region.slice(10..20).expect("a part"), held.offset().expect("live"));
     drop(region);
-    let compact = || setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    let compact = || setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
     assert_eq!((compact().held_blocks, held.offset().expect("live")), (1, place));
     assert_eq!(behind.offset().expect("live"), 128 * KB);
     drop(copy);
@@ -320,7 +320,7 @@ fn passes_within_a_budget_come_to_the_same() {
     live.iter_mut().step_by(3).for_each(|block| drop(block.take()));
     let (mut passes, budget) = (0, 120_000);
     loop {
-        let report = setup.arena.compact(&setup.stream, budget, |_| {}).expect("no fault");
+        let report = setup.arena.compact(budget, &setup.stream, |_| {}).expect("no fault");
         assert!(report.moved_bytes <= budget);
         if report.moved_blocks == 0 {
             break;
@@ -341,7 +341,7 @@ fn a_panicking_callback_leaves_every_block_where_it_is_said_to_be() {
     drop(hole);
     let mut calls = 0;
     let compaction = AssertUnwindSafe(|| {
-        setup.arena.compact(&setup.stream, u64::MAX, |_| {
+        setup.arena.compact(u64::MAX, &setup.stream, |_| {
             calls += 1;
             panic!("a caller's bug");
         })
@@ -351,7 +351,7 @@ fn a_panicking_callback_leaves_every_block_where_it_is_said_to_be() {
     assert!(kept.iter().enumerate().all(|(n, buffer)| holds(buffer, &setup.stream, n as u64)));
     check(&setup.arena);
     assert_eq!(setup.arena.highest_end(), setup.arena.used(), "all have moved");
-    let again = setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault");
+    let again = setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault");
     assert_eq!(again.moved_blocks, 0);
     setup.arena.reset().expect("nothing moves");
 }
@@ -363,8 +363,8 @@ fn a_callback_may_use_the_arena() {
     let (hole, _kept) = (setup.allocate(1000), setup.allocate(5000));
     drop(hole);
     let mut inside = None;
-    let answer = setup.arena.compact(&setup.stream, u64::MAX, |moved| {
-        assert!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault").moved_blocks == 0);
+    let answer = setup.arena.compact(u64::MAX, &setup.stream, |moved| {
+        assert!(setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault").moved_blocks == 0);
         inside = Some((moved.to, setup.allocate(100)));
     });
     assert_eq!(answer.expect("no fault").moved_blocks, 1);
@@ -375,7 +375,7 @@ fn a_callback_may_use_the_arena() {
 #[test]
 fn the_peak_is_for_life() {
     let setup = setup_with_stable(64 * MB, 16 * MB);
-    let stable = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream).expect("memory");
+    let stable = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream).expect("memory");
     let mut dynamic = setup.allocate(2 * MB);
     assert_eq!(setup.arena.peak_used(), 3 * MB);
     dynamic.resize(4 * MB, &setup.stream).expect("memory");
@@ -398,6 +398,6 @@ fn a_compaction_is_no_peak() {
     let (hole, _kept) = (setup.allocate(64), setup.allocate(MB));
     drop(hole);
     let before = (setup.arena.peak_used(), setup.arena.used());
-    assert_eq!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("no fault").moved_blocks, 1);
+    assert_eq!(setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("no fault").moved_blocks, 1);
     assert_eq!((setup.arena.peak_used(), setup.arena.used()), before);
 }

@@ -36,7 +36,7 @@ fn test_parse_mempool_limit_env_var() {
 fn test_zero_size_alloc() {
     let Some((_, pool, stream)) = setup() else { return };
     let before = pool.used_bytes().expect("figures");
-    let nothing = pool.malloc_on(0, &stream).expect("0 bytes are allowed");
+    let nothing = pool.allocate_on(0, &stream).expect("0 bytes are allowed");
     assert_eq!((nothing.len(), nothing.address()), (0, Some(0)));
     assert_eq!(pool.used_bytes(), Ok(before));
 }
@@ -44,7 +44,7 @@ fn test_zero_size_alloc() {
 #[test]
 fn test_alloc_and_rounding() {
     let Some((_, pool, stream)) = setup() else { return };
-    let memories = [100, UNIT, UNIT + 1].map(|bytes| pool.malloc_on(bytes, &stream).expect("memory"));
+    let memories = [100, UNIT, UNIT + 1].map(|bytes| pool.allocate_on(bytes, &stream).expect("memory"));
     assert_eq!(memories.each_ref().map(Memory::len), [100, UNIT, UNIT + 1]);
     assert_eq!((pool.used_bytes(), pool.handed_out()), (Ok(4 * UNIT), 4 * UNIT));
     let [a, b, c] = memories.each_ref().map(Memory::address);
@@ -55,12 +55,12 @@ fn test_alloc_and_rounding() {
 fn test_free_all_blocks_and_total_bytes2() {
     let Some((_, pool, stream)) = setup() else { return };
     pool.set_release_threshold(u64::MAX).expect("a threshold");
-    drop(pool.malloc_on(64 * MIB, &stream).expect("memory"));
+    drop(pool.allocate_on(64 * MIB, &stream).expect("memory"));
     let total = pool.total_bytes().expect("figures");
     assert!(total >= 64 * MIB, "the driver keeps it: {total}");
     pool.free_all_blocks(Some(&stream)).expect("a trim");
     assert_eq!(pool.total_bytes(), Ok(0));
-    drop(pool.malloc_on(64 * MIB, &stream).expect("memory"));
+    drop(pool.allocate_on(64 * MIB, &stream).expect("memory"));
     assert_eq!(pool.total_bytes(), Ok(total));
     let within = stream.enter();
     pool.free_all_blocks(None).expect("a trim of the current stream");
@@ -72,7 +72,7 @@ fn test_free_all_blocks_and_total_bytes2() {
 fn test_used_bytes2_and_free_bytes2() {
     let Some((device, pool, stream)) = setup() else { return };
     pool.set_release_threshold(u64::MAX).expect("a threshold");
-    let first = pool.malloc_on(2 * UNIT, &stream).expect("memory");
+    let first = pool.allocate_on(2 * UNIT, &stream).expect("memory");
     let total = pool.total_bytes().expect("figures");
     let used = |units: u64| {
         device.synchronize(&stream).expect("no fault");
@@ -81,13 +81,13 @@ fn test_used_bytes2_and_free_bytes2() {
         assert_eq!(pool.total_bytes(), Ok(total));
     };
     used(2);
-    let second = pool.malloc_on(4 * UNIT, &stream).expect("memory");
+    let second = pool.allocate_on(4 * UNIT, &stream).expect("memory");
     used(6);
     drop(second);
     used(2);
     drop(first);
     used(0);
-    let third = pool.malloc_on(UNIT, &stream).expect("memory");
+    let third = pool.allocate_on(UNIT, &stream).expect("memory");
     used(1);
     drop(third);
     used(0);
@@ -120,7 +120,7 @@ fn test_get_limit_and_test_set_limit() {
         assert!(matches!(refused, Err(BackendError::InvalidArgument { .. })), "{refused:?}");
     }
     assert_eq!(pool.limit(), Some(total), "what is refused changes nothing");
-    drop(pool.malloc_on(UNIT, &stream).expect("memory"));
+    drop(pool.allocate_on(UNIT, &stream).expect("memory"));
 }
 
 /// cupy#5177: a limit of 1 KiB let the first 32 MiB pass.
@@ -128,8 +128,8 @@ fn test_get_limit_and_test_set_limit() {
 fn a_limit_is_hard_and_is_not_the_release_threshold() {
     let Some((_, pool, stream)) = setup() else { return };
     pool.set_limit(Limit::Bytes(6 * UNIT)).expect("a limit");
-    let kept = [5, 1].map(|units| pool.malloc_on(units * UNIT, &stream).expect("memory"));
-    let error = pool.malloc_on(1, &stream).expect_err("it is full");
+    let kept = [5, 1].map(|units| pool.allocate_on(units * UNIT, &stream).expect("memory"));
+    let error = pool.allocate_on(1, &stream).expect_err("it is full");
     assert!(error.is_out_of_memory(), "{error}");
     let DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } = &error else {
         panic!("{error}")
@@ -138,8 +138,8 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
     assert!(cause.is_none() && error.to_string().contains("raise the limit"), "{error}");
     assert_eq!(pool.release_threshold(), Ok(0));
     drop(kept);
-    drop(pool.malloc_on(6 * UNIT, &stream).expect("all of it is free again"));
-    assert!(pool.malloc_on(u64::MAX, &stream).expect_err("too much").is_out_of_memory());
+    drop(pool.allocate_on(6 * UNIT, &stream).expect("all of it is free again"));
+    assert!(pool.allocate_on(u64::MAX, &stream).expect_err("too much").is_out_of_memory());
 }
 
 /// cupy#5191: what other libraries set stays.
@@ -162,7 +162,7 @@ fn test_interaction_with_external_pool() {
     let handle = created.raw_handle();
     // SAFETY: `created` lives until the end of this test.
     let external = unsafe { DriverPool::external(&device, handle) }.expect("a pool");
-    let memory = external.malloc_on(UNIT, &stream).expect("memory");
+    let memory = external.allocate_on(UNIT, &stream).expect("memory");
     assert_eq!((created.used_bytes(), created.handed_out(), external.handed_out()), (Ok(UNIT), 0, UNIT));
     drop(memory);
 }
@@ -171,7 +171,7 @@ fn test_interaction_with_external_pool() {
 #[test]
 fn test_stream_destroyed_before_memory() {
     let Some((device, pool, stream)) = setup() else { return };
-    let (kept, retired) = (pool.malloc_on(MIB, &stream), pool.malloc_on(MIB, &stream));
+    let (kept, retired) = (pool.allocate_on(MIB, &stream), pool.allocate_on(MIB, &stream));
     drop(pool);
     stream.retire().expect("its work is done");
     drop(retired.expect("memory"));
@@ -192,7 +192,7 @@ fn test_current_stream() {
     let other = device.create_stream().expect("a stream");
     let inner = other.enter();
     assert_eq!(current(), other.id());
-    drop(pool.malloc(UNIT).expect("memory"));
+    drop(pool.allocate(UNIT).expect("memory"));
     drop(outer);
     assert_eq!(current(), other.id(), "scopes may end in any order");
     drop(inner);
@@ -210,7 +210,7 @@ fn test_pools_of_all_devices() {
     assert!(pools.on(&device).is_some());
     for pool in pools.pools() {
         let stream = pool.device().create_stream().expect("a stream");
-        let memory = pools.malloc_on(UNIT, &stream).expect("memory");
+        let memory = pools.allocate_on(UNIT, &stream).expect("memory");
         assert_eq!((pool.handed_out(), memory.kind().placement), (UNIT, Placement::Device));
     }
     let count = pools.pools().len();

@@ -25,7 +25,7 @@ use vrampool::{Backend, Buffer, Pool};
 const UNIT: u64 = 512;
 
 fn device() -> (HostDevice, HostStream) {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(4096).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(4096).build();
     let stream = device.create_stream().expect("a stream");
     (device, stream)
 }
@@ -36,5 +36,5 @@ fn address<B: Backend>(buffer: &Buffer<B>, stream: &B::Stream) -> u64 {
 }
 
 fn used<B: Backend>(pool: &Pool<B>) -> u64 {
-    pool.stats().bytes_live
+    pool.stats().live_bytes
 }

@@ -5,7 +5,7 @@ use vrampool::any::{self, AnyDevice};
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, conformance};
-use vrampool::{Backend, BackendError, Error, Placement, Pool, Region, RegionMut, persistent_pool};
+use vrampool::{Backend, BackendError, Error, Placement, Pool, Region, RegionMut};
 
 #[test]
 fn every_device_conforms() {
@@ -34,7 +34,7 @@ fn a_device_that_is_opened_again_is_the_same_and_has_one_pool() {
         let again = any::open(&there.name).expect("it is there");
         assert_eq!(again.id(), there.device.id());
         let (pool, other) =
-            (persistent_pool(&again).expect("a pool"), persistent_pool(&there.device).expect("a pool"));
+            (Pool::shared(&again).expect("a pool"), Pool::shared(&there.device).expect("a pool"));
         let [stream] = there.streams();
         drop(pool.allocate(1000, &stream).expect("memory"));
         assert_eq!(other.stats().hits + other.stats().misses, pool.stats().hits + pool.stats().misses);
@@ -53,7 +53,7 @@ fn a_region_that_is_projected_is_held_as_before() {
         drop(hole);
         let moves = || {
             let mut moves = 0;
-            arena.compact(&stream, None, |_| moves += 1).expect("no fault");
+            arena.compact(None, &stream, |_| moves += 1).expect("no fault");
             moves
         };
         let region =

@@ -35,9 +35,9 @@ fn what_goes_through_in_chunks_comes_out_whole() {
             ] {
                 broker.set_streams("default", streams).expect("idle");
                 let plan = broker.commit("default").expect("it fits in parts");
-                let mut source = broker.host_array_in(backing, bytes).expect("an array");
-                let mut sink = broker.host_array_in(backing, bytes).expect("an array");
-                source.write(0, &data).expect("written");
+                let mut source = broker.host_array_in(bytes, backing).expect("an array");
+                let mut sink = broker.host_array_in(bytes, backing).expect("an array");
+                source.write_at(&data, 0).expect("written");
                 let report = plan
                     .execution()
                     .upload(from, &source)
@@ -47,13 +47,16 @@ fn what_goes_through_in_chunks_comes_out_whole() {
                     })
                     .expect("a run");
                 let mut out = vec![0; data.len()];
-                sink.read(0, &mut out).expect("read");
+                sink.read_at(&mut out, 0).expect("read");
                 let what = format!("{}, axis {axis}, {streams} streams, {backing:?}", there.name);
                 assert!(out == data, "{what}");
                 assert!(report.chunks >= 4 && report.streams == streams, "{what}: {report:?}");
                 let stats = client.stats();
-                assert!(stats.peak_held <= stats.cap && stats.cap == bytes / 2, "{what}: {stats:?}");
-                assert!(broker.stats().peak_staging <= MIB, "{what}");
+                assert!(
+                    stats.peak_held_bytes <= stats.cap_bytes && stats.cap_bytes == bytes / 2,
+                    "{what}: {stats:?}"
+                );
+                assert!(broker.stats().peak_staging_bytes <= MIB, "{what}");
             }
         }
     });

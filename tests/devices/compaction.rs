@@ -27,13 +27,13 @@ fn data_survives_whether_holes_are_larger_or_smaller_than_blocks() {
             }
             drop(holes);
             let mut moves = 0;
-            let compaction = arena.compact(&stream, None, |_| moves += 1).expect("no fault");
+            let compaction = arena.compact(None, &stream, |_| moves += 1).expect("no fault");
             assert_eq!(moves, blocks.len(), "{}, {hole} B, {block} B: {compaction:?}", there.name);
             for (seed, buffer) in (0..).zip(&blocks) {
                 count.verify(buffer.on(&stream).expect("a region"), seed);
             }
             assert_eq!(count.read(), 0, "{}, holes of {hole} B, blocks of {block} B", there.name);
-            let end = blocks.iter().map(|block| block.offset().expect("it is live") + block.size()).max();
+            let end = blocks.iter().map(|block| block.offset().expect("it is live") + block.capacity()).max();
             assert_eq!(end, Some(arena.used()), "no hole is left");
         }
     });

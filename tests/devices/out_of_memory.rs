@@ -18,7 +18,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             there.write(&stream, precious.on_mut(&stream).expect("a region"), 9);
             // Idle memory that is in the way of what comes next.
             drop([(); 4].map(|()| pool.allocate(8 * MIB, &stream).expect("memory")));
-            assert_eq!(pool.stats().bytes_cached, 32 * MIB, "{source}");
+            assert_eq!(pool.stats().idle_bytes, 32 * MIB, "{source}");
             let large = pool.allocate(40 * MIB, &stream).expect("once what is idle was given back");
             assert!(pool.stats().rung(Rung::Evict) > 0, "{source}");
 
@@ -35,7 +35,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             };
             assert!(is_told, "{source}: {error:?}");
             let stats = pool.stats();
-            assert_eq!((stats.bytes_live, stats.rung(Rung::Fail)), (48 * MIB, 1), "{source}");
+            assert_eq!((stats.live_bytes, stats.rung(Rung::Fail)), (48 * MIB, 1), "{source}");
 
             drop(large);
             let mut next = pool.allocate(32 * MIB, &stream).expect("work goes on");
@@ -45,8 +45,8 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             count.verify(next.on(&stream).expect("a region"), 10);
             assert_eq!(count.read(), 0, "{}, {source}", there.name);
             drop((precious, next));
-            pool.trim();
-            assert_eq!(pool.stats().bytes_held, 0, "{source}");
+            pool.trim().expect("a trim");
+            assert_eq!(pool.stats().held_bytes, 0, "{source}");
         }
     });
 }

@@ -24,10 +24,14 @@ fn contents_of_kept_tags_come_back_and_addresses_where_they_are_said_to() {
                 there.write(&stream, access.on_mut(&stream).expect("a region"), seed);
             }
             let addresses: Vec<_> = blocks.iter().map(|block| block.address()).collect();
-            let mapped = sleeper.usage().mapped;
+            let mapped = sleeper.usage().mapped_bytes;
             let report = sleeper.sleep(&["weights"]).expect("no fault");
-            assert_eq!((report.freed, sleeper.usage().mapped), (mapped, 0), "{}", there.name);
-            assert!(report.discarded >= 2 * MIB && report.backed_up >= 8 * MIB, "{}: {report:?}", there.name);
+            assert_eq!((report.freed_bytes, sleeper.usage().mapped_bytes), (mapped, 0), "{}", there.name);
+            assert!(
+                report.discarded_bytes >= 2 * MIB && report.backed_up_bytes >= 8 * MIB,
+                "{}: {report:?}",
+                there.name
+            );
             assert_eq!(blocks[0].state(), BlockState::AsleepBackedUp);
             assert!(matches!(blocks[0].access(), Err(Error::Asleep { .. })));
             // One is freed asleep.

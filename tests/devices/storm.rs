@@ -111,7 +111,7 @@ impl Storm<'_> {
                 let region = buffer.on_mut(&stream).expect("a region");
                 self.there.device.fill(&stream, region, value).expect("queued");
             }
-            content => buffer.write(&stream, &content.bytes(buffer.len())).expect("queued"),
+            content => buffer.write(&content.bytes(buffer.len()), &stream).expect("queued"),
         }
     }
 
@@ -147,7 +147,7 @@ impl Storm<'_> {
             return;
         }
         let mut bytes = vec![!content.byte(0); buffer.len() as usize];
-        buffer.read(&stream, &mut bytes).expect("no fault");
+        buffer.read(&mut bytes, &stream).expect("no fault");
         assert!(bytes == content.bytes(buffer.len()), "{}: {content:?}", self.there.name);
     }
 
@@ -190,11 +190,11 @@ fn every_content_in_a_storm_is_right() {
             });
             assert!(checked > u64::from(OPERATIONS) / 4, "{}, {source}: {checked} contents", there.name);
             eprintln!("{}, {source}: {checked} contents", there.name);
-            pool.trim();
-            let (held, reserved) = (there.held().unwrap_or(0), pool.stats().bytes_reserved);
+            pool.trim().expect("a trim");
+            let (held, reserved) = (there.held().unwrap_or(0), pool.stats().reserved_bytes);
             assert!(held <= reserved + STAGING, "{}, {source}: {held} bytes are held", there.name);
             assert_eq!(
-                (pool.stats().bytes_live, pool.stats().bytes_cached),
+                (pool.stats().live_bytes, pool.stats().idle_bytes),
                 (0, 0),
                 "{}, {source}",
                 there.name

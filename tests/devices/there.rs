@@ -25,13 +25,13 @@ pub(crate) fn devices() -> Vec<There> {
         assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
         eprintln!("skipped: {}", absent.reason);
     }
-    let open = |listed: any::Listed| {
+    let open = |listed: any::DeviceListing| {
         let device = any::open(&listed.name).expect("it is there");
         let touch = AnyTouch::load(&device).expect("kernels");
         There { name: listed.name, device, touch }
     };
     let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
-    let is_wanted = |listed: &any::Listed| {
+    let is_wanted = |listed: &any::DeviceListing| {
         let backend = listed.name.split(':').next().unwrap_or_default();
         only.is_empty() || only.split(',').any(|wanted| wanted == backend)
     };
@@ -55,11 +55,11 @@ impl There {
     pub(crate) fn limited(&self, bytes: u64) -> Option<Self> {
         let device: AnyDevice = match &self.device {
             #[cfg(feature = "host")]
-            AnyDevice::Host(_) => vrampool::host::HostDevice::builder().capacity(bytes).build().into(),
+            AnyDevice::Host(_) => vrampool::host::HostDevice::builder().memory_limit(bytes).build().into(),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(device) => {
                 let builder = vrampool::opencl::OpenClDevice::builder(device.listed().ordinal);
-                builder.limit(bytes).build().expect("a device").into()
+                builder.memory_limit(bytes).build().expect("a device").into()
             }
             #[cfg(feature = "wgpu")]
             AnyDevice::Wgpu(device) => device.with_memory_limit(bytes).expect("a device").into(),

@@ -146,7 +146,7 @@ fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
     if !has_virtual_memory() {
         return;
     }
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
     let block = arena.allocate(8 * PAGE, &slow).expect("memory");
@@ -172,7 +172,7 @@ fn a_release_leaves_what_was_used_meanwhile() {
     if !has_virtual_memory() {
         return;
     }
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let slow = device.create_stream().expect("a stream");
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
     drop(arena.allocate(8 * PAGE, &slow).expect("memory"));
@@ -184,10 +184,10 @@ fn a_release_leaves_what_was_used_meanwhile() {
         }
         let mut again = arena.allocate(8 * PAGE, &slow).expect("it is free, and the stream's own");
         go.send(()).expect("it listens");
-        again.write(&slow, &[7; 8 << 12]).expect("no fault");
+        again.write(&[7; 8 << 12], &slow).expect("no fault");
         assert_eq!(release.join().expect("no panic").expect("no fault"), 0);
         let mut bytes = vec![0; 8 << 12];
-        again.read(&slow, &mut bytes).expect("no fault");
+        again.read(&mut bytes, &slow).expect("no fault");
         assert!(bytes.iter().all(|&byte| byte == 7));
     });
     assert_eq!(arena.release(0).expect("no fault"), 8 * PAGE);
@@ -198,7 +198,7 @@ fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
     if !has_virtual_memory() {
         return;
     }
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
     let small: Vec<_> = (0..16).map(|_| arena.allocate(PAGE / 2, &slow).expect("memory")).collect();
@@ -230,7 +230,7 @@ fn blocks_keep_addresses_and_contents_when_a_limit_is_raised() {
     let seed = all[3].seed;
     all[3].buffer.resize(5 * PAGE, &scene.streams[0]).expect("there is room");
     let mut kept = vec![0; 3 << 12];
-    all[3].buffer.read(&scene.streams[0], &mut kept).expect("no fault");
+    all[3].buffer.read(&mut kept, &scene.streams[0]).expect("no fault");
     assert!(kept == super::pattern(seed, 3 * PAGE));
     scene.write(&mut all[3], 0, seed);
     all.iter().for_each(|one| scene.check(one, 0));

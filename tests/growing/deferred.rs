@@ -11,7 +11,7 @@ use vrampool::{Backend, Event};
 use vrampool_test_support::AuditDevice;
 
 fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = DeviceArena::builder(&device).limit(pages * PAGE);
     let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");
@@ -94,7 +94,7 @@ fn what_several_streams_used_is_free_at_once() {
 /// Who wrote a block mostly gets it again, so of that stream no more is asked than that.
 #[test]
 fn who_reads_is_marked_each_time_and_who_wrote_once_in_a_while() {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).build());
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(8 * PAGE).build().expect("an arena");
     let faults = device.inner().faults();
@@ -151,7 +151,7 @@ fn a_request_for_more_than_there_can_be_is_refused() {
     drop(block);
     assert!(arena.allocate(huge, &own).is_err(), "as before streams shared a block");
     for alignment in [0, 3, 48] {
-        assert!(arena.allocate_aligned(Dynamic, PAGE, alignment, &own).is_err(), "{alignment}");
+        assert!(arena.allocate_aligned(PAGE, alignment, Dynamic, &own).is_err(), "{alignment}");
     }
 }
 
@@ -198,7 +198,7 @@ fn a_loop_that_decays_comes_to_rest() {
             drop(other);
         }
         arena.decay().expect("no fault");
-        calls.push(arena.mapping_calls().0);
+        calls.push(arena.mapping_calls().calls);
     }
     assert_eq!(calls[19], calls[9], "{calls:?}");
 }
@@ -209,7 +209,7 @@ fn a_device_without_memory_is_not_asked_each_time() {
     if !has_virtual_memory() {
         return;
     }
-    let device = HostDevice::builder().capacity(20 * PAGE).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(20 * PAGE).granularity(PAGE).build();
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
     let _kept = arena.allocate(16 * PAGE, &own).expect("memory");
@@ -344,7 +344,7 @@ type Two = (HostDevice, Allowance, [DeviceArena<HostDevice>; 2], [HostStream; 2]
 
 /// Two arenas that share an allowance.
 fn two_within(limit: u64) -> Two {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let allowance = Allowance::new(limit);
     let arena = || DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");

@@ -177,7 +177,7 @@ impl Twin {
             Step::Write { which, stream } if len > 0 => self.write(which % len, number, stream),
             Step::Resize { which, pages, stream } if len > 0 => {
                 let nth = which % len;
-                let size = self.live[nth].0.size();
+                let size = self.live[nth].0.capacity();
                 let done = self.live[nth].0.resize(pages * PAGE, &self.streams[stream]);
                 *most = (*most).max(self.arena.used() + size);
                 if done.is_ok() {
@@ -230,7 +230,7 @@ impl Twin {
                 self.arena.reset().expect("none is held");
             }
             Step::Compact { stream } if !self.is_growing => {
-                self.arena.compact(&self.streams[stream], u64::MAX, |_| {}).expect("no fault");
+                self.arena.compact(u64::MAX, &self.streams[stream], |_| {}).expect("no fault");
             }
             Step::Look => {
                 let sum: u64 = self.arena.blocks().iter().map(|span| span.bytes).sum();
@@ -238,7 +238,7 @@ impl Twin {
                     sum,
                     self.arena.capacity_of(Dynamic) + self.arena.capacity_of(vrampool::arena::Zone::Stable)
                 );
-                let used: u64 = self.live.iter().map(|(block, ..)| block.size()).sum();
+                let used: u64 = self.live.iter().map(|(block, ..)| block.capacity()).sum();
                 assert_eq!(self.arena.used(), used);
             }
             Step::Fail { call } if self.is_growing => {
@@ -280,7 +280,7 @@ fn whatever_is_done_in_between() {
         steps in prop::collection::vec(step(), 20..160),
         is_growing in prop::bool::weighted(0.7),
     )| {
-        let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
         let builder = DeviceArena::builder(&device).limit(40 * PAGE);
         let arena = if is_growing { builder.growing() } else { builder }.build().expect("an arena");

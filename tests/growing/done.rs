@@ -14,7 +14,7 @@ type Device = AuditDevice<HostDevice>;
 /// Of an arena in which 8 pages behind the first 4 are free that the first stream wrote and the second one
 /// read; both are done, and known to be.
 fn scene() -> (Device, DeviceArena<Device>, [HostStream; 3], impl Sized) {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [writer, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(64 * PAGE).growing().build().expect("an arena");
     let first = arena.allocate(4 * PAGE, &other).expect("memory");

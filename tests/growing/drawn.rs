@@ -44,7 +44,7 @@ fn little_more_than_what_is_live_serves_sizes_that_never_repeat() {
     let trace = Trace::read(path).expect("recorded");
     for seed in 0..6 {
         let (events, peak) = drawn(&trace, 2, seed);
-        let device = HostDevice::builder().capacity(1 << 40).granularity(2 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 40).granularity(2 << 20).build();
         let stream = device.create_stream().expect("a stream");
         let limit = (peak as f64 * LIMIT) as u64;
         let pool =

@@ -164,7 +164,7 @@ fn a_device_without_memory_is_stitched_around_or_an_error_that_changes_nothing()
             nth % 4 != 0
         });
         // Five holes, and `spare` pages of the device's.
-        scene.device.inner().set_capacity(scene.taken() + spare * PAGE);
+        scene.device.inner().set_memory_limit(scene.taken() + spare * PAGE);
         let before = scene.taken();
         let one = scene.live(24 * PAGE, 0, 77);
         match one {
@@ -185,7 +185,7 @@ fn a_device_without_memory_is_stitched_around_or_an_error_that_changes_nothing()
         let is_there = live.len() > 15;
         let all = scene.live(20 * PAGE, 0, 78);
         assert_eq!(all.is_ok(), !is_there || spare >= 24, "{spare}: {:?}", all.err());
-        scene.device.inner().set_capacity(1 << 30);
+        scene.device.inner().set_memory_limit(1 << 30);
         live.extend(all);
         scene.check_books(&live);
         drop(live);
@@ -203,7 +203,7 @@ fn a_small_request_is_stitched_when_the_device_has_no_more() {
     let mut live: Vec<Live> = (0..12).map(|n| scene.live(PAGE, 0, n).expect("memory")).collect();
     live.remove(8);
     live.remove(3);
-    scene.device.inner().set_capacity(scene.taken());
+    scene.device.inner().set_memory_limit(scene.taken());
     let one = scene.live(2 * PAGE - 300, 1, 40).expect("two holes");
     assert!(one.is_stitched(&scene));
     live.push(one);

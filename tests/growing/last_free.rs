@@ -9,7 +9,7 @@ use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 
 /// A pool that keeps nothing, and two streams.
 fn scene(limit: u64) -> (Pool<HostDevice>, HostStream, HostStream) {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let stream = || device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
     let pool = builder.limit(limit).max_cached_bytes(0).magazine_bytes(0).build().expect("a pool");

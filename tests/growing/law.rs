@@ -46,7 +46,7 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
         match step {
             Step::Allocate { bytes, stream, alignment } => {
                 let buffer =
-                    scene.arena.allocate_aligned(Zone::Dynamic, bytes, alignment, &scene.streams[stream]);
+                    scene.arena.allocate_aligned(bytes, alignment, Zone::Dynamic, &scene.streams[stream]);
                 match buffer {
                     Ok(buffer) => {
                         assert!(buffer.offset().expect("live").is_multiple_of(alignment));
@@ -73,7 +73,7 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
                 match one.buffer.resize(bytes, &scene.streams[stream]) {
                     Ok(()) => {
                         let mut seen = vec![0; kept as usize];
-                        one.buffer.read(&scene.streams[stream], &mut seen).expect("no fault");
+                        one.buffer.read(&mut seen, &scene.streams[stream]).expect("no fault");
                         assert!(seen == super::pattern(one.seed, kept), "what was written went along");
                         scene.write(one, stream, seeds);
                     }

@@ -52,7 +52,7 @@ fn has_virtual_memory() -> bool {
 }
 
 fn scene(build: impl FnOnce(ArenaBuilder<Device>) -> ArenaBuilder<Device>) -> Scene {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = build(DeviceArena::builder(&device).growing()).build().expect("an arena");
     Scene { device, arena, streams }
@@ -73,7 +73,7 @@ impl Scene {
     }
 
     fn write(&self, live: &mut Live, stream: usize, seed: u64) {
-        live.buffer.write(&self.streams[stream], &pattern(seed, live.buffer.len())).expect("no fault");
+        live.buffer.write(&pattern(seed, live.buffer.len()), &self.streams[stream]).expect("no fault");
         (live.seed, live.address) = (seed, live.address());
     }
 
@@ -81,7 +81,7 @@ impl Scene {
     fn check(&self, live: &Live, stream: usize) {
         assert_eq!(live.address(), live.address, "it never moves");
         let mut bytes = vec![0; live.buffer.len() as usize];
-        live.buffer.read(&self.streams[stream], &mut bytes).expect("no fault");
+        live.buffer.read(&mut bytes, &self.streams[stream]).expect("no fault");
         assert!(bytes == pattern(live.seed, live.buffer.len()), "what was written was spoilt");
     }
 
@@ -89,7 +89,7 @@ impl Scene {
     fn check_books<'a>(&self, live: impl IntoIterator<Item = &'a Live>) {
         assert_eq!(self.taken(), self.arena.reserved_bytes(), "physical bytes");
         assert_eq!(self.device.taken(), self.taken(), "no handle is left of what is not mapped");
-        let used: u64 = live.into_iter().map(|live| live.buffer.size()).sum();
+        let used: u64 = live.into_iter().map(|live| live.buffer.capacity()).sum();
         assert_eq!(self.arena.used(), used, "live bytes");
         assert!(self.arena.peak_used() >= used);
     }

@@ -13,7 +13,7 @@ fn scene() -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
 }
 
 fn scene_of(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(pages * PAGE).growing().build().expect("an arena");
     (device, arena, streams)
@@ -123,7 +123,7 @@ fn many_parts_of_others_are_no_wall() {
         return;
     }
     for is_captured in [false, true] {
-        let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+        let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
         let [own, reader, other] = std::array::from_fn(|_| device.create_stream().expect("a stream"));
         let arena = DeviceArena::builder(&device).limit(1000 * PAGE).growing().build().expect("an arena");
         let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
@@ -157,7 +157,7 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
     if !has_virtual_memory() {
         return;
     }
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Exact(256));
     let pool = pool.cached_class(0).limit(200 * PAGE).build().expect("a pool");
@@ -167,7 +167,7 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
     drop(shared);
     [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
     (0..3).for_each(|_| drop(allocate(256, &reader)));
-    let taken = || (pool.stats().bytes_reserved, pool.stats().stream_waits);
+    let taken = || (pool.stats().reserved_bytes, pool.stats().stream_waits);
     let before = taken();
     let (go, _) = stall(&own);
     drop(allocate(PAGE, &own));
@@ -181,7 +181,7 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
 /// holds.
 #[test]
 fn what_is_had_again_leaves_the_free_end_whole() {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).source(Source::Arena).size_classes(SizeClasses::Exact(256));
     let pool = pool.addresses_stay(true).cached_class(0).magazine_bytes(0).limit(48 * PAGE);

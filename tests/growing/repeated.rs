@@ -34,7 +34,7 @@ fn a_repeated_program_maps_nothing_the_second_time() {
                     live.push(buffer);
                 }
             }
-            (scene.arena.mapping_calls().0, scene.arena.reserved_bytes())
+            (scene.arena.mapping_calls().calls, scene.arena.reserved_bytes())
         };
         let first = run();
         assert!(first.0 > 0);

@@ -19,7 +19,7 @@ pub(super) type Block = ArenaBuffer<HostDevice>;
 
 /// An arena that grows to so many pages, and streams.
 fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
-    let device = HostDevice::builder().capacity(1 << 30).granularity(PAGE).build();
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(pages * PAGE).build().expect("an arena");
     (device, arena, streams)
@@ -133,7 +133,7 @@ fn nobody_is_sent_to_what_a_captured_stream_freed() {
     if !has_virtual_memory() {
         return;
     }
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader, captured] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
@@ -159,7 +159,7 @@ fn a_captured_reader_is_waited_for_as_it_was_before() {
     if !has_virtual_memory() {
         return;
     }
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
     let block = arena.allocate(8 * PAGE, &own).expect("memory");
@@ -179,7 +179,7 @@ fn a_captured_reader_is_waited_for_as_it_was_before() {
 /// There is nothing to be kept apart: nobody asks where a stream is, which some devices then submit work for.
 #[test]
 fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).build()).in_one_order();
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).build()).in_one_order();
     let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).limit(8 * PAGE).build().expect("an arena");
     let block = arena.allocate(PAGE, &own).expect("memory");
@@ -200,7 +200,7 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
     if !has_virtual_memory() {
         return;
     }
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader, side] = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
@@ -223,7 +223,7 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
 /// nothing is free.
 fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [HostStream; 3], [impl Sized; 2])
 {
-    let device = AuditDevice::new(HostDevice::builder().capacity(1 << 30).granularity(PAGE).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).source(Source::Virtual).limit(16 * PAGE).cached_class(0);
     let pool = pool.build().expect("a pool");

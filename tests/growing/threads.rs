@@ -32,7 +32,7 @@ fn threads_spoil_nothing_and_stay_within_the_limit() {
                         if random.u8(..4) == 0 { random.u64(1..20 * PAGE) } else { random.u64(1..2 * PAGE) };
                     match arena.allocate(bytes, &stream) {
                         Ok(mut buffer) => {
-                            buffer.write(&stream, &pattern(step, bytes)).expect("no fault");
+                            buffer.write(&pattern(step, bytes), &stream).expect("no fault");
                             live.push((buffer, step));
                             served += 1;
                         }
@@ -41,7 +41,7 @@ fn threads_spoil_nothing_and_stay_within_the_limit() {
                     while live.len() > 10 || !live.is_empty() && random.u8(..5) < 2 {
                         let (buffer, written) = live.swap_remove(random.usize(..live.len()));
                         let mut bytes = vec![0; buffer.len() as usize];
-                        buffer.read(&stream, &mut bytes).expect("no fault");
+                        buffer.read(&mut bytes, &stream).expect("no fault");
                         assert!(bytes == pattern(written, buffer.len()), "spoilt");
                     }
                 }

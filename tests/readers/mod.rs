@@ -66,7 +66,7 @@ fn compare(import: &Import, bytes: &[u8], naive: impl Fn(&[u8]) -> Option<Vec<Ro
         }
         false => bytes,
     };
-    let row = |event: &vrampool::trace::Event| {
+    let row = |event: &vrampool::trace::TraceEvent| {
         (event.op == Op::Free, event.id, event.size, event.stream, event.t_us)
     };
     let rows: Vec<Row> = trace.events().iter().map(row).collect();

@@ -32,7 +32,7 @@ fn a_held_stream_runs_nothing_until_it_is_released() {
         device.synchronize(&held).expect("no fault");
         assert!(held_event.is_complete().expect("no fault"));
         let mut bytes = [0; 4096];
-        held_buffer.read(&held, &mut bytes).expect("no fault");
+        held_buffer.read(&mut bytes, &held).expect("no fault");
         assert_eq!(bytes, [round; 4096]);
     }
 }

@@ -64,7 +64,7 @@ fn on_pool<const N: usize>(
     let outcome = streams(pool.device()).and_then(part);
     let accounts = || {
         let stats = pool.stats();
-        let idle = (stats.bytes_live, stats.bytes_in_transit, stats.bytes_held - stats.bytes_cached);
+        let idle = (stats.live_bytes, stats.in_transit_bytes, stats.held_bytes - stats.idle_bytes);
         assert_eq!(idle, (0, 0, 0), "{outcome:?}: {stats:?}");
     };
     accounts();
@@ -72,8 +72,8 @@ fn on_pool<const N: usize>(
         let [stream] = after_a_fault(pool.device());
         let mut next = pool.allocate(4 * KIB, &stream).expect("the pool serves on");
         let mut read = vec![0; 4 * KIB as usize];
-        next.write(&stream, &vec![3; read.len()]).expect("queued");
-        next.read(&stream, &mut read).expect("no fault");
+        next.write(&vec![3; read.len()], &stream).expect("queued");
+        next.read(&mut read, &stream).expect("no fault");
         assert!(is_all(&read, 3));
         drop(next);
         accounts();
@@ -98,7 +98,7 @@ fn write_and_read(
     let mut buffer = pool.allocate(bytes, writer)?;
     pool.device().fill(writer, buffer.on_mut(writer)?, value)?;
     let mut read = vec![0; bytes as usize];
-    buffer.read(reader, &mut read)?;
+    buffer.read(&mut read, reader)?;
     Ok(is_all(&read, value))
 }
 
@@ -110,7 +110,7 @@ fn hit_and_miss(device: &CudaDevice) -> Outcome {
             right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
             right &= write_and_read(&pool, 40 * KIB, value, [&stream, &stream])?;
         }
-        pool.trim();
+        pool.trim().expect("a trim");
         Ok(right)
     })
 }
@@ -141,10 +141,10 @@ fn virtual_growth(device: &CudaDevice) -> Outcome {
         }
         for (value, buffer) in kept {
             let mut read = vec![0; (7 * page / 2) as usize];
-            buffer.read(&stream, &mut read)?;
+            buffer.read(&mut read, &stream)?;
             right &= is_all(&read, value);
         }
-        pool.trim();
+        pool.trim().expect("a trim");
         Ok(right)
     })
 }
@@ -169,10 +169,10 @@ fn stitching(device: &CudaDevice) -> Outcome {
         let mut right = write_and_read(&pool, 12 * page, 77, [&two, &one])?;
         for (value, piece) in pieces {
             let mut read = vec![0; (4 * page) as usize];
-            piece.read(&two, &mut read)?;
+            piece.read(&mut read, &two)?;
             right &= is_all(&read, value);
         }
-        pool.trim();
+        pool.trim().expect("a trim");
         Ok(right)
     })
 }
@@ -193,10 +193,10 @@ fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
             let mut read = vec![0; 16 * KIB as usize];
             device.download(&two, vrampool::Region::whole(&result, &two), &mut read)?;
             right &= is_all(&read, value);
-            next.read(&one, &mut read)?;
+            next.read(&mut read, &one)?;
             right &= is_all(&read, 99);
         }
-        pool.trim();
+        pool.trim().expect("a trim");
         device.synchronize(&three)?;
         Ok(right)
     })
@@ -209,20 +209,20 @@ fn sleep_and_wake(device: &CudaDevice) -> Outcome {
         let mut kept = sleeper.allocate_tagged("weights", 3 * page, &one)?;
         let lost = sleeper.allocate_tagged("kv_cache", 2 * page, &one)?;
         let written = vec![5; (3 * page) as usize];
-        kept.write(&one, &written)?;
+        kept.write(&written, &one)?;
         let _ = sleeper.sleep(&["weights"])?;
         let _ = sleeper.wake_up(Wake::All)?;
         let mut read = vec![0; written.len()];
-        kept.read(&two, &mut read)?;
+        kept.read(&mut read, &two)?;
         drop((kept, lost));
         Ok(read == written)
     };
     let assert_idle = || {
-        while sleeper.usage().backups > 0 {
+        while sleeper.usage().backup_bytes > 0 {
             // Another thread gives them back.
             std::thread::yield_now();
         }
-        assert_eq!(sleeper.usage().live + sleeper.usage().asleep, 0, "{:?}", sleeper.usage());
+        assert_eq!(sleeper.usage().live_bytes + sleeper.usage().asleep_bytes, 0, "{:?}", sleeper.usage());
     };
     let outcome = streams(device).and_then(slept);
     assert_idle();
@@ -262,7 +262,7 @@ fn capture(device: &CudaDevice) -> Outcome {
             graph.launch()?;
             drop(other);
             let mut read = vec![0; 16 * KIB as usize];
-            result.read(&stream, &mut read)?;
+            result.read(&mut read, &stream)?;
             right &= is_all(&read, 6);
         }
         Ok(right)
@@ -276,9 +276,9 @@ fn stager(device: &CudaDevice) -> Outcome {
         let mut buffer = pool.allocate(32 * KIB, one)?;
         let bytes = vec![value; 32 * KIB as usize];
         let region = buffer.on_mut(one)?;
-        let _ = stager.upload(one, &bytes, region)?;
+        let _ = stager.upload(&bytes, region, one)?;
         let mut read = vec![0; bytes.len()];
-        buffer.read(two, &mut read)?;
+        buffer.read(&mut read, two)?;
         Ok(read == bytes)
     };
     let outcome = on_pool(&pool, |[one, two]| {

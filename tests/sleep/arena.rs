@@ -25,9 +25,9 @@ fn contents_and_addresses_stay_and_the_device_has_its_memory_meanwhile() {
         assert_eq!(before - awake, mapped);
         let reserved = setup.arena.address_bytes();
         let report = setup.arena.sleep(offload).expect("no fault");
-        let live: u64 = blocks.iter().map(|(_, buffer)| buffer.size()).sum();
+        let live: u64 = blocks.iter().map(|(_, buffer)| buffer.capacity()).sum();
         assert_eq!(
-            (report.freed, report.backed_up, report.discarded, report.was_asleep),
+            (report.freed_bytes, report.backed_up_bytes, report.discarded_bytes, report.was_asleep),
             (mapped, live, 0, false)
         );
         assert_eq!((setup.arena.state(), setup.arena.reserved_bytes()), (SleepState::Asleep, 0));
@@ -38,10 +38,10 @@ fn contents_and_addresses_stay_and_the_device_has_its_memory_meanwhile() {
         assert!(setup.arena.address_bytes() <= reserved);
         assert!(blocks.iter().all(|(_, buffer)| buffer.state() == BlockState::AsleepBackedUp));
         let report = setup.arena.wake().expect("memory");
-        assert_eq!((report.restored, report.was_awake), (live, false));
-        assert_eq!(report.mapped, setup.arena.reserved_bytes());
+        assert_eq!((report.restored_bytes, report.was_awake), (live, false));
+        assert_eq!(report.mapped_bytes, setup.arena.reserved_bytes());
         settle(&setup.arena);
-        assert_eq!(before - setup.free(), report.mapped);
+        assert_eq!(before - setup.free(), report.mapped_bytes);
         assert!(blocks.iter().all(|(_, buffer)| buffer.state() == BlockState::Mapped));
         assert_eq!(blocks.iter().map(|(_, buffer)| address(buffer)).collect::<Vec<_>>(), addresses);
         assert!(setup.all_hold(&blocks));
@@ -80,7 +80,7 @@ fn a_block_of_a_stitched_range_sleeps_and_wakes_there() {
     drop(stitched);
     assert_eq!(setup.arena.address_bytes(), addresses - 12 * MIB);
     let report = setup.arena.wake().expect("memory");
-    assert_eq!((report.mapped, report.restored), (12 * MIB, 12 * MIB));
+    assert_eq!((report.mapped_bytes, report.restored_bytes), (12 * MIB, 12 * MIB));
     assert!([1, 3, 5].iter().zip(&kept).all(|(&seed, block)| setup.holds(block, seed)));
 }
 
@@ -121,14 +121,14 @@ fn freeing_a_sleeping_block_frees_it_and_its_backup_and_its_memory_does_not_come
     assert_eq!((setup.arena.backup_bytes(), before - setup.free()), (2 * MIB, 2 * MIB));
     assert_eq!(setup.arena.used(), 2 * MIB);
     let report = setup.arena.wake().expect("memory");
-    assert_eq!((report.mapped, report.restored), (2 * MIB, 2 * MIB));
+    assert_eq!((report.mapped_bytes, report.restored_bytes), (2 * MIB, 2 * MIB));
     assert!(setup.holds(&small, 1));
     let again = setup.filled(32 * MIB, 2);
     assert!(setup.holds(&again, 2) && setup.holds(&small, 1));
     drop((again, small));
     let _ = setup.arena.sleep(Offload::Discard).expect("no fault");
     settle(&setup.arena);
-    assert_eq!((setup.arena.wake().expect("nothing").mapped, setup.free()), (0, before));
+    assert_eq!((setup.arena.wake().expect("nothing").mapped_bytes, setup.free()), (0, before));
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn sleeping_twice_and_waking_twice_do_nothing_and_say_so() {
     let setup = Setup::new(integrated());
     let block = setup.filled(3 * MIB, 3);
     let report = setup.arena.wake().expect("it is awake");
-    assert!(report.was_awake && report.mapped == 0);
+    assert!(report.was_awake && report.mapped_bytes == 0);
     let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
     let report = setup.arena.sleep(Offload::Discard).expect("it is asleep");
-    assert!(report.was_asleep && report.freed == 0 && report.discarded == 0);
+    assert!(report.was_asleep && report.freed_bytes == 0 && report.discarded_bytes == 0);
     assert_eq!(block.state(), BlockState::AsleepBackedUp, "its backup is as it was");
     assert!(!setup.arena.wake().expect("memory").was_awake);
     assert!(setup.arena.wake().expect("it is awake").was_awake);
@@ -152,10 +152,10 @@ fn what_is_discarded_stays_live_where_it_is() {
     let block = setup.filled(3 * MIB, 3);
     let place = address(&block);
     let report = setup.arena.sleep(Offload::Discard).expect("no fault");
-    assert_eq!((report.backed_up, report.discarded, setup.arena.backup_bytes()), (0, 3 * MIB, 0));
+    assert_eq!((report.backed_up_bytes, report.discarded_bytes, setup.arena.backup_bytes()), (0, 3 * MIB, 0));
     assert_eq!(block.state(), BlockState::AsleepDiscarded);
     let report = setup.arena.wake().expect("memory");
-    assert_eq!((report.mapped, report.restored), (4 * MIB, 0));
+    assert_eq!((report.mapped_bytes, report.restored_bytes), (4 * MIB, 0));
     assert_eq!(
         (address(&block), setup.holds(&block, 3)),
         (place, false),
@@ -182,13 +182,13 @@ fn asleep_everything_that_needs_memory_is_a_typed_error_and_the_rest_works() {
     refused(block.on(&setup.stream).expect_err("asleep"));
     refused(block.on_mut(&setup.stream).expect_err("asleep"));
     refused(block.used_on(&setup.stream).expect_err("asleep"));
-    refused(block.write(&setup.stream, &[1]).expect_err("asleep"));
+    refused(block.write(&[1], &setup.stream).expect_err("asleep"));
     refused(block.resize(MIB, &setup.stream).expect_err("asleep"));
     refused(block.resize_discarding(30 * MIB, &setup.stream).expect_err("asleep"));
     assert_eq!((block.len(), setup.arena.used(), setup.arena.reserved_bytes()), (3 * MIB, 3 * MIB, 0));
     assert_eq!(setup.arena.release(0).expect("nothing"), 0);
     assert_eq!(setup.arena.decay().expect("nothing"), 0);
-    assert_eq!(setup.arena.compact(&setup.stream, u64::MAX, |_| {}).expect("nothing").moved_blocks, 0);
+    assert_eq!(setup.arena.compact(u64::MAX, &setup.stream, |_| {}).expect("nothing").moved_blocks, 0);
     // A limit that is too small for what is asleep refuses the wake, and nothing is lost.
     setup.arena.resize(2 * MIB).expect("a limit");
     assert!(setup.arena.wake().expect_err("over the limit").is_out_of_memory());
@@ -230,19 +230,19 @@ fn a_region_keeps_its_arena_awake() {
     ));
     drop(region);
     assert_eq!(setup.arena.state(), SleepState::Awake);
-    assert!(setup.arena.sleep(Offload::Pinned).expect("no fault").freed > 0);
+    assert!(setup.arena.sleep(Offload::Pinned).expect("no fault").freed_bytes > 0);
 }
 
 /// vLLM's sleep never synchronised, and raced with work that was under way (bug 4).
 #[test]
 fn work_that_is_under_way_is_waited_for_on_live_and_on_freed_blocks() {
     let device =
-        HostDevice::builder().capacity(1 << 30).work_latency(std::time::Duration::from_millis(3)).build();
+        HostDevice::builder().memory_limit(1 << 30).work_latency(std::time::Duration::from_millis(3)).build();
     let setup = Setup::new(device);
     let other = setup.device.create_stream().expect("a stream");
     let (mut block, mut freed) = (setup.filled(MIB, 3), setup.filled(MIB, 4));
-    block.write(&other, &pattern(5, MIB)).expect("queued");
-    freed.write(&other, &pattern(6, MIB)).expect("queued");
+    block.write(&pattern(5, MIB), &other).expect("queued");
+    freed.write(&pattern(6, MIB), &other).expect("queued");
     let reader = setup.device.create_stream().expect("a stream");
     let copy =
         setup.device.allocate(&AllocationRequest::new(MIB, vrampool::Placement::Device)).expect("memory");

@@ -35,7 +35,7 @@ fn setup(device: HostDevice) -> (Setup, Blocks) {
 
 fn rewrite(setup: &Setup, blocks: &mut Blocks) {
     for (seed, block) in blocks {
-        block.write(&setup.stream, &pattern(*seed, block.len())).expect("awake");
+        block.write(&pattern(*seed, block.len()), &setup.stream).expect("awake");
     }
 }
 
@@ -180,7 +180,7 @@ fn a_second_fault_on_the_way_back_loses_nothing() {
 /// vLLM's `test_python_error`: 70 % asleep, 70 % elsewhere, waking must raise, not crash.
 #[test]
 fn waking_when_memory_is_gone_is_a_typed_error_and_works_once_it_is_there() {
-    let device = HostDevice::builder().capacity(100 * MIB).build();
+    let device = HostDevice::builder().memory_limit(100 * MIB).build();
     let setup = Setup::new(device);
     let blocks: Vec<_> = (0..7).map(|seed| (seed, setup.filled(10 * MIB, seed))).collect();
     let _ = setup.arena.sleep(Offload::Pinned).expect("no fault");
@@ -203,9 +203,9 @@ fn waking_when_memory_is_gone_is_a_typed_error_and_works_once_it_is_there() {
 fn backups_go_to_pageable_memory_when_pinned_runs_out() {
     let setup = Setup::with(discrete(), |builder| builder.limit(100 * MIB));
     let blocks: Vec<_> = (0..3).map(|seed| (seed, setup.filled(20 * MIB, seed))).collect();
-    setup.device.set_capacity(60 * MIB + 30 * MIB);
+    setup.device.set_memory_limit(60 * MIB + 30 * MIB);
     let report = setup.arena.sleep(Offload::Pinned).expect("pageable memory");
-    assert_eq!((report.backed_up, setup.free()), (60 * MIB, 70 * MIB));
+    assert_eq!((report.backed_up_bytes, setup.free()), (60 * MIB, 70 * MIB));
     let _ = setup.arena.wake().expect("memory");
     assert!(setup.all_hold(&blocks));
 }

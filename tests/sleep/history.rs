@@ -54,7 +54,7 @@ proptest! {
                     Ok(mut buffer) => {
                         prop_assert!(!is_asleep);
                         seeds += 1;
-                        buffer.write(&setup.stream, &crate::pattern(seeds, bytes)).expect("awake");
+                        buffer.write(&crate::pattern(seeds, bytes), &setup.stream).expect("awake");
                         blocks.push(Block { address: address(&buffer), buffer, seed: Some(seeds) });
                     }
                     Err(error) => prop_assert!(is_asleep || error.is_out_of_memory(), "{}", error),
@@ -63,7 +63,7 @@ proptest! {
                     let place = index.index(blocks.len());
                     let block = &mut blocks[place];
                     seeds += 1;
-                    let written = block.buffer.write(&setup.stream, &crate::pattern(seeds, block.buffer.len()));
+                    let written = block.buffer.write(&crate::pattern(seeds, block.buffer.len()), &setup.stream);
                     prop_assert_eq!(written.is_err(), is_asleep);
                     if !is_asleep {
                         block.seed = Some(seeds);
@@ -91,7 +91,7 @@ proptest! {
                 Step::Write(_) | Step::Free(_) => {}
             }
             prop_assert_eq!(setup.arena.state() == SleepState::Asleep, is_asleep);
-            prop_assert_eq!(setup.arena.used(), blocks.iter().map(|block| block.buffer.size()).sum::<u64>());
+            prop_assert_eq!(setup.arena.used(), blocks.iter().map(|block| block.buffer.capacity()).sum::<u64>());
             let mapped = setup.arena.reserved_bytes();
             let bounds = if is_asleep { 0..=0 } else { setup.arena.used()..=40 * MIB };
             prop_assert!(bounds.contains(&mapped), "{} bytes are mapped", mapped);
@@ -168,7 +168,7 @@ proptest! {
                     Ok(mut block) => {
                         prop_assert!(!asleep[tag]);
                         seeds += 1;
-                        block.write(&tags.stream, &crate::pattern(seeds, bytes)).expect("awake");
+                        block.write(&crate::pattern(seeds, bytes), &tags.stream).expect("awake");
                         blocks.push((tag, block, Some(seeds)));
                         known[tag] = true;
                     }
@@ -181,7 +181,7 @@ proptest! {
                     let place = index.index(blocks.len());
                     let (tag, block, seed) = &mut blocks[place];
                     seeds += 1;
-                    let written = block.write(&tags.stream, &crate::pattern(seeds, block.len()));
+                    let written = block.write(&crate::pattern(seeds, block.len()), &tags.stream);
                     prop_assert_eq!(written.is_err(), asleep[*tag]);
                     if !asleep[*tag] {
                         *seed = Some(seeds);
@@ -227,7 +227,7 @@ proptest! {
                 }
             }
             tags.settle();
-            let (mapped, taken) = (tags.sleeper.usage().mapped, before - tags.free());
+            let (mapped, taken) = (tags.sleeper.usage().mapped_bytes, before - tags.free());
             prop_assert!(taken == mapped && mapped <= 48 * MIB, "{} bytes are taken, {} mapped", taken, mapped);
         }
         drop(blocks);

@@ -26,12 +26,12 @@ struct Setup {
 
 /// A device apart from the host, whose pinned memory counts like its own.
 fn discrete() -> HostDevice {
-    HostDevice::builder().capacity(1 << 30).kind(DeviceKind::Discrete).build()
+    HostDevice::builder().memory_limit(1 << 30).kind(DeviceKind::Discrete).build()
 }
 
 /// A device that shares the host's memory, of whose bytes no backup is a part.
 fn integrated() -> HostDevice {
-    HostDevice::builder().capacity(1 << 30).build()
+    HostDevice::builder().memory_limit(1 << 30).build()
 }
 
 impl Setup {
@@ -50,13 +50,13 @@ impl Setup {
 
     fn filled(&self, bytes: u64, seed: u64) -> ArenaBuffer<HostDevice> {
         let mut buffer = self.arena.allocate(bytes, &self.stream).expect("memory");
-        buffer.write(&self.stream, &pattern(seed, bytes)).expect("queued");
+        buffer.write(&pattern(seed, bytes), &self.stream).expect("queued");
         buffer
     }
 
     fn holds(&self, buffer: &ArenaBuffer<HostDevice>, seed: u64) -> bool {
         let mut bytes = vec![0; buffer.len() as usize];
-        buffer.read(&self.stream, &mut bytes).expect("awake");
+        buffer.read(&mut bytes, &self.stream).expect("awake");
         bytes == pattern(seed, buffer.len())
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct Tags {
 
 /// A device as OpenCL's and wgpu's are.
 pub(crate) fn without_addresses() -> HostDevice {
-    let builder = HostDevice::builder().capacity(1 << 30).kind(DeviceKind::Discrete);
+    let builder = HostDevice::builder().memory_limit(1 << 30).kind(DeviceKind::Discrete);
     builder.virtual_memory(false).build()
 }
 
@@ -30,13 +30,13 @@ impl Tags {
 
     pub(crate) fn filled(&self, tag: &str, bytes: u64, seed: u64) -> Block {
         let mut block = self.sleeper.allocate_tagged(tag, bytes, &self.stream).expect("memory");
-        block.write(&self.stream, &pattern(seed, bytes)).expect("awake");
+        block.write(&pattern(seed, bytes), &self.stream).expect("awake");
         block
     }
 
     pub(crate) fn holds(&self, block: &Block, seed: u64) -> bool {
         let mut bytes = vec![0; block.len() as usize];
-        block.read(&self.stream, &mut bytes).expect("awake");
+        block.read(&mut bytes, &self.stream).expect("awake");
         bytes == pattern(seed, block.len())
     }
 
@@ -48,7 +48,7 @@ impl Tags {
     pub(crate) fn settle(&self) {
         self.device.synchronize(&self.stream).expect("no fault");
         while self.sleeper.tags().iter().any(|tag| {
-            self.sleeper.state_of(tag) == SleepState::Awake && self.sleeper.usage_of(tag).backups > 0
+            self.sleeper.state_of(tag) == SleepState::Awake && self.sleeper.usage_of(tag).backup_bytes > 0
         }) {
             std::thread::yield_now();
         }

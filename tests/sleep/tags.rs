@@ -124,8 +124,11 @@ fn freeing_sleeping_blocks_frees_their_backups() {
         let (one, two) = (tags.filled("weights", 20 * MIB, 1), tags.filled("weights", 2 * MIB, 2));
         let _ = tags.sleeper.sleep(&["weights"]).expect("no fault");
         drop(one);
-        assert_eq!((tags.sleeper.usage().asleep, tags.sleeper.usage().backups), (2 * MIB, 2 * MIB));
-        assert_eq!(tags.sleeper.wake_up(Wake::All).expect("memory").mapped, 2 * MIB);
+        assert_eq!(
+            (tags.sleeper.usage().asleep_bytes, tags.sleeper.usage().backup_bytes),
+            (2 * MIB, 2 * MIB)
+        );
+        assert_eq!(tags.sleeper.wake_up(Wake::All).expect("memory").mapped_bytes, 2 * MIB);
         assert!(tags.holds(&two, 2));
     });
 }
@@ -184,7 +187,11 @@ fn a_fault_in_one_tag_leaves_all_tags_as_they_were() {
                 }
                 faults += 1;
                 assert!(is(SleepState::Asleep), "{call:?} {n}");
-                assert_eq!((tags.free(), tags.sleeper.usage().asleep), (asleep, 27 * MIB), "{call:?} {n}");
+                assert_eq!(
+                    (tags.free(), tags.sleeper.usage().asleep_bytes),
+                    (asleep, 27 * MIB),
+                    "{call:?} {n}"
+                );
             }
             tags.settle();
             assert!(all_hold(), "{call:?}");

@@ -27,9 +27,9 @@ fn a_tag_works_while_others_sleep_and_wake() {
                             let bytes = rng.u64(1..MIB);
                             let mut block = tags.sleeper.allocate(bytes, &stream).expect("awake");
                             let seed = rng.u64(..);
-                            block.write(&stream, &pattern(seed, bytes)).expect("awake");
+                            block.write(&pattern(seed, bytes), &stream).expect("awake");
                             let mut found = vec![0; bytes as usize];
-                            block.read(&stream, &mut found).expect("awake");
+                            block.read(&mut found, &stream).expect("awake");
                             assert!(found == pattern(seed, bytes));
                             rounds.fetch_add(1, Relaxed);
                         }
@@ -71,7 +71,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
                         while is_over.load(Relaxed) == 0 || used < 20 {
                             let seed = rng.u64(..);
                             match tags.sleeper.allocate_tagged("weights", rng.u64(1..MIB), &stream) {
-                                Ok(mut block) => match block.write(&stream, &pattern(seed, block.len())) {
+                                Ok(mut block) => match block.write(&pattern(seed, block.len()), &stream) {
                                     Ok(()) => blocks.push((seed, block)),
                                     Err(error) => assert!(matches!(error, Error::Asleep { .. }), "{error}"),
                                 },
@@ -79,7 +79,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
                             }
                             if let Some((seed, block)) = blocks.last() {
                                 let mut found = vec![0; block.len() as usize];
-                                match block.read(&stream, &mut found) {
+                                match block.read(&mut found, &stream) {
                                     Ok(()) => {
                                         used += 1;
                                         assert!(found == pattern(*seed, block.len()));

@@ -14,18 +14,24 @@ fn test_basic_cumem() {
         let blocks: Vec<_> = (0..5).map(|seed| tags.filled("weights", (seed + 1) * MIB, seed)).collect();
         let addresses: Vec<_> = blocks.iter().map(Block::address).collect();
         let usage = tags.sleeper.usage();
-        assert!(usage.mapped >= 15 * MIB && usage.live == 15 * MIB && usage.asleep == 0, "{usage:?}");
+        assert!(
+            usage.mapped_bytes >= 15 * MIB && usage.live_bytes == 15 * MIB && usage.asleep_bytes == 0,
+            "{usage:?}"
+        );
         let report = tags.sleeper.sleep(&["weights"]).expect("no fault");
-        assert_eq!((report.freed, report.backed_up, report.discarded), (usage.mapped, 15 * MIB, 0));
+        assert_eq!(
+            (report.freed_bytes, report.backed_up_bytes, report.discarded_bytes),
+            (usage.mapped_bytes, 15 * MIB, 0)
+        );
         let asleep = tags.sleeper.usage();
-        assert_eq!((asleep.mapped, asleep.live, asleep.asleep), (0, 0, 15 * MIB));
-        assert_eq!((asleep.backups, tags.free()), (15 * MIB, before), "by memory info, too");
+        assert_eq!((asleep.mapped_bytes, asleep.live_bytes, asleep.asleep_bytes), (0, 0, 15 * MIB));
+        assert_eq!((asleep.backup_bytes, tags.free()), (15 * MIB, before), "by memory info, too");
         if tags.sleeper.stable_addresses() {
-            assert_eq!(asleep.addresses, usage.addresses, "the addresses stay reserved");
+            assert_eq!(asleep.address_bytes, usage.address_bytes, "the addresses stay reserved");
         }
         let report = tags.sleeper.wake_up(Wake::All).expect("memory");
-        assert_eq!((report.restored, report.was_awake), (15 * MIB, false));
-        assert_eq!(tags.sleeper.usage().mapped, report.mapped);
+        assert_eq!((report.restored_bytes, report.was_awake), (15 * MIB, false));
+        assert_eq!(tags.sleeper.usage().mapped_bytes, report.mapped_bytes);
         assert!((0..).zip(&blocks).all(|(seed, block)| tags.holds(block, seed)));
         if tags.sleeper.stable_addresses() {
             assert_eq!(blocks.iter().map(Block::address).collect::<Vec<_>>(), addresses);
@@ -38,7 +44,7 @@ fn test_discard_tags() {
     on_each(|tags| {
         let (weights, cache) = (tags.filled("weights", 3 * MIB, 1), tags.filled("kv_cache", 5 * MIB, 2));
         let report = tags.sleeper.discard(&["kv_cache"]).expect("no fault");
-        assert_eq!((report.backed_up, report.discarded), (0, 5 * MIB));
+        assert_eq!((report.backed_up_bytes, report.discarded_bytes), (0, 5 * MIB));
         assert_eq!((weights.state(), cache.state()), (BlockState::Mapped, BlockState::AsleepDiscarded));
         assert!(tags.holds(&weights, 1));
         assert!(matches!(cache.access(), Err(Error::Asleep { .. })));
@@ -91,8 +97,8 @@ fn test_sleep_with_only_weights_asleep() {
                     (false, BlockState::Mapped)
                 );
                 let report = tags.sleeper.sleep_level(second).expect("no fault");
-                assert_eq!((report.discarded, report.was_asleep), (6 * MIB, false));
-                assert_eq!((tags.sleeper.usage().mapped, tags.free()), (0, before));
+                assert_eq!((report.discarded_bytes, report.was_asleep), (6 * MIB, false));
+                assert_eq!((tags.sleeper.usage().mapped_bytes, tags.free()), (0, before));
                 let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
                 assert_eq!(tags.holds(&weights, 1), first == 1, "as the sleep that it fell asleep in has it");
             });
@@ -108,9 +114,12 @@ fn test_workspace_scratch_discarded_on_sleep() {
         drop(outgrown);
         let place = scratch.address();
         let report = tags.sleeper.sleep(&["weights"]).expect("no fault");
-        assert_eq!((report.backed_up, report.discarded, tags.sleeper.usage().backups), (0, 8 * MIB, 0));
+        assert_eq!(
+            (report.backed_up_bytes, report.discarded_bytes, tags.sleeper.usage().backup_bytes),
+            (0, 8 * MIB, 0)
+        );
         let report = tags.sleeper.wake_up(Wake::All).expect("memory");
-        assert_eq!(report.mapped, 8 * MIB, "what was outgrown does not come back");
+        assert_eq!(report.mapped_bytes, 8 * MIB, "what was outgrown does not come back");
         assert!(!tags.holds(&scratch, 2));
         assert!(scratch.address() == place || !tags.sleeper.stable_addresses());
         // It can be used again.
@@ -156,8 +165,8 @@ fn test_runtime_state_survives_sleep() {
                 (runtime, tags.sleeper.allocate(3 * MIB, &tags.stream).expect("memory"))
             };
             assert_eq!((runtime.tag(), cache.tag()), ("runtime", "kv_cache"));
-            runtime.write(&tags.stream, &pattern(1, MIB)).expect("awake");
-            cache.write(&tags.stream, &pattern(2, 3 * MIB)).expect("awake");
+            runtime.write(&pattern(1, MIB), &tags.stream).expect("awake");
+            cache.write(&pattern(2, 3 * MIB), &tags.stream).expect("awake");
             let _ = tags.sleeper.sleep_level(level).expect("no fault");
             assert_eq!(runtime.state(), BlockState::AsleepBackedUp);
             assert_eq!(cache.state(), BlockState::AsleepDiscarded);
@@ -175,7 +184,7 @@ fn test_level2_discards_ordinary_tensor_with_weights_tag() {
         assert_eq!(tags.sleeper.sleep_level(0).expect("a pause"), SleepReport::default());
         assert!(tags.holds(&weights, 1));
         let report = tags.sleeper.sleep_level(2).expect("no fault");
-        assert_eq!((report.backed_up, report.discarded), (0, 5 * MIB));
+        assert_eq!((report.backed_up_bytes, report.discarded_bytes), (0, 5 * MIB));
         let _ = tags.sleeper.wake_up(Wake::All).expect("memory");
         assert!(weights.address() == place || !tags.sleeper.stable_addresses());
         assert!(!tags.holds(&weights, 1));

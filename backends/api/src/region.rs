@@ -168,7 +168,7 @@ impl<'a, M: Memory> Region<'a, M> {
 
     /// The stream it may be used on.
     #[must_use]
-    pub fn stream(&self) -> StreamId {
+    pub fn stream_id(&self) -> StreamId {
         self.stream
     }
 
@@ -317,10 +317,10 @@ impl<'a, M: Memory> RegionMut<'a, M> {
         self.0.address()
     }
 
-    /// As [`Region::stream`].
+    /// As [`Region::stream_id`].
     #[must_use]
-    pub fn stream(&self) -> StreamId {
-        self.0.stream()
+    pub fn stream_id(&self) -> StreamId {
+        self.0.stream_id()
     }
 
     /// As [`Region::project`].

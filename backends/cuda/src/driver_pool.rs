@@ -59,7 +59,7 @@ pub enum PoolHandle {
 /// let pool = DriverPool::new(&device, PoolHandle::Created)?;
 /// pool.set_limit(Limit::Fraction(0.5))?;
 /// pool.set_release_threshold(u64::MAX)?; // keep all that is freed
-/// let memory = pool.malloc_on(1 << 20, &stream)?;
+/// let memory = pool.allocate_on(1 << 20, &stream)?;
 /// drop(memory); // in the order of `stream`
 /// pool.free_all_blocks(Some(&stream))?;
 /// # Ok(())
@@ -128,10 +128,10 @@ impl DriverPool {
     /// [current stream](CudaDevice::current_stream). 0 bytes are no memory, at address 0.
     ///
     /// # Errors
-    /// As [`malloc_on`](Self::malloc_on).
+    /// As [`allocate_on`](Self::allocate_on).
     #[track_caller]
-    pub fn malloc(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
-        self.malloc_on(bytes, &self.device.current_stream()?)
+    pub fn allocate(&self, bytes: u64) -> Result<CudaMemory, DriverPoolError> {
+        self.allocate_on(bytes, &self.device.current_stream()?)
     }
 
     /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
@@ -141,7 +141,7 @@ impl DriverPool {
     /// device does not allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was
     /// retired, and for what the driver reports.
     #[track_caller]
-    pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+    pub fn allocate_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
         fork::check()?;
         if self.hooks.is_empty() {
             let (allocation, charge) = self.take(bytes, stream, None)?;

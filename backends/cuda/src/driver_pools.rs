@@ -68,13 +68,13 @@ impl DriverPools {
     /// Memory of the device of `stream`, in its order.
     ///
     /// # Errors
-    /// As [`DriverPool::malloc_on`].
+    /// As [`DriverPool::allocate_on`].
     #[track_caller]
-    pub fn malloc_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
+    pub fn allocate_on(&self, bytes: u64, stream: &CudaStream) -> Result<CudaMemory, DriverPoolError> {
         let pool = self.pools.iter().find(|pool| pool.device().id() == stream.device());
         let pool = pool.ok_or_else(|| {
             BackendError::invalid("stream", format!("no pool is on its device {}", stream.device()))
         })?;
-        pool.malloc_on(bytes, stream)
+        pool.allocate_on(bytes, stream)
     }
 }

@@ -74,7 +74,7 @@ pub use driver::TestKernels;
 pub use driver_pool::{DriverPool, PoolHandle};
 pub use driver_pools::DriverPools;
 pub use event::CudaEvent;
-pub use listing::{Listed, Uuid, list};
+pub use listing::{CudaListing, Uuid, list};
 pub use memory::CudaMemory;
 pub use pool_error::DriverPoolError;
 pub use pool_limit::Limit;

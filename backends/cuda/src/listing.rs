@@ -8,7 +8,7 @@ use vrampool_backend::BackendError;
 /// A device that the driver lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct CudaListing {
     /// Its number among the devices this process sees.
     pub ordinal: usize,
     /// Its name, for people.
@@ -54,15 +54,15 @@ impl Uuid {
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device; else what the driver reports.
-pub fn list() -> Result<Vec<Listed>, BackendError> {
+pub fn list() -> Result<Vec<CudaListing>, BackendError> {
     let library = Library::get()?;
     (0..RawDevice::count(library)?).map(|ordinal| describe(library, ordinal)).collect()
 }
 
-pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<Listed, BackendError> {
+pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<CudaListing, BackendError> {
     let device = RawDevice::at(library, ordinal)?;
     let number = |attribute| Ok::<_, BackendError>(u32::try_from(device.attribute(attribute)?).unwrap_or(0));
-    Ok(Listed {
+    Ok(CudaListing {
         ordinal,
         name: device.name()?,
         uuid: Uuid(device.uuid()?),
@@ -77,7 +77,7 @@ pub(crate) fn describe(library: &'static Library, ordinal: usize) -> Result<List
 
 /// The number of the one device that `name` names: `cuda`, `cuda:1`, `1`, or a UUID or the beginning of one,
 /// behind `cuda:` or not.
-pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
+pub(crate) fn find(name: &str, devices: &[CudaListing]) -> Result<usize, BackendError> {
     let number = if name == "cuda" { "0" } else { name.strip_prefix("cuda:").unwrap_or(name) };
     let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());
     if let Some(ordinal) = by_number {
@@ -96,10 +96,10 @@ pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError
 mod tests {
     use super::*;
 
-    fn device(ordinal: usize, uuid: [u8; 16]) -> Listed {
+    fn device(ordinal: usize, uuid: [u8; 16]) -> CudaListing {
         let name = format!("Test {ordinal}");
         let (total_bytes, integrated, compute_capability) = (1, false, (9, 0));
-        Listed { ordinal, name, uuid: Uuid(uuid), total_bytes, integrated, compute_capability }
+        CudaListing { ordinal, name, uuid: Uuid(uuid), total_bytes, integrated, compute_capability }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::driver::{BACKEND, Context, RawDevice};
 use crate::event_cache::EventCache;
-use crate::listing::{self, Listed};
+use crate::listing::{self, CudaListing};
 use crate::physical::PhysicalMaker;
 use crate::stream_core::StreamTable;
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
@@ -17,7 +17,7 @@ const ALIGNMENT: u64 = 256;
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
-    pub(crate) listed: Listed,
+    pub(crate) listed: CudaListing,
     /// Whether the host may touch managed memory while the device works.
     pub(crate) concurrent_managed_access: bool,
     pub(crate) events: EventCache,
@@ -32,7 +32,7 @@ impl DeviceCore {
         self.id
     }
 
-    pub(crate) fn listed(&self) -> &Listed {
+    pub(crate) fn listed(&self) -> &CudaListing {
         &self.listed
     }
 

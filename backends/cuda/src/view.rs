@@ -80,10 +80,10 @@ impl CudaStream {
     }
 }
 
-impl<T> CudaView<'_, T> {
+impl<'a, T> CudaView<'a, T> {
     /// The region that it shows.
     #[must_use]
-    pub fn region(&self) -> &Region<'_, CudaMemory> {
+    pub fn region(&self) -> &Region<'a, CudaMemory> {
         &self.region
     }
 
@@ -108,11 +108,17 @@ impl<T> CudaView<'_, T> {
     }
 }
 
-impl<T> CudaViewMut<'_, T> {
+impl<'a, T> CudaViewMut<'a, T> {
     /// The region that it shows.
     #[must_use]
-    pub fn region(&self) -> &Region<'_, CudaMemory> {
+    pub fn region(&self) -> &Region<'a, CudaMemory> {
         self.0.region()
+    }
+
+    /// Returns a view for reading.
+    #[must_use]
+    pub fn as_view(&self) -> &CudaView<'a, T> {
+        &self.0
     }
 
     pub(crate) fn address(&self) -> &sys::CUdeviceptr {

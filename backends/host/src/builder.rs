@@ -24,7 +24,7 @@ const MAPPING: Capabilities = if cfg!(target_os = "linux") {
 ///
 /// ```
 /// use vrampool_host::{Backend, DeviceKind, HostDevice};
-/// let device = HostDevice::builder().capacity(1 << 20).kind(DeviceKind::Discrete).build();
+/// let device = HostDevice::builder().memory_limit(1 << 20).kind(DeviceKind::Discrete).build();
 /// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
 /// # Ok::<(), vrampool_host::BackendError>(())
 /// ```
@@ -58,7 +58,7 @@ impl HostBuilder {
     /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the
     /// process [leaves less](vrampool_backend::host_memory). It may be more: pages that nobody touches cost
     /// nothing.
-    pub fn capacity(mut self, bytes: u64) -> Self {
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
         self
     }

@@ -47,7 +47,7 @@ impl HostDevice {
 
     /// Changes how much memory there is in all, bytes, while it runs: memory runs out at this byte from now
     /// on.
-    pub fn set_capacity(&self, bytes: u64) {
+    pub fn set_memory_limit(&self, bytes: u64) {
         self.core.capacity.set_total(bytes);
     }
 
@@ -60,7 +60,7 @@ impl HostDevice {
     /// ```
     /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
     /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
-    /// let [one, two] = [(); 2].map(|()| HostDevice::builder().capacity(1 << 20).build());
+    /// let [one, two] = [(); 2].map(|()| HostDevice::builder().memory_limit(1 << 20).build());
     /// one.share_capacity(&directory)?;
     /// two.share_capacity(&directory)?;
     /// let memory = one.allocate(&AllocationRequest::new(1 << 19, Placement::Device))?;

@@ -150,13 +150,13 @@ mod tests {
 
     #[test]
     fn memory_whose_file_cannot_be_had_costs_nothing() {
-        let device = HostDevice::builder().capacity(1 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 20).build();
         let error = BackendError::invalid("a test", "there is none");
         let file = || Err(error.clone());
         let answer = create(device.core(), 1 << 20, Placement::Device.into(), Origin::Private, file);
         assert_eq!(answer.err(), Some(error.clone()));
         assert_eq!(device.core().capacity().info(), Ok((1 << 20, 1 << 20)));
-        let much = HostDevice::builder().capacity(u64::MAX).build();
+        let much = HostDevice::builder().memory_limit(u64::MAX).build();
         let answer = much.core().files().take(FILE_BYTES + 1);
         assert!(answer.is_err_and(|error| error.is_out_of_memory()), "no file is as large");
         assert!(much.core().files().take(FILE_BYTES).is_ok() && much.core().files().take(1).is_ok());

@@ -7,7 +7,7 @@ use vrampool_host::{DeviceKind, HostDevice};
 #[test]
 fn every_kind_of_device_conforms() {
     for kind in [DeviceKind::Cpu, DeviceKind::Integrated, DeviceKind::Discrete] {
-        let device = HostDevice::builder().kind(kind).capacity(64 << 20).build();
+        let device = HostDevice::builder().kind(kind).memory_limit(64 << 20).build();
         let report = conformance::check(&device).expect("conforms");
         // Elsewhere there is no virtual memory, which five checks are about.
         let skipped = if cfg!(target_os = "linux") { 0 } else { 5 };
@@ -34,6 +34,6 @@ fn a_device_told_to_have_no_virtual_memory_conforms_as_one_that_has_none() {
 
 #[test]
 fn devices_are_apart() {
-    let [one, other] = [(); 2].map(|()| HostDevice::builder().capacity(16 << 20).build());
+    let [one, other] = [(); 2].map(|()| HostDevice::builder().memory_limit(16 << 20).build());
     conformance::check_apart(&one, &other).expect("they are");
 }

@@ -124,7 +124,7 @@ fn a_failed_stream_is_retired_and_says_what_failed() {
 fn threads_that_use_a_stream_while_it_is_retired_are_served_or_refused() {
     use std::sync::atomic::{AtomicU64, Ordering};
     for _ in 0..50 {
-        let device = HostDevice::builder().capacity(1 << 20).build();
+        let device = HostDevice::builder().memory_limit(1 << 20).build();
         let stream = device.create_stream().expect("a stream");
         let done = std::sync::Arc::new(AtomicU64::new(0));
         let queued: u64 = std::thread::scope(|scope| {

@@ -14,7 +14,7 @@ const PAGE: u64 = 64 * 1024;
 const SECOND: &str = "VRAMPOOL_TEST_SECOND_PROCESS";
 
 fn device() -> HostDevice {
-    HostDevice::builder().granularity(PAGE).capacity(4 * PAGE).build()
+    HostDevice::builder().granularity(PAGE).memory_limit(4 * PAGE).build()
 }
 
 fn shareable(device: &HostDevice, pages: u64) -> Physical {

@@ -25,7 +25,7 @@ fn allocate(device: &HostDevice, bytes: u64) -> HostMemory {
 
 #[test]
 fn memory_that_nobody_touches_costs_nothing() {
-    let device = HostDevice::builder().capacity(8 << 30).build();
+    let device = HostDevice::builder().memory_limit(8 << 30).build();
     let stream = device.create_stream().expect("a stream");
     let before = resident();
     let held: Vec<_> = (0..30_000).map(|_| allocate(&device, 60 * KIB)).collect();
@@ -66,7 +66,7 @@ fn a_process_without_addresses_gets_an_error() {
     // The default is what the limit leaves.
     let left = HostDevice::new().properties().total_bytes;
     assert!(left > 0 && left < 600_000 * KIB, "{left}");
-    let device = HostDevice::builder().capacity(8 << 30).build();
+    let device = HostDevice::builder().memory_limit(8 << 30).build();
     for bytes in [60 * KIB, 3 * KIB] {
         let mut held = Vec::with_capacity(400_000);
         let error = loop {

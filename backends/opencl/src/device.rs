@@ -2,7 +2,7 @@
 
 use crate::driver::{Context, Library, QueueOrder, RawDevice};
 use crate::event::OpenClEvent;
-use crate::listing::{self, Listed};
+use crate::listing::{self, OpenClListing};
 use crate::memory::{OpenClMemory, origin_of, span};
 use crate::shared::{DeviceCore, Options};
 use crate::stream::OpenClStream;
@@ -25,7 +25,7 @@ pub struct OpenClDevice {
 ///
 /// ```no_run
 /// use vrampool_opencl::{Backend, OpenClDevice};
-/// let device = OpenClDevice::builder(0).limit(1 << 30).build()?;
+/// let device = OpenClDevice::builder(0).memory_limit(1 << 30).build()?;
 /// assert_eq!(device.memory_info()?.free_bytes, 1 << 30);
 /// # Ok::<(), vrampool_opencl::BackendError>(())
 /// ```
@@ -38,7 +38,7 @@ pub struct OpenClBuilder {
 impl OpenClBuilder {
     /// The most memory that is taken, bytes: for a device that is shared with others, and to see what a
     /// program does when memory is out. Default, and at most: all the device has.
-    pub fn limit(mut self, bytes: u64) -> Self {
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.options.limit = Some(bytes);
         self
     }
@@ -110,7 +110,7 @@ impl OpenClDevice {
 
     /// What the list says of it.
     #[must_use]
-    pub fn listed(&self) -> &Listed {
+    pub fn listed(&self) -> &OpenClListing {
         self.core.listed()
     }
 

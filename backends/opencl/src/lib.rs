@@ -37,7 +37,7 @@ mod view;
 pub use device::{OpenClBuilder, OpenClDevice};
 pub use driver::{Arguments, Grid, Kernel, Program, QueueOrder, TestKernels};
 pub use event::OpenClEvent;
-pub use listing::{Listed, list};
+pub use listing::{OpenClListing, list};
 pub use memory::OpenClMemory;
 pub use opencl_sys;
 pub use stream::OpenClStream;

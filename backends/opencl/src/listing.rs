@@ -7,7 +7,7 @@ use vrampool_backend::{BackendError, DeviceKind, fork};
 /// A device that the driver lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct OpenClListing {
     /// Its number among the devices of all platforms, in the driver's order.
     pub ordinal: usize,
     /// Its name, for people.
@@ -33,7 +33,7 @@ pub struct Listed {
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a library, a platform or a device; else what the driver reports.
-pub fn list() -> Result<Vec<Listed>, BackendError> {
+pub fn list() -> Result<Vec<OpenClListing>, BackendError> {
     fork::check()?;
     RawDevice::all(Library::get()?)?
         .iter()
@@ -42,7 +42,7 @@ pub fn list() -> Result<Vec<Listed>, BackendError> {
         .collect()
 }
 
-pub(crate) fn describe(ordinal: usize, device: &RawDevice) -> Result<Listed, BackendError> {
+pub(crate) fn describe(ordinal: usize, device: &RawDevice) -> Result<OpenClListing, BackendError> {
     let device_type = device.number(cl::CL_DEVICE_TYPE)?;
     // Deprecated since OpenCL 2.0, so a driver may have left it out.
     let unified = device.number(cl::CL_DEVICE_HOST_UNIFIED_MEMORY).is_ok_and(|unified| unified != 0);
@@ -53,7 +53,7 @@ pub(crate) fn describe(ordinal: usize, device: &RawDevice) -> Result<Listed, Bac
     } else {
         DeviceKind::Discrete
     };
-    Ok(Listed {
+    Ok(OpenClListing {
         ordinal,
         name: device.text(cl::CL_DEVICE_NAME)?,
         platform: device.platform_text(cl::CL_PLATFORM_NAME)?,
@@ -68,7 +68,7 @@ pub(crate) fn describe(ordinal: usize, device: &RawDevice) -> Result<Listed, Bac
 
 /// The number of the one device that `name` names: `opencl` (the first GPU, or where there is none the first
 /// device), `opencl:1` or `1`.
-pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
+pub(crate) fn find(name: &str, devices: &[OpenClListing]) -> Result<usize, BackendError> {
     if name == "opencl"
         && let Some(device) = devices.iter().find(|device| device.is_gpu).or(devices.first())
     {
@@ -87,11 +87,21 @@ pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError
 mod tests {
     use super::*;
 
-    fn device(ordinal: usize, is_gpu: bool) -> Listed {
+    fn device(ordinal: usize, is_gpu: bool) -> OpenClListing {
         let (kind, total_bytes, max_allocation) = (DeviceKind::Discrete, 1, 1);
         let [name, platform, version, driver_version] =
             [format!("Test {ordinal}"), "Platform".into(), "OpenCL 3.0".into(), "1".into()];
-        Listed { ordinal, name, platform, kind, is_gpu, total_bytes, max_allocation, version, driver_version }
+        OpenClListing {
+            ordinal,
+            name,
+            platform,
+            kind,
+            is_gpu,
+            total_bytes,
+            max_allocation,
+            version,
+            driver_version,
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::deferred::Deferred;
 use crate::driver::{Allocation, BACKEND, Context, Library, Origin, RawDevice};
-use crate::listing::{self, Listed};
+use crate::listing::{self, OpenClListing};
 use crate::releases::Releases;
 use crate::stream_core::StreamTable;
 use opencl_sys as cl;
@@ -15,7 +15,7 @@ use vrampool_backend::{Account, BackendError, Capabilities, DeviceId, DeviceKind
 pub(crate) struct DeviceCore {
     id: DeviceId,
     properties: Properties,
-    listed: Listed,
+    listed: OpenClListing,
     shared_memory: SharedMemory,
     account: Arc<Account>,
     streams: Arc<StreamTable>,
@@ -111,7 +111,7 @@ impl DeviceCore {
         })
     }
 
-    pub(crate) fn listed(&self) -> &Listed {
+    pub(crate) fn listed(&self) -> &OpenClListing {
         &self.listed
     }
 

@@ -135,10 +135,16 @@ impl<'a, T> OpenClView<'a, T> {
     }
 }
 
-impl<'a, T> std::ops::Deref for OpenClViewMut<'a, T> {
-    type Target = OpenClView<'a, T>;
+impl<'a, T> OpenClViewMut<'a, T> {
+    /// Returns the region that it shows.
+    #[must_use]
+    pub fn region(&self) -> &Region<'a, OpenClMemory> {
+        self.0.region()
+    }
 
-    fn deref(&self) -> &Self::Target {
+    /// Returns a view for reading; also the way to its buffer, offset and length.
+    #[must_use]
+    pub fn as_view(&self) -> &OpenClView<'a, T> {
         &self.0
     }
 }

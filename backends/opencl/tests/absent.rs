@@ -25,7 +25,7 @@ fn asked_by_the_other_tests() {
         OpenClDevice::open_by_name("opencl").map(|_| ()),
         OpenClDevice::open_by_name("opencl:0").map(|_| ()),
         OpenClDevice::open_by_name("").map(|_| ()),
-        OpenClDevice::builder(0).limit(1).build().map(|_| ()),
+        OpenClDevice::builder(0).memory_limit(1).build().map(|_| ()),
     ];
     for answer in answers {
         let error = answer.expect_err("there is no device");

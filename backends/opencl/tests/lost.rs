@@ -33,7 +33,7 @@ fn write_to_nowhere(device: &OpenClDevice, stream: &OpenClStream) {
     let kernel = Kernel::create(&program, "nowhere").expect("a kernel");
     let (items, none) = (64usize, std::ptr::null());
     // SAFETY: the arguments are the kernel's.
-    unsafe { kernel.set_arg(0, &view.cl_mem()) }.expect("an argument");
+    unsafe { kernel.set_arg(0, &view.as_view().cl_mem()) }.expect("an argument");
     // SAFETY: as above.
     unsafe { kernel.set_arg(1, &(1u64 << 44)) }.expect("an argument");
     // SAFETY: the kernel's write faults on the device, which has memory of its own, and harms nothing of the

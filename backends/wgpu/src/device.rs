@@ -4,7 +4,7 @@ use crate::driver;
 use crate::error::{blame, now};
 use crate::event::WgpuEvent;
 use crate::gpu::{GRANULARITY, Gpu, would_block};
-use crate::listing::{self, Listed};
+use crate::listing::{self, WgpuListing};
 use crate::memory::{Span, WgpuMemory, usages_of};
 use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
@@ -165,7 +165,7 @@ impl WgpuDevice {
     /// What the list says of it. Its number is that of the list it was opened from, and 0 for
     /// [the program's own](Self::from_parts).
     #[must_use]
-    pub fn listed(&self) -> &Listed {
+    pub fn listed(&self) -> &WgpuListing {
         &self.core.listed
     }
 

@@ -66,7 +66,7 @@ mod waiting;
 
 pub use device::WgpuDevice;
 pub use event::WgpuEvent;
-pub use listing::{Listed, list};
+pub use listing::{WgpuListing, list};
 pub use memory::WgpuMemory;
 pub use program::{Kernel, Program};
 pub use stream::WgpuStream;

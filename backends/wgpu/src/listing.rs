@@ -11,7 +11,7 @@ pub(crate) const BACKEND: &str = "wgpu";
 /// An adapter that wgpu lists. Reading the list opens none of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct WgpuListing {
     /// Its number in the list, in which GPUs come before processors that act as one.
     pub ordinal: usize,
     /// Its name, for people.
@@ -24,7 +24,7 @@ pub struct Listed {
     pub driver: String,
 }
 
-impl Listed {
+impl WgpuListing {
     /// Whether it is a processor that acts as a GPU.
     #[must_use]
     pub fn is_cpu(&self) -> bool {
@@ -37,7 +37,7 @@ impl Listed {
 ///
 /// # Errors
 /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::WouldBlock`] in a browser.
-pub fn list() -> Result<Vec<Listed>, BackendError> {
+pub fn list() -> Result<Vec<WgpuListing>, BackendError> {
     fork::check()?;
     let adapters = adapters()?;
     Ok(adapters.iter().enumerate().map(|(ordinal, adapter)| describe(ordinal, &adapter.get_info())).collect())
@@ -97,8 +97,8 @@ fn absent() -> String {
     format!("no driver of {} shows a device{help}", names.join(" or "))
 }
 
-pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> Listed {
-    Listed {
+pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> WgpuListing {
+    WgpuListing {
         ordinal,
         name: if info.name.is_empty() { "unnamed".into() } else { info.name.clone() },
         kind: match info.device_type {
@@ -112,7 +112,7 @@ pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> Listed {
 }
 
 /// The number of the device that `name` names: `wgpu`, `wgpu:1`, or `1`.
-pub(crate) fn find(name: &str, devices: &[Listed]) -> Result<usize, BackendError> {
+pub(crate) fn find(name: &str, devices: &[WgpuListing]) -> Result<usize, BackendError> {
     let number = if name == BACKEND { "0" } else { name.strip_prefix("wgpu:").unwrap_or(name) };
     let by_number = number.parse().ok().filter(|&ordinal: &usize| ordinal < devices.len());
     by_number.ok_or_else(|| {
@@ -131,7 +131,7 @@ mod tests {
         let (_, api, driver) = ((), "vulkan".to_owned(), "test 1.0".to_owned());
         let device = |ordinal, kind| {
             let name = format!("Test {ordinal}");
-            Listed { ordinal, name, kind, api: api.clone(), driver: driver.clone() }
+            WgpuListing { ordinal, name, kind, api: api.clone(), driver: driver.clone() }
         };
         let devices = [device(0, DeviceKind::Discrete), device(1, DeviceKind::Cpu)];
         assert!(!devices[0].is_cpu() && devices[1].is_cpu());

@@ -3,7 +3,7 @@
 use crate::driver;
 use crate::dropped::{self, Dropped};
 use crate::gpu::{GRANULARITY, Gpu};
-use crate::listing::{BACKEND, Listed};
+use crate::listing::{BACKEND, WgpuListing};
 use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use vrampool_backend::{Account, BackendError, Capabilities, Charge, DeviceId, Pr
 pub(crate) struct DeviceCore {
     pub(crate) id: DeviceId,
     pub(crate) properties: Properties,
-    pub(crate) listed: Listed,
+    pub(crate) listed: WgpuListing,
     limits: wgpu::Limits,
     /// Of a device [with a limit](crate::WgpuDevice::with_memory_limit).
     pub(crate) account: Option<Arc<Account>>,
@@ -110,7 +110,7 @@ impl DeviceCore {
         self.id.key & (1 << 127 | u128::from(u64::MAX)) == ordinal as u128
     }
 
-    pub(crate) fn new(gpu: Arc<Gpu>, listed: Listed, id: Identity, limit: Option<u64>) -> Self {
+    pub(crate) fn new(gpu: Arc<Gpu>, listed: WgpuListing, id: Identity, limit: Option<u64>) -> Self {
         let limits = gpu.device().limits();
         let mut properties = Properties::new(BACKEND, listed.name.clone());
         properties.kind = listed.kind;

@@ -33,7 +33,7 @@ pub struct HostPool {
 impl HostPool {
     /// An empty pool.
     pub fn new(choice: Choice) -> Result<Self, Box<dyn Error>> {
-        let device = HostDevice::builder().capacity(1 << 40).build();
+        let device = HostDevice::builder().memory_limit(1 << 40).build();
         let builder = Pool::builder(&device);
         let pool = match choice {
             Choice::Virtual => builder.source(Source::Virtual),
@@ -64,7 +64,7 @@ impl Peer for HostPool {
     }
 
     fn take_peak(&mut self) -> u64 {
-        let peak = self.pool.stats().peak_reserved;
+        let peak = self.pool.stats().peak_reserved_bytes;
         self.pool.reset_peaks();
         peak
     }

@@ -325,7 +325,7 @@ pub(crate) fn pools() -> HashSet<u64> {
 /// The block that an address is in: for rare calls, because all are looked at.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     let within = |(&start, held): (&u64, &Held)| {
-        let bytes = held.loan.buffer()?.class();
+        let bytes = held.loan.buffer()?.capacity();
         (start..start.checked_add(bytes)?).contains(&address).then_some((start, bytes))
     };
     BLOCKS.iter().find_map(|shard| shard.0.lock().iter().find_map(within))

@@ -90,7 +90,7 @@ impl Captured {
 impl Drop for Captured {
     fn drop(&mut self) {
         let Some(buffer) = self.buffer.take() else { return };
-        let class = buffer.class();
+        let class = buffer.capacity();
         let mut kept = self.home.kept.lock();
         match &mut *kept {
             Some(kept) if self.is_shared => kept.aside.push(buffer),
@@ -135,7 +135,7 @@ impl Private {
     fn empty(&self) -> Vec<Buffer<AnyDevice>> {
         let Some(kept) = self.kept.lock().take() else { return Vec::new() };
         let freed: Vec<_> = kept.idle.into_values().flatten().chain(kept.aside).collect();
-        self.bytes.fetch_sub(freed.iter().map(Buffer::class).sum(), Ordering::Relaxed);
+        self.bytes.fetch_sub(freed.iter().map(Buffer::capacity).sum(), Ordering::Relaxed);
         freed
     }
 }
@@ -164,7 +164,7 @@ impl CPool {
                 Err(Error::Capture { .. }) => self.allocate_for_captured(&private.tagged, class, stream)?,
                 Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
             };
-            private.bytes.fetch_add(buffer.class(), Ordering::Relaxed);
+            private.bytes.fetch_add(buffer.capacity(), Ordering::Relaxed);
             Ok((buffer, named))
         })?;
         let address = buffer.address().unwrap_or(0);
@@ -311,7 +311,7 @@ impl Captures {
             }
             self.drain(home)
         };
-        settled.all().map(Buffer::class).sum()
+        settled.all().map(Buffer::capacity).sum()
     }
 
     /// Waits for the device. Answers what is settled by that: all or, where it fails, nothing.
@@ -331,7 +331,7 @@ impl Captures {
     pub(crate) fn bytes(&self) -> u64 {
         let private: u64 =
             self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
-        private + self.unsettled.lock().of_graphs.iter().map(Buffer::class).sum::<u64>()
+        private + self.unsettled.lock().of_graphs.iter().map(Buffer::capacity).sum::<u64>()
     }
 }
 

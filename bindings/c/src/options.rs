@@ -9,7 +9,7 @@ use vrampool::errors::chain;
 use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
 use vrampool::sleep::Offload;
-use vrampool::{Backend, Builder, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Placement, Pool, PoolBuilder, SizeClasses, Source};
 
 /// No cap, in the ABI and in figures.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     max_per_bucket: Option<u64>,
     cached_class: Option<u64>,
     size_classes: Option<SizeClasses>,
-    borrow_classes: Option<usize>,
+    borrow_classes: Option<u32>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     placement: Option<Placement>,
@@ -136,7 +136,7 @@ impl Options {
         fork::opening();
         let name = self.device.as_deref().unwrap_or("auto");
         match self.host_capacity {
-            Some(bytes) if name == "host" => Ok(HostDevice::builder().capacity(bytes).build().into()),
+            Some(bytes) if name == "host" => Ok(HostDevice::builder().memory_limit(bytes).build().into()),
             Some(bytes) => {
                 let reason = "only a host device is made; say device=host with it";
                 Err(Failure::configuration("host_capacity", &bytes.to_string(), reason))
@@ -160,19 +160,20 @@ impl Options {
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
-        let set = |builder, value: Option<u64>, with: fn(Builder<AnyDevice>, u64) -> Builder<AnyDevice>| {
-            match value {
-                Some(value) => with(builder, value),
-                None => builder,
-            }
-        };
-        builder = set(builder, self.limit, Builder::limit);
-        builder = set(builder, self.budget, Builder::budget);
-        builder = set(builder, self.max_cached, Builder::max_cached_bytes);
-        builder = set(builder, self.max_per_bucket, Builder::max_buffers_per_bucket);
-        builder = set(builder, self.cached_class, Builder::cached_class);
-        builder = set(builder, self.magazine_bytes, Builder::magazine_bytes);
-        builder = set(builder, self.magazine_class, Builder::magazine_class);
+        let set =
+            |builder, value: Option<u64>, with: fn(PoolBuilder<AnyDevice>, u64) -> PoolBuilder<AnyDevice>| {
+                match value {
+                    Some(value) => with(builder, value),
+                    None => builder,
+                }
+            };
+        builder = set(builder, self.limit, PoolBuilder::limit);
+        builder = set(builder, self.budget, PoolBuilder::budget);
+        builder = set(builder, self.max_cached, PoolBuilder::max_cached_bytes);
+        builder = set(builder, self.max_per_bucket, PoolBuilder::max_buffers_per_bucket);
+        builder = set(builder, self.cached_class, PoolBuilder::cached_class);
+        builder = set(builder, self.magazine_bytes, PoolBuilder::magazine_bytes);
+        builder = set(builder, self.magazine_class, PoolBuilder::magazine_class);
         if let Some(name) = name {
             builder = builder.name(name);
         }

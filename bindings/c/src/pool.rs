@@ -49,6 +49,20 @@ impl Tagged {
         Self { tag: tag.into(), pool, asleep: AtomicBool::new(false), offload: Mutex::default() }
     }
 
+    /// Releases its pool's idle memory; a failure is logged.
+    pub(crate) fn trim(&self) {
+        self.trim_to(0);
+    }
+
+    /// Releases idle memory of its pool beyond `idle_bytes`, and returns the released bytes. A failure is
+    /// logged.
+    fn trim_to(&self, idle_bytes: u64) -> u64 {
+        self.pool.trim_to(idle_bytes).unwrap_or_else(|error| {
+            log::warn!("tag {}: memory is kept that was to be released: {error}", self.tag);
+            0
+        })
+    }
+
     pub(crate) fn is_asleep(&self) -> bool {
         // Relaxed: who uses memory while another thread puts it to sleep is wrong whatever it reads here.
         self.asleep.load(Ordering::Relaxed)
@@ -185,9 +199,9 @@ impl CPool {
         let others = self.tags().into_iter().filter(|tagged| tagged.tag != but.tag && !tagged.is_asleep());
         others
             .map(|tagged| {
-                let before = tagged.pool.stats().bytes_reserved;
-                tagged.pool.trim();
-                before.saturating_sub(tagged.pool.stats().bytes_reserved)
+                let before = tagged.pool.stats().reserved_bytes;
+                tagged.trim();
+                before.saturating_sub(tagged.pool.stats().reserved_bytes)
             })
             .sum()
     }
@@ -228,9 +242,7 @@ impl CPool {
     /// it.
     pub(crate) fn end(&self) {
         self.captures.release_all(&self.home);
-        self.tags().iter().for_each(|tagged| {
-            tagged.pool.trim();
-        });
+        self.tags().iter().for_each(|tagged| tagged.trim());
         streams::forget();
     }
 
@@ -269,11 +281,11 @@ impl CPool {
     pub(crate) fn trim(&self, cached_bytes: u64) -> u64 {
         let mut given_back = self.captures.settle(&self.home);
         let tags = self.tags();
-        let mut idle: u64 = tags.iter().map(|tagged| tagged.pool.stats().bytes_cached).sum();
+        let mut idle: u64 = tags.iter().map(|tagged| tagged.pool.stats().idle_bytes).sum();
         for tagged in tags.iter().filter(|tagged| !tagged.is_asleep()) {
-            let own = tagged.pool.stats().bytes_cached;
+            let own = tagged.pool.stats().idle_bytes;
             let surplus = idle.saturating_sub(cached_bytes).min(own);
-            given_back += tagged.pool.trim_to(own - surplus);
+            given_back += tagged.trim_to(own - surplus);
             idle -= surplus;
         }
         given_back

@@ -60,12 +60,12 @@ impl CPool {
         for (tagged, offload) in going {
             // First, so that what is idle is not handed out meanwhile.
             tagged.asleep.store(true, Ordering::Relaxed);
-            tagged.pool.trim();
+            tagged.trim();
             match arena(&tagged).and_then(|arena| Ok(arena.sleep(offload)?)) {
                 Ok(did) => {
-                    report.physical += did.freed;
-                    report.contents += did.backed_up;
-                    report.discarded += did.discarded;
+                    report.physical += did.freed_bytes;
+                    report.contents += did.backed_up_bytes;
+                    report.discarded += did.discarded_bytes;
                     *tagged.offload.lock() = offload;
                     asleep.push(tagged);
                 }
@@ -101,8 +101,8 @@ impl CPool {
         for (woken, tagged) in asleep.iter().enumerate() {
             match Self::wake_one(tagged) {
                 Ok(did) => {
-                    report.physical += did.mapped;
-                    report.contents += did.restored;
+                    report.physical += did.mapped_bytes;
+                    report.contents += did.restored_bytes;
                 }
                 Err(failure) => {
                     asleep[..woken].iter().for_each(|tagged| {
@@ -157,7 +157,7 @@ mod tests {
         // What only copies call. Without the first or the last of them there may be other ways.
         for call in [Call::Copy, Call::Download, Call::Allocate] {
             for (tag, buffer) in &mut blocks {
-                buffer.write(&stream, tag.as_bytes()).expect("written");
+                buffer.write(tag.as_bytes(), &stream).expect("written");
             }
             pool.home.device.synchronize(&stream).expect("done");
             device.faults().fail_nth(call, 1);
@@ -168,7 +168,7 @@ mod tests {
             pool.wake(None).expect("awake");
             for (tag, buffer) in intact {
                 let mut read = vec![0; tag.len()];
-                buffer.read(&stream, &mut read).expect("awake");
+                buffer.read(&mut read, &stream).expect("awake");
                 assert_eq!(read, tag.as_bytes(), "{call:?}");
             }
         }

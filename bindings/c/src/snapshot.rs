@@ -36,7 +36,7 @@ impl CPool {
             let Some(buffer) = held.loan.buffer() else { return };
             let state = if matches!(held.loan, Loan::Captured(_)) { "private" } else { "live" };
             let live = Live {
-                bytes: buffer.class(),
+                bytes: buffer.capacity(),
                 requested: held.loan.requested(),
                 stream: held.stream,
                 state,

@@ -91,8 +91,8 @@ pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
     Ok(json!({
         "trace": of.trace, "events": of.events, "allocations": of.allocations, "frees": of.frees,
         "never_freed": of.never_freed, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
-        "requested": of.requested, "peak_requested": of.peak_requested, "largest": of.largest,
-        "duration_us": of.duration_us,
+        "requested": of.requested_bytes, "peak_requested": of.peak_requested_bytes, "largest": of.largest_bytes,
+        "duration_us": u64::try_from(of.duration.as_micros()).unwrap_or(u64::MAX),
         "warnings": trace.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
         "sizes": trace.size_ranges().iter().map(range).collect::<Vec<_>>(),
     }))

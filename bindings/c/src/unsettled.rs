@@ -42,7 +42,7 @@ impl Unsettled {
         let of_pool = self.unordered.iter().filter(|buffer| buffer.pool_name() == pool);
         of_pool.fold(Unordered::default(), |sum, buffer| Unordered {
             requested: sum.requested + buffer.len(),
-            bytes: sum.bytes + buffer.class(),
+            bytes: sum.bytes + buffer.capacity(),
             buffers: sum.buffers + 1,
         })
     }

@@ -57,7 +57,7 @@ fn compactions<B: Backend>(device: &B, effort: Effort) -> Result<(Figures, Figur
         // Frees blocks 0, 2, 4 and 6.
         let kept: Vec<_> = blocks.into_iter().skip(1).step_by(2).collect();
         compact.time(|| {
-            black_box(arena.compact(&stream, None, |_| {})?);
+            black_box(arena.compact(None, &stream, |_| {})?);
             Ok::<(), Error>(device.synchronize(&stream)?)
         })?;
         let afterwards = allocate.time(|| black_box(arena.allocate(AFTERWARDS, &stream)))?;

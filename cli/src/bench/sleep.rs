@@ -124,7 +124,7 @@ pub(crate) fn measure<B: Backend>(
             let sleep_seconds = began.elapsed().as_secs_f64();
             let released = device.memory_info()?.free_bytes.saturating_sub(before);
             let began = Instant::now();
-            let WakeReport { restored, .. } = black_box(arena.wake()?);
+            let WakeReport { restored_bytes: restored, .. } = black_box(arena.wake()?);
             let wake_seconds = began.elapsed().as_secs_f64();
             while arena.backup_bytes() > 0 {
                 std::thread::yield_now();
@@ -145,7 +145,7 @@ pub(crate) fn measure<B: Backend>(
                 sleep_seconds,
                 wake_seconds,
                 settled_seconds,
-                sleep_gb_per_s: rate(report.backed_up, sleep_seconds),
+                sleep_gb_per_s: rate(report.backed_up_bytes, sleep_seconds),
                 wake_gb_per_s: wake_rate,
                 pinned_to_host_gb_per_s: to_host,
                 pinned_to_device_gb_per_s: to_device,

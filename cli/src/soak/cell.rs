@@ -179,12 +179,12 @@ impl<D: Device> Cell<D> {
             drop(worker.live);
             device.synchronize(&worker.stream).map_err(|error| format!("{name}: {error}"))?;
         }
-        pool.trim();
+        pool.trim().expect("a trim");
         let stats = pool.stats();
-        if settings.source == Source::Virtual && (stats.bytes_reserved, stats.mappings) != (0, 0) {
+        if settings.source == Source::Virtual && (stats.reserved_bytes, stats.mappings) != (0, 0) {
             return Err(format!(
                 "{name}: {} bytes and {} mappings are left after a trim",
-                stats.bytes_reserved, stats.mappings
+                stats.reserved_bytes, stats.mappings
             ));
         }
         drop(pool);
@@ -296,7 +296,7 @@ fn is_expected(error: &vrampool::Error, has_faults: bool) -> bool {
 fn disturb<D: Device>(device: &D, pool: &Pool<D>, settings: Settings, random: &mut Rng) {
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
     if is_time(TRIMS) {
-        pool.trim();
+        pool.trim().expect("a trim");
     }
     if let Some(faults) = device.faults().filter(|_| settings.faults)
         && is_time(FAULTS)
@@ -312,7 +312,7 @@ fn disturb<D: Device>(device: &D, pool: &Pool<D>, settings: Settings, random: &m
         // It may fail: by a region that exists at the moment, or by a planned fault.
         let _ = arena.sleep(Offload::Pageable);
         if settle(device, pool).is_err() {
-            pool.trim();
+            pool.trim().expect("a trim");
         }
     }
 }

@@ -182,8 +182,8 @@ fn solve<B: Backend>(
         samples: sweep.samples,
         steps: sweep.steps,
         batch_bytes,
-        share_bytes: client.stats().cap,
-        peak_held: client.stats().peak_held,
+        share_bytes: client.stats().cap_bytes,
+        peak_held: client.stats().peak_held_bytes,
         host_arrays: match batch.states.backing() {
             HostBacking::Pinned => "pinned",
             HostBacking::File => "file",
@@ -193,8 +193,8 @@ fn solve<B: Backend>(
         chunks: concurrent.chunks,
         chunk_len: concurrent.chunk_len,
         shrinks: concurrent.shrinks,
-        bytes_copied: concurrent.bytes_copied,
-        peak_staging: broker.stats().peak_staging,
+        bytes_copied: concurrent.copied_bytes,
+        peak_staging: broker.stats().peak_staging_bytes,
         seconds,
         runs_per_second: sweep.runs as f64 / seconds,
         worst_error: sweep.worst_error(&batch.states)?,
@@ -222,9 +222,9 @@ impl<'a, B: Backend> Batch<'a, B> {
     ) -> Result<Self, Box<dyn Error>> {
         let array = |bytes| match arguments.host {
             None => broker.host_array(bytes),
-            Some(HostArrays::Pinned) => broker.host_array_in(HostBacking::Pinned, bytes),
-            Some(HostArrays::Pageable) => broker.host_array_in(HostBacking::Pageable, bytes),
-            Some(HostArrays::File) => broker.host_array_in(HostBacking::File, bytes),
+            Some(HostArrays::Pinned) => broker.host_array_in(bytes, HostBacking::Pinned),
+            Some(HostArrays::Pageable) => broker.host_array_in(bytes, HostBacking::Pageable),
+            Some(HostArrays::File) => broker.host_array_in(bytes, HostBacking::File),
         };
         let (parameter_bytes, state_bytes) = sweep.bytes().unwrap_or_default();
         let (mut parameters, states) = (array(parameter_bytes)?, array(state_bytes)?);

@@ -2,7 +2,7 @@
 
 use plotters::prelude::*;
 use std::error::Error;
-use vrampool::broker::{RunReport, Span, Stage};
+use vrampool::broker::{RunReport, Stage, StageSpan};
 use vrampool::output::Output;
 
 /// Width, and height without and of a stream.
@@ -79,6 +79,6 @@ fn draw(report: &RunReport, svg: &mut String) -> Result<(), Box<dyn Error>> {
     Ok(area.present()?)
 }
 
-fn milliseconds(span: &Span) -> (f64, f64) {
+fn milliseconds(span: &StageSpan) -> (f64, f64) {
     (1e3 * span.start.as_secs_f64(), 1e3 * span.end.as_secs_f64())
 }

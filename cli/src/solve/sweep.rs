@@ -43,13 +43,13 @@ impl Sweep {
             for run in 0..self.runs {
                 piece.extend_from_slice(&self.run(run)[row].to_ne_bytes());
                 if piece.len() == PIECE {
-                    array.write(offset, &piece)?;
+                    array.write_at(&piece, offset)?;
                     offset += piece.len() as u64;
                     piece.clear();
                 }
             }
         }
-        Ok(array.write(offset, &piece)?)
+        Ok(array.write_at(&piece, offset)?)
     }
 
     /// Solves some runs again, and answers how far the results are off at most.
@@ -60,7 +60,7 @@ impl Sweep {
             for sample in 0..self.samples {
                 (0..self.steps).for_each(|_| at.step(self.step));
                 let mut bytes = [0; 4];
-                states.read((sample * self.runs + run) * 4, &mut bytes)?;
+                states.read_at(&mut bytes, (sample * self.runs + run) * 4)?;
                 let error = (f32::from_ne_bytes(bytes) - at.x).abs();
                 // Also what is not a number.
                 if error.is_nan() || error > TOLERANCE {

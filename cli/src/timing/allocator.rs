@@ -82,7 +82,7 @@ impl<B: Backend> Allocator for OnDevice<B> {
 
     #[inline]
     fn allocate(&mut self, bytes: u64) -> Result<ArenaBuffer<B>, Error> {
-        self.arena.allocate_in(self.region, bytes, &self.stream)
+        self.arena.allocate_in(bytes, self.region, &self.stream)
     }
 
     #[inline]

@@ -71,7 +71,7 @@ mod cuda {
 
         #[inline]
         fn allocate(&mut self, bytes: u64) -> Result<CudaMemory, BackendError> {
-            Ok(self.pool.malloc_on(bytes, &self.stream)?)
+            Ok(self.pool.allocate_on(bytes, &self.stream)?)
         }
 
         #[inline]

@@ -50,10 +50,10 @@ impl<'a> From<&'a Summary> for TraceRow<'a> {
             never_freed: summary.never_freed,
             streams: summary.streams,
             distinct_sizes: summary.distinct_sizes,
-            requested: summary.requested,
-            peak_requested: summary.peak_requested,
-            largest: summary.largest,
-            duration_us: summary.duration_us,
+            requested: summary.requested_bytes,
+            peak_requested: summary.peak_requested_bytes,
+            largest: summary.largest_bytes,
+            duration_us: u64::try_from(summary.duration.as_micros()).unwrap_or(u64::MAX),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
-use std::time::Duration;
 use vrampool::trace::{SizeRange, Summary};
 
 /// Characters of the longest bar.
@@ -19,10 +18,10 @@ pub(crate) fn of_summary(summary: &Summary) -> Table {
         ["never freed", &summary.never_freed.to_string()],
         ["streams", &summary.streams.to_string()],
         ["distinct sizes", &summary.distinct_sizes.to_string()],
-        ["requested in all", &bytes(summary.requested)],
-        ["peak requested", &bytes(summary.peak_requested)],
-        ["largest", &bytes(summary.largest)],
-        ["duration", &format!("{:?}", Duration::from_micros(summary.duration_us))],
+        ["requested in all", &bytes(summary.requested_bytes)],
+        ["peak requested", &bytes(summary.peak_requested_bytes)],
+        ["largest", &bytes(summary.largest_bytes)],
+        ["duration", &format!("{:?}", summary.duration)],
     ]);
     right(table, 1..2)
 }

@@ -45,11 +45,11 @@ impl<B: Backend> Loader<B> {
         let values = bytemuck::cast_slice(&values);
         // Nobody has to wait for the upload's event: the batch's first use on another stream waits for the
         // copy.
-        let _ = self.stager.upload(&self.stream, values, pixels.view_mut(&self.stream)?.region)?;
+        let _ = self.stager.upload(values, pixels.view_mut(&self.stream)?.region, &self.stream)?;
         let values = self.digits.labels(rows);
         let values: &[u8] = bytemuck::cast_slice(&values);
         let mut labels = self.pool.allocate(values.len() as u64, &self.stream)?;
-        let _ = self.stager.upload(&self.stream, values, labels.on_mut(&self.stream)?)?;
+        let _ = self.stager.upload(values, labels.on_mut(&self.stream)?, &self.stream)?;
         Ok(Batch { pixels, labels })
     }
 }

@@ -54,13 +54,13 @@ impl<B: Backend> Matrix<B> {
 
     /// Writes all elements from the host.
     pub(crate) fn write(&mut self, values: &[f32], stream: &B::Stream) -> Result<(), Error> {
-        self.buffer.write(stream, bytemuck::cast_slice(values))
+        self.buffer.write(bytemuck::cast_slice(values), stream)
     }
 
     /// Reads all elements; blocks until the work before is done.
     pub(crate) fn read(&self, stream: &B::Stream) -> Result<Vec<f32>, Error> {
         let mut values = vec![0.0; self.rows * self.columns];
-        self.buffer.read(stream, bytemuck::cast_slice_mut(&mut values))?;
+        self.buffer.read(bytemuck::cast_slice_mut(&mut values), stream)?;
         Ok(values)
     }
 }

@@ -155,7 +155,7 @@ mod tests {
         let mut pixels = Matrix::new(&pool, 7, 4, &copy).expect("memory");
         pixels.write(&values, &copy).expect("a copy");
         let mut labels = pool.allocate(7 * 4, &copy).expect("memory");
-        labels.write(&copy, bytemuck::cast_slice(&[0_u32, 1, 2, 0, 1, 2, 0])).expect("a copy");
+        labels.write(bytemuck::cast_slice(&[0_u32, 1, 2, 0, 1, 2, 0]), &copy).expect("a copy");
         Trial { device, compute, network, batch: Batch { pixels, labels } }
     }
 

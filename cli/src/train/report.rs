@@ -54,12 +54,12 @@ impl Report {
             hit_rate: stats.hit_rate(),
             hit_rate_after_first_epoch: first_epoch.map(|first| stats.hit_rate_since(first)),
             step_allocations_after_first_epoch: first_epoch.map(|_| step_allocations),
-            bytes_cached: stats.bytes_cached,
-            peak_requested: stats.peak_requested,
-            peak_live: stats.peak_live,
-            peak_held: stats.peak_held,
+            bytes_cached: stats.idle_bytes,
+            peak_requested: stats.peak_requested_bytes,
+            peak_live: stats.peak_live_bytes,
+            peak_held: stats.peak_held_bytes,
             max_cached_bytes: stats.max_cached_bytes,
-            peak_cached: stats.peak_cached,
+            peak_cached: stats.peak_idle_bytes,
             wall_s: wall.as_secs_f64(),
             stats,
         }
@@ -101,10 +101,10 @@ impl Report {
         let stats = &self.stats;
         let mut table = table(&["bytes", "now", "peak", "cap"]);
         for (kind, now, peak, cap) in [
-            ("requested", stats.bytes_requested, stats.peak_requested, None),
-            ("live", stats.bytes_live, stats.peak_live, None),
-            ("cached", stats.bytes_cached, stats.peak_cached, Some(stats.max_cached_bytes)),
-            ("held", stats.bytes_held, stats.peak_held, Some(stats.limit)),
+            ("requested", stats.requested_bytes, stats.peak_requested_bytes, None),
+            ("live", stats.live_bytes, stats.peak_live_bytes, None),
+            ("cached", stats.idle_bytes, stats.peak_idle_bytes, Some(stats.max_cached_bytes)),
+            ("held", stats.held_bytes, stats.peak_held_bytes, Some(stats.limit)),
         ] {
             let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), size));
             table.add_row([kind.to_owned(), size(now), size(peak), cap]);

@@ -75,8 +75,8 @@ impl<B: Backend> DeviceArena<B> {
     /// one address, with its data: the reported blocks have moved, the others have not.
     pub fn compact(
         &self,
-        stream: &B::Stream,
         budget_bytes: impl Into<Option<u64>>,
+        stream: &B::Stream,
         on_move: impl FnMut(Moved),
     ) -> Result<Compaction, Error> {
         let core = &self.core;

@@ -65,7 +65,7 @@ pub enum MoveEnd {
 /// The moves of one pass, in ascending order: see [`Arena::plan`].
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Plan<'a> {
+pub struct CompactionPlan<'a> {
     arena: &'a Arena,
     index: u32,
     /// The destination of the next block.
@@ -75,7 +75,7 @@ pub struct Plan<'a> {
     left: u64,
 }
 
-impl Iterator for Plan<'_> {
+impl Iterator for CompactionPlan<'_> {
     type Item = Move;
 
     fn next(&mut self) -> Option<Move> {
@@ -135,8 +135,8 @@ impl Arena {
     /// passes pack the zone except for those. It takes a step for each block up to the last that moves.
     ///
     /// Nothing is reserved; [`begin_move`](Self::begin_move) returns each block's destination at that time.
-    pub fn plan(&self, budget_bytes: u64) -> Plan<'_> {
-        Plan {
+    pub fn plan(&self, budget_bytes: u64) -> CompactionPlan<'_> {
+        CompactionPlan {
             arena: self,
             index: self.table[end_of(Zone::Dynamic)].after,
             to: self.dynamic.start,

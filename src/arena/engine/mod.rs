@@ -29,6 +29,7 @@
 //! * A stale, doubly freed or foreign [`BlockId`] is an error. A failed call changes nothing.
 //!
 //! Alignment is that of the offset: the range's start must have the largest requested alignment.
+//!
 //! # Implementation
 //!
 //! Each block, live or free, has a record of 40 bytes in one flat array, with the indices of its neighbours:
@@ -100,27 +101,27 @@
 //! ```
 
 mod bins;
-mod block;
+pub(super) mod block;
 mod check;
-mod compaction;
-mod error;
+pub(super) mod compaction;
+pub(super) mod error;
 mod figures;
 mod free;
 mod holes;
-mod layout;
-mod operations;
+pub(super) mod layout;
+pub(super) mod operations;
 mod places;
 mod record;
 mod resize;
 mod space;
 mod table;
 mod trie;
-mod zone;
+pub(super) mod zone;
 
-pub use block::{BlockId, Span, SpanState};
-pub use compaction::{Move, MoveEnd, Plan};
-pub use error::ArenaError;
-pub use layout::ArenaLayout;
-pub use operations::Arena;
+pub(crate) use block::{BlockId, Span, SpanState};
+pub(crate) use compaction::Move;
+pub(crate) use error::ArenaError;
+pub(crate) use layout::ArenaLayout;
+pub(crate) use operations::Arena;
 pub(crate) use places::{FreeBlock, Moment};
-pub use zone::Zone;
+pub(crate) use zone::Zone;

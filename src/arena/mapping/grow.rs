@@ -233,7 +233,7 @@ mod tests {
     /// is kept until a record is possible.
     #[test]
     fn what_is_mapped_is_never_forgotten() {
-        let device = HostDevice::builder().capacity(1 << 24).granularity(PAGE).build();
+        let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
         if device.virtual_memory().is_none() {
             return;
         }

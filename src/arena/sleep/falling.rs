@@ -55,7 +55,12 @@ impl<B: Backend> Falling<'_, B> {
             "arena on {}: asleep, {freed} bytes given back, {backed_up} on the host",
             self.core.id
         );
-        SleepReport { freed, backed_up, discarded, was_asleep: false }
+        SleepReport {
+            freed_bytes: freed,
+            backed_up_bytes: backed_up,
+            discarded_bytes: discarded,
+            was_asleep: false,
+        }
     }
 }
 

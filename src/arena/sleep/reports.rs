@@ -34,11 +34,11 @@ pub enum BlockState {
 #[must_use]
 pub struct SleepReport {
     /// Physical memory released to the device, bytes.
-    pub freed: u64,
+    pub freed_bytes: u64,
     /// Bytes of blocks copied to the host.
-    pub backed_up: u64,
+    pub backed_up_bytes: u64,
     /// Bytes of blocks discarded.
-    pub discarded: u64,
+    pub discarded_bytes: u64,
     /// Whether the arena was already asleep, so that nothing was done and its backups are unchanged.
     pub was_asleep: bool,
 }
@@ -50,16 +50,17 @@ pub struct SleepReport {
 #[must_use]
 pub struct WakeReport {
     /// Physical memory allocated from the device, bytes.
-    pub mapped: u64,
+    pub mapped_bytes: u64,
     /// Bytes of blocks restored from the host.
-    pub restored: u64,
+    pub restored_bytes: u64,
     /// Whether the arena was already awake, so that nothing was done.
     pub was_awake: bool,
 }
 
 impl fmt::Display for SleepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [freed, backed_up, discarded] = [self.freed, self.backed_up, self.discarded].map(ByteSize);
+        let [freed, backed_up, discarded] =
+            [self.freed_bytes, self.backed_up_bytes, self.discarded_bytes].map(ByteSize);
         let already = if self.was_asleep { " (already asleep)" } else { "" };
         write!(f, "freed {freed}, backed up {backed_up}, discarded {discarded}{already}")
     }
@@ -67,7 +68,7 @@ impl fmt::Display for SleepReport {
 
 impl fmt::Display for WakeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [mapped, restored] = [self.mapped, self.restored].map(ByteSize);
+        let [mapped, restored] = [self.mapped_bytes, self.restored_bytes].map(ByteSize);
         let already = if self.was_awake { " (already awake)" } else { "" };
         write!(f, "mapped {mapped}, restored {restored}{already}")
     }

@@ -72,7 +72,7 @@ impl<B: Backend> Waking<'_, B> {
         self.core.giving_back.take(arena.backups.into_stored());
         let Self { mapped, restored, .. } = self;
         logging::debug!("arena on {}: awake, {mapped} bytes taken, {restored} restored", self.core.id);
-        WakeReport { mapped, restored, was_awake: false }
+        WakeReport { mapped_bytes: mapped, restored_bytes: restored, was_awake: false }
     }
 
     fn wake(&mut self, live: &[Extent]) -> Result<(), Error> {

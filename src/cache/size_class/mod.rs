@@ -41,7 +41,7 @@ pub enum SizeClasses {
     PowerOfTwo,
     /// `per_doubling` classes per power of two above `from` bytes, and the fixed buckets (at most `from`)
     /// below. An empty class borrows from the next ones
-    /// ([`Builder::borrow_classes`](crate::Builder::borrow_classes)).
+    /// ([`PoolBuilder::borrow_classes`](crate::PoolBuilder::borrow_classes)).
     Geometric {
         /// Classes per power of two; a power of two. 8 adds at most 12.5 % padding.
         per_doubling: u32,

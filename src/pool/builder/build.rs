@@ -1,6 +1,6 @@
 //! Builds a pool from its settings: resolves what depends on the device and on other settings.
 
-use super::{BUDGET_FRACTION, Builder, MAGAZINES_TO_A_CAP, VIRTUAL_CACHED};
+use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED};
 use crate::arena::DeviceArena;
 use crate::cache::caps::Caps;
 use crate::cache::core::PoolCore;
@@ -13,7 +13,7 @@ use crate::source::{Source, Supply};
 use std::sync::Arc;
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, fork};
 
-impl<B: Backend> Builder<B> {
+impl<B: Backend> PoolBuilder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.
     ///
     /// # Errors

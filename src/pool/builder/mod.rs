@@ -22,7 +22,7 @@ use vrampool_backend::{Backend, Hook, MemoryKind, Placement};
 const BUDGET_FRACTION: f64 = 0.85;
 
 /// From how many larger classes an empty geometric one borrows by default (netcl's).
-const BORROW_CLASSES: usize = 2;
+const BORROW_CLASSES: u32 = 2;
 
 /// The cap on idle bytes of a pool whose source is virtual: it keeps small classes only, bytes.
 const VIRTUAL_CACHED: u64 = 64 << 20;
@@ -64,13 +64,13 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Builder<B: Backend> {
+pub struct PoolBuilder<B: Backend> {
     device: B,
     name: String,
     source: Option<Source>,
     arena: Option<DeviceArena<B>>,
     addresses_stay: bool,
-    borrow_classes: usize,
+    borrow_classes: u32,
     kind: Option<MemoryKind>,
     classes: Option<SizeClasses>,
     max_cached_bytes: Option<u64>,
@@ -90,18 +90,18 @@ impl<B: Backend> Pool<B> {
     /// A pool on `device` with the defaults of a [builder](Self::builder).
     ///
     /// # Errors
-    /// As [`Builder::build`].
+    /// As [`PoolBuilder::build`].
     pub fn new(device: &B) -> Result<Self, Error> {
         Self::builder(device).build()
     }
 
     /// How to make a pool on `device`.
-    pub fn builder(device: &B) -> Builder<B> {
-        Builder::new(device)
+    pub fn builder(device: &B) -> PoolBuilder<B> {
+        PoolBuilder::new(device)
     }
 }
 
-impl<B: Backend> Builder<B> {
+impl<B: Backend> PoolBuilder<B> {
     pub(crate) fn new(device: &B) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -228,7 +228,7 @@ impl<B: Backend> Builder<B> {
     /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than
     /// miss: with 2, at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other
     /// classes never borrow: their next one is far away. Default: 2.
-    pub fn borrow_classes(mut self, classes: usize) -> Self {
+    pub fn borrow_classes(mut self, classes: u32) -> Self {
         self.borrow_classes = classes;
         self
     }
@@ -271,7 +271,7 @@ impl<B: Backend> Builder<B> {
     /// let (first, second) = (pool.allocate(4 << 20, &stream)?, pool.allocate(4 << 20, &stream)?);
     /// let address = second.address();
     /// drop(first);
-    /// assert_eq!(pool.compact(&stream, None, |_| {})?.moved_bytes, 0);
+    /// assert_eq!(pool.compact(None, &stream, |_| {})?.moved_bytes, 0);
     /// assert_eq!(second.address(), address);
     /// # Ok(())
     /// # }

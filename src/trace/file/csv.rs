@@ -1,23 +1,23 @@
 //! Parsing one line of a trace.
 
-use super::error::Fault;
-use super::event::{Event, Op};
+use super::error::TraceFault;
+use super::event::{Op, TraceEvent};
 
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";
 
 /// The fault and its field.
-pub(crate) type Wrong = (&'static str, Fault);
+pub(crate) type Wrong = (&'static str, TraceFault);
 
 /// Reads one line that is not the header.
-pub(crate) fn event(line: &[u8]) -> Result<Event, Wrong> {
+pub(crate) fn event(line: &[u8]) -> Result<TraceEvent, Wrong> {
     let mut fields = Fields { rest: Some(line) };
     let op = match fields.next("op")? {
         b"a" => Op::Allocate,
         b"f" => Op::Free,
-        other => return Err(("op", Fault::UnknownOp { found: shown(other) })),
+        other => return Err(("op", TraceFault::UnknownOp { found: shown(other) })),
     };
-    let event = Event {
+    let event = TraceEvent {
         op,
         id: fields.number("id")?,
         size: fields.number("size")?,
@@ -26,7 +26,7 @@ pub(crate) fn event(line: &[u8]) -> Result<Event, Wrong> {
     };
     match fields.rest {
         None => Ok(event),
-        Some(_) => Err(("t_us", Fault::Extra)),
+        Some(_) => Err(("t_us", TraceFault::Extra)),
     }
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn end(line: &[u8]) -> Result<[u64; 2], Wrong> {
     let end = [fields.number("id")?, fields.number("size")?];
     match (fields.number("stream")?, fields.number("t_us")?, fields.rest) {
         (0, 0, None) => Ok(end),
-        _ => Err(("t_us", Fault::Extra)),
+        _ => Err(("t_us", TraceFault::Extra)),
     }
 }
 
@@ -48,7 +48,7 @@ struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn next(&mut self, name: &'static str) -> Result<&'a [u8], Wrong> {
-        let rest = self.rest.take().ok_or((name, Fault::Missing))?;
+        let rest = self.rest.take().ok_or((name, TraceFault::Missing))?;
         let Some(comma) = rest.iter().position(|&byte| byte == b',') else {
             return Ok(rest);
         };
@@ -63,15 +63,15 @@ impl<'a> Fields<'a> {
 }
 
 /// Digits alone: no sign, no space, no separator.
-fn number(text: &[u8]) -> Result<u64, Fault> {
+fn number(text: &[u8]) -> Result<u64, TraceFault> {
     let is_digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     match text {
-        [b'-', digits @ ..] if is_digits(digits) => Err(Fault::Negative { found: shown(text) }),
+        [b'-', digits @ ..] if is_digits(digits) => Err(TraceFault::Negative { found: shown(text) }),
         digits if is_digits(digits) => digits
             .iter()
             .try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-            .ok_or_else(|| Fault::TooLarge { found: shown(text) }),
-        _ => Err(Fault::NotANumber { found: shown(text) }),
+            .ok_or_else(|| TraceFault::TooLarge { found: shown(text) }),
+        _ => Err(TraceFault::NotANumber { found: shown(text) }),
     }
 }
 

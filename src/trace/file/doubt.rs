@@ -3,7 +3,7 @@
 use super::place::Place;
 use std::fmt;
 
-/// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`Warning`]; a
+/// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`TraceWarning`]; a
 /// [strict](crate::trace::Import::strict) reader fails instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -68,7 +68,7 @@ pub enum Doubt {
 /// One kind of [`Doubt`] of a trace: the first of its kind, its place, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Warning {
+pub struct TraceWarning {
     /// The first of its kind.
     pub doubt: Doubt,
     /// Its line, from 1; `None` in a snapshot, and when it concerns the whole file.
@@ -81,7 +81,7 @@ pub struct Warning {
     pub count: u64,
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for TraceWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self { doubt, line, device, event, count } = self;
         let place = Place { line, device, event, ..Place::default() }.to_string();
@@ -98,7 +98,7 @@ impl fmt::Display for Warning {
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     is_strict: bool,
-    warnings: Vec<Warning>,
+    warnings: Vec<TraceWarning>,
 }
 
 impl Doubts {
@@ -111,19 +111,20 @@ impl Doubts {
         if self.is_strict {
             return Err(doubt);
         }
-        let is_same =
-            |warning: &&mut Warning| std::mem::discriminant(&warning.doubt) == std::mem::discriminant(&doubt);
+        let is_same = |warning: &&mut TraceWarning| {
+            std::mem::discriminant(&warning.doubt) == std::mem::discriminant(&doubt)
+        };
         match self.warnings.iter_mut().find(is_same) {
             Some(warning) => warning.count += 1,
             None => {
                 let &Place { line, device, event, .. } = place;
-                self.warnings.push(Warning { doubt, line, device, event, count: 1 });
+                self.warnings.push(TraceWarning { doubt, line, device, event, count: 1 });
             }
         }
         Ok(())
     }
 
-    pub(crate) fn into_warnings(self) -> Vec<Warning> {
+    pub(crate) fn into_warnings(self) -> Vec<TraceWarning> {
         self.warnings
     }
 }

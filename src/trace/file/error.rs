@@ -11,10 +11,10 @@ use std::io;
 /// An error of reading a trace: the position, the fault, and the action to take.
 ///
 /// ```
-/// use vrampool::trace::{Fault, Trace};
+/// use vrampool::trace::{TraceFault, Trace};
 /// let error = Trace::parse("op,id,size,stream,t_us\na,0,-5,0,0\n".as_bytes()).unwrap_err();
 /// assert_eq!((error.line, error.field), (Some(2), Some("size")));
-/// assert!(matches!(error.fault, Fault::Negative { .. }));
+/// assert!(matches!(error.fault, TraceFault::Negative { .. }));
 /// assert_eq!(
 ///     error.to_string(),
 ///     "trace, line 2, field `size`: `-5` is negative; write a whole number from 0 to 18446744073709551615"
@@ -36,7 +36,7 @@ pub struct TraceError {
     /// The field; `None` when the fault is not one of a field.
     pub field: Option<&'static str>,
     /// The fault.
-    pub fault: Fault,
+    pub fault: TraceFault,
 }
 
 impl fmt::Display for TraceError {
@@ -61,7 +61,7 @@ impl std::error::Error for TraceError {
 /// A fault of a trace. The text of each states the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum TraceFault {
     /// The file cannot be opened.
     #[error("the file cannot be opened; check the path and its permissions")]
     Open(#[source] io::Error),
@@ -288,13 +288,13 @@ pub enum Fault {
     },
 }
 
-impl From<Doubt> for Fault {
+impl From<Doubt> for TraceFault {
     fn from(doubt: Doubt) -> Self {
         Self::Doubtful(doubt)
     }
 }
 
-impl Fault {
+impl TraceFault {
     /// Of so many more items.
     pub(crate) fn out_of_memory<T>(items: usize) -> Self {
         Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
@@ -302,7 +302,7 @@ impl Fault {
 }
 
 impl Place {
-    pub(crate) fn error(self, trace: String, fault: Fault) -> TraceError {
+    pub(crate) fn error(self, trace: String, fault: TraceFault) -> TraceError {
         let Self { line, offset, device, event, field } = self;
         TraceError { trace: trace.into(), line, offset, device, event, field, fault }
     }

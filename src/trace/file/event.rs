@@ -13,7 +13,7 @@ pub enum Op {
 /// One event of a [`Trace`](crate::trace::Trace), as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Event {
+pub struct TraceEvent {
     /// The operation.
     pub op: Op,
     /// To which allocation.

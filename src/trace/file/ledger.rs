@@ -2,8 +2,8 @@
 
 use super::bounds::MAX_STREAMS;
 use super::csv::Wrong;
-use super::error::Fault;
-use super::event::{Event, Op};
+use super::error::TraceFault;
+use super::event::{Op, TraceEvent};
 // Not a faster hash: ids come from files, and this one's collisions cannot be made on purpose.
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ enum State {
 
 impl Ledger {
     /// Enters the event of `line`, or says what is wrong with it.
-    pub(crate) fn enter(&mut self, event: &Event, line: u64) -> Result<(), Wrong> {
+    pub(crate) fn enter(&mut self, event: &TraceEvent, line: u64) -> Result<(), Wrong> {
         self.enter_stream(event.stream).map_err(|fault| ("stream", fault))?;
         match event.op {
             Op::Allocate => self.allocate(event.id, event.size, line),
@@ -36,9 +36,9 @@ impl Ledger {
         self.peak_bytes
     }
 
-    fn enter_stream(&mut self, stream: u64) -> Result<(), Fault> {
+    fn enter_stream(&mut self, stream: u64) -> Result<(), TraceFault> {
         if self.streams.len() == MAX_STREAMS && !self.streams.contains(&stream) {
-            return Err(Fault::TooManyStreams { stream });
+            return Err(TraceFault::TooManyStreams { stream });
         }
         self.streams.insert(stream);
         Ok(())
@@ -46,16 +46,16 @@ impl Ledger {
 
     fn allocate(&mut self, id: u64, size: u64, line: u64) -> Result<(), Wrong> {
         match self.ids.get(&id) {
-            Some(&State::Live { since, .. }) => return Err(("id", Fault::StillLive { id, since })),
-            Some(&State::Freed { line }) => return Err(("id", Fault::UsedBefore { id, freed: line })),
+            Some(&State::Live { since, .. }) => return Err(("id", TraceFault::StillLive { id, since })),
+            Some(&State::Freed { line }) => return Err(("id", TraceFault::UsedBefore { id, freed: line })),
             None => {}
         }
         let Some(live) = self.live_bytes.checked_add(size) else {
-            return Err(("size", Fault::TooMuchLive { live: self.live_bytes, size }));
+            return Err(("size", TraceFault::TooMuchLive { live: self.live_bytes, size }));
         };
         self.ids
             .try_reserve(1)
-            .map_err(|_| ("id", Fault::out_of_memory::<(u64, State)>(2 * self.ids.len())))?;
+            .map_err(|_| ("id", TraceFault::out_of_memory::<(u64, State)>(2 * self.ids.len())))?;
         self.ids.insert(id, State::Live { size, since: line });
         self.live_bytes = live;
         self.peak_bytes = self.peak_bytes.max(live);
@@ -64,8 +64,8 @@ impl Ledger {
 
     fn free(&mut self, id: u64, line: u64) -> Result<(), Wrong> {
         match self.ids.get(&id).copied() {
-            None => Err(("id", Fault::NeverAllocated { id })),
-            Some(State::Freed { line }) => Err(("id", Fault::FreedTwice { id, freed: line })),
+            None => Err(("id", TraceFault::NeverAllocated { id })),
+            Some(State::Freed { line }) => Err(("id", TraceFault::FreedTwice { id, freed: line })),
             Some(State::Live { size, .. }) => {
                 self.ids.insert(id, State::Freed { line });
                 self.live_bytes -= size;

@@ -1,7 +1,7 @@
 //! The lines of a trace: bounded in length, decompressed, without line ends.
 
 use super::bounds::MAX_LINE;
-use super::error::Fault;
+use super::error::TraceFault;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
@@ -20,9 +20,9 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn new(mut reader: impl Read + 'a) -> Result<Self, Fault> {
+    pub(crate) fn new(mut reader: impl Read + 'a) -> Result<Self, TraceFault> {
         let mut head = Vec::with_capacity(GZIP.len());
-        reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut head).map_err(Fault::Read)?;
+        reader.by_ref().take(GZIP.len() as u64).read_to_end(&mut head).map_err(TraceFault::Read)?;
         let is_gzip = head == GZIP;
         let whole = BufReader::new(io::Cursor::new(head).chain(reader));
         let input: Box<dyn BufRead + 'a> =
@@ -31,7 +31,7 @@ impl<'a> Lines<'a> {
     }
 
     /// What it begins with, which stays to be read.
-    pub(crate) fn head(&mut self) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn head(&mut self) -> Result<Vec<u8>, TraceFault> {
         let mut head = Vec::with_capacity(HEAD as usize);
         let read = (&mut self.input).take(HEAD).read_to_end(&mut head);
         read.map_err(|error| read_fault(self.is_gzip)(error))?;
@@ -41,12 +41,12 @@ impl<'a> Lines<'a> {
     }
 
     /// What is left, not as lines, and what its errors mean.
-    pub(crate) fn into_input(self) -> (Box<dyn BufRead + 'a>, fn(io::Error) -> Fault) {
+    pub(crate) fn into_input(self) -> (Box<dyn BufRead + 'a>, fn(io::Error) -> TraceFault) {
         (self.input, read_fault(self.is_gzip))
     }
 
     /// The next line; `None` at the end. A line that the file ends in is an error.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, TraceFault> {
         self.line.clear();
         // Two more for `\r\n`: a line that fills this without ending is too long, and no more of it is read.
         let mut bounded = (&mut self.input).take(MAX_LINE as u64 + 2);
@@ -58,20 +58,24 @@ impl<'a> Lines<'a> {
         }
         let Some(line) = self.line.strip_suffix(b"\n") else {
             let is_long = self.line.len() > MAX_LINE;
-            return Err(if is_long { Fault::LineTooLong } else { Fault::CutOff { after: "in this line" } });
+            return Err(if is_long {
+                TraceFault::LineTooLong
+            } else {
+                TraceFault::CutOff { after: "in this line" }
+            });
         };
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.len() > MAX_LINE { Err(Fault::LineTooLong) } else { Ok(Some(line)) }
+        if line.len() > MAX_LINE { Err(TraceFault::LineTooLong) } else { Ok(Some(line)) }
     }
 }
 
-fn read_fault(is_gzip: bool) -> fn(io::Error) -> Fault {
+fn read_fault(is_gzip: bool) -> fn(io::Error) -> TraceFault {
     if !is_gzip {
-        return Fault::Read;
+        return TraceFault::Read;
     }
     |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Fault::CutOff { after: "in its gzip data" },
-        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Fault::Gzip(error),
-        _ => Fault::Read(error),
+        io::ErrorKind::UnexpectedEof => TraceFault::CutOff { after: "in its gzip data" },
+        io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => TraceFault::Gzip(error),
+        _ => TraceFault::Read(error),
     }
 }

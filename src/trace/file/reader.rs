@@ -3,9 +3,9 @@
 use super::bounds::{HEADER, NEW_HEADER};
 use super::csv;
 use super::csv::{END, Wrong};
-use super::doubt::{Doubt, Doubts, Warning};
-use super::error::{Fault, TraceError};
-use super::event::{Event, Op};
+use super::doubt::{Doubt, Doubts, TraceWarning};
+use super::error::{TraceError, TraceFault};
+use super::event::{Op, TraceEvent};
 use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
@@ -27,9 +27,9 @@ pub(crate) const UNNAMED: &str = "trace";
 #[derive(Debug, Clone)]
 pub struct Trace {
     name: String,
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     peak_requested: u64,
-    warnings: Vec<Warning>,
+    warnings: Vec<TraceWarning>,
     other_devices: OtherDevices,
 }
 
@@ -73,7 +73,7 @@ impl Trace {
         let (path, mut place) = (path.as_ref(), Place::default());
         let trace = match File::open(path) {
             Ok(file) => Self::parse_read(file, limits, &mut place),
-            Err(error) => Err(Fault::Open(error)),
+            Err(error) => Err(TraceFault::Open(error)),
         };
         let trace = trace.map_err(|fault| place.error(path.display().to_string(), fault))?;
         Ok(trace.named(stem(path)))
@@ -91,10 +91,10 @@ impl Trace {
     /// As [`parse`](Self::parse), with limits of your choice.
     ///
     /// ```
-    /// use vrampool::trace::{Fault, Limits, Trace};
+    /// use vrampool::trace::{TraceFault, Limits, Trace};
     /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
     /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
-    /// assert!(matches!(error.fault, Fault::TooManyEvents { max: 1, .. }));
+    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
     /// ```
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl Trace {
         Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
     }
 
-    fn parse_read(reader: impl Read, limits: Limits, place: &mut Place) -> Result<Self, Fault> {
+    fn parse_read(reader: impl Read, limits: Limits, place: &mut Place) -> Result<Self, TraceFault> {
         Self::parse_lines(Lines::new(reader)?, limits, Doubts::default(), place)
     }
 
@@ -114,41 +114,41 @@ impl Trace {
         limits: Limits,
         mut doubts: Doubts,
         place: &mut Place,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, TraceFault> {
         let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Checksum::new());
         place.line = Some(1);
-        let header = lines.next()?.ok_or(Fault::CutOff { after: "in its first line" })?;
+        let header = lines.next()?.ok_or(TraceFault::CutOff { after: "in its first line" })?;
         let is_counted = header == NEW_HEADER.as_bytes();
         if !is_counted && header != HEADER.as_bytes() {
-            return Err(Fault::Header { found: csv::shown(header) });
+            return Err(TraceFault::Header { found: csv::shown(header) });
         }
         let mut is_ended = false;
         for number in 2.. {
             place.line = Some(number);
             let Some(text) = lines.next()? else { break };
             if is_ended {
-                return Err(Fault::Trailing);
+                return Err(TraceFault::Trailing);
             }
             if is_counted && text.starts_with(END) {
                 let [counted, expected] = csv::end(text).map_err(|wrong| field(place, wrong))?;
                 let (found, found_sum) = (events.len() as u64, sum.value().into());
                 if (counted, expected) != (found, found_sum) {
-                    return Err(Fault::Altered { counted, found, sum: expected, found_sum });
+                    return Err(TraceFault::Altered { counted, found, sum: expected, found_sum });
                 }
                 is_ended = true;
                 continue;
             }
             if events.len() as u64 >= u64::from(limits.max_events) {
-                return Err(Fault::TooManyEvents { max: limits.max_events });
+                return Err(TraceFault::TooManyEvents { max: limits.max_events });
             }
             sum.add_line(text);
             let event = csv::event(text).map_err(|wrong| field(place, wrong))?;
             ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
-            events.try_reserve(1).map_err(|_| Fault::out_of_memory::<Event>(2 * events.len()))?;
+            events.try_reserve(1).map_err(|_| TraceFault::out_of_memory::<TraceEvent>(2 * events.len()))?;
             events.push(event);
         }
         match (is_counted, is_ended) {
-            (true, false) => return Err(Fault::CutOff { after: "without the last line `end`" }),
+            (true, false) => return Err(TraceFault::CutOff { after: "without the last line `end`" }),
             (false, _) => {
                 place.line = None;
                 doubts.note(Doubt::Uncounted, place)?;
@@ -159,7 +159,7 @@ impl Trace {
     }
 
     /// Of events that make sense.
-    pub(crate) fn of(events: Vec<Event>, peak_requested: u64, doubts: Doubts) -> Self {
+    pub(crate) fn of(events: Vec<TraceEvent>, peak_requested: u64, doubts: Doubts) -> Self {
         let (warnings, other_devices) = (doubts.into_warnings(), OtherDevices::default());
         Self { name: UNNAMED.into(), events, peak_requested, warnings, other_devices }
     }
@@ -170,7 +170,7 @@ impl Trace {
     }
 
     /// Of events that did not come from a file; and which event is wrong, from 0.
-    pub(crate) fn assemble(events: Vec<Event>) -> Result<Self, (u32, Wrong)> {
+    pub(crate) fn assemble(events: Vec<TraceEvent>) -> Result<Self, (u32, Wrong)> {
         let mut ledger = Ledger::default();
         for (event, number) in events.iter().zip(0u32..) {
             ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
@@ -181,7 +181,7 @@ impl Trace {
     /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a
     /// file.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[TraceWarning] {
         &self.warnings
     }
 
@@ -206,7 +206,7 @@ impl Trace {
 
     /// Its events, in order. The n-th, from 0, is line n + 2 of the file.
     #[must_use]
-    pub fn events(&self) -> &[Event] {
+    pub fn events(&self) -> &[TraceEvent] {
         &self.events
     }
 
@@ -248,7 +248,7 @@ impl Trace {
 }
 
 /// Notes the field that is wrong.
-fn field(place: &mut Place, (field, fault): Wrong) -> Fault {
+fn field(place: &mut Place, (field, fault): Wrong) -> TraceFault {
     place.field = Some(field);
     fault
 }

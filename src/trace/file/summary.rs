@@ -5,6 +5,7 @@ use super::reader::Trace;
 use bytesize::ByteSize;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::time::Duration;
 
 /// The whole of a [`Trace`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +27,17 @@ pub struct Summary {
     /// Different sizes that it asks for.
     pub distinct_sizes: usize,
     /// Bytes of all allocations.
-    pub requested: u64,
+    pub requested_bytes: u64,
     /// The most bytes that were live at once, before any rounding.
-    pub peak_requested: u64,
+    pub peak_requested_bytes: u64,
     /// Bytes of the largest allocation.
-    pub largest: u64,
-    /// Microseconds from its first moment to its last.
-    pub duration_us: u64,
+    pub largest_bytes: u64,
+    /// The time from its first event to its last.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "duration_nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+    )]
+    pub duration: Duration,
 }
 
 /// Allocations of some sizes: at least `from` bytes, below twice that; of 0 and of 1 byte, those alone.
@@ -55,7 +60,8 @@ pub struct SizeRange {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace, allocations, frees, never_freed, streams, distinct_sizes, .. } = self;
-        let [peak, all, largest] = [self.peak_requested, self.requested, self.largest].map(ByteSize);
+        let [peak, all, largest] =
+            [self.peak_requested_bytes, self.requested_bytes, self.largest_bytes].map(ByteSize);
         write!(f, "{trace}: allocations {allocations}, frees {frees}, never freed {never_freed}, ")?;
         write!(
             f,
@@ -96,10 +102,10 @@ impl Trace {
             never_freed: allocations - frees,
             streams: self.events().iter().map(|event| event.stream).collect::<HashSet<_>>().len(),
             distinct_sizes: self.sizes().collect::<HashSet<_>>().len(),
-            requested: self.sizes().fold(0, u64::saturating_add),
-            peak_requested: self.peak_requested(),
-            largest: self.sizes().max().unwrap_or(0),
-            duration_us: times().max().unwrap_or(0) - times().min().unwrap_or(0),
+            requested_bytes: self.sizes().fold(0, u64::saturating_add),
+            peak_requested_bytes: self.peak_requested(),
+            largest_bytes: self.sizes().max().unwrap_or(0),
+            duration: Duration::from_micros(times().max().unwrap_or(0) - times().min().unwrap_or(0)),
         }
     }
 

@@ -13,7 +13,7 @@ fn it_keeps_kind_and_share_of_the_stable_region() {
             assert_eq!((of(Zone::Stable), of(Zone::Dynamic)), (bytes / 4, bytes / 4 * 3));
             assert_eq!((setup.arena.used(), setup.arena.kind()), (0, placement.into()));
             assert_eq!(setup.device.memory_info().expect("no fault").free_bytes, (1 << 30) - bytes);
-            let stable = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream).expect("memory");
+            let stable = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream).expect("memory");
             assert_eq!((stable.memory().len(), stable.memory().kind()), (bytes, placement.into()));
             check(&setup.arena);
         }
@@ -23,7 +23,7 @@ fn it_keeps_kind_and_share_of_the_stable_region() {
 #[test]
 fn a_failure_leaves_it_as_it_was() {
     let setup = setup_with_stable(600 * MB, 100 * MB);
-    let stable = setup.arena.allocate_in(Zone::Stable, MB, &setup.stream).expect("memory");
+    let stable = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream).expect("memory");
     let dynamic = setup.filled(MB, 1);
     let faults = setup.device.faults();
     faults.fail_nth_with(Call::Allocate, 1, BackendError::driver("allocate", 2, "no"));

@@ -7,7 +7,7 @@ struct Scene {
     setup: Setup,
     third: HostStream,
     live: Vec<(ArenaBuffer<HostDevice>, u64)>,
-    bytes_live: u64,
+    live_bytes: u64,
     /// The bytes of the first block that its data is.
     first: u64,
 }
@@ -24,20 +24,20 @@ impl Scene {
         {
             let stream = if n % 4 < 2 { &setup.stream } else { &second };
             let mut buffer = setup.arena.allocate(bytes, stream).expect("memory");
-            buffer.write(stream, &pattern(n as u64, bytes)).expect("no fault");
+            buffer.write(&pattern(n as u64, bytes), stream).expect("no fault");
             live.push((buffer, n as u64));
         }
         for hole in [6, 3, 1] {
             live.remove(hole);
         }
         drop(gates);
-        Self { bytes_live: setup.arena.used(), setup, third, live, first: 70_000 }
+        Self { live_bytes: setup.arena.used(), setup, third, live, first: 70_000 }
     }
 
     /// Every block is at one place of its own, with its data, for every stream; nothing is lost.
     fn check(&self) {
         check(&self.setup.arena);
-        let used: u64 = self.live.iter().map(|(buffer, _)| buffer.size()).sum();
+        let used: u64 = self.live.iter().map(|(buffer, _)| buffer.capacity()).sum();
         assert_eq!(self.setup.arena.used(), used);
         for (n, (buffer, seed)) in self.live.iter().enumerate() {
             let kept = if n == 0 { self.first } else { buffer.len() } as usize;
@@ -68,7 +68,7 @@ fn each_failure(call: Call, operation: impl Fn(&mut Scene) -> Result<(), Error>)
             }
         }
         scene.check();
-        assert_eq!(scene.bytes_live, scene.setup.arena.used(), "the failure changed something");
+        assert_eq!(scene.live_bytes, scene.setup.arena.used(), "the failure changed something");
         assert_eq!(scene.setup.device.memory_info().expect("no fault").free_bytes, taken);
         operation(&mut scene).expect("no fault any more");
         scene.check();
@@ -117,7 +117,7 @@ fn of_a_resize_by_moving() {
 
 #[test]
 fn of_a_compaction() {
-    let failed = each_kind(|scene| scene.setup.arena.compact(&scene.third, u64::MAX, |_| {}).map(drop));
+    let failed = each_kind(|scene| scene.setup.arena.compact(u64::MAX, &scene.third, |_| {}).map(drop));
     assert_eq!(failed[1..], [true; 3]);
 }
 
@@ -130,7 +130,7 @@ fn reported_moves_are_those_that_happened() {
         let (before, mut moved) = (places(), Vec::new());
         scene.setup.device.faults().fail_nth(Call::Copy, n);
         let answer =
-            scene.setup.arena.compact(&scene.third, u64::MAX, |block| moved.push((block.from, block.to)));
+            scene.setup.arena.compact(u64::MAX, &scene.third, |block| moved.push((block.from, block.to)));
         let after = before.into_iter().zip(places()).filter(|(before, after)| before != after);
         assert_eq!(after.collect::<Vec<_>>(), moved, "the {n}th copy failed: {answer:?}");
     }

@@ -10,7 +10,7 @@ fn arena(
     placement: Placement,
     clamp: bool,
 ) -> Result<DeviceArena<HostDevice>, Error> {
-    let device = HostDevice::builder().kind(DeviceKind::Discrete).capacity(free).build();
+    let device = HostDevice::builder().kind(DeviceKind::Discrete).memory_limit(free).build();
     let builder = DeviceArena::builder(&device).limit(limit).memory(placement);
     if clamp { builder.clamp() } else { builder }.build()
 }

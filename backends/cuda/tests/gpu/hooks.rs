@@ -68,7 +68,7 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
     let line = line!() + 1;
-    let memory = pool.malloc_on(100, &stream).expect("memory");
+    let memory = pool.allocate_on(100, &stream).expect("memory");
     let address = memory.address();
     drop(memory);
     let told = recorder.take();
@@ -84,16 +84,16 @@ fn a_drivers_pool_tells_of_requests_allocations_and_frees() {
     ];
     assert_eq!(told, expected);
     let within = stream.enter();
-    drop(pool.clone().malloc(100).expect("memory of the current stream, by another handle"));
+    drop(pool.clone().allocate(100).expect("memory of the current stream, by another handle"));
     drop(within);
     assert_eq!(recorder.take().len(), 6);
     // Freed in the order of another stream, which waits for the allocation.
     let other = device.create_stream().expect("a stream");
-    let memory = pool.malloc_on(100, &stream).expect("memory");
+    let memory = pool.allocate_on(100, &stream).expect("memory");
     device.wait(&other, &device.record(&stream).expect("an event")).expect("a wait");
     device.free_on(memory, &other);
     assert_eq!(recorder.take().len(), 6);
-    drop(pool.malloc_on(0, &stream).expect("no memory"));
+    drop(pool.allocate_on(0, &stream).expect("no memory"));
     let names: Vec<_> = recorder.take().iter().map(|call| call.0).collect();
     assert_eq!(names, ["before request", "after request", "before free", "after free"]);
 }
@@ -104,7 +104,7 @@ fn a_request_that_fails_is_told_and_names_are_unique() {
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
     pool.set_limit(Limit::Bytes(512)).expect("a limit");
-    assert!(pool.malloc_on(513, &stream).is_err());
+    assert!(pool.allocate_on(513, &stream).is_err());
     let outcomes: Vec<_> = recorder.take().iter().map(|call| (call.0, call.3, call.4, call.5)).collect();
     let before = ("before request", 1024, None, Outcome::Pending);
     assert_eq!(outcomes, [before, ("after request", 1024, None, Outcome::Failed)]);

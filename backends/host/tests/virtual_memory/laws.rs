@@ -182,7 +182,7 @@ pub(crate) struct Real {
 
 impl Real {
     pub(crate) fn new() -> Self {
-        let device = HostDevice::builder().granularity(PAGE).capacity(CAPACITY * PAGE).build();
+        let device = HostDevice::builder().granularity(PAGE).memory_limit(CAPACITY * PAGE).build();
         Self { device, reservations: Vec::new(), handles: Vec::new() }
     }
 

@@ -11,7 +11,7 @@ use vrampool_host::{
 const PAGE: u64 = 64 * 1024;
 
 fn device(pages: u64) -> HostDevice {
-    HostDevice::builder().granularity(PAGE).capacity(pages * PAGE).build()
+    HostDevice::builder().granularity(PAGE).memory_limit(pages * PAGE).build()
 }
 
 fn free_pages(device: &HostDevice) -> u64 {

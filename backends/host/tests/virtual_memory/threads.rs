@@ -8,7 +8,7 @@ use vrampool_host::{Backend, BackendError, HostDevice, Placement, RegionMut, Vir
 #[test]
 fn threads_map_and_unmap_parts_while_streams_copy_in_others() {
     const THREADS: u64 = 4;
-    let device = HostDevice::builder().granularity(PAGE).capacity(THREADS * 3 * PAGE).build();
+    let device = HostDevice::builder().granularity(PAGE).memory_limit(THREADS * 3 * PAGE).build();
     let reservation = device.reserve(THREADS * 4 * PAGE).expect("addresses");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

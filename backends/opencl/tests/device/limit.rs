@@ -8,7 +8,8 @@ use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, P
 fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
     for device in all_devices() {
         for kind in [device.properties().kind, DeviceKind::Discrete] {
-            let device = OpenClDevice::builder(device.listed().ordinal).limit(4 * BYTES).kind(kind).build();
+            let device =
+                OpenClDevice::builder(device.listed().ordinal).memory_limit(4 * BYTES).kind(kind).build();
             let device = device.expect("a device");
             let stream = device.create_stream().expect("a stream");
             for placement in [Placement::Device, Placement::HostVisible] {
@@ -40,7 +41,7 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
 #[test]
 fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
     for device in all_devices() {
-        let device = OpenClDevice::builder(device.listed().ordinal).limit(10 * BYTES).build();
+        let device = OpenClDevice::builder(device.listed().ordinal).memory_limit(10 * BYTES).build();
         let device = device.expect("a device");
         let got: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
@@ -67,9 +68,9 @@ fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
 fn a_limit_is_no_more_than_the_device_has() {
     for device in all_devices() {
         let ordinal = device.listed().ordinal;
-        let huge = OpenClDevice::builder(ordinal).limit(u64::MAX).build().expect("a device");
+        let huge = OpenClDevice::builder(ordinal).memory_limit(u64::MAX).build().expect("a device");
         assert_eq!(huge.memory_info().expect("an answer").total_bytes, device.listed().total_bytes);
-        let nothing = OpenClDevice::builder(ordinal).limit(0).build().expect("a device");
+        let nothing = OpenClDevice::builder(ordinal).memory_limit(0).build().expect("a device");
         assert!(
             nothing
                 .allocate(&AllocationRequest::new(1, Placement::Device))

@@ -58,7 +58,7 @@ fn shared_memory_does_what_memory_does() {
 #[test]
 fn memory_that_waits_to_be_freed_is_waited_for_where_there_is_no_other() {
     for (device, _) in devices() {
-        let device = OpenClDevice::builder(device.listed().ordinal).limit(2 * BYTES).build();
+        let device = OpenClDevice::builder(device.listed().ordinal).memory_limit(2 * BYTES).build();
         let device = device.expect("a device");
         let programs = Programs::new(&device);
         let stream = device.create_stream().expect("a stream");
@@ -156,7 +156,7 @@ fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
 #[test]
 fn memory_waits_for_streams_that_are_gone() {
     for (device, programs) in devices() {
-        let device = OpenClDevice::builder(device.listed().ordinal).limit(2 * BYTES).build();
+        let device = OpenClDevice::builder(device.listed().ordinal).memory_limit(2 * BYTES).build();
         let device = device.expect("a device");
         drop(programs);
         let programs = Programs::new(&device);

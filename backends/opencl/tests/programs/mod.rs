@@ -74,6 +74,7 @@ impl Programs {
         let kernel = self.add_one.lock();
         set(&kernel, 0, from.cl_mem());
         set(&kernel, 1, from.first());
+        let to = to.as_view();
         set(&kernel, 2, to.cl_mem());
         set(&kernel, 3, to.first());
         run(stream, &kernel, from.len().min(to.len()));
@@ -100,6 +101,7 @@ impl Programs {
     ) {
         let view = stream.view_mut::<u8>(RegionMut::whole(memory, stream)).expect("a view");
         let kernel = self.set_late.lock();
+        let view = view.as_view();
         set(&kernel, 0, view.cl_mem());
         set(&kernel, 1, view.first());
         set(&kernel, 2, view.len() as u64);

@@ -228,7 +228,7 @@ pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block
     guard(|| {
         block.size("block")?;
         let found = blocks::look(address as u64, |held| {
-            let bytes = held.loan.buffer().map(vrampool::Buffer::class)?;
+            let bytes = held.loan.buffer().map(vrampool::Buffer::capacity)?;
             Some(Block {
                 struct_size: 0,
                 address: address as u64,

@@ -96,7 +96,7 @@ impl Kernels<OpenClDevice> for OpenClKernels {
         let (left_strides, right_strides) = (left.strides, right.strides);
         let (left, right) = (stream.view::<f32>(left.region)?, stream.view::<f32>(right.region)?);
         let product = stream.view_mut::<f32>(product.region)?;
-        if product.is_empty() {
+        if product.as_view().is_empty() {
             return Ok(());
         }
         let arguments = Arguments::new()
@@ -106,7 +106,7 @@ impl Kernels<OpenClDevice> for OpenClKernels {
             .view(&right)
             .long(right_strides.0 as u64)
             .long(right_strides.1 as u64)
-            .view(&product)
+            .view(product.as_view())
             .long(rows)
             .long(inner)
             .long(columns);
@@ -124,8 +124,12 @@ impl Kernels<OpenClDevice> for OpenClKernels {
     ) -> Result<(), BackendError> {
         let [columns, count] = shapes::bias(&bias, &values.region)?;
         let (bias, values) = (stream.view::<f32>(bias)?, stream.view_mut::<f32>(values.region)?);
-        let arguments =
-            Arguments::new().view(&bias).long(columns).float(activation.floor()).view(&values).long(count);
+        let arguments = Arguments::new()
+            .view(&bias)
+            .long(columns)
+            .float(activation.floor())
+            .view(values.as_view())
+            .long(count);
         // SAFETY: the arguments are the kernel's; it goes through `count` values, and its bias has `columns`,
         // not 0.
         unsafe { self.add_bias.launch(stream, self.elements(count), &arguments) }
@@ -139,7 +143,7 @@ impl Kernels<OpenClDevice> for OpenClKernels {
     ) -> Result<(), BackendError> {
         let count = shapes::elementwise(&outputs, &[&gradient])?;
         let (outputs, gradient) = (stream.view::<f32>(outputs)?, stream.view_mut::<f32>(gradient)?);
-        let arguments = Arguments::new().view(&outputs).view(&gradient).long(count);
+        let arguments = Arguments::new().view(&outputs).view(gradient.as_view()).long(count);
         // SAFETY: the arguments are the kernel's; both regions have `count` elements.
         unsafe { self.relu_backward.launch(stream, self.elements(count), &arguments) }
     }
@@ -152,7 +156,7 @@ impl Kernels<OpenClDevice> for OpenClKernels {
     ) -> Result<(), BackendError> {
         let [rows, columns] = shapes::sums(&values.region, &sums)?;
         let (values, sums) = (stream.view::<f32>(values.region)?, stream.view_mut::<f32>(sums)?);
-        let arguments = Arguments::new().view(&values).long(rows).view(&sums).long(columns);
+        let arguments = Arguments::new().view(&values).long(rows).view(sums.as_view()).long(columns);
         // SAFETY: the arguments are the kernel's; rows x columns are at most as many as there are values.
         unsafe { self.sum_rows.launch(stream, self.elements(columns), &arguments) }
     }
@@ -171,10 +175,10 @@ impl Kernels<OpenClDevice> for OpenClKernels {
         let arguments = Arguments::new()
             .view(&labels)
             .float(smoothing)
-            .view(&logits)
+            .view(logits.as_view())
             .long(rows)
             .long(columns)
-            .view(&tally);
+            .view(tally.as_view());
         // SAFETY: the arguments are the kernel's, and so is the one group. It goes through rows x columns
         // logits, as many labels as rows, and two floats of the tally; a label that is no column is taken for
         // the last.
@@ -198,9 +202,9 @@ impl Kernels<OpenClDevice> for OpenClKernels {
             .float(step.beta_2)
             .float(step.epsilon)
             .view(&gradient)
-            .view(&values)
-            .view(&first)
-            .view(&second)
+            .view(values.as_view())
+            .view(first.as_view())
+            .view(second.as_view())
             .long(count);
         // SAFETY: the arguments are the kernel's; all four regions have `count` elements.
         unsafe { self.adam.launch(stream, self.elements(count), &arguments) }
@@ -222,7 +226,7 @@ impl Oscillator<OpenClDevice> for OpenClKernels {
             .view(&parameters)
             .float(step)
             .long(u64::from(steps))
-            .view(&states)
+            .view(states.as_view())
             .long(runs)
             .long(samples);
         // SAFETY: the arguments are the kernel's; it reads three rows of `runs`, and writes `samples` rows,

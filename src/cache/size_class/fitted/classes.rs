@@ -1,7 +1,7 @@
 //! A set of learned sizes, and the lookup of a request's size. Numbers only.
 
 use super::bounds;
-use super::error::Fault;
+use super::error::FittedFault;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const EIGHTHS: usize = 488;
 /// assert_eq!(classes.round(300_000), Some(300_032)); // as it was learned
 /// assert_eq!(classes.round(39_000_000), Some(40_000_000)); // shares that class
 /// assert_eq!(classes.round(1_000_000), Some(1 << 20)); // 40 times that would be too much
-/// # Ok::<(), vrampool::fitted::Fault>(())
+/// # Ok::<(), vrampool::fitted::FittedFault>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct FittedClasses(Arc<Table>);
@@ -54,17 +54,17 @@ impl FittedClasses {
     /// general rule.
     ///
     /// # Errors
-    /// [`Fault::Zero`] for a size of 0 bytes, [`Fault::TooManyClasses`] for more than
+    /// [`FittedFault::Zero`] for a size of 0 bytes, [`FittedFault::TooManyClasses`] for more than
     /// [`MAX_CLASSES`](Self::MAX_CLASSES).
-    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, Fault> {
+    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, FittedFault> {
         let mut set = BTreeSet::new();
         for size in sizes {
             if size == 0 {
-                return Err(Fault::Zero);
+                return Err(FittedFault::Zero);
             }
             set.insert(size);
             if set.len() > Self::MAX_CLASSES {
-                return Err(Fault::TooManyClasses);
+                return Err(FittedFault::TooManyClasses);
             }
         }
         Ok(Self::of_sorted(set.into_iter().collect()))
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_be_are_refused() {
-        assert!(matches!(FittedClasses::new([1, 0]), Err(Fault::Zero)));
+        assert!(matches!(FittedClasses::new([1, 0]), Err(FittedFault::Zero)));
         let most = FittedClasses::MAX_CLASSES as u64;
         assert!(FittedClasses::new((1..=most).chain(1..=most).chain(1..=most)).is_ok(), "each counts once");
-        assert!(matches!(FittedClasses::new(1..=most + 1), Err(Fault::TooManyClasses)));
-        assert!(matches!(FittedClasses::new(1..), Err(Fault::TooManyClasses)), "and that ends");
+        assert!(matches!(FittedClasses::new(1..=most + 1), Err(FittedFault::TooManyClasses)));
+        assert!(matches!(FittedClasses::new(1..), Err(FittedFault::TooManyClasses)), "and that ends");
     }
 
     #[test]

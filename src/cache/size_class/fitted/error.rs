@@ -24,7 +24,7 @@ pub struct FittedError {
     /// The line, from 1; `None` if the fault is not in a line.
     pub line: Option<u64>,
     /// The fault.
-    pub fault: Fault,
+    pub fault: FittedFault,
 }
 
 impl fmt::Display for FittedError {
@@ -47,7 +47,7 @@ impl std::error::Error for FittedError {
 /// A fault of fitted classes. Each message includes the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum FittedFault {
     /// The file cannot be opened.
     #[error("the file cannot be opened; check the path and its permissions")]
     Open(#[source] io::Error),

@@ -2,7 +2,7 @@
 
 use super::bounds::{HEADER, MAX_FILE, OLD_HEADER};
 use super::classes::FittedClasses;
-use super::error::{Fault, FittedError};
+use super::error::{FittedError, FittedFault};
 use crate::output::checksum::Checksum;
 use crate::output::{Output, shown as shown_path};
 use std::fmt;
@@ -32,12 +32,12 @@ impl FittedClasses {
     /// [`FittedError`] with the position and the action to take.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, FittedError> {
         let path = path.as_ref();
-        let read = || -> Result<Self, (Option<u64>, Fault)> {
-            let file = File::open(path).map_err(|error| (None, Fault::Open(error)))?;
+        let read = || -> Result<Self, (Option<u64>, FittedFault)> {
+            let file = File::open(path).map_err(|error| (None, FittedFault::Open(error)))?;
             let mut text = Vec::new();
             // One more byte than allowed reveals a longer file.
             let bounded = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text);
-            bounded.map_err(|error| (None, Fault::Read(error)))?;
+            bounded.map_err(|error| (None, FittedFault::Read(error)))?;
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
                 let path = shown_path(path);
@@ -62,7 +62,7 @@ impl FittedClasses {
         saved.map_err(|error| FittedError {
             file: path.display().to_string(),
             line: None,
-            fault: Fault::Output(error.fault),
+            fault: FittedFault::Output(error.fault),
         })
     }
 }
@@ -94,12 +94,12 @@ impl FromStr for FittedClasses {
 }
 
 /// Parses the classes, and returns whether a last line counts them.
-fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, Fault)> {
+fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, FittedFault)> {
     if text.len() > MAX_FILE {
-        return Err((None, Fault::FileTooLong));
+        return Err((None, FittedFault::FileTooLong));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
-    let (_, first) = lines.next().ok_or((None, Fault::CutOff))?;
+    let (_, first) = lines.next().ok_or((None, FittedFault::CutOff))?;
     let is_counted = match ended(first) {
         Some(line) if line == HEADER.as_bytes() => true,
         Some(line) if line == OLD_HEADER.as_bytes() => false,
@@ -107,38 +107,38 @@ fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, Fault)> {
             .iter()
             .any(|header| header.as_bytes().starts_with(first.trim_ascii_end())) =>
         {
-            return Err((Some(1), Fault::CutOff));
+            return Err((Some(1), FittedFault::CutOff));
         }
-        _ => return Err((Some(1), Fault::Header { found: shown(first) })),
+        _ => return Err((Some(1), FittedFault::Header { found: shown(first) })),
     };
     let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
         let at = |fault| (Some(number), fault);
-        let line = ended(line).ok_or(at(Fault::CutOff))?;
+        let line = ended(line).ok_or(at(FittedFault::CutOff))?;
         let words = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if words.is_empty() {
             continue;
         }
         if is_ended {
-            return Err(at(Fault::Trailing));
+            return Err(at(FittedFault::Trailing));
         }
         if is_counted && words.starts_with(END) {
             let expected = format!("end {} {:08x}", sizes.len(), checksum(&sizes));
             if words != expected.as_bytes() {
-                return Err(at(Fault::Altered { found: shown(words), expected }));
+                return Err(at(FittedFault::Altered { found: shown(words), expected }));
             }
             is_ended = true;
             continue;
         }
         let size = size(words).map_err(at)?;
         match sizes.last() {
-            Some(&before) if size <= before => return Err(at(Fault::Order { size, before })),
-            _ if sizes.len() == FittedClasses::MAX_CLASSES => return Err(at(Fault::TooManyClasses)),
+            Some(&before) if size <= before => return Err(at(FittedFault::Order { size, before })),
+            _ if sizes.len() == FittedClasses::MAX_CLASSES => return Err(at(FittedFault::TooManyClasses)),
             _ => sizes.push(size),
         }
     }
     match is_counted && !is_ended {
-        true => Err((None, Fault::CutOff)),
+        true => Err((None, FittedFault::CutOff)),
         false => Ok((FittedClasses::of_sorted(sizes), is_counted)),
     }
 }
@@ -150,15 +150,15 @@ fn ended(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Parses digits only, without sign or unit.
-fn size(text: &[u8]) -> Result<u64, Fault> {
+fn size(text: &[u8]) -> Result<u64, FittedFault> {
     let digit = |sum: u64, &byte: &u8| match byte {
         b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
         _ => None,
     };
     match text.iter().try_fold(0, digit) {
-        Some(0) => Err(Fault::Zero),
+        Some(0) => Err(FittedFault::Zero),
         Some(size) => Ok(size),
-        None => Err(Fault::NotASize { found: shown(text) }),
+        None => Err(FittedFault::NotASize { found: shown(text) }),
     }
 }
 
@@ -205,20 +205,20 @@ mod tests {
         }
         for text in ["\n", "512\n", "vrampool fitted classes 3\n", " vrampool fitted classes 1\n"] {
             let error = text.parse::<FittedClasses>().expect_err(text);
-            assert!(matches!((error.line, error.fault), (Some(1), Fault::Header { .. })));
+            assert!(matches!((error.line, error.fault), (Some(1), FittedFault::Header { .. })));
         }
         let long = format!("{HEADER}\n{}", "#".repeat(MAX_FILE)).parse::<FittedClasses>().expect_err("long");
-        assert!(matches!(long.fault, Fault::FileTooLong));
+        assert!(matches!(long.fault, FittedFault::FileTooLong));
         for (body, line) in [("512\nend 2 0\n", 3), ("512\nend 1 00000000\n", 3), ("end x\n", 2)] {
             let error = format!("{HEADER}\n{body}").parse::<FittedClasses>().expect_err(body);
             assert!(
-                matches!((error.line, &error.fault), (Some(at), Fault::Altered { .. }) if at == line),
+                matches!((error.line, &error.fault), (Some(at), FittedFault::Altered { .. }) if at == line),
                 "{error}"
             );
         }
         let saved = FittedClasses::new([512]).expect("a size").to_string();
         let error = format!("{saved}{saved}").parse::<FittedClasses>().expect_err("twice");
-        assert!(matches!((error.line, &error.fault), (Some(4), Fault::Trailing)), "{error}");
+        assert!(matches!((error.line, &error.fault), (Some(4), FittedFault::Trailing)), "{error}");
         let line = "x".repeat(10_000).parse::<FittedClasses>().expect_err("a long line");
         assert!(line.to_string().len() < 250, "{line}");
     }
@@ -236,16 +236,16 @@ mod tests {
         assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe\\n` is not"), "{error}");
         if Path::new("/dev/zero").exists() {
             let error = FittedClasses::load("/dev/zero").expect_err("no end");
-            assert!(matches!(error.fault, Fault::FileTooLong));
+            assert!(matches!(error.fault, FittedFault::FileTooLong));
         }
         let nowhere = folder.path().join("no/such/file");
         let error = FittedClasses::load(&nowhere).expect_err("no file");
-        assert!(matches!(error.fault, Fault::Open(_)) && std::error::Error::source(&error).is_some());
+        assert!(matches!(error.fault, FittedFault::Open(_)) && std::error::Error::source(&error).is_some());
         let error = classes.save(&nowhere).expect_err("no folder");
-        assert!(matches!(error.fault, Fault::Output(_)), "{error}");
+        assert!(matches!(error.fault, FittedFault::Output(_)), "{error}");
         // Windows does not open a folder.
         let error = FittedClasses::load(folder.path()).expect_err("a folder");
-        assert!(matches!(error.fault, Fault::Read(_) | Fault::Open(_)), "{error}");
+        assert!(matches!(error.fault, FittedFault::Read(_) | FittedFault::Open(_)), "{error}");
     }
 
     proptest! {

@@ -35,7 +35,7 @@
 //! classes.save(&path)?; // for the next run: FittedClasses::load
 //! let pool = Pool::builder(&device).size_classes(SizeClasses::Fitted(classes)).build()?;
 //! step(&pool)?;
-//! assert_eq!(pool.stats().bytes_held, 300_032 + 40_000_000);
+//! assert_eq!(pool.stats().held_bytes, 300_032 + 40_000_000);
 //! # Ok(())
 //! # }
 //! ```
@@ -66,4 +66,4 @@ mod peaks;
 pub use bounds::MAX_FILE;
 pub use classes::FittedClasses;
 pub use demand::{ClassDemand, Demand};
-pub use error::{Fault, FittedError};
+pub use error::{FittedError, FittedFault};

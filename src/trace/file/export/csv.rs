@@ -2,14 +2,14 @@
 
 use crate::output::checksum::Checksum;
 use crate::trace::file::bounds::NEW_HEADER;
-use crate::trace::file::event::{Event, Op};
+use crate::trace::file::event::{Op, TraceEvent};
 use crate::trace::file::reader::Trace;
 use std::io::{self, Write};
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{NEW_HEADER}")?;
     let (mut sum, mut line) = (Checksum::new(), Vec::new());
-    for &Event { op, id, size, stream, t_us } in trace.events() {
+    for &TraceEvent { op, id, size, stream, t_us } in trace.events() {
         let op = match op {
             Op::Allocate => 'a',
             Op::Free => 'f',

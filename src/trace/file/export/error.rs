@@ -1,7 +1,7 @@
 //! Errors of writing a trace.
 
 use crate::output::{OutputError, shown};
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use std::io;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub enum ExportError {
         /// The file.
         path: PathBuf,
         /// The fault.
-        fault: Fault,
+        fault: TraceFault,
     },
     /// More is live at once than there are addresses.
     #[error(

@@ -2,7 +2,7 @@
 
 use super::error::ExportError;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, Zone};
-use crate::trace::file::event::{Event, Op};
+use crate::trace::file::event::{Op, TraceEvent};
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
 
@@ -40,8 +40,8 @@ impl AddressLayout {
     }
 
     /// Where the allocation is that the event of this number makes or frees.
-    pub(super) fn place(&mut self, event: &Event, number: u64) -> Result<Placed, ExportError> {
-        let &Event { op, id, size, stream, .. } = event;
+    pub(super) fn place(&mut self, event: &TraceEvent, number: u64) -> Result<Placed, ExportError> {
+        let &TraceEvent { op, id, size, stream, .. } = event;
         let too_large = || ExportError::TooLarge { event: number, size, max: MAX };
         match op {
             Op::Allocate => {

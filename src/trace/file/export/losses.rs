@@ -1,7 +1,7 @@
 //! Properties of a trace that a format cannot represent.
 
-use crate::trace::file::error::Fault;
-use crate::trace::file::event::{Event, Op};
+use crate::trace::file::error::TraceFault;
+use crate::trace::file::event::{Op, TraceEvent};
 use crate::trace::file::other_devices::OtherDevices;
 use crate::trace::file::reader::Trace;
 use std::fmt;
@@ -26,9 +26,9 @@ pub struct Losses {
 
 impl Losses {
     /// Between a trace and what was read back.
-    pub(super) fn of(trace: &Trace, back: &Trace) -> Result<Self, Fault> {
-        const OTHERS: Fault =
-            Fault::Shape { what: "the events that are read back are those that were written" };
+    pub(super) fn of(trace: &Trace, back: &Trace) -> Result<Self, TraceFault> {
+        const OTHERS: TraceFault =
+            TraceFault::Shape { what: "the events that are read back are those that were written" };
         if trace.events().len() != back.events().len() || trace.peak_requested() != back.peak_requested() {
             return Err(OTHERS);
         }
@@ -44,7 +44,7 @@ impl Losses {
         Ok(losses)
     }
 
-    fn count(&mut self, one: &Event, two: &Event) {
+    fn count(&mut self, one: &TraceEvent, two: &TraceEvent) {
         self.ids += u64::from(one.id != two.id);
         self.streams += u64::from(one.stream != two.stream);
         self.times += u64::from(two.t_us.checked_add(self.start_us) != Some(one.t_us));

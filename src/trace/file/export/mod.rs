@@ -8,7 +8,7 @@ mod pickle;
 mod pytorch;
 mod rmm;
 
-use super::error::Fault;
+use super::error::TraceFault;
 use super::format::{Format, without_gz};
 use super::import::Import;
 use super::reader::{Limits, Trace};
@@ -79,7 +79,7 @@ impl Export {
     /// As [`save`](Self::save), and [`ExportError::ReadBack`].
     pub fn convert(self, trace: &Trace, mut output: Output) -> Result<Losses, ExportError> {
         self.fill(trace, &mut output)?;
-        let losses = output.written().map_err(Fault::Read).and_then(|file| {
+        let losses = output.written().map_err(TraceFault::Read).and_then(|file| {
             let events = u32::try_from(trace.events().len()).unwrap_or(u32::MAX);
             let import = Import::new().format(self.format).limits(Limits::default().max_events(events));
             Losses::of(trace, &import.parse(file).map_err(|error| error.fault)?)

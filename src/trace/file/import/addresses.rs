@@ -4,8 +4,8 @@ use super::budget::Budget;
 use super::overlaps::Overlaps;
 use crate::trace::file::bounds::MAX_STREAMS;
 use crate::trace::file::doubt::{Doubt, Doubts};
-use crate::trace::file::error::Fault;
-use crate::trace::file::event::{Event, Op};
+use crate::trace::file::error::TraceFault;
+use crate::trace::file::event::{Op, TraceEvent};
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
@@ -78,10 +78,10 @@ pub(super) struct Terms<'a> {
 
 impl Addresses {
     /// Bytes were allocated.
-    pub(super) fn allocate(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<(), Fault> {
+    pub(super) fn allocate(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<(), TraceFault> {
         let Recorded { address, size, .. } = recorded;
         if matches!(self.at.get(&address), Some(At::Live { .. })) {
-            return Err(Fault::AddressLive { address });
+            return Err(TraceFault::AddressLive { address });
         }
         let name = Name::Recorded(self.allocations);
         self.push(Op::Allocate, name, recorded, terms)?;
@@ -95,7 +95,7 @@ impl Addresses {
         recorded: Recorded,
         place: &Place,
         terms: &mut Terms<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TraceFault> {
         let Recorded { address, size: freed, .. } = recorded;
         let (name, size) = match self.at.get(&address) {
             Some(&At::Live { name, size }) => (name, size),
@@ -115,7 +115,7 @@ impl Addresses {
         recorded: Recorded,
         place: &Place,
         terms: &mut Terms<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TraceFault> {
         let Recorded { address, size, .. } = recorded;
         match self.at.get(&address) {
             Some(At::Live { .. }) => Ok(()),
@@ -127,7 +127,7 @@ impl Addresses {
         }
     }
 
-    fn was_there(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<Name, Fault> {
+    fn was_there(&mut self, recorded: Recorded, terms: &mut Terms<'_>) -> Result<Name, TraceFault> {
         let Recorded { address, size, stream, .. } = recorded;
         self.count_one_more(terms)?;
         let stream = self.stream(stream, terms)?;
@@ -136,7 +136,13 @@ impl Addresses {
         Ok(Name::Before(self.before.len() as u32 - 1))
     }
 
-    fn push(&mut self, op: Op, name: Name, recorded: Recorded, terms: &mut Terms<'_>) -> Result<(), Fault> {
+    fn push(
+        &mut self,
+        op: Op,
+        name: Name,
+        recorded: Recorded,
+        terms: &mut Terms<'_>,
+    ) -> Result<(), TraceFault> {
         let Recorded { address, size, stream, t_us } = recorded;
         self.count_one_more(terms)?;
         let stream = self.stream(stream, terms)?;
@@ -145,26 +151,26 @@ impl Addresses {
         Ok(())
     }
 
-    fn put(&mut self, address: u64, at: At, terms: &mut Terms<'_>) -> Result<(), Fault> {
+    fn put(&mut self, address: u64, at: At, terms: &mut Terms<'_>) -> Result<(), TraceFault> {
         terms.budget.room_in_map(&mut self.at)?;
         self.at.insert(address, at);
         Ok(())
     }
 
     /// So numbers of events, and of allocations, fit 32 bits.
-    fn count_one_more(&self, terms: &Terms<'_>) -> Result<(), Fault> {
+    fn count_one_more(&self, terms: &Terms<'_>) -> Result<(), TraceFault> {
         match self.before.len() + self.events.len() < terms.max_events as usize {
             true => Ok(()),
-            false => Err(Fault::TooManyEvents { max: terms.max_events }),
+            false => Err(TraceFault::TooManyEvents { max: terms.max_events }),
         }
     }
 
-    fn stream(&mut self, stream: u64, terms: &mut Terms<'_>) -> Result<u16, Fault> {
+    fn stream(&mut self, stream: u64, terms: &mut Terms<'_>) -> Result<u16, TraceFault> {
         if let Some(&known) = self.streams.get(&stream) {
             return Ok(known);
         }
         if self.streams.len() == MAX_STREAMS {
-            return Err(Fault::TooManyStreams { stream });
+            return Err(TraceFault::TooManyStreams { stream });
         }
         terms.budget.room_in_map(&mut self.streams)?;
         let next = self.streams.len() as u16;
@@ -173,7 +179,7 @@ impl Addresses {
     }
 
     /// The trace: first what was there before, at time 0.
-    pub(super) fn into_trace(mut self, mut doubts: Doubts, budget: &mut Budget) -> Result<Trace, Fault> {
+    pub(super) fn into_trace(mut self, mut doubts: Doubts, budget: &mut Budget) -> Result<Trace, TraceFault> {
         budget.give_back_map(&self.at);
         self.at = HashMap::new();
         self.note_overlaps(&mut doubts, budget)?;
@@ -194,7 +200,7 @@ impl Addresses {
         for (id, &Before { size, stream, .. }) in (0..).zip(&self.before) {
             live = grown(live, size)?;
             let stream = number(stream).unwrap_or_default();
-            events.push(Event { op: Op::Allocate, id, size, stream, t_us: 0 });
+            events.push(TraceEvent { op: Op::Allocate, id, size, stream, t_us: 0 });
         }
         peak = live.max(peak);
         for &Entry { op, name, size, stream, t_us, .. } in &self.events {
@@ -204,13 +210,13 @@ impl Addresses {
             };
             live = if op == Op::Free { live - size } else { grown(live, size)? };
             peak = live.max(peak);
-            events.push(Event { op, id, size, stream: number(stream).unwrap_or_default(), t_us });
+            events.push(TraceEvent { op, id, size, stream: number(stream).unwrap_or_default(), t_us });
         }
         Ok(Trace::of(events, peak, doubts))
     }
 
     /// All that was there before is live from the start, so this is known at the end only.
-    fn note_overlaps(&self, doubts: &mut Doubts, budget: &mut Budget) -> Result<(), Fault> {
+    fn note_overlaps(&self, doubts: &mut Doubts, budget: &mut Budget) -> Result<(), TraceFault> {
         let addresses = self.before.iter().map(|before| before.address);
         let mut all = Vec::new();
         budget.room(&mut all, self.before.len() + self.events.len())?;
@@ -234,6 +240,6 @@ impl Addresses {
     }
 }
 
-fn grown(live: u64, size: u64) -> Result<u64, Fault> {
-    live.checked_add(size).ok_or(Fault::TooMuchLive { live, size })
+fn grown(live: u64, size: u64) -> Result<u64, TraceFault> {
+    live.checked_add(size).ok_or(TraceFault::TooMuchLive { live, size })
 }

@@ -1,6 +1,6 @@
 //! The limit on memory that a reader uses, checked before each allocation.
 
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -36,7 +36,7 @@ impl Budget {
     }
 
     /// Makes room for `more` items. The vector grows by half.
-    pub(super) fn room<T>(&mut self, items: &mut Vec<T>, more: usize) -> Result<(), Fault> {
+    pub(super) fn room<T>(&mut self, items: &mut Vec<T>, more: usize) -> Result<(), TraceFault> {
         let (len, capacity) = (items.len(), items.capacity());
         if more <= capacity - len {
             return Ok(());
@@ -45,20 +45,22 @@ impl Budget {
         let bytes = |items: usize| (items as u64).saturating_mul(size_of::<T>() as u64);
         // What is there stays until it is copied.
         self.check(bytes(wanted))?;
-        items.try_reserve_exact(wanted - len).map_err(|_| Fault::OutOfMemory { bytes: bytes(wanted) })?;
+        items
+            .try_reserve_exact(wanted - len)
+            .map_err(|_| TraceFault::OutOfMemory { bytes: bytes(wanted) })?;
         self.taken += bytes(items.capacity()) - bytes(capacity);
         Ok(())
     }
 
     /// Makes room for one more key. The map doubles.
-    pub(super) fn room_in_map<K: Eq + Hash, V>(&mut self, map: &mut HashMap<K, V>) -> Result<(), Fault> {
+    pub(super) fn room_in_map<K: Eq + Hash, V>(&mut self, map: &mut HashMap<K, V>) -> Result<(), TraceFault> {
         let (len, capacity) = (map.len(), map.capacity());
         if len < capacity {
             return Ok(());
         }
         let bytes = map_bytes::<K, V>(2 * capacity.max(8));
         self.check(bytes)?;
-        map.try_reserve(capacity.max(8)).map_err(|_| Fault::OutOfMemory { bytes })?;
+        map.try_reserve(capacity.max(8)).map_err(|_| TraceFault::OutOfMemory { bytes })?;
         self.taken += map_bytes::<K, V>(map.capacity()) - map_bytes::<K, V>(capacity);
         Ok(())
     }
@@ -73,12 +75,12 @@ impl Budget {
         self.taken -= map_bytes::<K, V>(map.capacity());
     }
 
-    fn check(&self, more: u64) -> Result<(), Fault> {
+    fn check(&self, more: u64) -> Result<(), TraceFault> {
         let needed = self.taken.saturating_add(more);
         match self.read {
-            _ if needed > self.max => Err(Fault::TooMuchData { max: self.max }),
+            _ if needed > self.max => Err(TraceFault::TooMuchData { max: self.max }),
             Some(read) if needed > BASE.saturating_add(RATIO.saturating_mul(read)) => {
-                Err(Fault::Exploding { read, max: BASE + RATIO * read })
+                Err(TraceFault::Exploding { read, max: BASE + RATIO * read })
             }
             _ => Ok(()),
         }
@@ -107,7 +109,7 @@ mod tests {
         assert_eq!((items.capacity(), budget.taken), (8, 64));
         items.extend([0; 8]);
         // 12 more beside the old 8, while they are copied.
-        assert!(matches!(budget.room(&mut items, 1), Err(Fault::TooMuchData { max: 100 })));
+        assert!(matches!(budget.room(&mut items, 1), Err(TraceFault::TooMuchData { max: 100 })));
         assert_eq!((items.capacity(), budget.taken), (8, 64));
         budget.give_back(&items);
         assert_eq!(budget.taken, 0);
@@ -121,14 +123,14 @@ mod tests {
         budget.room(&mut items, BASE as usize).expect("that much");
         assert!(matches!(
             budget.room(&mut items, (BASE + 1) as usize),
-            Err(Fault::Exploding { read: 100, .. })
+            Err(TraceFault::Exploding { read: 100, .. })
         ));
         let mut map = HashMap::<u64, u64>::new();
         let mut budget = Budget::new(1000);
         let outcome = (0..1000).try_for_each(|key| {
             budget.room_in_map(&mut map)?;
             map.insert(key, key);
-            Ok::<_, Fault>(())
+            Ok::<_, TraceFault>(())
         });
         assert!(outcome.is_err() && map.len() > 10 && map_bytes::<u64, u64>(map.capacity()) <= 1000);
     }

@@ -2,7 +2,7 @@
 
 use super::packed::Packed;
 use super::words::Word;
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use std::io::{self, BufRead};
 
 /// The longest line of a number in protocol 0; no number of 64 bits has more digits.
@@ -24,7 +24,7 @@ impl<R: BufRead> Input<R> {
         self.at
     }
 
-    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Fault> {
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), TraceFault> {
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             let there = self.there()?;
@@ -37,20 +37,20 @@ impl<R: BufRead> Input<R> {
     }
 
     /// The next bytes, at least one.
-    fn there(&mut self) -> Result<&[u8], Fault> {
+    fn there(&mut self) -> Result<&[u8], TraceFault> {
         if self.is_at_end()? {
-            return Err(Fault::CutOff { after: "in the pickle" });
+            return Err(TraceFault::CutOff { after: "in the pickle" });
         }
-        self.input.fill_buf().map_err(Fault::Read)
+        self.input.fill_buf().map_err(TraceFault::Read)
     }
 
     /// Whether there are no more bytes. A checksum at the end was then found right.
-    pub(super) fn is_at_end(&mut self) -> Result<bool, Fault> {
+    pub(super) fn is_at_end(&mut self) -> Result<bool, TraceFault> {
         loop {
             match self.input.fill_buf() {
                 Ok(there) => return Ok(there.is_empty()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Fault::Read(error)),
+                Err(error) => return Err(TraceFault::Read(error)),
             }
         }
     }
@@ -60,23 +60,23 @@ impl<R: BufRead> Input<R> {
         self.at += bytes as u64;
     }
 
-    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], TraceFault> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, Fault> {
+    pub(super) fn byte(&mut self) -> Result<u8, TraceFault> {
         self.bytes().map(|[byte]| byte)
     }
 
-    pub(super) fn length<const N: usize>(&mut self) -> Result<u64, Fault> {
+    pub(super) fn length<const N: usize>(&mut self) -> Result<u64, TraceFault> {
         let mut whole = [0; 8];
         self.fill(whole.get_mut(..N).unwrap_or_default())?;
         Ok(u64::from_le_bytes(whole))
     }
 
-    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), Fault> {
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), TraceFault> {
         let mut left = bytes;
         while left > 0 {
             let step = self.there()?.len().min(usize::try_from(left).unwrap_or(usize::MAX));
@@ -87,7 +87,7 @@ impl<R: BufRead> Input<R> {
     }
 
     /// A line without its end, of which the first bytes are kept. Answers how long it was, too.
-    fn text_line<const KEEP: usize>(&mut self) -> Result<([u8; KEEP], usize), Fault> {
+    fn text_line<const KEEP: usize>(&mut self) -> Result<([u8; KEEP], usize), TraceFault> {
         let (mut kept, mut len) = ([0; KEEP], 0);
         loop {
             match self.byte()? {
@@ -103,7 +103,7 @@ impl<R: BufRead> Input<R> {
     }
 
     /// Text of protocol 0, perhaps in quotes.
-    pub(super) fn line(&mut self) -> Result<Packed, Fault> {
+    pub(super) fn line(&mut self) -> Result<Packed, TraceFault> {
         let (kept, len) = self.text_line::<{ Word::LONGEST + 2 }>()?;
         let text = kept.get(..len).unwrap_or_default();
         let text = match text {
@@ -114,16 +114,16 @@ impl<R: BufRead> Input<R> {
     }
 
     /// A number of protocol 0; `None` where it has more digits than any that is asked for.
-    pub(super) fn digits(&mut self) -> Result<Option<i128>, Fault> {
+    pub(super) fn digits(&mut self) -> Result<Option<i128>, TraceFault> {
         let (kept, len) = self.text_line::<MAX_DIGITS>()?;
         let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
         Ok(text.and_then(|text| text.strip_suffix('L').unwrap_or(text).parse().ok()))
     }
 
     /// A place in the memo, of protocol 0.
-    pub(super) fn place(&mut self) -> Result<u64, Fault> {
+    pub(super) fn place(&mut self) -> Result<u64, TraceFault> {
         let (kept, len) = self.text_line::<MAX_DIGITS>()?;
         let text = kept.get(..len).and_then(|text| std::str::from_utf8(text).ok());
-        text.and_then(|text| text.parse().ok()).ok_or(Fault::NotPickled)
+        text.and_then(|text| text.parse().ok()).ok_or(TraceFault::NotPickled)
     }
 }

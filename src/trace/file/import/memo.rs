@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::packed::Packed;
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use std::collections::HashMap;
 
 /// Places are taken one after the other by every pickler; others may be named.
@@ -20,7 +20,7 @@ impl Memo {
         (self.dense.len() + self.sparse.len()) as u64
     }
 
-    pub(super) fn put(&mut self, place: u64, value: Packed, budget: &mut Budget) -> Result<(), Fault> {
+    pub(super) fn put(&mut self, place: u64, value: Packed, budget: &mut Budget) -> Result<(), TraceFault> {
         let next = self.dense.len() as u64;
         if let Some(there) = usize::try_from(place).ok().and_then(|place| self.dense.get_mut(place)) {
             *there = value;

@@ -16,7 +16,7 @@ mod words;
 use super::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
 use super::csv;
 use super::doubt::Doubts;
-use super::error::{Fault, TraceError};
+use super::error::{TraceError, TraceFault};
 use super::format::Format;
 use super::lines::Lines;
 use super::place::Place;
@@ -104,7 +104,7 @@ impl Import {
         let (path, mut place) = (path.as_ref(), Place::default());
         let trace = match File::open(path) {
             Ok(file) => self.parse_at(file, &mut place),
-            Err(error) => Err(Fault::Open(error)),
+            Err(error) => Err(TraceFault::Open(error)),
         };
         let trace = trace.map_err(|fault| place.error(path.display().to_string(), fault))?;
         Ok(trace.named(stem(path)))
@@ -119,7 +119,7 @@ impl Import {
         self.parse_at(reader, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
     }
 
-    fn parse_at(self, reader: impl Read, place: &mut Place) -> Result<Trace, Fault> {
+    fn parse_at(self, reader: impl Read, place: &mut Place) -> Result<Trace, TraceFault> {
         let mut lines = Lines::new(reader)?;
         let format = match self.format {
             Some(format) => format,
@@ -128,7 +128,7 @@ impl Import {
         let doubts = Doubts::new(self.is_strict);
         match format {
             Format::Csv | Format::Rmm if self.device.is_some() => {
-                Err(Fault::DeviceOfNothing { device: self.device.unwrap_or_default(), format })
+                Err(TraceFault::DeviceOfNothing { device: self.device.unwrap_or_default(), format })
             }
             Format::Csv => Trace::parse_lines(lines, self.limits, doubts, place),
             Format::Rmm => rmm::read(&mut lines, self.limits, doubts, place),
@@ -136,7 +136,7 @@ impl Import {
                 let (input, read_fault) = lines.into_input();
                 let trace = pytorch::read(input, self.device, self.limits, doubts, place);
                 trace.map_err(|fault| match fault {
-                    Fault::Read(error) => read_fault(error),
+                    TraceFault::Read(error) => read_fault(error),
                     other => other,
                 })
             }
@@ -145,7 +145,7 @@ impl Import {
 }
 
 /// The format of what begins so; of a cut file, where it could be any.
-fn format_of(head: &[u8]) -> Result<Format, Fault> {
+fn format_of(head: &[u8]) -> Result<Format, TraceFault> {
     let line = head.split(|&byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
     match head {
         _ if line == HEADER.as_bytes() || line == NEW_HEADER.as_bytes() => Ok(Format::Csv),
@@ -153,13 +153,13 @@ fn format_of(head: &[u8]) -> Result<Format, Fault> {
         [0x80, 0..=5, ..] | [b'}' | b']' | b'(', b'q' | b'r' | b'(' | b'd' | b'l' | b'.', ..] => {
             Ok(Format::PyTorch)
         }
-        [] | [0x1f | 0x80 | b'}' | b']' | b'('] => Err(Fault::CutOff { after: "in its first bytes" }),
+        [] | [0x1f | 0x80 | b'}' | b']' | b'('] => Err(TraceFault::CutOff { after: "in its first bytes" }),
         _ if [NEW_HEADER, RMM_HEADER].iter().any(|header| header.as_bytes().starts_with(head)) => {
-            Err(Fault::CutOff { after: "in its first line" })
+            Err(TraceFault::CutOff { after: "in its first line" })
         }
         _ => {
             let end = line.len().min(RMM_HEADER.len());
-            Err(Fault::Unknown { found: csv::shown(line.get(..end).unwrap_or_default()) })
+            Err(TraceFault::Unknown { found: csv::shown(line.get(..end).unwrap_or_default()) })
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Detection of live allocations that overlap, in the order of events.
 
 use super::budget::Budget;
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 
 /// Addresses of one word.
 const WORD: usize = u64::BITS as usize;
@@ -21,7 +21,7 @@ pub(super) struct Overlaps {
 
 impl Overlaps {
     /// Of these addresses; some may be there more than once.
-    pub(super) fn new(mut starts: Vec<u64>, budget: &mut Budget) -> Result<Self, Fault> {
+    pub(super) fn new(mut starts: Vec<u64>, budget: &mut Budget) -> Result<Self, TraceFault> {
         starts.sort_unstable();
         starts.dedup();
         let mut ends = Vec::new();

@@ -16,7 +16,7 @@ use super::packed::Packed;
 use super::pickled::{Node, Pickled};
 use super::refused::name;
 use super::words::Word;
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use std::io::BufRead;
 
 /// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are
@@ -24,7 +24,11 @@ use std::io::BufRead;
 const FORGOTTEN_ITEMS: usize = 256;
 
 /// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
-pub(super) fn read(input: impl BufRead, budget: &mut Budget, offset: &mut u64) -> Result<Pickled, Fault> {
+pub(super) fn read(
+    input: impl BufRead,
+    budget: &mut Budget,
+    offset: &mut u64,
+) -> Result<Pickled, TraceFault> {
     let mut machine = Machine {
         input: Input::new(input),
         budget,
@@ -43,7 +47,7 @@ pub(super) fn read(input: impl BufRead, budget: &mut Budget, offset: &mut u64) -
     let root = machine.pop()?;
     *offset = machine.input.at();
     if !machine.input.is_at_end()? {
-        return Err(Fault::Trailing);
+        return Err(TraceFault::Trailing);
     }
     let Machine { budget, stack, marks, memo, nodes, large, .. } = machine;
     budget.give_back(&stack);
@@ -65,7 +69,7 @@ struct Machine<'a, R> {
 
 impl<R: BufRead> Machine<'_, R> {
     /// Runs one instruction. Returns whether it was the last.
-    fn run(&mut self) -> Result<bool, Fault> {
+    fn run(&mut self) -> Result<bool, TraceFault> {
         let opcode = self.input.byte()?;
         self.budget.note_read(self.input.at());
         match opcode {
@@ -73,7 +77,7 @@ impl<R: BufRead> Machine<'_, R> {
             // The protocol: instructions tell by themselves.
             0x80 => match self.input.byte()? {
                 0..=5 => {}
-                protocol => return Err(Fault::Protocol { protocol }),
+                protocol => return Err(TraceFault::Protocol { protocol }),
             },
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
@@ -172,33 +176,33 @@ impl<R: BufRead> Machine<'_, R> {
                 self.remember(place)?;
             }
             0x94 => self.remember(self.memo.len())?,
-            _ => return Err(Fault::Opcode { opcode, name: name(opcode) }),
+            _ => return Err(TraceFault::Opcode { opcode, name: name(opcode) }),
         }
         Ok(false)
     }
 
-    fn push(&mut self, value: Packed) -> Result<(), Fault> {
+    fn push(&mut self, value: Packed) -> Result<(), TraceFault> {
         self.budget.room(&mut self.stack, 1)?;
         self.stack.push(value);
         Ok(())
     }
 
-    fn top(&self) -> Result<Packed, Fault> {
-        self.below(1).and_then(|place| self.stack.get(place).copied().ok_or(Fault::NotPickled))
+    fn top(&self) -> Result<Packed, TraceFault> {
+        self.below(1).and_then(|place| self.stack.get(place).copied().ok_or(TraceFault::NotPickled))
     }
 
-    fn pop(&mut self) -> Result<Packed, Fault> {
+    fn pop(&mut self) -> Result<Packed, TraceFault> {
         self.below(1)?;
-        self.stack.pop().ok_or(Fault::NotPickled)
+        self.stack.pop().ok_or(TraceFault::NotPickled)
     }
 
     /// Where the last `count` values begin, which no mark is among.
-    fn below(&self, count: usize) -> Result<usize, Fault> {
+    fn below(&self, count: usize) -> Result<usize, TraceFault> {
         let floor = self.marks.last().copied().unwrap_or(0);
-        self.stack.len().checked_sub(count).filter(|&from| from >= floor).ok_or(Fault::NotPickled)
+        self.stack.len().checked_sub(count).filter(|&from| from >= floor).ok_or(TraceFault::NotPickled)
     }
 
-    fn pop_or_mark(&mut self) -> Result<(), Fault> {
+    fn pop_or_mark(&mut self) -> Result<(), TraceFault> {
         match self.marks.last() {
             Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
             _ => drop(self.pop()?),
@@ -208,17 +212,17 @@ impl<R: BufRead> Machine<'_, R> {
 
     /// Where the values above the last mark begin. It is never more than there are: values below a mark
     /// cannot be taken.
-    fn take_mark(&mut self) -> Result<usize, Fault> {
-        let mark = self.marks.pop().ok_or(Fault::NotPickled)?;
+    fn take_mark(&mut self) -> Result<usize, TraceFault> {
+        let mark = self.marks.pop().ok_or(TraceFault::NotPickled)?;
         Ok(mark.min(self.stack.len()))
     }
 
-    fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), Fault> {
+    fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), TraceFault> {
         let bytes = self.input.bytes()?;
         self.number(of(bytes).into())
     }
 
-    fn number(&mut self, number: i128) -> Result<(), Fault> {
+    fn number(&mut self, number: i128) -> Result<(), TraceFault> {
         let packed = match i64::try_from(number).ok().and_then(Packed::whole) {
             Some(packed) => packed,
             None => {
@@ -232,7 +236,7 @@ impl<R: BufRead> Machine<'_, R> {
     }
 
     /// A number of so many bytes, the lowest first, in two's complement.
-    fn long(&mut self, len: u64) -> Result<(), Fault> {
+    fn long(&mut self, len: u64) -> Result<(), TraceFault> {
         let mut bytes = [0; 16];
         match bytes.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(low) => {
@@ -250,7 +254,7 @@ impl<R: BufRead> Machine<'_, R> {
     }
 
     /// Text or bytes behind a length of `N` bytes.
-    fn text<const N: usize>(&mut self) -> Result<(), Fault> {
+    fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
         let len = self.input.length::<N>()?;
         let mut text = [0; Word::LONGEST];
         let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
@@ -267,11 +271,11 @@ impl<R: BufRead> Machine<'_, R> {
     }
 
     /// The number of one more of what there are so many of.
-    fn count(&self, len: usize) -> Result<u32, Fault> {
-        u32::try_from(len).map_err(|_| Fault::TooMuchData { max: u32::MAX.into() })
+    fn count(&self, len: usize) -> Result<u32, TraceFault> {
+        u32::try_from(len).map_err(|_| TraceFault::TooMuchData { max: u32::MAX.into() })
     }
 
-    fn node(&mut self, items: Vec<Packed>) -> Result<u32, Fault> {
+    fn node(&mut self, items: Vec<Packed>) -> Result<u32, TraceFault> {
         let number = self.count(self.nodes.len())?;
         self.budget.room(&mut self.nodes, 1)?;
         self.nodes.push(Node::Items(items));
@@ -279,9 +283,9 @@ impl<R: BufRead> Machine<'_, R> {
     }
 
     /// A list of the values from there on.
-    fn list(&mut self, from: usize) -> Result<(), Fault> {
+    fn list(&mut self, from: usize) -> Result<(), TraceFault> {
         let mut items = Vec::new();
-        let above = self.stack.get(from..).ok_or(Fault::NotPickled)?;
+        let above = self.stack.get(from..).ok_or(TraceFault::NotPickled)?;
         self.budget.room(&mut items, above.len())?;
         items.extend_from_slice(above);
         let node = self.node(items)?;
@@ -290,42 +294,42 @@ impl<R: BufRead> Machine<'_, R> {
     }
 
     /// Of the keys and values from there on.
-    fn dictionary(&mut self, from: usize) -> Result<(), Fault> {
+    fn dictionary(&mut self, from: usize) -> Result<(), TraceFault> {
         let node = self.node(Vec::new())?;
         self.enter(node, from)?;
         self.push(Packed::dictionary(node))
     }
 
     /// Appends the values from there on to the list below them.
-    fn append(&mut self, from: usize) -> Result<(), Fault> {
-        let (below, above) = self.stack.split_at_checked(from).ok_or(Fault::NotPickled)?;
+    fn append(&mut self, from: usize) -> Result<(), TraceFault> {
+        let (below, above) = self.stack.split_at_checked(from).ok_or(TraceFault::NotPickled)?;
         let floor = self.marks.last().copied().unwrap_or(0);
         let list = below.get(floor..).and_then(<[_]>::last).and_then(|list| list.node());
-        let Some((node, true)) = list else { return Err(Fault::NotPickled) };
+        let Some((node, true)) = list else { return Err(TraceFault::NotPickled) };
         match self.nodes.get_mut(node as usize) {
             Some(Node::Items(items)) => {
                 self.budget.room(items, above.len())?;
                 items.extend_from_slice(above);
             }
-            _ => return Err(Fault::NotPickled),
+            _ => return Err(TraceFault::NotPickled),
         }
         self.stack.truncate(from);
         Ok(())
     }
 
     /// Sets the keys from there on, each before its value, in the dictionary below them.
-    fn set(&mut self, from: usize) -> Result<(), Fault> {
+    fn set(&mut self, from: usize) -> Result<(), TraceFault> {
         let floor = self.marks.last().copied().unwrap_or(0);
         let below = self.stack.get(floor..from).and_then(<[_]>::last).and_then(|below| below.node());
         match below {
             Some((node, false)) => self.enter(node, from),
-            _ => Err(Fault::NotPickled),
+            _ => Err(TraceFault::NotPickled),
         }
     }
 
-    fn enter(&mut self, node: u32, from: usize) -> Result<(), Fault> {
+    fn enter(&mut self, node: u32, from: usize) -> Result<(), TraceFault> {
         if !(self.stack.len() - from).is_multiple_of(2) {
-            return Err(Fault::NotPickled);
+            return Err(TraceFault::NotPickled);
         }
         for at in (from..self.stack.len()).step_by(2) {
             let (key, value) = (self.stack[at], self.stack[at + 1]);
@@ -334,7 +338,7 @@ impl<R: BufRead> Machine<'_, R> {
                 continue;
             };
             let Some(Node::Items(entries)) = self.nodes.get_mut(node as usize) else {
-                return Err(Fault::NotPickled);
+                return Err(TraceFault::NotPickled);
             };
             // The last of several is the one that counts, as in Python.
             match entries.iter_mut().find(|entry| entry.has_key(key)) {
@@ -368,13 +372,13 @@ impl<R: BufRead> Machine<'_, R> {
         }
     }
 
-    fn remember(&mut self, place: u64) -> Result<(), Fault> {
+    fn remember(&mut self, place: u64) -> Result<(), TraceFault> {
         let top = self.top()?;
         self.memo.put(place, top, self.budget)
     }
 
-    fn recall(&mut self, place: u64) -> Result<(), Fault> {
-        let value = self.memo.get(place).ok_or(Fault::NotPickled)?;
+    fn recall(&mut self, place: u64) -> Result<(), TraceFault> {
+        let value = self.memo.get(place).ok_or(TraceFault::NotPickled)?;
         self.push(value)
     }
 }

@@ -14,7 +14,7 @@ use super::pickle;
 use super::pickled::Pickled;
 use super::words::Word;
 use crate::trace::file::doubt::{Doubt, Doubts};
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use crate::trace::file::other_devices::OtherDevices;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Limits;
@@ -32,7 +32,7 @@ pub(super) fn read(
     limits: Limits,
     mut doubts: Doubts,
     place: &mut Place,
-) -> Result<Trace, Fault> {
+) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(limits.max_events));
     let mut at = 0;
     let pickled = pickle::read(input, &mut budget, &mut at);
@@ -67,17 +67,17 @@ struct Times {
 }
 
 impl<'a> Snapshot<'a> {
-    fn new(pickled: &'a Pickled) -> Result<Self, Fault> {
+    fn new(pickled: &'a Pickled) -> Result<Self, TraceFault> {
         let root = pickled.root();
         // Segments alone, as `torch.cuda.memory_snapshot()` gives them.
         if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });
         }
         let list = |key: Word, what| match pickled.get(root, key) {
-            Ok(Some(list)) => pickled.list(list).ok_or(Fault::Shape { what }),
-            Ok(None) | Err(()) => {
-                Err(Fault::Shape { what: "a snapshot is a dictionary with `device_traces` and `segments`" })
-            }
+            Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape { what }),
+            Ok(None) | Err(()) => Err(TraceFault::Shape {
+                what: "a snapshot is a dictionary with `device_traces` and `segments`",
+            }),
         };
         Ok(Self {
             pickled,
@@ -98,7 +98,7 @@ impl<'a> Snapshot<'a> {
     }
 
     /// Returns the contents for devices other than `device`.
-    fn beside(&self, device: u32) -> Result<OtherDevices, Fault> {
+    fn beside(&self, device: u32) -> Result<OtherDevices, TraceFault> {
         let mut others = OtherDevices::default();
         for (&trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {
             others.add(number, self.list(trace).map_or(0, |events| events.len() as u64), 0);
@@ -117,12 +117,12 @@ impl<'a> Snapshot<'a> {
         addresses: &mut Addresses,
         terms: &mut Terms<'_>,
         place: &mut Place,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), TraceFault> {
         place.device = Some(device);
         let trace = self.traces.get(device as usize);
         if let Some(&trace) = trace {
             let events =
-                self.list(trace).ok_or(Fault::Shape { what: "a device's trace is a list of events" })?;
+                self.list(trace).ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
             let mut times = Times::default();
             for (&event, number) in events.iter().zip(0..) {
                 place.event = Some(number);
@@ -142,7 +142,7 @@ impl<'a> Snapshot<'a> {
         terms.budget.give_back_map(&entered);
         if !has_segments && trace.is_none() && (device > 0 || !self.traces.is_empty()) {
             place.device = None;
-            return Err(Fault::NoDevice { device: device.into(), devices: self.traces.len() as u64 });
+            return Err(TraceFault::NoDevice { device: device.into(), devices: self.traces.len() as u64 });
         }
         Ok(())
     }
@@ -154,8 +154,8 @@ impl<'a> Snapshot<'a> {
         times: &mut Times,
         terms: &mut Terms<'_>,
         place: &Place,
-    ) -> Result<(), Fault> {
-        const WHAT: Fault = Fault::Shape { what: "an event is a dictionary with an `action`" };
+    ) -> Result<(), TraceFault> {
+        const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
         let action = self.pickled.get(event, Word::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let is_free = match action {
             Value::Word(Word::Alloc) => false,
@@ -173,10 +173,12 @@ impl<'a> Snapshot<'a> {
             ) => return Ok(()),
             _ => return Ok(terms.doubts.note(Doubt::UnknownAction, place)?),
         };
-        let address =
-            self.bits(event, Word::Addr)?.ok_or(Fault::Shape { what: "an event's `addr` is a number" })?;
-        let size =
-            self.size(event, Word::Size)?.ok_or(Fault::Shape { what: "an event's `size` is a number" })?;
+        let address = self
+            .bits(event, Word::Addr)?
+            .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
+        let size = self
+            .size(event, Word::Size)?
+            .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
         // Older versions have no times.
         let stream = self.bits(event, Word::Stream)?.unwrap_or(0);
         let time = self.number(event, Word::Time)?.unwrap_or(0);
@@ -196,8 +198,9 @@ impl<'a> Snapshot<'a> {
         entered: &mut HashMap<u32, ()>,
         terms: &mut Terms<'_>,
         place: &Place,
-    ) -> Result<(), Fault> {
-        const WHAT: Fault = Fault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
+    ) -> Result<(), TraceFault> {
+        const WHAT: TraceFault =
+            TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
         let blocks = self.pickled.get(segment, Word::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let mut address = self.bits(segment, Word::Address)?.ok_or(WHAT)?;
         let stream = self.bits(segment, Word::Stream)?.unwrap_or(0);
@@ -205,10 +208,11 @@ impl<'a> Snapshot<'a> {
         // Else so many segments with so many blocks each could be written in few bytes.
         terms.budget.room_in_map(entered)?;
         if entered.insert(list, ()).is_some() {
-            return Err(Fault::Shape { what: "each segment has `blocks` of its own" });
+            return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
         }
         for &block in self.pickled.list(blocks).ok_or(WHAT)? {
-            const WHAT: Fault = Fault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
+            const WHAT: TraceFault =
+                TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
             let block = self.pickled.value(block);
             let state = self.pickled.get(block, Word::State).map_err(|()| WHAT)?;
             let size = self.size(block, Word::Size)?.ok_or(WHAT)?;
@@ -227,40 +231,40 @@ impl<'a> Snapshot<'a> {
         self.pickled.list(self.pickled.value(packed))
     }
 
-    fn device(&self, segment: Value) -> Result<u32, Fault> {
-        const WHAT: Fault = Fault::Shape { what: "a segment's `device` is a number from 0" };
+    fn device(&self, segment: Value) -> Result<u32, TraceFault> {
+        const WHAT: TraceFault = TraceFault::Shape { what: "a segment's `device` is a number from 0" };
         match self.number(segment, Word::Device)? {
             Some(device) => u32::try_from(device).map_err(|_| WHAT),
             None => Ok(0),
         }
     }
 
-    fn size(&self, of: Value, key: Word) -> Result<Option<u64>, Fault> {
+    fn size(&self, of: Value, key: Word) -> Result<Option<u64>, TraceFault> {
         let size = self.number(of, key)?.map(u64::try_from).transpose();
-        size.map_err(|_| Fault::Shape { what: "a size is not negative" })
+        size.map_err(|_| TraceFault::Shape { what: "a size is not negative" })
     }
 
     /// A number whose sign has no meaning: an address, or a stream's handle.
-    fn bits(&self, of: Value, key: Word) -> Result<Option<u64>, Fault> {
+    fn bits(&self, of: Value, key: Word) -> Result<Option<u64>, TraceFault> {
         Ok(self.number(of, key)?.map(|number| number as u64))
     }
 
-    fn number(&self, of: Value, key: Word) -> Result<Option<i128>, Fault> {
+    fn number(&self, of: Value, key: Word) -> Result<Option<i128>, TraceFault> {
         const NUMBERS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
         match self.pickled.get(of, key) {
             Ok(Some(Value::Whole(number))) if NUMBERS.contains(&number) => Ok(Some(number)),
             Ok(None) => Ok(None),
             Ok(Some(_)) => {
-                Err(Fault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" })
+                Err(TraceFault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" })
             }
-            Err(()) => Err(Fault::Shape { what: "events, segments and blocks are dictionaries" }),
+            Err(()) => Err(TraceFault::Shape { what: "events, segments and blocks are dictionaries" }),
         }
     }
 }
 
 impl Times {
     /// Microseconds since the first event; 0 before that.
-    fn since_first(&mut self, time: i128, doubts: &mut Doubts, place: &Place) -> Result<u64, Fault> {
+    fn since_first(&mut self, time: i128, doubts: &mut Doubts, place: &Place) -> Result<u64, TraceFault> {
         let first = *self.first.get_or_insert(time);
         if let Some(last) = self.last.replace(time).filter(|&last| time < last) {
             let by_us = u64::try_from(last - time).unwrap_or(u64::MAX);

@@ -5,7 +5,7 @@ use super::budget::Budget;
 use crate::trace::file::bounds::RMM_HEADER;
 use crate::trace::file::csv::{Wrong, shown};
 use crate::trace::file::doubt::{Doubt, Doubts};
-use crate::trace::file::error::Fault;
+use crate::trace::file::error::TraceFault;
 use crate::trace::file::lines::Lines;
 use crate::trace::file::place::Place;
 use crate::trace::file::reader::Limits;
@@ -25,7 +25,7 @@ pub(super) fn read(
     limits: Limits,
     mut doubts: Doubts,
     place: &mut Place,
-) -> Result<Trace, Fault> {
+) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(u64::MAX);
     let (mut addresses, mut clock, mut threads) =
         (Addresses::default(), Clock::default(), Threads::default());
@@ -50,7 +50,7 @@ pub(super) fn read(
         match action {
             Action::Free => addresses.free(recorded, place, &mut terms)?,
             _ => addresses.allocate(recorded, &mut terms).inspect_err(|fault| {
-                place.field = matches!(fault, Fault::AddressLive { .. }).then_some("Pointer");
+                place.field = matches!(fault, TraceFault::AddressLive { .. }).then_some("Pointer");
             })?,
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn read(
 struct Threads(HashMap<u64, u64>);
 
 impl Threads {
-    fn note(&mut self, thread: u64, time: u64, doubts: &mut Doubts, place: &Place) -> Result<(), Fault> {
+    fn note(&mut self, thread: u64, time: u64, doubts: &mut Doubts, place: &Place) -> Result<(), TraceFault> {
         if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
             return Ok(());
         }
@@ -97,8 +97,10 @@ impl Entry {
     fn new(line: &[u8]) -> Result<Self, Wrong> {
         let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
         let [thread, time, action, pointer, size, stream] = fields[..] else {
-            let fault =
-                Fault::Unexpected { expected: "a line of the six fields of RMM's log", found: shown(line) };
+            let fault = TraceFault::Unexpected {
+                expected: "a line of the six fields of RMM's log",
+                found: shown(line),
+            };
             return Err(("Thread", fault));
         };
         let action = match action {
@@ -107,7 +109,7 @@ impl Entry {
             b"allocate failure" => Action::Nothing,
             other => {
                 let expected = "`allocate`, `free` or `allocate failure`";
-                return Err(("Action", Fault::Unexpected { expected, found: shown(other) }));
+                return Err(("Action", TraceFault::Unexpected { expected, found: shown(other) }));
             }
         };
         let (time, address) = (Time::new(time)?, address_of(pointer, "Pointer")?);
@@ -137,7 +139,7 @@ fn number(digits: &[u8], radix: u32, field: &'static str) -> Result<u64, Wrong> 
     // `from_str_radix` takes a sign.
     let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with(['+', '-']));
     text.and_then(|text| u64::from_str_radix(text, radix).ok()).ok_or_else(|| {
-        (field, Fault::Unexpected { expected: "a whole number of 64 bits", found: shown(digits) })
+        (field, TraceFault::Unexpected { expected: "a whole number of 64 bits", found: shown(digits) })
     })
 }
 
@@ -154,7 +156,7 @@ impl Time {
     fn new(text: &[u8]) -> Result<Self, Wrong> {
         let wrong = || {
             let expected = "a time as 12:34:56.123456, or seconds";
-            ("Time", Fault::Unexpected { expected, found: shown(text) })
+            ("Time", TraceFault::Unexpected { expected, found: shown(text) })
         };
         let is_point = |byte: &u8| matches!(byte, b':' | b'.');
         let parts: Vec<&[u8]> = text.splitn(5, is_point).collect();
