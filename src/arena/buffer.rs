@@ -225,10 +225,9 @@ impl<B: Backend> ArenaBuffer<B> {
         Ok(self.arena.device.flush(stream)?)
     }
 
-    /// As [`used_on`](Self::used_on), through the device. Returns the capture to which the order is limited.
-    pub(crate) fn lend(&self, stream: &B::Stream) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)
-            .map(|(.., capture)| capture)
+    /// As [`used_on`](Self::used_on), without submitting work.
+    pub(crate) fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by).map(drop)
     }
 
     /// Records that work on `stream` uses the block, without a wait: the program itself orders the work.
@@ -256,6 +255,13 @@ impl<B: Backend> ArenaBuffer<B> {
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
         slot.recorded_on(stream);
         Ok(())
+    }
+
+    /// Whether all reads since the last write are part of `capture`; also if the block is stale, of which its
+    /// next use is told.
+    pub(crate) fn readers_are_all_in(&self, capture: CaptureId) -> bool {
+        let state = self.arena.settled(self.block);
+        state.slots.get(self.block).is_none_or(|slot| slot.readers_are_all_in(capture))
     }
 
     /// Makes `stream` wait for every stream that used the block, and makes it the block's writer. Returns the

@@ -77,25 +77,24 @@ impl<S: Stream> LiveBlock<S> {
     /// Makes `stream` the writer, ordered after all users: a wait for it includes them. In a capture the
     /// order holds only there, so the earlier users remain.
     pub(super) fn written_by(&mut self, stream: &S, capture: Option<CaptureId>) {
-        if capture.is_some() {
-            if self.writer.id() != stream.id() {
-                let before = mem::replace(&mut self.writer, stream.clone());
-                let others = self.others.get_or_insert_default();
-                others.readers.remove(stream.id());
-                others.readers.add(&before, false, None);
-            }
-            return;
-        }
-        if self.writer.id() != stream.id() {
-            self.writer = stream.clone();
-        }
-        match &mut self.others {
-            Some(others) if !others.more.is_empty() => {
-                others.readers.clear();
+        let is_new = self.writer.id() != stream.id();
+        if capture.is_none() && self.more().is_empty() {
+            self.others = None;
+        } else if is_new || capture.is_none() {
+            let others = self.others.get_or_insert_default();
+            others.readers.written_after(&self.writer, stream, capture);
+            if capture.is_none() {
                 others.awaited.clear();
             }
-            others => *others = None,
         }
+        if is_new {
+            self.writer = stream.clone();
+        }
+    }
+
+    /// Whether all reads since the last write are part of `capture`.
+    pub(super) fn readers_are_all_in(&self, capture: CaptureId) -> bool {
+        self.others.as_ref().is_none_or(|others| others.readers.are_all_in(capture))
     }
 
     /// Sets the other engine blocks of a stitched block.
@@ -121,7 +120,7 @@ impl<S: Stream> LiveBlock<S> {
     }
 
     /// Clears those users: the writer is ordered after all of them, or uses none of their bytes.
-    pub(super) fn awaits_nobody(&mut self) {
+    pub(super) fn forget_awaited(&mut self) {
         if let Some(others) = &mut self.others {
             others.awaited.clear();
         }

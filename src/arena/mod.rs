@@ -295,7 +295,7 @@ impl<B: Backend> ArenaCore<B> {
         self.take_over(users, stream, buffer.need())?;
         let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
         if let Some(slot) = slots.get_mut(buffer.block) {
-            slot.awaits_nobody();
+            slot.forget_awaited();
         }
         for (user, mark) in &before.streams {
             unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |point| point.era));

@@ -3,8 +3,11 @@
 use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
+use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::After;
+use crate::sync::MutexGuard;
+use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Hold, Stream};
 
@@ -80,39 +83,8 @@ impl<B: Backend> ArenaBuffer<B> {
         };
         match resized {
             Ok(()) => {
-                state.note_peak();
-                let grown = state.engine.size(self.block)?;
-                // The users of those bytes remain recorded until the block is freed.
-                let before = state.unsettled.users_in(&(offset + size..offset + grown));
-                let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-                let users = slot.users();
-                slot.awaits(&before);
-                let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
-                drop(state);
-                let taken_over =
-                    before.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
-                let ordered = self
-                    .arena
-                    .take_over(taken_over, stream, self.need())
-                    .and_then(|()| self.arena.order(users.iter(), stream, self.need(), After::Contents));
-                let mut state = self.arena.state.lock_with_deferred();
-                let capture = match ordered {
-                    Ok(capture) => capture,
-                    Err(error) => {
-                        // Restoring the old size cannot fail.
-                        state.engine.resize_in_place(self.block, size)?;
-                        if let Some(slot) = state.slots.get_mut(self.block) {
-                            slot.awaits_nobody();
-                        }
-                        return Err(error);
-                    }
-                };
-                if let Some(slot) = state.slots.get_mut(self.block) {
-                    slot.written_by(stream, capture);
-                    slot.awaits_nobody();
-                }
-                drop(state);
-                (self.len, self.size) = (bytes, grown);
+                let len = self.take_over_grown(state, offset..offset + size, stream)?;
+                (self.len, self.size) = (bytes, len);
                 Ok(())
             }
             Err(error) if error.is_out_of_memory() => {
@@ -125,5 +97,41 @@ impl<B: Backend> ArenaBuffer<B> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+    /// Makes `stream` the writer of the block, which has grown from the bytes `before`, after all users of the
+    /// block and of the bytes behind it. Returns the new size. On failure the block has its old size.
+    fn take_over_grown(
+        &self,
+        mut state: MutexGuard<'_, State<B>>,
+        before: Range<u64>,
+        stream: &B::Stream,
+    ) -> Result<u64, Error> {
+        state.note_peak();
+        let grown = state.engine.size(self.block)?;
+        // The users of those bytes remain recorded until the block is freed.
+        let behind = state.unsettled.users_in(&(before.end..before.start + grown));
+        let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
+        let users = slot.users();
+        slot.awaits(&behind);
+        let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
+        drop(state);
+        let others = behind.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
+        let ordered = self
+            .arena
+            .take_over(others, stream, self.need())
+            .and_then(|()| self.arena.order(users.iter(), stream, self.need(), After::Contents));
+        let mut state = self.arena.state.lock_with_deferred();
+        if ordered.is_err() {
+            // Restoring the old size cannot fail.
+            state.engine.resize_in_place(self.block, before.end - before.start)?;
+        }
+        if let Some(slot) = state.slots.get_mut(self.block) {
+            if let Ok(capture) = ordered {
+                slot.written_by(stream, capture);
+            }
+            slot.forget_awaited();
+        }
+        drop(state);
+        ordered.map(|_| grown)
     }
 }

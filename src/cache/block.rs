@@ -5,11 +5,9 @@ use crate::cache::block_body::Body;
 pub(crate) use crate::cache::block_body::Errand;
 pub(crate) use crate::cache::core::Block;
 use crate::cache::core::PoolCore;
-use crate::cache::magazine::class_table;
-use crate::cache::magazine::class_table::NO_LIST;
+use crate::cache::magazine::class_table::{self, NO_LIST};
 use crate::error::{Error, Forbidden};
-use crate::source::Key;
-use crate::source::{SourceMemory, Supply};
+use crate::source::{Key, SourceMemory};
 use crate::streams::order::{After, Need};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -18,7 +16,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::{Backend, HeldMemory, Region, RegionMut, Stream, StreamId, Ticket};
 
 impl Block {
     pub(crate) fn new<B: Backend>(
@@ -124,14 +122,14 @@ impl Block {
     fn body<B: Backend>(&self) -> &Body<B> {
         match (&*self.body as &dyn Any).downcast_ref() {
             Some(body) => body,
-            None => unreachable!("a pool hands out blocks of its own backend"),
+            None => unreachable!("a pool hands out its backend's blocks"),
         }
     }
 
     fn body_mut<B: Backend>(&mut self) -> &mut Body<B> {
         match (&mut *self.body as &mut dyn Any).downcast_mut() {
             Some(body) => body,
-            None => unreachable!("a pool hands out blocks of its own backend"),
+            None => unreachable!("a pool hands out its backend's blocks"),
         }
     }
 
@@ -166,40 +164,45 @@ impl Block {
         self.body_mut::<B>().extent.region_mut(len, stream)
     }
 
-    /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits.
+    /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits, except an
+    /// arena's, which counts its own.
     pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
         let Body { extent, stream: writer, readers, .. } = self.body::<B>();
-        let mut capture = match extent {
-            SourceMemory::Arena(buffer) => buffer.lend(stream)?,
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) => None,
-        };
-        if writer.id() == stream.id() || readers.lock().is_behind(stream.id()) {
-            return Ok(0);
-        }
+        let is_writer = writer.id() == stream.id();
         let mut waits = 0;
-        if let SourceMemory::Direct(_) | SourceMemory::Driver(..) = extent {
-            let device = &self.pool.supply::<B>().device;
-            (waits, capture) = self.need().order(device, [writer].into_iter(), stream, After::Contents)?;
+        match extent {
+            SourceMemory::Arena(buffer) => buffer.lend(stream)?,
+            _ if is_writer || readers.lock().is_behind(stream.id()) => {}
+            _ => {
+                let (device, users) = (&self.pool.supply::<B>().device, std::iter::once(writer));
+                let capture;
+                (waits, capture) = self.need().order(device, users, stream, After::Contents)?;
+                readers.lock().add(stream, true, capture);
+            }
         }
-        self.read_by::<B>(stream, true, capture);
+        if !is_writer {
+            self.has_readers();
+        }
         Ok(waits)
     }
 
     /// Records `stream`, which is not captured, as a user without inserting a wait.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
-        let body = self.body::<B>();
-        if let SourceMemory::Arena(buffer) = &body.extent {
-            // The arena may know another owner of the range, such as the stream that moved it.
-            buffer.note_stream(stream)?;
+        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
+        let is_writer = writer.id() == stream.id();
+        match extent {
+            SourceMemory::Arena(buffer) => buffer.note_stream(stream)?,
+            _ if is_writer => {}
+            _ => readers.lock().add(stream, false, None),
         }
-        if body.stream.id() != stream.id() {
-            self.read_by::<B>(stream, false, None);
+        if !is_writer {
+            self.has_readers();
         }
         Ok(())
     }
 
-    fn read_by<B: Backend>(&self, stream: &B::Stream, is_behind: bool, capture: Option<CaptureId>) {
-        self.body::<B>().readers.lock().add(stream, is_behind, capture);
+    /// From now on no stream may use it without a wait.
+    fn has_readers(&self) {
         // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
         self.ready_on.store(0, Ordering::Relaxed);
     }
@@ -211,42 +214,37 @@ impl Block {
     /// [`Error::Capture`]; errors of the device.
     pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
-        let Body { stream: writer, readers, .. } = self.body::<B>();
-        let is_known = writer.id() == stream.id() && readers.lock().are_all_in(capture);
+        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
+        let is_known = match extent {
+            _ if writer.id() != stream.id() => false,
+            SourceMemory::Arena(buffer) => buffer.readers_are_all_in(capture),
+            _ => readers.lock().are_all_in(capture),
+        };
         if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
     }
 
     /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
-    /// belongs to all of them. Returns the number of waits.
+    /// belongs to all of them. Returns the waits, except an arena's, which counts its own.
     pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
         let (pool, need) = (Arc::clone(&self.pool), self.need());
-        let body = self.body_mut::<B>();
-        let (waits, capture) = match &body.extent {
-            // The arena knows all users, such as the stream that moved the range, and counts its waits.
-            SourceMemory::Arena(buffer) => (0, buffer.hand_over(stream, after)?),
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) => {
-                let Supply { device, .. } = pool.supply::<B>();
-                let users = std::iter::once(&body.stream).chain(body.readers.get_mut().iter());
-                need.order(device, users, stream, after)?
+        let Body { extent, stream: writer, readers, .. } = self.body_mut::<B>();
+        let (waits, capture);
+        match extent {
+            SourceMemory::Arena(buffer) => (waits, capture) = (0, buffer.hand_over(stream, after)?),
+            _ => {
+                let readers = readers.get_mut();
+                let users = std::iter::once(&*writer).chain(readers.iter());
+                (waits, capture) = need.order(&pool.supply::<B>().device, users, stream, after)?;
+                readers.written_after(writer, stream, capture);
             }
-        };
-        let before = mem::replace(&mut body.stream, stream.clone());
-        self.stream = stream.id();
-        if capture.is_some() {
-            // The order holds in a graph only, so the next owner waits for all users.
-            let readers = self.body_mut::<B>().readers.get_mut();
-            readers.remove(stream.id());
-            if before.id() != stream.id() {
-                readers.add(&before, false, None);
-            }
-            *self.ready_on.get_mut() = 0;
-            return Ok(waits);
         }
-        self.body_mut::<B>().readers.get_mut().clear();
-        *self.ready_on.get_mut() = stream.id().get();
+        *writer = stream.clone();
+        self.stream = stream.id();
+        // In a capture the order holds in a graph only, so the next owner waits for all users.
+        *self.ready_on.get_mut() = if capture.is_some() { 0 } else { stream.id().get() };
         Ok(waits)
     }
 }

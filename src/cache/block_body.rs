@@ -5,7 +5,6 @@ use crate::streams::order::{After, Need};
 use crate::streams::users::Readers;
 use parking_lot::Mutex;
 use std::any::Any;
-use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Backend, Memory, Stream, Ticket};
 
@@ -25,7 +24,8 @@ pub(super) trait Content: Any + Send + Sync {
 pub(super) struct Body<B: Backend> {
     pub(super) extent: SourceMemory<B>,
     pub(super) stream: B::Stream,
-    /// Streams that have read it since.
+    /// Streams that have read it since. Empty over an arena, which records the users of its blocks itself,
+    /// among them the stream that moved one.
     pub(super) readers: Mutex<Readers<B::Stream>>,
     pub(super) ticket: Option<Ticket>,
 }
@@ -53,20 +53,14 @@ impl<B: Backend> Drop for Body<B> {
 impl<B: Backend> Content for Body<B> {
     fn empty(&mut self) -> bool {
         match &mut self.extent {
-            // Readers' handles must not be dropped under the pool's lock.
-            SourceMemory::Arena(buffer) => self.readers.get_mut().is_empty() && buffer.empty(),
+            SourceMemory::Arena(buffer) => buffer.empty(),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
         }
     }
 
     fn empty_shared(&mut self) -> Option<Errand> {
         let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
-        let errand = buffer.empty_shared()?;
-        let readers = mem::take(self.readers.get_mut());
-        Some(Box::new(move || {
-            errand();
-            drop(readers);
-        }))
+        Some(Box::new(buffer.empty_shared()?))
     }
 
     fn address(&self) -> Option<(u64, bool)> {

@@ -73,6 +73,33 @@ pub(crate) enum Answer<B: Backend> {
     Never,
 }
 
+impl<B: Backend> Blocks<B> {
+    /// Takes out an idle block of `size` bytes. Otherwise idle blocks of other sizes are taken out, to be dropped
+    /// without the lock, until a further block leaves the sum at `most`. A block whose event fails to report
+    /// is taken out, too, because it would be polled forever.
+    fn fit(&mut self, size: u64, most: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
+        let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
+        let (mut fit, mut unwanted) = (self.parked.iter().position(is_fit), Vec::new());
+        let mut index = 0;
+        while fit.is_none() && index < self.parked.len() {
+            let is_over = self.bytes.saturating_add(size) > most;
+            let parked = &self.parked[index];
+            match is_idle(parked) {
+                // It became idle after the first search.
+                Ok(true) if parked.block.memory.len() == size => fit = Some(index),
+                Ok(true) if !is_over => index += 1,
+                Ok(false) => index += 1,
+                Ok(true) | Err(_) => {
+                    let block = self.parked.swap_remove(index).block;
+                    self.bytes -= block.memory.len();
+                    unwanted.push(block);
+                }
+            }
+        }
+        (fit.map(|index| self.parked.swap_remove(index).block), unwanted)
+    }
+}
+
 impl<B: Backend> Staging<B> {
     pub(crate) fn new(device: &B, ledger: PinnedLedger, bounds: BlockBounds) -> Self {
         Self {
@@ -111,29 +138,8 @@ impl<B: Backend> Staging<B> {
         let BlockBounds { smallest, largest, most, grants_first } = self.bounds;
         let size = bytes.clamp(smallest, largest).next_power_of_two().min(largest);
         let mut blocks = self.blocks.lock();
-        let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
-        let mut fit = blocks.parked.iter().position(is_fit);
-        let mut unwanted = Vec::new();
-        let mut index = 0;
-        while fit.is_none() && index < blocks.parked.len() {
-            let is_over = blocks.bytes.saturating_add(size) > most;
-            let parked = &blocks.parked[index];
-            match is_idle(parked) {
-                // It became idle after the first search.
-                Ok(true) if parked.block.memory.len() == size => fit = Some(index),
-                Ok(true) if !is_over => index += 1,
-                Ok(false) => index += 1,
-                // Idle blocks of other sizes make room. A block whose event fails to report is dropped,
-                // because it would be polled forever.
-                Ok(true) | Err(_) => {
-                    let block = blocks.parked.swap_remove(index).block;
-                    blocks.bytes -= block.memory.len();
-                    unwanted.push(block);
-                }
-            }
-        }
-        if let Some(index) = fit {
-            let mut block = blocks.parked.swap_remove(index).block;
+        let (fit, unwanted) = blocks.fit(size, most);
+        if let Some(mut block) = fit {
             drop(blocks);
             block.reservation.set_retained(false);
             return Ok(Answer::Block(block));

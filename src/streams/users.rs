@@ -30,10 +30,6 @@ impl<S> Readers<S> {
         self.0.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.0.clear();
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &S> + Clone {
         self.0.iter().map(|reader| &reader.stream)
     }
@@ -55,8 +51,15 @@ impl<S: Stream> Readers<S> {
         }
     }
 
-    pub(crate) fn remove(&mut self, stream: StreamId) {
-        self.0.retain(|reader| reader.stream.id() != stream);
+    /// Records that `writer` writes the block, ordered after its last writer, `before`, and all readers. In a
+    /// capture the order holds only there, so the earlier users remain.
+    pub(crate) fn written_after(&mut self, before: &S, writer: &S, capture: Option<CaptureId>) {
+        if capture.is_none() {
+            self.0.clear();
+        } else if before.id() != writer.id() {
+            self.0.retain(|reader| reader.stream.id() != writer.id());
+            self.add(before, false, None);
+        }
     }
 
     /// Whether all uses are part of `capture`.

@@ -100,30 +100,9 @@ impl<B: Backend> DeviceArena<B> {
                 Begun::Gone => {}
                 Begun::Held => report.held_blocks += 1,
                 Begun::Moving(pending) => {
-                    let Move { from, to, bytes, .. } = pending.slide;
-                    let mut is_copied = false;
-                    let end;
-                    let moves = AssertUnwindSafe(|| match core.wait_for_users(&pending, stream) {
-                        Err(error) => (Err(error), End::Untouched),
-                        Ok(()) => match copier.move_to(from, to, bytes) {
-                            Err(error) => (Err(error), End::TakenBack),
-                            Ok(()) => {
-                                is_copied = true;
-                                (core.put_behind_copy(&pending, stream), End::Copied)
-                            }
-                        },
-                    });
-                    (outcome, end) = match catch_unwind(moves) {
-                        Ok(ended) => ended,
-                        Err(panic) => {
-                            // The block is where its bytes are, and no thread waits for its move.
-                            let end = if is_copied { End::Copied } else { End::TakenBack };
-                            let _ = core.end(pending, stream, end);
-                            core.state.lock().engine.release_vacated();
-                            resume_unwind(panic);
-                        }
-                    };
-                    moved.extend(core.end(pending, stream, end));
+                    let done;
+                    (outcome, done) = core.carry_out(pending, &copier, stream);
+                    moved.extend(done);
                     if outcome.is_err() {
                         break;
                     }
@@ -192,6 +171,37 @@ impl<B: Backend> ArenaCore<B> {
         let mut pending = Pending { slide, users: slot.users(), hole: Streams::new() };
         pending.hole = unsettled.take(pending.hole_range());
         Begun::Moving(pending)
+    }
+
+    /// Copies a block whose move has begun, and ends the move. Returns the block if it moved.
+    fn carry_out(
+        &self,
+        pending: Pending<B::Stream>,
+        copier: &Copier<'_, B>,
+        stream: &B::Stream,
+    ) -> (Result<(), Error>, Option<Moved>) {
+        let Move { from, to, bytes, .. } = pending.slide;
+        let mut end = End::Untouched;
+        let copies = AssertUnwindSafe(|| {
+            self.wait_for_users(&pending, stream)?;
+            end = End::TakenBack;
+            copier.move_to(from, to, bytes)?;
+            end = End::Copied;
+            self.put_behind_copy(&pending, stream)
+        });
+        let outcome = catch_unwind(copies);
+        if outcome.is_err() && end == End::Untouched {
+            end = End::TakenBack;
+        }
+        // Also after a panic: the block is where its bytes are, and no thread waits for its move.
+        let moved = self.end(pending, stream, end);
+        match outcome {
+            Ok(outcome) => (outcome, moved),
+            Err(panic) => {
+                self.state.lock().engine.release_vacated();
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Orders later work on `stream` after all users of the source and the destination.

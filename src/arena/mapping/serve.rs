@@ -1,9 +1,9 @@
 //! Serves requests of a growing arena from mapped memory.
 
-use super::pages::{Stock, Way};
+use super::pages::{Backing, Extent, Stock, Way};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
 use crate::arena::hazards::placement::Late;
 use crate::arena::state::{State, Taken};
 use crate::error::Error;
@@ -103,20 +103,30 @@ impl<B: Backend> State<B> {
             Way::Nothing => Ok(None),
             Way::End => Ok(engine.allocate_at_end(bytes).map(Taken::plain)),
             Way::Stitched(memory, fit) => {
-                let mut blocks = Vec::with_capacity(fit.extents.len());
-                for extent in &fit.extents {
-                    match engine.allocate_in_free(backing.room_of(*extent), extent.start, extent.bytes) {
-                        Ok(block) => blocks.push(block),
-                        Err(error) => {
-                            for block in blocks {
-                                let _ = engine.free(block);
-                            }
-                            return Err(error.into());
-                        }
-                    }
-                }
+                let blocks = take_extents(engine, backing, &fit.extents)?;
                 Ok(Taken::stitched(blocks, memory, fit.offset))
             }
         }
     }
+}
+
+/// Allocates the extents of a [result](Backing::oldest), all or none.
+fn take_extents<B: Backend>(
+    engine: &mut Arena,
+    backing: &Backing<B>,
+    extents: &[Extent],
+) -> Result<Vec<BlockId>, ArenaError> {
+    let mut blocks = Vec::with_capacity(extents.len());
+    for extent in extents {
+        match engine.allocate_in_free(backing.room_of(*extent), extent.start, extent.bytes) {
+            Ok(block) => blocks.push(block),
+            Err(error) => {
+                for block in blocks {
+                    let _ = engine.free(block);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(blocks)
 }

@@ -1,12 +1,16 @@
 //! Errors of a pool.
 
+mod chain;
+mod out_of_memory;
+
 use crate::any::found::NotOpened;
 use crate::arena::engine::ArenaError;
-use bytesize::ByteSize;
+pub use chain::{Chain, chain};
+pub use out_of_memory::{OutOfMemory, Owner, Shortage};
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceId, Rejected};
 
-/// Why a pool did not do what it was asked. A call that fails has changed nothing: every byte is accounted
+/// The error of a pool, an arena or a sleeper. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
 ///
 /// A lack of memory is always [`OutOfMemory`](Self::OutOfMemory), whether a pool, an arena, a sleeper or a
@@ -41,7 +45,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     TooLarge {
-        /// Bytes asked for.
+        /// The requested bytes.
         requested: u64,
         /// The device's largest allocation, bytes.
         max_allocation: u64,
@@ -52,7 +56,7 @@ pub enum Error {
     /// The pool was [closed](crate::Pool::close).
     #[error("the pool is closed; buffers that it gave stay valid")]
     Closed,
-    /// What a stream was to do that is being captured into a graph takes something that a capture forbids.
+    /// Work on a stream that is being captured into a graph needs an operation that a capture forbids.
     /// Nothing was done, and the capture goes on.
     #[error(
         "{forbidden} is forbidden while a stream is captured, and {requested} bytes (class {class}) would take it; run the step \
@@ -60,11 +64,11 @@ pub enum Error {
     )]
     #[non_exhaustive]
     Capture {
-        /// Bytes asked for, or of the buffer.
+        /// The requested bytes, or the buffer's.
         requested: u64,
         /// Bytes of their size class.
         class: u64,
-        /// What they take.
+        /// The operation.
         forbidden: Forbidden,
     },
     /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
@@ -74,7 +78,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     Asleep {
-        /// Bytes asked for, or of the buffer.
+        /// The requested bytes, or the buffer's.
         requested: u64,
         /// Bytes of live blocks that are asleep with it.
         live: u64,
@@ -85,7 +89,7 @@ pub enum Error {
     /// An environment variable that cannot be read.
     #[error(transparent)]
     Environment(Box<InvalidVariable>),
-    /// A device that was asked for by name and is not there, or does not open.
+    /// A device that was requested by name is absent, or does not open.
     #[error(transparent)]
     NotOpened(#[from] Box<NotOpened>),
     /// An arena refused a request for another reason than a lack of memory.
@@ -227,21 +231,21 @@ impl Error {
         }
     }
 
-    /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device: nothing
-    /// was done.
+    /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device, so that
+    /// nothing was done.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.backend().is_some_and(BackendError::is_forked)
     }
 
-    /// Whether there is no such device here, so that another one may serve.
+    /// Whether the device is absent, so that another one may serve.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.backend().is_some_and(BackendError::is_unavailable)
     }
 
-    /// Whether the stream is of no more use, because work on it, or on a stream that it waited for, has
-    /// failed: by [the rule of all backends](BackendError#when-work-fails).
+    /// Whether the stream is unusable, because work on it, or on a stream that it waited for, has failed: by
+    /// [the rule of all backends](BackendError#when-work-fails).
     #[must_use]
     pub fn is_stream_failed(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_stream_failed())
@@ -293,45 +297,12 @@ pub struct WrongDevice {
     pub given: DeviceId,
 }
 
-/// Returns an error's text and those of its causes, as one line: `error: cause: cause of the cause`.
-///
-/// No error of this crate includes its [`source`](std::error::Error::source) in its own text. So a program that
-/// reports an error prints the whole chain.
-///
-/// ```
-/// use vrampool::{errors::chain, fitted::FittedClasses};
-///
-/// let error = FittedClasses::load("/no/such/file").unwrap_err();
-/// println!("error: {}", chain(&error)); // …: the file cannot be opened; check …: No such file or directory
-/// assert!(!error.to_string().contains("No such file") && chain(&error).to_string().starts_with(&error.to_string()));
-/// ```
-#[must_use]
-pub fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> Chain<'a> {
-    Chain(error)
-}
-
-/// An error and its causes, for display: the result of [`chain`].
-#[derive(Debug, Clone, Copy)]
-pub struct Chain<'a>(&'a (dyn std::error::Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut error = self.0;
-        while let Some(cause) = error.source() {
-            write!(f, ": {cause}")?;
-            error = cause;
-        }
-        Ok(())
-    }
-}
-
 /// The names of `all`, for the text of an error.
 pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
     all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ")
 }
 
-/// What a pool does not do while a stream is captured into a graph.
+/// An operation that is forbidden while a stream is captured into a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Forbidden {
@@ -353,121 +324,6 @@ impl fmt::Display for Forbidden {
         })
     }
 }
-
-/// The cause of a lack of memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Shortage {
-    /// The `limit` of the pool, bytes.
-    Limit(u64),
-    /// The device.
-    Device(BackendError),
-    /// The arena; its text states the largest hole.
-    Arena(ArenaError),
-}
-
-/// The holder of the memory that the figures of [`OutOfMemory`] count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Owner {
-    /// A pool.
-    Pool,
-    /// An arena.
-    Arena,
-    /// A sleeper, all its tags together.
-    Sleeper,
-    /// The device alone: memory that belongs to no pool, arena or sleeper was requested, and the figures are 0.
-    Device,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pool => "pool",
-            Self::Arena => "arena",
-            Self::Sleeper => "sleeper",
-            Self::Device => "device",
-        })
-    }
-}
-
-/// All that was known when memory ran out. Its text says what to do, and includes the cause; so it has no
-/// [`source`](std::error::Error::source).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutOfMemory {
-    /// The requested bytes.
-    pub requested_bytes: u64,
-    /// The requested bytes, rounded up to a size class or the alignment.
-    pub class_bytes: u64,
-    /// Bytes handed out by the holder.
-    pub live_bytes: u64,
-    /// Bytes of the holder that are idle: in a pool's buckets, or free in an arena.
-    pub idle_bytes: u64,
-    /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and being
-    /// given back.
-    pub held_bytes: u64,
-    /// The holder of those bytes.
-    pub owner: Owner,
-    /// The limit or the device that caused the failure.
-    pub shortage: Shortage,
-}
-
-impl OutOfMemory {
-    fn of_device(requested: u64, shortage: Shortage) -> Self {
-        let (class, owner) = (requested, Owner::Device);
-        Self {
-            requested_bytes: requested,
-            class_bytes: class,
-            live_bytes: 0,
-            idle_bytes: 0,
-            held_bytes: 0,
-            owner,
-            shortage,
-        }
-    }
-}
-
-impl fmt::Display for OutOfMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: {} bytes were requested", self.requested_bytes)?;
-        if self.owner != Owner::Device {
-            write!(
-                f,
-                " (class {}); the {} holds {} ({} live, {} idle)",
-                ByteSize(self.class_bytes),
-                self.owner,
-                ByteSize(self.held_bytes),
-                ByteSize(self.live_bytes),
-                ByteSize(self.idle_bytes),
-            )?;
-        }
-        match &self.shortage {
-            Shortage::Limit(limit) if self.class_bytes > *limit => {
-                write!(f, " and its limit is {}; raise `limit`, or request less at a time", ByteSize(*limit))
-            }
-            Shortage::Limit(limit) => write!(
-                f,
-                " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
-                ByteSize(*limit)
-            ),
-            Shortage::Arena(cause) if self.owner == Owner::Pool => {
-                write!(
-                    f,
-                    "; the arena has {cause}; drop live buffers, raise `limit`, or give the pool a larger arena"
-                )
-            }
-            Shortage::Arena(cause) => write!(f, "; {cause}"),
-            Shortage::Device(cause) => write!(
-                f,
-                "; {cause}; drop live buffers, use smaller batches, set a `limit` that leaves room for others, or \
-                 choose size classes that round up less"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for OutOfMemory {}
 
 #[cfg(all(test, feature = "host"))]
 mod tests {
