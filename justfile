@@ -2,7 +2,7 @@
 
 # Lists the commands.
 default:
-    @just --list
+    @"{{just_executable()}}" --list
 
 # Formats the code.
 fmt:

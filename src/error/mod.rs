@@ -27,7 +27,7 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 /// let refusals = [pool.allocate(4 << 20, &stream).err(), arena.allocate(4 << 20, &stream).err()];
 /// for error in refusals.iter().flatten() {
 ///     let shortage = error.out_of_memory().expect("a lack of memory");
-///     assert_eq!((shortage.requested, shortage.live), (4 << 20, 0));
+///     assert_eq!((shortage.requested_bytes, shortage.live_bytes), (4 << 20, 0));
 /// }
 /// # Ok(())
 /// # }

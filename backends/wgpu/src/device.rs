@@ -1,19 +1,18 @@
 //! A wgpu device.
 
 use crate::driver;
-use crate::error::{blame, now};
+use crate::error::blame;
 use crate::event::WgpuEvent;
-use crate::gpu::{GRANULARITY, Gpu, would_block};
+use crate::gpu::GRANULARITY;
 use crate::listing::{self, WgpuListing};
 use crate::memory::{Span, WgpuMemory, usages_of};
+use crate::opening;
 use crate::shared::{DeviceCore, Identity};
 use crate::stream::WgpuStream;
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, OpenDevices,
-    Placement, Properties, Region, RegionMut, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, Placement,
+    Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
@@ -23,12 +22,6 @@ use wgpu::BufferUsages;
 pub struct WgpuDevice {
     core: Arc<DeviceCore>,
 }
-
-/// Every device that somebody has a handle to, so that one device of wgpu's has one order of work.
-static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
-
-/// How often a device of the list was found lost, and another opened in its place.
-static LOST: AtomicU64 = AtomicU64::new(0);
 
 impl WgpuDevice {
     /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays
@@ -40,19 +33,7 @@ impl WgpuDevice {
     /// there is no adapter of this number; [`BackendError::WouldBlock`] in a browser, see
     /// [`request`](Self::request); else what wgpu reports.
     pub fn open(ordinal: usize) -> Result<Self, BackendError> {
-        fork::opening()?;
-        let is_lost = Cell::new(false);
-        let is_it = |core: &DeviceCore| {
-            let is_alive = core.is_listed(ordinal) && core.gpu.check().is_ok();
-            is_lost.set(is_lost.get() || core.is_listed(ordinal) && !is_alive);
-            is_alive
-        };
-        let core = OPEN.find_or_open(is_it, || {
-            // Relaxed: one device is opened at a time.
-            LOST.fetch_add(u64::from(is_lost.get()), Ordering::Relaxed);
-            Self::open_anew(ordinal)
-        })?;
-        Ok(Self { core })
+        Ok(Self { core: opening::open(ordinal)? })
     }
 
     /// As [`open`](Self::open), as a future: the way to a device in a browser, where 0 is the one adapter that the browser
@@ -76,40 +57,7 @@ impl WgpuDevice {
         if !cfg!(target_arch = "wasm32") {
             return Self::open(ordinal);
         }
-        let is_it = |core: &DeviceCore| core.is_listed(ordinal) && core.gpu.check().is_ok();
-        if let Some(core) = OPEN.find(is_it) {
-            return Ok(Self { core });
-        }
-        let new = Self::request_anew(ordinal).await?;
-        // Another task may have opened it meanwhile.
-        Ok(Self { core: OPEN.find_or_open(is_it, || Ok::<_, BackendError>(new))? })
-    }
-
-    fn open_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
-        now(Self::request_anew(ordinal)).ok_or_else(|| would_block("opening a device"))?
-    }
-
-    async fn request_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
-        let mut adapters = listing::request_adapters().await?;
-        if ordinal >= adapters.len() {
-            let reason = format!("there are {} devices", adapters.len());
-            return Err(BackendError::invalid("ordinal", reason));
-        }
-        let adapter = adapters.swap_remove(ordinal);
-        let device = adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("vrampool"),
-            required_features: adapter.features() & wgpu::Features::MAPPABLE_PRIMARY_BUFFERS,
-            required_limits: adapter.limits(),
-            // Small blocks: the pool keeps memory, and what it gives back shall get to the driver.
-            memory_hints: wgpu::MemoryHints::MemoryUsage,
-            ..wgpu::DeviceDescriptor::default()
-        });
-        let failed = |message| BackendError::driver("Adapter::request_device", 0, message);
-        let (device, queue) = device.await.map_err(|error| failed(error.to_string()))?;
-        let listed = listing::describe(ordinal, &adapter.get_info());
-        let gpu = Arc::new(Gpu::own(device, queue)?);
-        let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
-        Ok(DeviceCore::new(gpu, listed, id, None))
+        Ok(Self { core: opening::request(ordinal).await? })
     }
 
     /// The device of this name: `wgpu` (the first), `wgpu:1`, or `1`.
@@ -130,25 +78,7 @@ impl WgpuDevice {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when the queue is another device's; [`BackendError::DeviceLost`].
     pub fn from_parts(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        if let Err(error) = fork::opening() {
-            // They are the parent's: they are never dropped here.
-            std::mem::forget((device, queue));
-            return Err(error);
-        }
-        let (searched, its_queue, mut is_new) = (device.clone(), queue.clone(), false);
-        let core = OPEN.find_or_open(
-            |core| core.gpu.is(&searched),
-            || {
-                is_new = true;
-                let listed = listing::describe(0, &device.adapter_info());
-                let gpu = Arc::new(Gpu::shared(device, queue)?);
-                Ok::<_, BackendError>(DeviceCore::new(gpu, listed, Identity::Unlisted, None))
-            },
-        )?;
-        if !is_new {
-            core.gpu.check_queue(&its_queue)?;
-        }
-        Ok(Self { core })
+        Ok(Self { core: opening::adopt(device, queue)? })
     }
 
     /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at
@@ -208,10 +138,7 @@ impl WgpuDevice {
         source: Region<'_, WgpuMemory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
-        stream.check_regions(Some(&source), None)?;
-        arguments::same_length(source.len(), destination.len() as u64)?;
-        let from = Span::around(&source, BufferUsages::COPY_SRC, "source")?;
+        let from = self.check_download(stream, &source, destination)?;
         self.core.download_later(from, destination).await
     }
 
@@ -222,6 +149,18 @@ impl WgpuDevice {
     fn check_stream(&self, stream: &WgpuStream) -> Result<(), BackendError> {
         fork::check()?;
         arguments::check_stream(stream, self.core.id)
+    }
+
+    fn check_download<'a>(
+        &self,
+        stream: &WgpuStream,
+        source: &'a Region<'_, WgpuMemory>,
+        destination: &[u8],
+    ) -> Result<Span<'a>, BackendError> {
+        self.check_stream(stream)?;
+        stream.check_regions(Some(source), None)?;
+        arguments::same_length(source.len(), destination.len() as u64)?;
+        Span::around(source, BufferUsages::COPY_SRC, "source")
     }
 
     fn check_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: usize) -> Result<(), BackendError> {
@@ -281,7 +220,7 @@ impl Backend for WgpuDevice {
         &self.core.properties
     }
 
-    /// By `VK_EXT_memory_budget` or Metal's recommended working set, or of the
+    /// By `VK_EXT_memory_budget`, Metal's recommended working set or DirectX's budget, or of the
     /// [limit](WgpuDevice::with_memory_limit), whichever is less.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.core.gpu.check_known()?;
@@ -436,10 +375,7 @@ impl Backend for WgpuDevice {
         source: Region<'_, WgpuMemory>,
         destination: &mut [u8],
     ) -> Result<(), BackendError> {
-        self.check_stream(stream)?;
-        stream.check_regions(Some(&source), None)?;
-        arguments::same_length(source.len(), destination.len() as u64)?;
-        self.core.download(Span::around(&source, BufferUsages::COPY_SRC, "source")?, destination)
+        self.core.download(self.check_download(stream, &source, destination)?, destination)
     }
 
     fn write_mapped(&self, memory: &WgpuMemory, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {

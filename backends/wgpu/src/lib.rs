@@ -53,6 +53,7 @@ mod gpu;
 mod late;
 mod listing;
 mod memory;
+mod opening;
 mod operand;
 mod program;
 mod recorder;

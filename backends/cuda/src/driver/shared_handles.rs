@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 #[cfg(unix)]
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 #[cfg(windows)]
-use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
+use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use vrampool_backend::{BackendError, ShareableHandle, ShareableKind};
 
 /// What the driver answers to a mapping of another size than the memory has: invalid, or (seen on an H200)
@@ -39,7 +39,7 @@ impl RawPhysical {
             }
             #[cfg(windows)]
             Some(ShareableKind::WindowsHandle) => {
-                let mut handle = std::ptr::null_mut();
+                let mut handle: RawHandle = std::ptr::null_mut();
                 // SAFETY: a handle is a pointer.
                 unsafe { self.export_to((&raw mut handle).cast(), ShareableKind::WindowsHandle) }?;
                 // SAFETY: the driver opened it just now, for the caller to close.

@@ -1,6 +1,8 @@
-//! What interfaces of wgpu have beyond its public API, and the backend does without where they have not: how much
-//! memory there is, and the mapping of a buffer that is in use. Everything that goes below wgpu is here.
+//! Functions of single interfaces beyond wgpu's public API, all of them optional: the size and use of memory, and the mapping of a
+//! buffer in use. No other module goes below wgpu.
 
+#[cfg(all(feature = "dx12", windows))]
+mod dx12;
 mod heap;
 #[cfg(all(feature = "metal", target_vendor = "apple"))]
 mod metal;
@@ -20,6 +22,10 @@ pub(crate) use vulkan::{can_map, read, write};
 pub(crate) fn heap(device: &wgpu::Device) -> Option<Heap> {
     #[cfg(all(feature = "metal", target_vendor = "apple"))]
     if let Some(heap) = metal::heap(device) {
+        return Some(heap);
+    }
+    #[cfg(all(feature = "dx12", windows))]
+    if let Some(heap) = dx12::heap(device) {
         return Some(heap);
     }
     vulkan::heap(device)
