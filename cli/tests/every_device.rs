@@ -57,11 +57,11 @@ fn eighths() -> String {
     let trace = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz"));
     let mut text = String::new();
     GzDecoder::new(trace.expect("a trace")).read_to_string(&mut text).expect("text");
-    let mut lines = text.lines();
-    let mut shrunk = format!("{}\n", lines.next().expect("a header"));
-    for line in lines {
+    // Without the first line's version, so without the last line's checksum.
+    let mut shrunk = String::from("op,id,size,stream,t_us\n");
+    for line in text.lines() {
         let fields: Vec<_> = line.split(',').collect();
-        let [op, id, bytes, rest @ ..] = &fields[..] else { panic!("{line}") };
+        let [op @ ("a" | "f"), id, bytes, rest @ ..] = &fields[..] else { continue };
         let bytes = bytes.parse::<u64>().expect(line).div_ceil(8);
         shrunk += &format!("{op},{id},{bytes},{}\n", rest.join(","));
     }
