@@ -18,7 +18,7 @@ pip() { "$work/env/bin/pip" --disable-pip-version-check --quiet "$@"; }
 in_environment() { "$work/env/bin/$1" "${@:2}"; }
 pip install 'pytest>=8' 'mypy>=1.15' numpy 'pyright[nodejs]>=1.1.400'
 if [ -z "$wheel" ]; then
-    pip install 'build>=1.2' 'twine>=6.1' 'hatchling>=1.28' editables 'py-rattler-build>=0.50'
+    pip install 'build>=1.2' 'twine>=6.1' 'hatchling>=1.28' editables 'py-rattler-build>=0.50' 'abi3audit>=0.0.20'
     build() { in_environment python -m build --no-isolation --outdir "$work/dist" "$@" . >"$work/build.log" 2>&1; }
     build --wheel || { cat "$work/build.log" && exit 1; }
     wheel=$(echo "$work"/dist/vrampool-*.whl)
@@ -27,6 +27,8 @@ if [ -z "$wheel" ]; then
     options=()
     [ "$VRAMPOOL_PROFILE" = release ] || options+=(--any-path)
     in_environment python check_wheel.py "${options[@]}" "$wheel"
+    # Of Python's functions only those that the oldest Python of the wheel's name has.
+    [[ $wheel != *-abi3-* ]] || in_environment abi3audit --strict "$wheel"
     in_environment python conda/check.py
     # A source distribution would lack the crates.
     ! build --sdist
