@@ -61,7 +61,7 @@ async fn request_anew(ordinal: usize) -> Result<DeviceCore, BackendError> {
     let (device, queue) = device.await.map_err(|error| failed(error.to_string()))?;
     let listed = listing::describe(ordinal, &adapter.get_info());
     let gpu = Arc::new(Gpu::own(device, queue)?);
-    let id = Identity::WgpuListing { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
+    let id = Identity::Listed { ordinal, times_lost: LOST.load(Ordering::Relaxed) };
     Ok(DeviceCore::new(gpu, listed, id, None))
 }
 
