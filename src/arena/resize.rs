@@ -6,7 +6,8 @@ use crate::arena::engine::ArenaError;
 use crate::error::Error;
 use crate::streams::order::After;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Hold, Stream};
+use vrampool_backend::spi::Hold;
+use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.

@@ -18,7 +18,8 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
 
 impl Block {
     pub(crate) fn new<B: Backend>(

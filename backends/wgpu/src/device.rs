@@ -11,9 +11,10 @@ use crate::stream::WgpuStream;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::spi::OpenDevices;
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, OpenDevices,
-    Placement, Properties, Region, RegionMut, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, Memory, MemoryInfo, Placement,
+    Properties, Region, RegionMut, arguments, fork,
 };
 use wgpu::BufferUsages;
 
