@@ -7,7 +7,7 @@ use opencl3::device::{CL_DEVICE_TYPE_ALL, Device, get_all_devices};
 use opencl3::kernel::{ExecuteKernel, Kernel};
 use opencl3::program::Program;
 use std::error::Error;
-use vrampool::opencl::{OpenClDevice, list};
+use vrampool::opencl::{OpenClDevice, OpenClView, list};
 use vrampool::{Backend, Pool};
 
 const FLOATS: u64 = 1 << 16;
@@ -34,23 +34,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = unsafe { device.wrap_queue(queue.get()) }?;
     let pool = Pool::builder(&device).limit(64 << 20).build()?;
     for step in 0..10_u8 {
-        let mut numbers = pool.allocate(4 * FLOATS, &stream)?; // from the second step on a hit
+        let mut numbers = pool.allocate_elements::<f32>(FLOATS, &stream)?; // from the second step on a hit
         {
-            let to = stream.view_mut::<f32>(numbers.on_mut(&stream)?)?;
+            let to = stream.view_mut(numbers.on_mut(&stream)?)?;
+            let to: &OpenClView<'_, f32> = to.as_view();
             let value = f32::from(step);
             let mut launch = ExecuteKernel::new(&kernel);
             // SAFETY: the kernel's first argument is a buffer.
-            unsafe { launch.set_arg(&to.as_view().cl_mem()) };
+            unsafe { launch.set_arg(&to.cl_mem()) };
             // SAFETY: its second one is a number of 64 bits.
-            unsafe { launch.set_arg(&to.as_view().first()) };
+            unsafe { launch.set_arg(&to.first()) };
             // SAFETY: its third one is a float.
             unsafe { launch.set_arg(&value) };
             // SAFETY: it writes as many floats as `to` has, from its first on.
-            unsafe { launch.set_global_work_size(to.as_view().len()).enqueue_nd_range(&queue) }?;
+            unsafe { launch.set_global_work_size(to.len()).enqueue_nd_range(&queue) }?;
         }
-        let mut first = [0; 4];
-        numbers.read(&mut first, &stream)?;
-        assert_eq!(f32::from_ne_bytes(first), f32::from(step));
+        assert_eq!(numbers.read_vec::<f32>(&stream)?, [f32::from(step); FLOATS as usize]);
     }
     println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());
     Ok(())

@@ -21,6 +21,8 @@ fn main() -> Outcome {
     split(&device, &pool, &stream)?;
     json(&pool)?;
     retry(&device)?;
+    #[cfg(feature = "wgpu")]
+    interop()?;
     faults(&device, &pool, &stream)
 }
 
@@ -82,6 +84,24 @@ fn split(device: &HostDevice, pool: &Pool<HostDevice>, stream: &HostStream) -> O
     device.fill(stream, first, 1)?;
     device.fill(stream, second, 2)?;
     assert_eq!(buffer.read_vec::<u8>(stream)?[999..1001], [1, 2]);
+    Ok(())
+}
+
+/// A buffer with usages of the program's own, in a command of its own.
+#[cfg(feature = "wgpu")]
+fn interop() -> Outcome {
+    use vrampool::wgpu::{WgpuDevice, WgpuMemory, wgpu::BufferUsages};
+    let Ok(device) = WgpuDevice::open(0) else { return Ok(()) };
+    let (stream, pool) = (device.create_stream()?, Pool::new(&device)?);
+    let kind = WgpuMemory::kind_for(WgpuMemory::DEFAULT_USAGES | BufferUsages::VERTEX);
+    let mut vertices = pool.allocate_kind(4096, kind, &stream)?;
+    vertices.fill(7, &stream)?;
+    {
+        let view = stream.view_mut(vertices.on_mut(&stream)?)?;
+        let view = view.as_view(); // in use on the stream while it exists
+        stream.encode(|encoder| encoder.clear_buffer(view.buffer(), view.offset(), Some(view.len())))?;
+    }
+    assert_eq!(vertices.read_vec::<u8>(&stream)?, [0; 4096]);
     Ok(())
 }
 

@@ -29,8 +29,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = device.create_stream()?;
     let pool = Pool::builder(&device).limit(64 << 20).build()?;
     for step in 0..10 {
-        let mut numbers = pool.allocate(4 * u64::from(FLOATS), &stream)?; // from the second step on a hit
-        device.fill(&stream, numbers.on_mut(&stream)?, 0)?;
+        let mut numbers = pool.allocate_elements::<f32>(FLOATS.into(), &stream)?; // from the second step on a hit
+        numbers.fill(0, &stream)?;
         {
             // While this view exists, its memory is in use on the stream.
             let view = stream.view_mut(numbers.on_mut(&stream)?)?;
@@ -46,9 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 pass.dispatch_workgroups(FLOATS / 64, 1, 1);
             })?;
         }
-        let mut first = [0; 4];
-        numbers.read(&mut first, &stream)?;
-        assert_eq!(f32::from_ne_bytes(first), 1.0, "step {step}");
+        assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0; FLOATS as usize], "step {step}");
     }
     println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());
     Ok(())

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
-use vrampool::backend::Occasion::{self, Allocation, Free, Request};
+use vrampool::backend::spi::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::Scoped;
 use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice};

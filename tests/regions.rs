@@ -179,7 +179,7 @@ fn a_second_hold_does_not_replace_the_first() {
     use std::sync::atomic::{AtomicU32, Ordering};
     let (_device, stream, pool, mut buffer) = scene();
     let own = AtomicU32::new(0);
-    let region = buffer.on_mut(&stream).expect("no fault").held(vrampool::backend::Hold::new(&own));
+    let region = buffer.on_mut(&stream).expect("no fault").held(vrampool::backend::spi::Hold::new(&own));
     let (head, tail) = region.split_at(1).expect("inside");
     assert_eq!(own.load(Ordering::Relaxed), 2);
     drop(head);

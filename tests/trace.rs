@@ -5,7 +5,7 @@ use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use vrampool::trace::{Limits, MAX_LINE, MAX_STREAMS, Op, Trace, TraceError, TraceFault};
+use vrampool::trace::{Limits, Op, Trace, TraceError, TraceFault};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
@@ -22,7 +22,7 @@ fn error_of(events: &str) -> TraceError {
 
 #[test]
 fn what_makes_no_sense_is_refused_by_line_field_and_remedy() {
-    let long = format!("a,1,1,0,{}", "0".repeat(MAX_LINE));
+    let long = format!("a,1,1,0,{}", "0".repeat(Trace::MAX_LINE_BYTES));
     let table: [(&str, u64, Option<&str>, &str); 26] = [
         ("x,1,1,0,0", 2, Some("op"), "write `a` for an allocation or `f` for a free"),
         ("A,1,1,0,0", 2, Some("op"), "write `a`"),
@@ -166,9 +166,9 @@ fn as_many_streams_as_there_can_be_and_no_more() {
     let events = |count: usize| -> String {
         (0..count).map(|n| format!("a,{n},1,{},0\n", u64::MAX - n as u64)).collect()
     };
-    let text = format!("{HEADER}{}", events(MAX_STREAMS));
-    assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), MAX_STREAMS);
-    let error = error_of(&events(MAX_STREAMS + 1));
+    let text = format!("{HEADER}{}", events(Trace::MAX_STREAMS));
+    assert_eq!(Trace::parse(text.as_bytes()).expect("not too many").events().len(), Trace::MAX_STREAMS);
+    let error = error_of(&events(Trace::MAX_STREAMS + 1));
     assert!(
         matches!(error.fault, TraceFault::TooManyStreams { .. }) && error.field == Some("stream"),
         "{error}"

@@ -61,7 +61,7 @@ impl From<Devices> for Listing {
                 DeviceKind::Cpu => "cpu",
                 _ => "other",
             },
-            total_bytes: device.total_bytes,
+            total_bytes: device.total_bytes.unwrap_or(0),
         };
         let unavailable =
             |absent: any::Absent| Unavailable { backend: absent.backend, reason: absent.reason.to_string() };

@@ -86,7 +86,7 @@ mod cuda {
             backend: "cuda",
             device: device.name,
             kind: if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
-            total_bytes: device.total_bytes,
+            total_bytes: Some(device.total_bytes),
         });
         Ok(devices.collect())
     }
@@ -107,7 +107,7 @@ mod opencl {
             backend: "opencl",
             device: device.name,
             kind: device.kind,
-            total_bytes: device.total_bytes,
+            total_bytes: Some(device.total_bytes),
         });
         Ok(devices.collect())
     }
@@ -128,8 +128,7 @@ mod wgpu {
             backend: "wgpu",
             device: device.name,
             kind: device.kind,
-            // It does not say.
-            total_bytes: 0,
+            total_bytes: None,
         });
         Ok(devices.collect())
     }
@@ -154,7 +153,7 @@ mod host {
             backend: HOST,
             device: properties.name.clone(),
             kind: DeviceKind::Cpu,
-            total_bytes: properties.total_bytes,
+            total_bytes: Some(properties.total_bytes),
         }])
     }
 }

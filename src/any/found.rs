@@ -18,8 +18,8 @@ pub struct DeviceListing {
     pub device: String,
     /// Discrete, integrated or a processor.
     pub kind: DeviceKind,
-    /// Memory in all, bytes; 0 where it is not known.
-    pub total_bytes: u64,
+    /// Memory in all, bytes; `None` if the driver does not report it.
+    pub total_bytes: Option<u64>,
 }
 
 /// A backend without a device here.
@@ -113,7 +113,7 @@ mod tests {
             backend,
             device: "Test".into(),
             kind,
-            total_bytes: 1,
+            total_bytes: None,
         }
     }
 

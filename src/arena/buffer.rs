@@ -11,7 +11,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Hold, Memory, Region, RegionMut, fork};
+use vrampool_backend::spi::Hold;
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut, fork};
 
 /// A block of a [`DeviceArena`](super::DeviceArena). Dropping it frees the block.
 ///

@@ -9,7 +9,8 @@ use crate::streams::order::After;
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Hold, Stream};
+use vrampool_backend::spi::Hold;
+use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.

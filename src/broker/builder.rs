@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use vrampool_backend::{Backend, DeviceKind, host_memory};
+use vrampool_backend::spi::host_memory;
+use vrampool_backend::{Backend, DeviceKind};
 
 /// The default size of one staging block. (CuBIE's are up to 64 MiB.)
 const STAGING_BLOCK: u64 = 16 << 20;

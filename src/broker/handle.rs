@@ -4,8 +4,7 @@ use super::client::{Client, ClientHandle};
 use super::host_array::{Bytes, Spilled, choose};
 use super::state::{BrokerCore, Group, idle};
 use super::{
-    Allocator, BrokerError, BrokerStats, HostArray, HostBacking, LimitMode, PinnedLedger, Plan,
-    RegisteredClient, ShareSums,
+    Allocator, BrokerError, BrokerStats, HostArray, HostBacking, LimitMode, Plan, RegisteredClient, ShareSums,
 };
 use crate::cache::size_class::SizeClasses;
 use crate::error::Error;
@@ -267,12 +266,6 @@ impl<B: Backend> Broker<B> {
             Err(error) if error.is_out_of_memory() && !force => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// The account of pinned memory.
-    #[must_use]
-    pub fn pinned_ledger(&self) -> &PinnedLedger {
-        &self.core.ledger
     }
 
     /// Returns the statistics.

@@ -8,11 +8,17 @@ pub(crate) const MANY_CHUNKS: u64 = 20;
 /// A batch of runs, cut into chunks of [`chunk_len`](Self::chunk_len) runs. The last chunk may be shorter.
 ///
 /// ```
-/// use vrampool::broker::Partition;
-/// let partition = Partition::new(1000, 2000, 0, 10)?;
+/// # use vrampool::{broker::{ArrayRequest, Broker, Client}, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::broker::BrokerError> {
+/// let broker = Broker::builder(&HostDevice::new()).build()?;
+/// let solver = broker.register(Client::new("solver"))?;
+/// solver.queue(ArrayRequest::input("rate", [10], 4).chunk_axis(0))?;
+/// broker.set_chunk_runs("default", 5)?;
+/// let partition = broker.commit("default")?.partition();
 /// assert_eq!((partition.chunk_len(), partition.chunks()), (5, 2));
 /// assert_eq!(partition.ranges().collect::<Vec<_>>(), [0..5, 5..10]);
-/// # Ok::<(), vrampool::broker::ChunkError>(())
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Partition {
@@ -80,7 +86,12 @@ impl Partition {
     ///
     /// # Errors
     /// [`ChunkError`], in the order of its variants.
-    pub fn new(available: u64, chunkable: u64, unchunkable: u64, runs: u64) -> Result<Self, ChunkError> {
+    pub(crate) fn new(
+        available: u64,
+        chunkable: u64,
+        unchunkable: u64,
+        runs: u64,
+    ) -> Result<Self, ChunkError> {
         let runs = runs.max(1);
         let requested = chunkable.saturating_add(unchunkable);
         if requested < available {

@@ -16,7 +16,8 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Backend, HeldMemory, Region, RegionMut, Stream, StreamId, Ticket};
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, HeldMemory, Region, RegionMut, Stream, StreamId};
 
 impl Block {
     pub(crate) fn new<B: Backend>(

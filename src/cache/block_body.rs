@@ -6,7 +6,8 @@ use crate::streams::users::Readers;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::ops::Range;
-use vrampool_backend::{Backend, Memory, Stream, Ticket};
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, Memory, Stream};
 
 /// Work to be done without any lock.
 pub(crate) type Errand = Box<dyn FnOnce() + Send>;

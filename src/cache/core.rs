@@ -24,7 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 // Of a block: the model does not step through its atomics.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering::Relaxed};
-use vrampool_backend::{Backend, DeviceId, Hooks, MemoryKind, StreamId};
+use vrampool_backend::spi::Hooks;
+use vrampool_backend::{Backend, DeviceId, MemoryKind, StreamId};
 
 /// The state of a pool.
 #[derive(Debug)]

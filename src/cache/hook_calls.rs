@@ -8,7 +8,8 @@ use crate::source::Key;
 use crate::source::SourceMemory;
 use std::panic::Location;
 use std::sync::Arc;
-use vrampool_backend::{Announced, Backend, HookEvent, MemoryKind, Occasion, Stream, Ticket};
+use vrampool_backend::spi::{Announced, Occasion, Ticket};
+use vrampool_backend::{Backend, HookEvent, MemoryKind, Stream};
 
 impl PoolCore {
     /// As [`allocate`](Self::allocate), between its hooks.

@@ -6,7 +6,7 @@ use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::size_class::SizeClasses;
 #[cfg(feature = "trace")]
 use crate::recorder::{Recorder, WeakRecorder};
-use vrampool_backend::Hooks;
+use vrampool_backend::spi::Hooks;
 
 /// The recorder that a pool's handles keep alive, if any.
 #[derive(Debug, Clone, Default)]

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Holder, Hook, HookEvent, Hooks};
+use vrampool_backend::spi::Hooks;
+use vrampool_backend::{Holder, Hook, HookEvent};
 
 thread_local! {
     static ENTERED: Entered = Entered::default();

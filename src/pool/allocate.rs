@@ -16,7 +16,8 @@ use crate::streams::order::{After, Need};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{Announced, Backend, MemoryKind, Stream, StreamId, fork};
+use vrampool_backend::spi::Announced;
+use vrampool_backend::{Backend, MemoryKind, Stream, StreamId, fork};
 
 impl PoolCore {
     /// # Errors

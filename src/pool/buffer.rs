@@ -319,10 +319,8 @@ impl<B: Backend> Buffer<B> {
         self.block().address()
     }
 
-    /// Where in the range of the [pool's arena](crate::Pool::arena) its bytes are, as
-    /// [`ArenaBuffer::parts`](crate::arena::ArenaBuffer::parts); nothing where none serves it.
-    #[must_use]
-    pub fn parts(&self) -> Vec<Range<u64>> {
+    /// Returns the offsets of its bytes in the range of the pool's arena; none without an arena.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         self.block().parts()
     }
 

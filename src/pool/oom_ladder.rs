@@ -7,7 +7,8 @@ use crate::cache::reservation::Turn;
 use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::source::{Key, SourceMemory};
-use vrampool_backend::{Announced, Backend};
+use vrampool_backend::Backend;
+use vrampool_backend::spi::Announced;
 
 impl PoolCore {
     /// Asks the source; while it is out of memory, gives back least recently requested classes of the size

@@ -167,7 +167,7 @@ impl Recorder {
 
     /// Returns its number, from 1, which is unique among recorders of the process.
     #[must_use]
-    pub fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.0.clock.number
     }
 
@@ -176,26 +176,9 @@ impl Recorder {
     ///
     /// The fast path applies if this thread last recorded with the recorder of this [number](Self::number)
     /// and no periodic work is due. Otherwise this returns `None`, and nothing is recorded yet.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, Stream, host::HostDevice, trace::Recorder};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let stream = HostDevice::new().create_stream()?;
-    /// let recorder = Recorder::new();
-    /// for bytes in 1..100 {
-    ///     let number = Recorder::note_allocation_of(recorder.number(), bytes, stream.id());
-    ///     let number = number.unwrap_or_else(|| recorder.note_allocation(bytes, stream.id()));
-    ///     if !Recorder::note_free_of(recorder.number(), number, stream.id()) {
-    ///         recorder.note_free(number, stream.id());
-    ///     }
-    /// }
-    /// assert_eq!(recorder.events(), 198);
-    /// # Ok(())
-    /// # }
-    /// ```
     #[must_use]
     #[inline]
-    pub fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
+    pub(crate) fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
         writer::with_last(recorder, |writer| writer.allocated_quickly(bytes, stream))
     }
 
@@ -204,7 +187,7 @@ impl Recorder {
     /// is recorded.
     #[must_use]
     #[inline]
-    pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
+    pub(crate) fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
         writer::with_last(recorder, |writer| writer.freed_quickly(number, stream)).is_some()
     }
 

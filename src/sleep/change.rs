@@ -50,7 +50,7 @@ impl<B: Backend> Sleeper<B> {
         self.fall_asleep(|tag| tags.contains(&tag).then_some(kept))
     }
 
-    /// Sleeps at one of vLLM's [levels](Level::ALL). Level 0 has no effect.
+    /// Sleeps at one of vLLM's levels. Level 0 has no effect.
     ///
     /// # Errors
     /// [`Error::Configuration`] for another level; else as [`sleep`](Self::sleep).

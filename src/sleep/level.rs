@@ -5,17 +5,17 @@ use crate::error::Error;
 /// A sleep level as in vLLM: the tags that are copied to the host. Contents of all others are discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Level {
+pub(crate) struct Level {
     /// Its number.
-    pub number: u8,
+    pub(crate) number: u8,
     /// Tags that are kept; `None` for a pause, in which no tag sleeps.
-    pub offloaded: Option<&'static [&'static str]>,
+    pub(crate) offloaded: Option<&'static [&'static str]>,
 }
 
 impl Level {
     /// All levels: 0 only pauses; 1 keeps weights and the memory that a program needs to run; 2 also discards
     /// the weights, for a program that will load others.
-    pub const ALL: &'static [Self] = &[
+    pub(crate) const ALL: &'static [Self] = &[
         Self { number: 0, offloaded: None },
         Self { number: 1, offloaded: Some(&["weights", "runtime", "cudagraph"]) },
         Self { number: 2, offloaded: Some(&["runtime", "cudagraph"]) },
@@ -25,7 +25,7 @@ impl Level {
     ///
     /// # Errors
     /// [`Error::Configuration`] for an unknown number.
-    pub fn of(number: u8) -> Result<Self, Error> {
+    pub(crate) fn of(number: u8) -> Result<Self, Error> {
         Self::ALL.iter().copied().find(|level| level.number == number).ok_or_else(|| {
             Error::configuration(
                 "level",

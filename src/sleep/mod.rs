@@ -72,7 +72,7 @@ pub use buffer::{Access, AccessMut, SleepBuffer};
 pub use builder::SleeperBuilder;
 pub use callbacks::SleepAllocation;
 pub use change::Wake;
-pub use level::Level;
+pub(crate) use level::Level;
 pub use sleeper::Sleeper;
 pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, TagScope};
 pub use usage::SleepUsage;

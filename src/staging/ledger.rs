@@ -9,18 +9,8 @@ pub(crate) const HOST_FRACTION: f64 = 0.8;
 
 /// The account of pinned memory. Bytes in use and bytes kept for reuse together stay within the budget. A
 /// clone is a handle to the same account.
-///
-/// ```
-/// use vrampool::broker::PinnedLedger;
-/// let ledger = PinnedLedger::new(1024);
-/// let first = ledger.reserve(768).ok_or("refused")?;
-/// assert!(ledger.reserve(768).is_none());
-/// drop(first);
-/// assert_eq!(ledger.live_bytes(), 0);
-/// # Ok::<(), &str>(())
-/// ```
 #[derive(Debug, Clone)]
-pub struct PinnedLedger {
+pub(crate) struct PinnedLedger {
     account: Arc<Account>,
 }
 
@@ -39,7 +29,7 @@ struct Bytes {
 /// Accounted pinned bytes. Dropping the reservation releases them.
 #[derive(Debug)]
 #[must_use]
-pub struct PinnedReservation {
+pub(crate) struct PinnedReservation {
     account: Arc<Account>,
     bytes: u64,
     is_retained: bool,
@@ -48,13 +38,13 @@ pub struct PinnedReservation {
 impl PinnedLedger {
     /// Creates an account of at most `budget` bytes.
     #[must_use]
-    pub fn new(budget: u64) -> Self {
+    pub(crate) fn new(budget: u64) -> Self {
         Self { account: Arc::new(Account { budget, bytes: Mutex::default() }) }
     }
 
     /// Reserves `bytes` bytes, or returns `None` if they exceed the budget, or in a forked child.
     #[must_use]
-    pub fn reserve(&self, bytes: u64) -> Option<PinnedReservation> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<PinnedReservation> {
         if fork::is_child() {
             return None;
         }
@@ -69,7 +59,7 @@ impl PinnedLedger {
     }
 
     /// Reserves `bytes` bytes, if necessary beyond the budget, for memory that is indispensable.
-    pub fn force(&self, bytes: u64) -> PinnedReservation {
+    pub(crate) fn force(&self, bytes: u64) -> PinnedReservation {
         if fork::is_child() {
             // Not accounted for in a child, so nothing is released.
             return PinnedReservation { account: Arc::clone(&self.account), bytes: 0, is_retained: false };
@@ -83,30 +73,24 @@ impl PinnedLedger {
 
     /// Returns the limit, bytes.
     #[must_use]
-    pub fn budget(&self) -> u64 {
+    pub(crate) fn budget(&self) -> u64 {
         self.account.budget
     }
 
     /// Returns the bytes in use.
     #[must_use]
-    pub fn live_bytes(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.account.bytes.lock().live }
     }
 
     /// Returns the bytes that are unused and kept for reuse.
     #[must_use]
-    pub fn retained_bytes(&self) -> u64 {
+    pub(crate) fn retained_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.account.bytes.lock().retained }
     }
 }
 
 impl PinnedReservation {
-    /// Returns the number of bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Sets whether the bytes are kept for reuse rather than in use.
     pub(crate) fn set_retained(&mut self, is_retained: bool) {
         if self.is_retained == is_retained {
@@ -193,7 +177,7 @@ mod tests {
     fn test_forced_pinned_reservation_exceeds_budget() {
         let ledger = PinnedLedger::new(128);
         let forced = ledger.force(1024);
-        assert_eq!((forced.bytes(), ledger.live_bytes()), (1024, 1024));
+        assert_eq!((forced.bytes, ledger.live_bytes()), (1024, 1024));
         assert!(ledger.reserve(1).is_none());
         let most = ledger.force(u64::MAX);
         drop((forced, most));

@@ -25,8 +25,8 @@
 //!
 //! # Reading what a stranger sent
 //!
-//! Lines are read one by one and are at most [`MAX_LINE`] bytes long, events are at most
-//! [`Limits::max_events`], streams at most [`MAX_STREAMS`]; so neither an endless line nor a small file that
+//! Lines are read one by one and are at most [`Trace::MAX_LINE_BYTES`] bytes long, events are at most
+//! [`Limits::max_events`], streams at most [`Trace::MAX_STREAMS`]; so neither an endless line nor a small file that
 //! decompresses without end takes more memory than the events that were allowed, at most 160 bytes each, and
 //! 256 bytes each of an RMM log.
 //!
@@ -73,7 +73,6 @@ mod worker;
 
 pub use crate::recorder::Recorder;
 pub use any_touch::AnyTouch;
-pub use file::bounds::{MAX_LINE, MAX_STREAMS};
 pub use file::doubt::{Doubt, TraceWarning};
 pub use file::error::{TraceError, TraceFault};
 pub use file::event::{Op, TraceEvent};

@@ -111,7 +111,7 @@ fn pinned_arrays_are_bounded_together() {
     let arrays: Vec<_> = (0..20).map(|_| broker.host_array(MIB).expect("an array")).collect();
     let pinned =
         arrays.iter().filter(|array| array.backing() == vrampool::broker::HostBacking::Pinned).count();
-    assert_eq!((pinned, broker.pinned_ledger().budget()), (8, 8 * MIB));
+    assert_eq!((pinned, broker.stats().pinned_budget_bytes), (8, 8 * MIB));
 }
 
 /// #712: a failed copy back, or a device that was gone, made a solve wait for ever.
@@ -157,7 +157,7 @@ fn the_hosts_memory_is_all_of_it() {
             .lines()
             .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok())
             .expect("it is told");
-        let budget = broker.pinned_ledger().budget();
+        let budget = broker.stats().pinned_budget_bytes;
         // A container may have less.
         assert!(budget > 0 && budget <= kib * 1024 / 10 * 8 + 1024, "{budget} of {kib} KiB");
     }

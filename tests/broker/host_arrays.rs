@@ -23,9 +23,9 @@ fn test_choose_host_memory_type_applies_policy() {
     let held = broker.host_array(MIB + 1).expect("an array");
     assert_eq!(backing(MIB), HostBacking::Pageable);
     let forced = broker.host_array_in(MIB, HostBacking::Pinned).expect("past the budget");
-    assert_eq!(broker.pinned_ledger().live_bytes(), 2 * MIB + 1);
+    assert_eq!(broker.stats().pinned_live_bytes, 2 * MIB + 1);
     drop((held, forced));
-    assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+    assert_eq!(broker.stats().pinned_live_bytes, 0);
 }
 
 /// 0.8 of the host's memory; and as many pinned bytes as the device has.
@@ -35,7 +35,7 @@ fn test_choose_host_memory_type_default_threshold() {
     let backing = |bytes| broker.host_array(bytes).expect("an array").backing();
     assert_eq!(backing(8 * MIB + 1), HostBacking::File);
     assert_eq!(backing(8 * MIB), HostBacking::Pageable);
-    assert_eq!((backing(128), broker.pinned_ledger().budget()), (HostBacking::Pinned, MIB));
+    assert_eq!((backing(128), broker.stats().pinned_budget_bytes), (HostBacking::Pinned, MIB));
 }
 
 /// A view that is about still keeps the array, and so its bytes: that it cannot outlive it is the compiler's
@@ -171,8 +171,8 @@ fn a_device_that_refuses_pinned_memory_leaves_pageable() {
     let device = device(MIB);
     let broker = Broker::builder(&device).pinned_max(8 * MIB).build().expect("a broker");
     let array = broker.host_array(2 * MIB).expect("an array");
-    assert_eq!((array.backing(), broker.pinned_ledger().live_bytes()), (HostBacking::Pageable, 0));
+    assert_eq!((array.backing(), broker.stats().pinned_live_bytes), (HostBacking::Pageable, 0));
     let forced = broker.host_array_in(2 * MIB, HostBacking::Pinned);
     assert!(forced.is_err_and(|error| error.is_out_of_memory()));
-    assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+    assert_eq!(broker.stats().pinned_live_bytes, 0);
 }

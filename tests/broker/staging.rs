@@ -40,7 +40,7 @@ fn an_idle_block_of_another_size_goes_where_the_ledger_refuses() {
             .build()
             .expect("a broker");
         upload(&broker, 192 * KIB);
-        assert_eq!((broker.stats().staging_bytes, broker.pinned_ledger().live_bytes()), (64 * KIB, 0));
+        assert_eq!((broker.stats().staging_bytes, broker.stats().pinned_live_bytes), (64 * KIB, 0));
     });
 }
 
@@ -86,7 +86,7 @@ fn a_landing_that_fails_leaks_no_block() {
                 device.faults().fail_nth(Call::Mapped, nth);
                 assert!(run().is_err());
                 device.faults().clear();
-                assert_eq!(broker.pinned_ledger().live_bytes(), 0, "failure {nth}");
+                assert_eq!(broker.stats().pinned_live_bytes, 0, "failure {nth}");
             }
             run().expect("the next one has blocks");
             broker.evict_all().expect("idle");
@@ -108,7 +108,7 @@ fn a_block_that_cannot_be_asked_for_is_dropped() {
             device.faults().clear();
         }
         broker.evict_all().expect("idle");
-        assert_eq!((broker.stats().staging_bytes, broker.pinned_ledger().retained_bytes()), (0, 0));
+        assert_eq!((broker.stats().staging_bytes, broker.stats().pinned_retained_bytes), (0, 0));
     });
 }
 
@@ -124,8 +124,8 @@ fn staging_stays_within_its_bound() {
         squarer.run(&plan).expect("a run");
         let peak = broker.stats().peak_staging_bytes;
         assert!(peak > 0 && peak <= most, "{peak} of {most}");
-        assert_eq!(broker.pinned_ledger().retained_bytes(), broker.stats().staging_bytes);
-        assert_eq!(broker.pinned_ledger().live_bytes(), 0);
+        assert_eq!(broker.stats().pinned_retained_bytes, broker.stats().staging_bytes);
+        assert_eq!(broker.stats().pinned_live_bytes, 0);
     }
     // Without any pinned memory it goes by the pageable way.
     let broker =

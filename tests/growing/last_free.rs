@@ -18,7 +18,7 @@ fn scene(limit: u64) -> (Pool<HostDevice>, HostStream, HostStream) {
 
 /// Where it is in the arena, in one part.
 fn place(buffer: &Buffer<HostDevice>) -> u64 {
-    let [ref part] = buffer.parts()[..] else { panic!("it is stitched") };
+    let [ref part] = vrampool::internal::parts(buffer)[..] else { panic!("it is stitched") };
     part.start
 }
 

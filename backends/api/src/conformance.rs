@@ -39,11 +39,13 @@ type Named<B> = (&'static str, fn(&B) -> Check);
 mod apart;
 mod host_visible;
 mod lengths;
+mod requests;
 mod support;
 mod virtual_memory;
 pub use apart::check_apart;
 use host_visible::host_visible_memory_is_mapped;
 use lengths::any_length_goes_to_the_end;
+use requests::{alignments_are_kept_or_refused, labels_and_priorities_are_hints};
 pub use support::Failure;
 use support::{BYTES, Check, Outcome, kind, pattern, read, refused, require};
 use virtual_memory::{
@@ -58,10 +60,12 @@ use virtual_memory::{
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 21] = [
+    let checks: [Named<B>; 23] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
+        ("labels_and_priorities_are_hints", labels_and_priorities_are_hints),
+        ("alignments_are_kept_or_refused", alignments_are_kept_or_refused),
         ("data_survives_a_round_trip", data_survives_a_round_trip),
         ("fill_stays_in_its_range", fill_stays_in_its_range),
         ("copy_between_memories", copy_between_memories),

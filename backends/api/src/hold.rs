@@ -58,7 +58,8 @@ impl Drop for Hold<'_> {
 ///
 /// ```compile_fail,E0597
 /// # use std::sync::atomic::AtomicU32;
-/// # use vrampool_backend::{Hold, HeldMemory, Memory, Region, Stream};
+/// # use vrampool_backend::{HeldMemory, Memory, Region, Stream};
+/// # use vrampool_backend::spi::Hold;
 /// # fn example<M: Memory, S: Stream>(memory: &M, holds: &AtomicU32, stream: &S) {
 /// let region = {
 ///     let held = HeldMemory::new(memory, Some(Hold::new(holds)));

@@ -10,7 +10,8 @@ use std::sync::Arc;
 /// one.
 ///
 /// ```
-/// use vrampool_backend::{DeviceId, Hook, HookEvent, Hooks, Occasion, Ticket};
+/// use vrampool_backend::{DeviceId, Hook, HookEvent};
+/// use vrampool_backend::spi::{Hooks, Occasion, Ticket};
 /// # #[derive(Debug)]
 /// # struct Silent;
 /// # impl Hook for Silent {

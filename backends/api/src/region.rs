@@ -1,6 +1,7 @@
 //! Ranges of memory, each bound to a stream.
 
-use crate::{BackendError, Hold, Memory, Stream, StreamId};
+use crate::hold::Hold;
+use crate::{BackendError, Memory, Stream, StreamId};
 use std::ops::{Bound, RangeBounds};
 
 /// A range of a memory that one stream may read. While it exists the range stays where it is.

@@ -4,7 +4,8 @@ use crate::driver_pool_core::DriverPoolCore;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::{HookEvent, Hooks, Occasion, Outcome, fork};
+use vrampool_backend::spi::{Hooks, Occasion};
+use vrampool_backend::{HookEvent, Outcome, fork};
 
 /// What a memory counts as handed out, until it is dropped. Keeps its pool alive.
 pub(crate) struct Charge {

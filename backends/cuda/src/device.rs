@@ -11,9 +11,10 @@ use crate::stream_ordered;
 use cudarc::driver::CudaContext;
 use std::mem;
 use std::sync::Arc;
+use vrampool_backend::spi::OpenDevices;
 use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, OpenDevices,
-    Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
+    AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, Placement,
+    Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
 };
 
 /// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is

@@ -13,9 +13,8 @@ use cudarc::driver::sys::CUmemoryPool;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::{
-    Announced, Backend, BackendError, DeviceId, Hook, HookEvent, Hooks, Occasion, Stream, Ticket, fork,
-};
+use vrampool_backend::spi::{Announced, Hooks, Occasion, Ticket};
+use vrampool_backend::{Backend, BackendError, DeviceId, Hook, HookEvent, Stream, fork};
 
 /// What sizes round up to.
 const UNIT: u64 = 512;

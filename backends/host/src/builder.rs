@@ -56,7 +56,7 @@ impl Default for HostBuilder {
 
 impl HostBuilder {
     /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the
-    /// process [leaves less](vrampool_backend::host_memory). It may be more: pages that nobody touches cost
+    /// process [leaves less](vrampool_backend::spi::host_memory). It may be more: pages that nobody touches cost
     /// nothing.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
@@ -161,7 +161,7 @@ impl HostDevice {
 
 #[cfg(target_os = "linux")]
 fn machine_memory() -> u64 {
-    vrampool_backend::host_memory().unwrap_or_else(|| {
+    vrampool_backend::spi::host_memory().unwrap_or_else(|| {
         // By a call of the system's, which needs no file.
         let system = rustix::system::sysinfo();
         #[allow(clippy::unnecessary_cast, reason = "their types differ between processors")]

@@ -8,7 +8,8 @@ use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Account, BackendError, Capabilities, DeviceId, DeviceKind, OpenDevices, Properties};
+use vrampool_backend::spi::{Account, OpenDevices};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]

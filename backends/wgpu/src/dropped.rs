@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::gpu::Gpu;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::Charge;
+use vrampool_backend::spi::Charge;
 
 /// Bytes that are kept so at most when memory is allocated, beyond what is live.
 pub(crate) const MOST: u64 = 32 << 20;

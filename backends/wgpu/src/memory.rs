@@ -4,7 +4,8 @@ use crate::gpu::GRANULARITY;
 use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Charge, Memory, MemoryKind, Placement, Region, Usage, fork};
+use vrampool_backend::spi::Charge;
+use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
 
 /// Memory of a [`WgpuDevice`](crate::WgpuDevice): one [`wgpu::Buffer`].

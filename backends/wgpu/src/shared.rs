@@ -8,7 +8,8 @@ use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Account, BackendError, Capabilities, Charge, DeviceId, Properties};
+use vrampool_backend::spi::{Account, Charge};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
 #[derive(Debug)]

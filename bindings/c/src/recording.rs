@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::backend::StreamId;
+use vrampool::internal;
 use vrampool::trace::Recorder;
 
 /// A pool's.
@@ -46,7 +47,7 @@ impl Recording {
             return Err(Failure::invalid("events", &reason));
         }
         let recorder = Recorder::with_events(events);
-        let number = recorder.number();
+        let number = internal::recorder_number(&recorder);
         let before = self.recorder.compare_and_swap(&None::<Arc<Recorder>>, Some(Arc::new(recorder)));
         if before.is_some() {
             return Err(Failure::new(Status::BUSY, "the pool is recorded already; stop that first"));
@@ -68,7 +69,7 @@ impl Recording {
                 Ok(kept)
             }
             Err(failure) => {
-                self.present.store(recorder.number(), Ordering::Relaxed);
+                self.present.store(internal::recorder_number(&recorder), Ordering::Relaxed);
                 Err(failure)
             }
         }
@@ -92,7 +93,7 @@ impl Recording {
     #[inline(never)]
     fn note_surely(&self, recorder: u64, stream: StreamId, loan: &Loan) -> Note {
         if let Loan::Pool(buffer) = loan
-            && let Some(allocation) = Recorder::note_allocation_of(recorder, buffer.len(), buffer.stream_id())
+            && let Some(allocation) = internal::note_allocation_of(recorder, buffer.len(), buffer.stream_id())
         {
             return Note { recorder, allocation };
         }
@@ -107,7 +108,7 @@ impl Recording {
         let recorder = self.recorder.load();
         let allocation = |recorder: &Arc<Recorder>| match recorder.note_allocation(loan.requested(), stream) {
             0 => None,
-            allocation => Some(Note { recorder: recorder.number(), allocation }),
+            allocation => Some(Note { recorder: internal::recorder_number(recorder), allocation }),
         };
         recorder.as_ref().and_then(allocation).unwrap_or_default()
     }
@@ -127,7 +128,7 @@ impl Note {
     fn freed_surely(self, held: &Held) {
         match &held.loan {
             Loan::Pool(buffer)
-                if Recorder::note_free_of(self.recorder, self.allocation, buffer.stream_id()) => {}
+                if internal::note_free_of(self.recorder, self.allocation, buffer.stream_id()) => {}
             _ => self.freed_in_time(held),
         }
     }
@@ -139,7 +140,9 @@ impl Note {
     fn freed_in_time(self, held: &Held) {
         let _ = registry::with(held.pool, |pool| {
             let recorder = pool.recording.recorder.load();
-            if let Some(recorder) = recorder.as_ref().filter(|recorder| recorder.number() == self.recorder) {
+            if let Some(recorder) =
+                recorder.as_ref().filter(|recorder| internal::recorder_number(recorder) == self.recorder)
+            {
                 recorder.note_free(self.allocation, held.stream_id());
             }
             Ok(())
@@ -170,7 +173,7 @@ mod tests {
             recording.stop(|_| Err::<(), _>(Failure::invalid("trace", "no"))).expect_err("it fails");
         assert_eq!(failure.status, Status::INVALID_ARGUMENT);
         let recorder = recording.present().expect("it goes on");
-        assert_eq!(recording.present.load(Ordering::Relaxed), recorder.number());
+        assert_eq!(recording.present.load(Ordering::Relaxed), internal::recorder_number(&recorder));
         recording.stop(|_| Ok(())).expect("it ends");
         assert!(recording.stop(|_| Ok(())).is_err(), "it ended");
     }

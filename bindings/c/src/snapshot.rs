@@ -5,6 +5,7 @@ use crate::pool::{CPool, Tagged};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use vrampool::arena::SpanState;
+use vrampool::internal;
 use vrampool::{Backend, Source};
 
 /// A live block, as it is listed.
@@ -40,7 +41,7 @@ impl CPool {
                 requested: held.loan.requested(),
                 stream: held.stream,
                 state,
-                parts: buffer.parts(),
+                parts: internal::parts(buffer),
                 at: address,
             };
             by_tag.entry(buffer.pool_name().to_owned()).or_default().push(live);

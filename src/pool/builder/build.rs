@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::{Source, Supply};
 use std::sync::Arc;
-use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, Hooks, MemoryKind, fork};
+use vrampool_backend::spi::Hooks;
+use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork};
 
 impl<B: Backend> PoolBuilder<B> {
     /// Makes the pool. Takes no memory yet, but for an arena.

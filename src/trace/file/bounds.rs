@@ -10,7 +10,7 @@ pub(crate) const NEW_HEADER: &str = "op,id,size,stream,t_us,v2";
 pub(crate) const RMM_HEADER: &str = "Thread,Time,Action,Pointer,Size,Stream";
 
 /// The most streams that a trace may have.
-pub const MAX_STREAMS: usize = 1024;
+pub(crate) const MAX_STREAMS: usize = 1024;
 
 /// The most bytes that a line of a trace may have. The longest event has 85.
-pub const MAX_LINE: usize = 256;
+pub(crate) const MAX_LINE_BYTES: usize = 256;

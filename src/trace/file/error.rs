@@ -1,6 +1,6 @@
 //! Errors of reading a trace.
 
-use super::bounds::{HEADER, MAX_LINE, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
+use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
 use super::doubt::Doubt;
 use super::format::Format;
 use super::place::Place;
@@ -88,7 +88,9 @@ pub enum TraceFault {
         found: String,
     },
     /// A line is too long to be an event.
-    #[error("the line is longer than {MAX_LINE} bytes; write the five fields `{HEADER}` and nothing else")]
+    #[error(
+        "the line is longer than {MAX_LINE_BYTES} bytes; write the five fields `{HEADER}` and nothing else"
+    )]
     LineTooLong,
     /// A field is not there.
     #[error("the field is missing; write the five fields `{HEADER}`")]

@@ -1,6 +1,6 @@
 //! The lines of a trace: bounded in length, decompressed, without line ends.
 
-use super::bounds::MAX_LINE;
+use super::bounds::MAX_LINE_BYTES;
 use super::error::TraceFault;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
@@ -27,7 +27,7 @@ impl<'a> Lines<'a> {
         let whole = BufReader::new(io::Cursor::new(head).chain(reader));
         let input: Box<dyn BufRead + 'a> =
             if is_gzip { Box::new(BufReader::new(MultiGzDecoder::new(whole))) } else { Box::new(whole) };
-        Ok(Self { input, is_gzip, line: Vec::with_capacity(MAX_LINE + 2) })
+        Ok(Self { input, is_gzip, line: Vec::with_capacity(MAX_LINE_BYTES + 2) })
     }
 
     /// What it begins with, which stays to be read.
@@ -49,7 +49,7 @@ impl<'a> Lines<'a> {
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, TraceFault> {
         self.line.clear();
         // Two more for `\r\n`: a line that fills this without ending is too long, and no more of it is read.
-        let mut bounded = (&mut self.input).take(MAX_LINE as u64 + 2);
+        let mut bounded = (&mut self.input).take(MAX_LINE_BYTES as u64 + 2);
         if let Err(error) = bounded.read_until(b'\n', &mut self.line) {
             return Err(read_fault(self.is_gzip)(error));
         }
@@ -57,7 +57,7 @@ impl<'a> Lines<'a> {
             return Ok(None);
         }
         let Some(line) = self.line.strip_suffix(b"\n") else {
-            let is_long = self.line.len() > MAX_LINE;
+            let is_long = self.line.len() > MAX_LINE_BYTES;
             return Err(if is_long {
                 TraceFault::LineTooLong
             } else {
@@ -65,7 +65,7 @@ impl<'a> Lines<'a> {
             });
         };
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.len() > MAX_LINE { Err(TraceFault::LineTooLong) } else { Ok(Some(line)) }
+        if line.len() > MAX_LINE_BYTES { Err(TraceFault::LineTooLong) } else { Ok(Some(line)) }
     }
 }
 

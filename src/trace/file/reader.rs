@@ -1,6 +1,6 @@
 //! A trace in memory, and its readers.
 
-use super::bounds::{HEADER, NEW_HEADER};
+use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
 use super::csv;
 use super::csv::{END, Wrong};
 use super::doubt::{Doubt, Doubts, TraceWarning};
@@ -57,6 +57,12 @@ impl Limits {
 }
 
 impl Trace {
+    /// The largest number of streams.
+    pub const MAX_STREAMS: usize = MAX_STREAMS;
+
+    /// The largest length of a line, bytes. The longest event has 85.
+    pub const MAX_LINE_BYTES: usize = MAX_LINE_BYTES;
+
     /// Reads a file, gzip-compressed or not. The trace is named after it, without directory and endings.
     ///
     /// # Errors

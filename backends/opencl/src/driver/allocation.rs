@@ -8,7 +8,8 @@ use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::ffi::c_void;
-use vrampool_backend::{BackendError, Charge, fork};
+use vrampool_backend::spi::Charge;
+use vrampool_backend::{BackendError, fork};
 
 /// What kernels do with a buffer.
 pub(crate) const KERNEL: cl::cl_mem_flags =

@@ -1,6 +1,8 @@
 //! Kinds of memory, what the host may do with them, and when it is gone.
 
 use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
@@ -33,6 +35,25 @@ fn every_kind_is_filled_copied_and_read() {
             copy(&device, &stream, &one, &two);
             assert_eq!(read(&device, &stream, &two), pattern, "{from:?} to {to:?}");
         }
+    }
+}
+
+#[test]
+fn a_buffer_has_the_label_of_its_request() {
+    let Some(device) = first_device() else { return };
+    for (label, wanted) in [(Some("weights of layer 1"), "weights of layer 1"), (None, "vrampool")] {
+        let mut request = AllocationRequest::new(BYTES, Placement::Device);
+        request.label = label;
+        let memory = device.allocate(&request).expect("memory");
+        // wgpu shows a buffer's label in its errors alone.
+        memory.buffer().destroy();
+        let scope = device.device().push_error_scope(wgpu::ErrorFilter::Validation);
+        device.queue().write_buffer(memory.buffer(), 0, &[0; 4]);
+        let error = match pin!(scope.pop()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(error) => error.expect("the buffer is destroyed").to_string(),
+            Poll::Pending => unreachable!("it is ready outside a browser"),
+        };
+        assert!(error.contains(&format!("'{wanted}'")), "{error}");
     }
 }
 

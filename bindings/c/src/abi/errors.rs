@@ -59,7 +59,7 @@ pub extern "C" fn vrampool_devices(json: Out<'_, *mut c_char>) -> Status {
         let there = devices.there.iter().map(|device| {
             json!({
                 "name": device.name, "backend": device.backend, "device": device.device,
-                "kind": format!("{:?}", device.kind).to_lowercase(), "total_bytes": device.total_bytes,
+                "kind": format!("{:?}", device.kind).to_lowercase(), "total_bytes": device.total_bytes.unwrap_or(0),
             })
         });
         let absent = devices.absent.iter();

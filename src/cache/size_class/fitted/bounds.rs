@@ -7,6 +7,6 @@ pub(crate) const HEADER: &str = "vrampool fitted classes 2";
 pub(crate) const OLD_HEADER: &str = "vrampool fitted classes 1";
 
 /// The largest size of a file of classes in bytes, with room for comments.
-pub const MAX_FILE: usize = 1 << 16;
+pub(crate) const MAX_FILE_BYTES: usize = 1 << 16;
 
 pub(crate) const MAX_CLASSES: usize = 1024;

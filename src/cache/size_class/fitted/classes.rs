@@ -47,6 +47,9 @@ impl FittedClasses {
     /// The largest number of sizes.
     pub const MAX_CLASSES: usize = bounds::MAX_CLASSES;
 
+    /// The largest size of a file of classes in bytes, with room for comments.
+    pub const MAX_FILE_BYTES: usize = bounds::MAX_FILE_BYTES;
+
     /// The recommended number of classes to fit.
     pub const DEFAULT_CLASSES: usize = 64;
 

@@ -1,6 +1,6 @@
 //! Errors of reading and writing fitted classes.
 
-use super::bounds::{HEADER, MAX_CLASSES, MAX_FILE, OLD_HEADER};
+use super::bounds::{HEADER, MAX_CLASSES, MAX_FILE_BYTES, OLD_HEADER};
 use crate::output::{OutputFault, shown};
 use std::fmt;
 use std::io;
@@ -85,7 +85,9 @@ pub enum FittedFault {
         found: String,
     },
     /// The file is too long for a file of classes.
-    #[error("the file is longer than {MAX_FILE} bytes; fitted classes are a header and one size per line")]
+    #[error(
+        "the file is longer than {MAX_FILE_BYTES} bytes; fitted classes are a header and one size per line"
+    )]
     FileTooLong,
     /// A size is not a number.
     #[error("`{found}` is not a size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]

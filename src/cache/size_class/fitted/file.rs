@@ -1,6 +1,6 @@
 //! The text format of fitted classes.
 
-use super::bounds::{HEADER, MAX_FILE, OLD_HEADER};
+use super::bounds::{HEADER, MAX_FILE_BYTES, OLD_HEADER};
 use super::classes::FittedClasses;
 use super::error::{FittedError, FittedFault};
 use crate::output::checksum::Checksum;
@@ -36,7 +36,7 @@ impl FittedClasses {
             let file = File::open(path).map_err(|error| (None, FittedFault::Open(error)))?;
             let mut text = Vec::new();
             // One more byte than allowed reveals a longer file.
-            let bounded = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text);
+            let bounded = file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
             bounded.map_err(|error| (None, FittedFault::Read(error)))?;
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
@@ -95,7 +95,7 @@ impl FromStr for FittedClasses {
 
 /// Parses the classes, and returns whether a last line counts them.
 fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, FittedFault)> {
-    if text.len() > MAX_FILE {
+    if text.len() > MAX_FILE_BYTES {
         return Err((None, FittedFault::FileTooLong));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
@@ -207,7 +207,8 @@ mod tests {
             let error = text.parse::<FittedClasses>().expect_err(text);
             assert!(matches!((error.line, error.fault), (Some(1), FittedFault::Header { .. })));
         }
-        let long = format!("{HEADER}\n{}", "#".repeat(MAX_FILE)).parse::<FittedClasses>().expect_err("long");
+        let long =
+            format!("{HEADER}\n{}", "#".repeat(MAX_FILE_BYTES)).parse::<FittedClasses>().expect_err("long");
         assert!(matches!(long.fault, FittedFault::FileTooLong));
         for (body, line) in [("512\nend 2 0\n", 3), ("512\nend 1 00000000\n", 3), ("end x\n", 2)] {
             let error = format!("{HEADER}\n{body}").parse::<FittedClasses>().expect_err(body);
@@ -252,7 +253,7 @@ mod tests {
         #[test]
         fn what_is_saved_is_what_is_loaded(sizes in proptest::collection::btree_set(1..=u64::MAX, 0..100)) {
             let classes = FittedClasses::new(sizes).expect("sizes");
-            prop_assert!(classes.to_string().len() <= MAX_FILE);
+            prop_assert!(classes.to_string().len() <= MAX_FILE_BYTES);
             prop_assert_eq!(classes.to_string().parse::<FittedClasses>().ok(), Some(classes));
         }
 

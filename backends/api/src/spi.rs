@@ -1,0 +1,17 @@
+//! For authors of backends and of sub-allocators: what backends and pools are built of beside the contract.
+//!
+//! Programs that use a pool need none of it, and neither does a minimal backend. Like the contract it follows
+//! SemVer.
+//!
+//! * [`Account`], [`Charge`]: bytes taken from a device whose driver does not report how many are free;
+//! * [`OpenDevices`]: one core for all handles of a device;
+//! * [`Hold`]: keeps memory in place while regions of it exist;
+//! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
+//! * [`host_memory`]: the memory that the system leaves to the process.
+
+pub use crate::account::{Account, Charge};
+pub use crate::hold::Hold;
+pub use crate::hook::Ticket;
+pub use crate::hooks::{Announced, Hooks, Occasion};
+pub use crate::host_memory::host_memory;
+pub use crate::open_devices::OpenDevices;
