@@ -3,11 +3,11 @@
 use super::request::Queued;
 use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook, group_name, idle};
 use super::{ArrayId, ArrayRequest, BrokerError, ClientId, ClientStats, LimitMode, Response, Share, Warning};
-use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
 
 /// Settings of a client, for [`Broker::register`](super::Broker::register).
