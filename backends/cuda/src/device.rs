@@ -13,7 +13,8 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, OpenDevices,
-    Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork::{self, ForkArc},
+    Placement, Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments,
+    fork::{self, ForkArc},
 };
 
 /// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is

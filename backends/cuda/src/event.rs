@@ -4,7 +4,10 @@ use crate::driver::RawEvent;
 use crate::shared::DeviceCore;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Event, fork::{self, ForkArc}};
+use vrampool_backend::{
+    BackendError, Event,
+    fork::{self, ForkArc},
+};
 
 /// A point in a [`CudaStream`](crate::CudaStream).
 #[derive(Debug)]

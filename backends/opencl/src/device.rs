@@ -9,7 +9,8 @@ use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, Properties, Region,
-    RegionMut, arguments, fork::{self, ForkArc},
+    RegionMut, arguments,
+    fork::{self, ForkArc},
 };
 
 /// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device;

@@ -7,7 +7,10 @@ use crate::stream_core::{StreamPoint, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, arguments, fork::{self, ForkArc}};
+use vrampool_backend::{
+    BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, arguments,
+    fork::{self, ForkArc},
+};
 
 /// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual
 /// memory.

@@ -8,7 +8,9 @@ use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{Account, BackendError, Capabilities, DeviceId, DeviceKind, OpenDevices, Properties, fork::ForkArc};
+use vrampool_backend::{
+    Account, BackendError, Capabilities, DeviceId, DeviceKind, OpenDevices, Properties, fork::ForkArc,
+};
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
