@@ -6,8 +6,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use vrampool::arena::DeviceArena;
-use vrampool::arena::Zone;
+use vrampool::arena::{DeviceArena, Zone};
+use vrampool::backend::fork::ForkArc;
 use vrampool::broker::{
     ArrayRequest, Broker, BrokerError, BrokerStats, Client, HostBacking, LimitMode, ShareSums,
 };
@@ -46,6 +46,30 @@ fn while_busy(work: impl Fn(u64) + Sync, times: usize, mut in_the_middle: impl F
         }
         goes_on.store(false, Ordering::Relaxed);
     });
+}
+
+/// Notes its drop.
+struct Noted<'a>(&'a AtomicBool);
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_child_drops_no_value_of_a_fork_handle() {
+    let device = HostDevice::new();
+    let _stream = device.create_stream().expect("a stream");
+    let is_dropped = AtomicBool::new(false);
+    let mut handle = Some(ForkArc::new(Noted(&is_dropped)));
+    let act = || {
+        drop(handle.take());
+        assert!(!is_dropped.load(Ordering::Relaxed));
+    };
+    in_child_that_ends(act, end_at_once);
+    drop(handle.expect("the parent's"));
+    assert!(is_dropped.load(Ordering::Relaxed));
 }
 
 #[test]

@@ -1,10 +1,15 @@
-//! The flags for reading a trace, common to all commands that read traces.
+//! The flags for reading a trace, common to all commands that read traces, and the spinner meanwhile.
 
 use crate::stdout::warn;
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
+use std::time::Duration;
 use vrampool::output::shown;
 use vrampool::trace::{Import, Limits, Trace, TraceError};
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Flags of every command that reads traces.
 #[derive(Debug, Clone, Args)]
@@ -26,5 +31,15 @@ impl TraceOptions {
             warn(format_args!("warning: {}: {warning}", shown(path)));
         }
         Ok(trace)
+    }
+}
+
+/// A spinner, drawn only if standard error is a terminal.
+pub(crate) fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    spinner.enable_steady_tick(TICK);
+    match ProgressStyle::with_template("{spinner} {msg}") {
+        Ok(style) => spinner.with_style(style),
+        Err(_) => spinner,
     }
 }

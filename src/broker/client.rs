@@ -5,11 +5,11 @@ use super::state::{BrokerCore, Entry, Group, InvalidateHook, ReadyHook, group_na
 use super::{
     ArrayId, ArrayRequest, BrokerError, BrokerWarning, ClientId, ClientStats, LimitMode, Response, Share,
 };
-use crate::sync::fork_arc::ForkArc;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
 
 /// Settings of a client, for [`Broker::register`](super::Broker::register).

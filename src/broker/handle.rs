@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::source::Source;
 use crate::staging::stored::zero;
-use crate::sync::fork_arc::ForkArc;
 use vrampool_backend::AllocationRequest;
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 
 /// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.

@@ -9,9 +9,9 @@ use super::response::Response;
 use super::slot::Chunk;
 use super::state::{BrokerCore, Grant};
 use super::{ArrayId, BrokerError, ClientHandle, HostArray, run};
-use crate::sync::fork_arc::ForkArc;
 use std::fmt;
 use std::sync::Arc;
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
 
 /// The granted memory of a group.

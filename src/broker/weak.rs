@@ -2,8 +2,8 @@
 
 use super::state::BrokerCore;
 use super::{Broker, LastFigures, RegisteredClient};
-use crate::sync::fork_arc::ForkArc;
 use std::sync::{Arc, OnceLock, Weak};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork};
 
 /// A weak handle of a broker, and its figures once it has ended.
@@ -15,7 +15,7 @@ pub(crate) struct WeakBroker<B: Backend> {
 
 impl<B: Backend> WeakBroker<B> {
     pub(crate) fn upgrade(&self) -> Option<Broker<B>> {
-        ForkArc::upgrade(&self.core).map(|core| Broker { core })
+        self.core.upgrade().map(ForkArc::from).map(|core| Broker { core })
     }
 
     pub(crate) fn is_there(&self) -> bool {

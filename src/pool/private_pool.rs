@@ -4,10 +4,9 @@ use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;
-use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::fmt;
-
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, Region, RegionMut, fork};
 
 /// The memory of one graph. Buffers from here go from hand to hand within the graph, and to nobody else until

@@ -8,10 +8,10 @@ use super::loose::{CheckedOut, LooseBuffer};
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
-use crate::sync::fork_arc::ForkArc;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 
 /// A block of a [`Sleeper`](super::Sleeper). Dropping it frees it, awake or asleep.

@@ -9,10 +9,10 @@ use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::error::Error;
 use crate::pool::Pool;
-use crate::sync::fork_arc::ForkArc;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, MemoryKind};
 
 /// Builder of a [`Sleeper`].

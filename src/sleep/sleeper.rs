@@ -7,8 +7,8 @@ use super::tag;
 use super::tag::{DEFAULT_TAG, TagScope};
 use super::{SleepState, SleepUsage};
 use crate::error::Error;
-use crate::sync::fork_arc::ForkArc;
 use std::sync::Arc;
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, fork, logging};
 
 /// Allocates memory that sleeps by tag: see [the module](super). A clone is a handle to the same sleeper.

@@ -13,7 +13,10 @@
 //! End a child by `_exit`: `exit` runs destructors of libraries and waits for locks of the parent's threads.
 
 use crate::BackendError;
+use std::mem;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 /// Whether this process was forked from one that had opened a device.
 static CHILD: AtomicBool = AtomicBool::new(false);
@@ -60,4 +63,67 @@ fn watch() {
     // library that it is in stays loaded, or takes the registration with it. A failure means that there is no
     // memory for it: forks are then not noticed.
     let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// An `Arc` whose value is never dropped in a forked [child](is_child), where the value's locks may be held
+/// forever, and its driver's state belongs to the parent.
+///
+/// ```
+/// use vrampool_backend::fork::ForkArc;
+/// let device = ForkArc::new(7);
+/// let stream_of_it = device.clone();
+/// drop(device);
+/// assert_eq!((*stream_of_it, ForkArc::into_inner(stream_of_it)), (7, Some(7)));
+/// ```
+#[derive(Debug)]
+pub struct ForkArc<T>(Arc<T>);
+
+impl<T> ForkArc<T> {
+    /// Creates the first handle of `value`.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+
+    /// Returns a handle that does not keep the value.
+    #[must_use]
+    pub fn downgrade(this: &Self) -> Weak<T> {
+        Arc::downgrade(&this.0)
+    }
+
+    /// Returns the value, if this is its only handle.
+    #[must_use]
+    pub fn into_inner(this: Self) -> Option<T> {
+        let value = Arc::clone(&this.0);
+        drop(this);
+        Arc::into_inner(value)
+    }
+}
+
+impl<T> From<Arc<T>> for ForkArc<T> {
+    fn from(value: Arc<T>) -> Self {
+        Self(value)
+    }
+}
+
+impl<T> Clone for ForkArc<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Deref for ForkArc<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for ForkArc<T> {
+    fn drop(&mut self) {
+        if is_child() {
+            mem::forget(Arc::clone(&self.0));
+        }
+    }
 }

@@ -14,14 +14,15 @@ use std::sync::Arc;
 use vrampool_backend::spi::OpenDevices;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, CaptureId, DeviceId, MemoryInfo, Placement,
-    Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments, fork,
+    Properties, Region, RegionMut, SharedHandles, VirtualMemory, arguments,
+    fork::{self, ForkArc},
 };
 
 /// An NVIDIA GPU. A clone, and a device opened again, is another handle to the same device; the context is
 /// let go with the last handle, stream, event and memory.
 #[derive(Debug, Clone)]
 pub struct CudaDevice {
-    core: Arc<DeviceCore>,
+    core: ForkArc<DeviceCore>,
 }
 
 /// Every device that somebody has a handle to: one for each context, so that one stream has one id.
@@ -63,14 +64,14 @@ impl CudaDevice {
         if fork::is_child() {
             return None;
         }
-        OPEN.find(|device| device.id == id).map(|core| Self { core })
+        OPEN.find(|device| device.id == id).map(|core| Self { core: core.into() })
     }
 
     fn of(context: Context) -> Result<Self, BackendError> {
         fork::opening()?;
         let is_it = |device: &DeviceCore| device.context.is_same(context.cudarc());
         let core = OPEN.find_or_open(is_it, || DeviceCore::new(context.clone()))?;
-        Ok(Self { core })
+        Ok(Self { core: core.into() })
     }
 
     /// Its number among the devices this process sees.
@@ -143,7 +144,7 @@ impl CudaDevice {
         CudaStream::of(self.core(), stream)
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
         &self.core
     }
 
@@ -161,15 +162,6 @@ impl CudaDevice {
             return Err(BackendError::unsupported("mapping managed memory while it works"));
         }
         Ok(())
-    }
-}
-
-impl Drop for CudaDevice {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            // The device is the parent's: it is never dropped here.
-            mem::forget(Arc::clone(&self.core));
-        }
     }
 }
 

@@ -91,7 +91,7 @@ impl DriverPool {
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
         let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let core = Arc::new(DriverPoolCore { device: Arc::clone(device.core()), raw, handed_out, limit });
+        let core = Arc::new(DriverPoolCore { device: device.core().clone(), raw, handed_out, limit });
         let pool = Self { core, device: device.clone(), hooks: Hooks::default() };
         if let Some(limit) = Limit::from_environment()? {
             pool.set_limit(limit)?;

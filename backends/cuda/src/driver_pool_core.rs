@@ -3,12 +3,12 @@
 use crate::driver::RawPool;
 use crate::shared::DeviceCore;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use vrampool_backend::fork::ForkArc;
 
 /// What the handles to a driver pool share.
 pub(crate) struct DriverPoolCore {
-    pub(crate) device: Arc<DeviceCore>,
+    pub(crate) device: ForkArc<DeviceCore>,
     pub(crate) raw: RawPool,
     /// Bytes handed out by this pool, rounded.
     pub(crate) handed_out: AtomicU64,

@@ -4,18 +4,21 @@ use crate::driver::RawEvent;
 use crate::shared::DeviceCore;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, Event, fork};
+use vrampool_backend::{
+    BackendError, Event,
+    fork::{self, ForkArc},
+};
 
 /// A point in a [`CudaStream`](crate::CudaStream).
 #[derive(Debug)]
 pub struct CudaEvent {
     raw: Arc<RawEvent>,
-    device: Arc<DeviceCore>,
+    device: ForkArc<DeviceCore>,
 }
 
 impl CudaEvent {
-    pub(crate) fn new(raw: Arc<RawEvent>, device: &Arc<DeviceCore>) -> Self {
-        Self { raw, device: Arc::clone(device) }
+    pub(crate) fn new(raw: Arc<RawEvent>, device: &ForkArc<DeviceCore>) -> Self {
+        Self { raw, device: device.clone() }
     }
 
     pub(crate) fn raw(&self) -> &RawEvent {
@@ -32,8 +35,8 @@ impl Event for CudaEvent {
 impl Drop for CudaEvent {
     fn drop(&mut self) {
         if fork::is_child() {
-            // Both are the parent's: they are never dropped here.
-            return mem::forget((Arc::clone(&self.raw), Arc::clone(&self.device)));
+            // The parent's event: it is never dropped here.
+            return mem::forget(Arc::clone(&self.raw));
         }
         self.device.events().give_back(&self.raw);
     }

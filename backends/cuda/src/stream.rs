@@ -4,12 +4,11 @@ use crate::driver::Queue;
 use crate::memory::CudaMemory;
 use crate::shared::DeviceCore;
 use crate::stream_core::StreamCore;
-use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, arguments, fork::ForkArc};
 
 /// An ordered queue of work on a [`CudaDevice`](crate::CudaDevice): a stream made by
-/// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
+/// [`create_stream`](vrampool_backend::Backend::create_stream), or a wrapped one.
 ///
 /// Wrapping one stream twice gives handles to one stream, with one id. A handle may come back as another
 /// stream's; that it is still the same one is told by the number that the driver gives a stream and never uses
@@ -23,26 +22,17 @@ pub struct CudaStream {
 struct Inner {
     /// Dropped before the device.
     core: Arc<StreamCore>,
-    device: Arc<DeviceCore>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            // The device is the parent's: it is never dropped here.
-            mem::forget(Arc::clone(&self.device));
-        }
-    }
+    device: ForkArc<DeviceCore>,
 }
 
 impl CudaStream {
     /// The handle to `stream`, a stream of `device`'s context.
     pub(crate) fn of(
-        device: &Arc<DeviceCore>,
+        device: &ForkArc<DeviceCore>,
         stream: Arc<cudarc::driver::CudaStream>,
     ) -> Result<Self, BackendError> {
         let core = StreamCore::of(device.streams(), device.context(), stream)?;
-        Ok(Self { inner: Arc::new(Inner { core, device: Arc::clone(device) }) })
+        Ok(Self { inner: Arc::new(Inner { core, device: device.clone() }) })
     }
 
     /// The stream as `cudarc` has it, for launches and libraries. A per-thread default stream is, under this
@@ -81,7 +71,7 @@ impl CudaStream {
         &self.inner.core
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
         &self.inner.device
     }
 
@@ -91,19 +81,9 @@ impl CudaStream {
         read: Option<&Region<'_, CudaMemory>>,
         written: Option<&Region<'_, CudaMemory>>,
     ) -> Result<(), BackendError> {
-        fork::check()?;
-        for region in read.into_iter().chain(written) {
-            region.check_stream(self)?;
-            if !self.inner.device.context().is_same(region.memory().allocation().context().cudarc()) {
-                return Err(BackendError::invalid("region", "its memory is another device's"));
-            }
-        }
-        match (read, written) {
-            (Some(read), Some(written)) if written.overlaps(read) => {
-                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
-            }
-            _ => Ok(()),
-        }
+        arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
+            self.inner.device.context().is_same(memory.allocation().context().cudarc())
+        })
     }
 }
 

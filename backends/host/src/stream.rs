@@ -10,7 +10,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId, fork};
+use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId, arguments, fork};
 
 /// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when
 /// the last handle is dropped, or when it is [retired](Self::retire): memory that was used on it has handles,
@@ -124,7 +124,7 @@ impl HostStream {
             Queue::Open(work) => {
                 let done = Arc::new(Flag::default());
                 self.queue_on(work, Work::Signal(Arc::clone(&done)))?;
-                // The thread ends when nobody can send it more.
+                // The thread ends when no sender is left.
                 *queue = Queue::Closed(Arc::clone(&done));
                 done
             }
@@ -203,21 +203,8 @@ impl HostStream {
         reads: &[Region<'_, HostMemory>],
         writes: &[Region<'_, HostMemory>],
     ) -> Result<(), BackendError> {
-        for region in reads.iter().chain(writes) {
-            region.check_stream(self)?;
-            if !region.memory().is_of(&self.inner.device) {
-                return Err(BackendError::invalid("region", "its memory is another device's"));
-            }
-        }
-        for (index, written) in writes.iter().enumerate() {
-            if reads.iter().chain(&writes[index + 1..]).any(|other| written.overlaps(other)) {
-                return Err(BackendError::invalid(
-                    "region",
-                    "a written range overlaps another one of the same call",
-                ));
-            }
-        }
-        Ok(())
+        let is_own = |memory: &HostMemory| memory.is_of(&self.inner.device);
+        arguments::check_regions(self, reads.iter(), writes.iter(), is_own)
     }
 
     /// Queues work on ranges that [`check_regions`](Self::check_regions) passed.

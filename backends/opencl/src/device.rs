@@ -7,17 +7,17 @@ use crate::memory::{OpenClMemory, origin_of, span};
 use crate::shared::{DeviceCore, Options};
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
-use std::sync::Arc;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, DeviceId, DeviceKind, MemoryInfo, Properties, Region,
-    RegionMut, arguments, fork,
+    RegionMut, arguments,
+    fork::{self, ForkArc},
 };
 
 /// A device of OpenCL in a context. A clone, and a device opened again, is another handle to the same device;
 /// the context is let go with the last handle, stream and memory.
 #[derive(Debug, Clone)]
 pub struct OpenClDevice {
-    core: Arc<DeviceCore>,
+    core: ForkArc<DeviceCore>,
     order: QueueOrder,
 }
 
@@ -162,7 +162,7 @@ impl OpenClDevice {
         Ok(OpenClStream::of(&self.core, self.core.context().create_queue(order)?))
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
         &self.core
     }
 
@@ -180,17 +180,8 @@ impl OpenClDevice {
     }
 }
 
-impl Drop for OpenClDevice {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.core));
-        }
-    }
-}
-
-impl From<Arc<DeviceCore>> for OpenClDevice {
-    fn from(core: Arc<DeviceCore>) -> Self {
+impl From<ForkArc<DeviceCore>> for OpenClDevice {
+    fn from(core: ForkArc<DeviceCore>) -> Self {
         Self { core, order: QueueOrder::InOrder }
     }
 }

@@ -7,7 +7,10 @@ use crate::stream_core::{StreamPoint, User};
 use opencl_sys as cl;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, fork};
+use vrampool_backend::{
+    BackendError, DeviceKind, Memory, MemoryKind, Placement, Region, arguments,
+    fork::{self, ForkArc},
+};
 
 /// Memory of an [`OpenClDevice`](crate::OpenClDevice): a buffer, pinned memory of the host, or shared virtual
 /// memory.
@@ -30,7 +33,7 @@ pub struct OpenClMemory {
     kind: MemoryKind,
     /// On which streams its address was used, where the driver knows nothing else of it.
     users: Mutex<Users>,
-    device: Arc<DeviceCore>,
+    device: ForkArc<DeviceCore>,
 }
 
 /// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were
@@ -58,9 +61,9 @@ impl Users {
 }
 
 impl OpenClMemory {
-    pub(crate) fn new(device: &Arc<DeviceCore>, allocation: Allocation, kind: MemoryKind) -> Self {
+    pub(crate) fn new(device: &ForkArc<DeviceCore>, allocation: Allocation, kind: MemoryKind) -> Self {
         let users = Mutex::default();
-        Self { allocation: Arc::new(allocation), kind, users, device: Arc::clone(device) }
+        Self { allocation: Arc::new(allocation), kind, users, device: device.clone() }
     }
 
     /// Of what kind it is.
@@ -142,27 +145,16 @@ impl OpenClStream {
         read: Option<&Region<'_, OpenClMemory>>,
         written: Option<&Region<'_, OpenClMemory>>,
     ) -> Result<(), BackendError> {
-        fork::check()?;
-        for region in read.into_iter().chain(written) {
-            region.check_stream(self)?;
-            if !self.core().context().is_same(region.memory().allocation().context()) {
-                return Err(BackendError::invalid("region", "its memory is another device's"));
-            }
-        }
-        match (read, written) {
-            (Some(read), Some(written)) if written.overlaps(read) => {
-                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
-            }
-            _ => Ok(()),
-        }
+        arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
+            self.core().context().is_same(memory.allocation().context())
+        })
     }
 }
 
 impl Drop for OpenClMemory {
     fn drop(&mut self) {
         if fork::is_child() {
-            // The device is the parent's: it is never dropped here.
-            return std::mem::forget(Arc::clone(&self.device));
+            return;
         }
         let work = match self.allocation.is_known_by_address() {
             true => self.record_users(),

@@ -9,7 +9,7 @@ use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::{Account, OpenDevices};
-use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties};
+use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
@@ -67,11 +67,12 @@ impl DeviceCore {
     pub(crate) fn find_or(
         is_it: impl Fn(&Self) -> bool,
         make: impl FnOnce() -> Result<(Context, Options), BackendError>,
-    ) -> Result<Arc<Self>, BackendError> {
-        OPEN.find_or_open(is_it, || {
+    ) -> Result<ForkArc<Self>, BackendError> {
+        let core = OPEN.find_or_open(is_it, || {
             let (context, options) = make()?;
             Self::new(context, options)
-        })
+        })?;
+        Ok(core.into())
     }
 
     fn new(context: Context, options: Options) -> Result<Self, BackendError> {

@@ -5,7 +5,7 @@ use crate::shared::DeviceCore;
 use crate::stream_core::StreamCore;
 use opencl_sys::cl_command_queue;
 use std::sync::Arc;
-use vrampool_backend::{DeviceId, Stream, StreamId, fork};
+use vrampool_backend::{DeviceId, Stream, StreamId, fork::ForkArc};
 
 /// An ordered queue of work on an [`OpenClDevice`](crate::OpenClDevice): a queue made by
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or anybody's that was wrapped.
@@ -20,23 +20,14 @@ pub struct OpenClStream {
 struct Inner {
     /// Dropped before the device.
     core: Arc<StreamCore>,
-    device: Arc<DeviceCore>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if fork::is_child() {
-            // The device is the parent's: it is never dropped here.
-            std::mem::forget(Arc::clone(&self.device));
-        }
-    }
+    device: ForkArc<DeviceCore>,
 }
 
 impl OpenClStream {
     /// The handle to `queue`, a queue of `device`.
-    pub(crate) fn of(device: &Arc<DeviceCore>, queue: Queue) -> Self {
+    pub(crate) fn of(device: &ForkArc<DeviceCore>, queue: Queue) -> Self {
         let core = StreamCore::of(device.streams(), device.context(), queue);
-        Self { inner: Arc::new(Inner { core, device: Arc::clone(device) }) }
+        Self { inner: Arc::new(Inner { core, device: device.clone() }) }
     }
 
     /// The queue, for kernels and libraries. It is good for as long as this stream, a clone of it, or a count
@@ -65,7 +56,7 @@ impl OpenClStream {
         &self.inner.core
     }
 
-    pub(crate) fn core(&self) -> &Arc<DeviceCore> {
+    pub(crate) fn core(&self) -> &ForkArc<DeviceCore> {
         &self.inner.device
     }
 }

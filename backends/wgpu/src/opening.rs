@@ -7,7 +7,8 @@ use crate::shared::{DeviceCore, Identity};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::{BackendError, OpenDevices, fork};
+use vrampool_backend::spi::OpenDevices;
+use vrampool_backend::{BackendError, fork};
 
 /// Every device that has a handle, so that a device of wgpu's has one order of work.
 static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();

@@ -3,9 +3,9 @@
 use crate::memory::WgpuMemory;
 use crate::shared::DeviceCore;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, fork};
+use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, arguments, fork};
 
-/// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with an id of its own.
+/// A handle to the queue of a [`WgpuDevice`](crate::WgpuDevice), with its own id.
 ///
 /// Work of all streams is done in the order of the calls. The pool's operations are not submitted one by one:
 /// what the program submits itself goes through [`submit`](Self::submit) or [`encode`](Self::encode), which
@@ -78,19 +78,9 @@ impl WgpuStream {
         read: Option<&Region<'_, WgpuMemory>>,
         written: Option<&Region<'_, WgpuMemory>>,
     ) -> Result<(), BackendError> {
-        fork::check()?;
-        for region in read.into_iter().chain(written) {
-            region.check_stream(self)?;
-            if !Arc::ptr_eq(region.memory().device(), &self.device) {
-                return Err(BackendError::invalid("region", "its memory is another device's"));
-            }
-        }
-        match (read, written) {
-            (Some(read), Some(written)) if written.overlaps(read) => {
-                Err(BackendError::invalid("region", "a written range overlaps another one of the same call"))
-            }
-            _ => Ok(()),
-        }
+        arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
+            Arc::ptr_eq(memory.device(), &self.device)
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import subprocess
@@ -93,6 +94,15 @@ def two_devices(place: dict[str, Any]) -> None:
     devices = [device for device in vrampool.devices()["devices"] if device["backend"] == "cuda"]
     if not place and len(devices) < 2:
         pytest.skip("the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)")
+
+
+@pytest.fixture
+def host() -> Iterator[vrampool.Pool]:
+    """A pool on a host device, of which no block is live when the test ends."""
+    with vrampool.Pool("host", host_capacity=64 * MIB) as pool:
+        yield pool
+        gc.collect()
+        assert pool.stats().live_buffers == 0
 
 
 @pytest.fixture

@@ -7,24 +7,16 @@ import functools
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import vrampool
-from conftest import MIB, in_threads
+from conftest import in_threads
 from vrampool import Pool, from_dlpack
 
 SIZE = 4096
-
-
-@pytest.fixture
-def host() -> Iterator[Pool]:
-    with Pool("host", host_capacity=64 * MIB) as pool:
-        yield pool
-        gc.collect()
-        assert pool.stats().live_buffers == 0
 
 
 class Barrier(threading.Barrier):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import gc
 import random
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,14 +15,6 @@ import pytest
 import vrampool
 from conftest import MIB, in_threads, options_of, run
 from vrampool import Pool, _native
-
-
-@pytest.fixture
-def host() -> Iterator[Pool]:
-    with Pool("host", host_capacity=64 * MIB) as pool:
-        yield pool
-        gc.collect()
-        assert pool.stats().live_buffers == 0
 
 
 def test_threads_that_free_each_others_blocks_free_each_once(host: Pool) -> None:

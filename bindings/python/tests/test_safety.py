@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -32,14 +32,6 @@ INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "3000"))
 
 class Interrupt(BaseException):
     """What Ctrl-C raises, under a name of its own."""
-
-
-@pytest.fixture
-def host() -> Iterator[Pool]:
-    with Pool("host", host_capacity=64 * MIB) as pool:
-        yield pool
-        gc.collect()
-        assert pool.stats().live_buffers == 0
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])

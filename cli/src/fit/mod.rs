@@ -4,21 +4,16 @@ mod row;
 mod table;
 
 use crate::stdout::print;
-use crate::trace_options::TraceOptions;
+use crate::trace_options::{TraceOptions, spinner};
 use clap::{Args, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
 use row::{Class, Rule, Summary};
 use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Duration;
 use vrampool::SizeClasses;
 use vrampool::fitted::FittedClasses;
 use vrampool::output::{Output, shown};
 use vrampool::trace::Import;
-
-/// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
@@ -95,14 +90,4 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
 fn print_row(row: &impl Serialize) -> Result<(), Box<dyn Error>> {
     print(serde_json::to_string(row)?)
-}
-
-/// A spinner, drawn only if standard error is a terminal.
-fn spinner() -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    spinner.enable_steady_tick(TICK);
-    match ProgressStyle::with_template("{spinner} {msg}") {
-        Ok(style) => spinner.with_style(style),
-        Err(_) => spinner,
-    }
 }

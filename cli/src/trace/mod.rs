@@ -4,17 +4,13 @@ mod row;
 mod table;
 
 use crate::stdout::print;
-use crate::trace_options::TraceOptions;
+use crate::trace_options::{TraceOptions, spinner};
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Duration;
 use vrampool::output::{Output, shown};
 use vrampool::trace::{Export, Format, Import, Losses, Trace};
-
-/// How often the spinner turns.
-const TICK: Duration = Duration::from_millis(100);
 
 /// Flags of `vrampool trace`.
 #[derive(Debug, Clone, Args)]
@@ -117,15 +113,5 @@ impl Show {
             return row::print(&summary, &sizes);
         }
         print(format_args!("{}\n{}", table::of_summary(&summary), table::of_sizes(&sizes)))
-    }
-}
-
-/// A spinner, drawn only if standard error is a terminal.
-fn spinner() -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    spinner.enable_steady_tick(TICK);
-    match ProgressStyle::with_template("{spinner} {msg}") {
-        Ok(style) => spinner.with_style(style),
-        Err(_) => spinner,
     }
 }

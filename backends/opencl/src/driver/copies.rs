@@ -13,34 +13,24 @@ impl Context {
         if bytes == 0 {
             return Ok(());
         }
-        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
+        let (none, null) = (std::ptr::null(), std::ptr::null_mut());
         if let (Some(from), Some(at), Some(library)) = (source.shared(), to.shared(), &self.library().shared)
         {
             return self.enqueue("clEnqueueSVMMemcpy", queue, |queue| {
                 // SAFETY: both ranges lie in shared memory (`Span::new` checked them), which is freed only
                 // behind the work of the streams that used it.
-                unsafe { (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, nobody) }
+                unsafe { (library.clEnqueueSVMMemcpy)(queue, 0, at, from, bytes, 0, none, null) }
             });
         }
         if self.copy_mapped(queue, source, to, bytes)? {
             return Ok(());
         }
+        let ((from, start), (at, offset)) = ((source.buffer(), source.offset), (to.buffer(), to.offset));
+        let core = &self.library().core;
         self.enqueue("clEnqueueCopyBuffer", queue, |queue| {
             // SAFETY: both ranges lie in buffers (`Span::new` checked them), of which the driver keeps a
             // count.
-            unsafe {
-                (self.library().core.clEnqueueCopyBuffer)(
-                    queue,
-                    source.buffer(),
-                    to.buffer(),
-                    source.offset,
-                    to.offset,
-                    bytes,
-                    0,
-                    none,
-                    nobody,
-                )
-            }
+            unsafe { (core.clEnqueueCopyBuffer)(queue, from, at, start, offset, bytes, 0, none, null) }
         })
     }
 
@@ -49,28 +39,17 @@ impl Context {
             return Ok(());
         }
         self.settle(queue, to.allocation)?;
-        let (none, nobody, pattern) = (std::ptr::null(), std::ptr::null_mut(), (&raw const value).cast());
+        let (none, null, pattern) = (std::ptr::null(), std::ptr::null_mut(), (&raw const value).cast());
         if let (Some(at), Some(library)) = (to.shared(), &self.library().shared) {
             return self.enqueue("clEnqueueSVMMemFill", queue, |queue| {
                 // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
-                unsafe { (library.clEnqueueSVMMemFill)(queue, at, pattern, 1, to.bytes, 0, none, nobody) }
+                unsafe { (library.clEnqueueSVMMemFill)(queue, at, pattern, 1, to.bytes, 0, none, null) }
             });
         }
+        let (buffer, offset, bytes, core) = (to.buffer(), to.offset, to.bytes, &self.library().core);
         self.enqueue("clEnqueueFillBuffer", queue, |queue| {
             // SAFETY: as in `copy`; the pattern is one byte, which the call takes a copy of.
-            unsafe {
-                (self.library().core.clEnqueueFillBuffer)(
-                    queue,
-                    to.buffer(),
-                    pattern,
-                    1,
-                    to.offset,
-                    to.bytes,
-                    0,
-                    none,
-                    nobody,
-                )
-            }
+            unsafe { (core.clEnqueueFillBuffer)(queue, buffer, pattern, 1, offset, bytes, 0, none, null) }
         })
     }
 
@@ -82,6 +61,7 @@ impl Context {
         }
         self.settle(queue, to.allocation)?;
         let (none, from) = (std::ptr::null(), source.as_ptr().cast::<c_void>());
+        let (buffer, offset, core) = (to.buffer(), to.offset, &self.library().core);
         let copied = self.enqueue_for_event("clEnqueueWriteBuffer", queue, |queue, event| {
             match (to.shared(), &self.library().shared) {
                 // SAFETY: the range was checked by `Span::new`, and is freed behind this stream's work. The
@@ -92,17 +72,7 @@ impl Context {
                 },
                 // SAFETY: as above; the driver keeps a count of the buffer.
                 _ => unsafe {
-                    (self.library().core.clEnqueueWriteBuffer)(
-                        queue,
-                        to.buffer(),
-                        0,
-                        to.offset,
-                        bytes,
-                        from,
-                        0,
-                        none,
-                        event,
-                    )
+                    (core.clEnqueueWriteBuffer)(queue, buffer, 0, offset, bytes, from, 0, none, event)
                 },
             }
         });
@@ -122,6 +92,7 @@ impl Context {
         }
         self.settle(queue, source.allocation)?;
         let (none, at) = (std::ptr::null(), to.as_mut_ptr().cast::<c_void>());
+        let (buffer, offset, core) = (source.buffer(), source.offset, &self.library().core);
         let copied = self.enqueue_for_event("clEnqueueReadBuffer", queue, |queue, event| {
             match (source.shared(), &self.library().shared) {
                 // SAFETY: as in `upload`, with the roles exchanged.
@@ -130,17 +101,7 @@ impl Context {
                 },
                 // SAFETY: as in `upload`, with the roles exchanged.
                 _ => unsafe {
-                    (self.library().core.clEnqueueReadBuffer)(
-                        queue,
-                        source.buffer(),
-                        0,
-                        source.offset,
-                        bytes,
-                        at,
-                        0,
-                        none,
-                        event,
-                    )
+                    (core.clEnqueueReadBuffer)(queue, buffer, 0, offset, bytes, at, 0, none, event)
                 },
             }
         });

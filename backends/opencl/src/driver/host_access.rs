@@ -54,29 +54,18 @@ impl Context {
     ) -> Result<bool, BackendError> {
         self.settle(queue, source.allocation)?;
         self.settle(queue, to.allocation)?;
-        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
+        let (none, null) = (std::ptr::null(), std::ptr::null_mut());
         let core = &self.library().core;
         if !to.allocation.is_mapped()
             && let HostSide::Mapped(address) = *source.allocation.host_side.lock()
         {
             let from = address.raw().wrapping_byte_add(source.offset);
+            let (buffer, offset) = (to.buffer(), to.offset);
             self.enqueue("clEnqueueWriteBuffer", queue, |queue| {
                 // SAFETY: the mapping has the range (`Span::new` checked it), and is taken back, or freed,
                 // only behind the work of the streams that used it. The driver keeps a count of the other
                 // buffer.
-                unsafe {
-                    (core.clEnqueueWriteBuffer)(
-                        queue,
-                        to.buffer(),
-                        0,
-                        to.offset,
-                        bytes,
-                        from,
-                        0,
-                        none,
-                        nobody,
-                    )
-                }
+                unsafe { (core.clEnqueueWriteBuffer)(queue, buffer, 0, offset, bytes, from, 0, none, null) }
             })?;
             return Ok(true);
         }
@@ -84,21 +73,10 @@ impl Context {
             && let HostSide::Mapped(address) = *to.allocation.host_side.lock()
         {
             let at = address.raw().wrapping_byte_add(to.offset);
+            let (buffer, offset) = (source.buffer(), source.offset);
             self.enqueue("clEnqueueReadBuffer", queue, |queue| {
                 // SAFETY: as above, with the roles exchanged.
-                unsafe {
-                    (core.clEnqueueReadBuffer)(
-                        queue,
-                        source.buffer(),
-                        0,
-                        source.offset,
-                        bytes,
-                        at,
-                        0,
-                        none,
-                        nobody,
-                    )
-                }
+                unsafe { (core.clEnqueueReadBuffer)(queue, buffer, 0, offset, bytes, at, 0, none, null) }
             })?;
             return Ok(true);
         }
@@ -151,11 +129,11 @@ impl Span<'_> {
             return Ok(());
         }
         if let (Some(address), Some(library)) = (self.shared(), &context.library().shared) {
-            let (queue, none, nobody) =
+            let (queue, none, null) =
                 (context.transfer().handle().raw(), std::ptr::null(), std::ptr::null_mut());
             // SAFETY: the range lies in shared memory (`Span::new` checked it); the call returns when the
             // host may use it.
-            let code = unsafe { (library.clEnqueueSVMMap)(queue, 1, flags, address, count, 0, none, nobody) };
+            let code = unsafe { (library.clEnqueueSVMMap)(queue, 1, flags, address, count, 0, none, null) };
             context.judged(check("clEnqueueSVMMap", code))?;
             access(address.cast());
             let unmap = |queue, event: *mut *mut c_void| {

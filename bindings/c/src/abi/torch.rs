@@ -70,11 +70,8 @@ pub extern "C-unwind" fn vrampool_torch_alloc(
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
-    if size == 0 {
-        return ptr::null_mut();
-    }
     match allocate(size, device, stream) {
-        Ok(address) => address as *mut c_void,
+        Ok(address) => address,
         Err(failure) => torch::throw_or_null(&failure, size, device),
     }
 }
@@ -86,11 +83,8 @@ pub extern "C-unwind" fn vrampool_torch_alloc_or_null(
     device: c_int,
     stream: *mut c_void,
 ) -> *mut c_void {
-    if size == 0 {
-        return ptr::null_mut();
-    }
     match allocate(size, device, stream) {
-        Ok(address) => address as *mut c_void,
+        Ok(address) => address,
         Err(failure) => {
             let _ = last_error::keep(&failure);
             ptr::null_mut()
@@ -99,11 +93,15 @@ pub extern "C-unwind" fn vrampool_torch_alloc_or_null(
 }
 
 #[inline(always)]
-fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
-    match guarded(|| torch::allocate_at_once(size as u64, device, stream as usize))? {
-        Some(address) => Ok(address),
-        None => allocate_routed(size, device, stream),
+fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_void, Failure> {
+    if size == 0 {
+        return Ok(ptr::null_mut());
     }
+    let address = match guarded(|| torch::allocate_at_once(size as u64, device, stream as usize))? {
+        Some(address) => address,
+        None => allocate_routed(size, device, stream)?,
+    };
+    Ok(address as *mut c_void)
 }
 
 /// Serves a request that may have to go to a private pool.
@@ -198,7 +196,7 @@ pub extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
     told(|| torch::release(device, id.into()));
 }
 
-/// Does what has nobody to answer to.
+/// Runs `act` for a caller that takes no status. A failure is logged, and kept as the last error.
 fn told(act: impl FnOnce() -> Result<(), Failure>) {
     if let Err(failure) = guarded(act) {
         tell(&failure);

@@ -1,5 +1,6 @@
 //! Memory pools.
 
+use super::virtual_memory::{Access, FILE_DESCRIPTOR, Location};
 use crate::boundary::{exports, get, get_many, put};
 use crate::code::{Answer, Code};
 use crate::memory::Area;
@@ -17,23 +18,6 @@ struct Properties {
     windows: usize,
     most_bytes: usize,
 }
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Location {
-    kind: c_int,
-    device: c_int,
-}
-
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Access {
-    location: Location,
-    flags: c_int,
-}
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
-const FILE_DESCRIPTOR: c_int = 1;
 
 exports! {
     fn cuDeviceGetDefaultMemPool(to: *mut usize, device: c_int) |call| {

@@ -25,20 +25,20 @@ struct Properties {
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-struct Location {
-    kind: c_int,
-    device: c_int,
+pub(super) struct Location {
+    pub(super) kind: c_int,
+    pub(super) device: c_int,
 }
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-struct Access {
-    location: Location,
-    flags: c_int,
+pub(super) struct Access {
+    pub(super) location: Location,
+    pub(super) flags: c_int,
 }
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, and the one for whole clusters.
-const FILE_DESCRIPTOR: c_int = 1;
+pub(super) const FILE_DESCRIPTOR: c_int = 1;
 const FABRIC: c_int = 8;
 
 exports! {
