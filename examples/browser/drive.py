@@ -124,7 +124,7 @@ def compare(driver: webdriver.Chrome, name: str, update: bool) -> None:
         return
     known = Image.open(path)
     assert taken.size == known.size, (name, taken.size, known.size)
-    pairs = list(zip(squares(taken).getdata(), squares(known).getdata(), strict=True))
+    pairs = list(zip(squares(taken).get_flattened_data(), squares(known).get_flattened_data(), strict=True))
     different = sum(max(abs(one - other) for one, other in zip(*pair, strict=True)) > TOLERANCE for pair in pairs)
     share = 100 * different / len(pairs)
     print(f"{name}: {share:.2f} % of {len(pairs)} squares differ")
@@ -153,7 +153,8 @@ def train(driver: webdriver.Chrome, address: str, epochs: int, update: bool) -> 
     if epochs >= EPOCHS:
         assert pool["accuracy"] >= ACCURACY, pool["accuracy"]
     assert control["figures"]["hit_rate"] == 0, control["figures"]["hit_rate"]
-    compare(driver, f"trained-{epochs}", update)
+    if epochs == EPOCHS:
+        compare(driver, f"trained-{epochs}", update)
 
 
 def set_slider(driver: webdriver.Chrome, name: str, value: int) -> None:
