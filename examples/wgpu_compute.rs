@@ -1,10 +1,13 @@
 //! A compute loop with a wgpu pipeline of the program's own: buffers come from the pool, and bind groups take their
 //! regions. Without a Vulkan driver it prints why, and ends.
 
+mod wgpu_kernel;
+
 use std::error::Error;
 use vrampool::wgpu::WgpuDevice;
-use vrampool::wgpu::wgpu::{self, BindGroupDescriptor, BindGroupEntry, BindingResource};
+use vrampool::wgpu::wgpu::{BindGroupDescriptor, BindGroupEntry, BindingResource};
 use vrampool::{Backend, Pool};
+use wgpu_kernel::{dispatch, pipeline};
 
 const FLOATS: u32 = 1 << 16;
 
@@ -25,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         Err(error) => return Err(error.into()),
     };
-    let pipeline = pipeline(device.device());
+    let pipeline = pipeline(device.device(), SHADER, "add_one");
     let stream = device.create_stream()?;
     let pool = Pool::builder(&device).limit(64 << 20).build()?;
     for step in 0..10 {
@@ -39,30 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 layout: &pipeline.get_bind_group_layout(0),
                 entries: &[BindGroupEntry { binding: 0, resource: BindingResource::Buffer(view.binding()?) }],
             });
-            stream.encode(|encoder| {
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-                pass.set_pipeline(&pipeline);
-                pass.set_bind_group(0, &group, &[]);
-                pass.dispatch_workgroups(FLOATS / 64, 1, 1);
-            })?;
+            stream.encode(|encoder| dispatch(encoder, &pipeline, &group, FLOATS / 64))?;
         }
         assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0; FLOATS as usize], "step {step}");
     }
     println!("{}: hit rate {:.2}", device.properties().name, pool.stats().hit_rate());
     Ok(())
-}
-
-fn pipeline(device: &wgpu::Device) -> wgpu::ComputePipeline {
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: None,
-        source: wgpu::ShaderSource::Wgsl(SHADER.into()),
-    });
-    device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: None,
-        layout: None,
-        module: &module,
-        entry_point: Some("add_one"),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
-        cache: None,
-    })
 }

@@ -1,10 +1,13 @@
 //! A pool under a wgpu program that has its own instance, device, queue and pipeline: the program records and submits its
 //! commands as before, and only its buffers come from the pool. Without a device it prints why, and ends.
 
+mod wgpu_kernel;
+
 use std::error::Error;
 use vrampool::wgpu::WgpuDevice;
 use vrampool::wgpu::wgpu::{self, util::DeviceExt};
 use vrampool::{Backend, Pool};
+use wgpu_kernel::{dispatch, pipeline};
 
 const SHADER: &str = "
     @group(0) @binding(0) var<storage, read> factors: array<f32>;
@@ -25,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let (device, queue) = block_on(adapter.request_device(&wgpu::DeviceDescriptor::default()))?;
-    let pipeline = pipeline(&device);
+    let pipeline = pipeline(&device, SHADER, "scale");
     let factors = device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
         label: Some("factors"),
         contents: &3f32.to_ne_bytes(),
@@ -54,12 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ],
             });
             let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            {
-                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-                pass.set_pipeline(&pipeline);
-                pass.set_bind_group(0, &group, &[]);
-                pass.dispatch_workgroups(count.div_ceil(64), 1, 1);
-            }
+            dispatch(&mut encoder, &pipeline, &group, count.div_ceil(64));
             // In order with the pool's own work, where `queue.submit` would not be.
             stream.submit([encoder.finish()])?;
         }
@@ -69,22 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn pipeline(device: &wgpu::Device) -> wgpu::ComputePipeline {
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: None,
-        source: wgpu::ShaderSource::Wgsl(SHADER.into()),
-    });
-    device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
-        label: None,
-        layout: None,
-        module: &module,
-        entry_point: Some("scale"),
-        compilation_options: wgpu::PipelineCompilationOptions::default(),
-        cache: None,
-    })
-}
-
-/// Outside of a browser these futures are ready at once.
+/// These futures are ready at once outside a browser.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

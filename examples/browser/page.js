@@ -4,7 +4,6 @@ import init, { Run, check } from "./pkg/vrampool_browser.js";
 
 const parameters = new URLSearchParams(location.search);
 const EPOCHS = Number(parameters.get("epochs") ?? 12);
-const UNLIMITED = 2 ** 60;
 const COLOURS = { ink: "#1d2733", live: "#2f6fb3", idle: "#e39b2d", cap: "#b3312f" };
 const TINTS = { [COLOURS.live]: "#cfdff0", [COLOURS.idle]: "#f9e7cc" };
 
@@ -32,7 +31,7 @@ const percent = (share) => (share === null || share === undefined ? "–" : `${(
 /** The caps of the sliders: idle bytes, from 0 over 4 KiB to 8 MiB to none, and idle buffers in a bucket. */
 function caps() {
     const step = Number(find("#bytes").value);
-    const bytes = step === 0 ? 0 : step === 13 ? UNLIMITED : 2 ** (11 + step);
+    const bytes = step === 0 ? 0 : step === 13 ? Infinity : 2 ** (11 + step);
     return { bytes, buffers: Number(find("#buffers").value) };
 }
 
@@ -82,7 +81,7 @@ function plot(canvas, lines, { steps, top, label }) {
 function drawBuckets(canvas, buckets, cap) {
     const { pen, width, height } = blank(canvas);
     const shown = buckets.filter((bucket) => bucket.hits + bucket.misses > 0 || bucket.idle_buffers > 0);
-    const most = Math.max(1, cap, ...shown.map((bucket) => bucket.idle_buffers));
+    const most = Math.max(1, cap ?? 0, ...shown.map((bucket) => bucket.idle_buffers));
     const step = width / Math.max(1, shown.length);
     const tall = (count) => ((height - 34) * count) / most;
     shown.forEach((bucket, index) => {
@@ -93,6 +92,7 @@ function drawBuckets(canvas, buckets, cap) {
         pen.fillText(size(bucket.class), left, height - 5);
         pen.fillText(String(bucket.idle_buffers), left, height - 22 - tall(bucket.idle_buffers));
     });
+    if (cap === null) return;
     pen.strokeStyle = COLOURS.cap;
     pen.beginPath();
     pen.moveTo(0, height - 18 - tall(cap));
@@ -138,7 +138,8 @@ class Side {
         this.live.push(pool.live_bytes);
         this.held.push(pool.live_bytes + pool.idle_bytes);
         // No cap, no line.
-        this.cap.push(pool.max_cached_bytes >= UNLIMITED ? NaN : pool.live_bytes + pool.max_cached_bytes);
+        const cap = pool.max_cached_bytes;
+        this.cap.push(cap === null ? NaN : pool.live_bytes + cap);
         this.publish();
         if (this.loss.length % 4 === 0) this.draw();
         this.last = performance.now();

@@ -2,7 +2,7 @@
 
 use vrampool_backend::AllocationRequest;
 use vrampool_test_support::require;
-use vrampool_wgpu::{Backend, BackendError, Placement, RegionMut, WgpuDevice};
+use vrampool_wgpu::{Backend, BackendError, Capabilities, Placement, RegionMut, WgpuDevice};
 
 #[test]
 fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
@@ -54,6 +54,14 @@ fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
         eprintln!(
             "skipped: {} has memory of its own, which an address space does not limit",
             device.properties().name
+        );
+        return;
+    }
+    if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+        eprintln!(
+            "skipped: {} has no host-visible memory by {}",
+            device.properties().name,
+            device.listed().api
         );
         return;
     }

@@ -49,7 +49,7 @@ pub async fn check() -> Result<(), JsError> {
     let pool = Pool::builder(&device).limit(MIB).build().map_err(thrown)?;
     let all = pool.allocate(MIB, &stream).map_err(thrown)?;
     let outcome = pool.allocate_timeout(MIB, &stream, Duration::from_secs(1));
-    let is_refused = matches!(outcome, Err(Error::Backend(BackendError::WouldBlock { .. })));
+    let is_refused = matches!(outcome, Err(Error::Backend(error)) if error.is_would_block());
     expect("waiting for another's memory would block", is_refused)?;
     drop(all);
     expect("a pool has its memory again", pool.allocate(MIB, &stream).is_ok())?;

@@ -89,7 +89,7 @@ impl Run {
     }
 
     /// Trains one epoch. After each step `on_step` gets the figures as JSON, and returns the caps: idle bytes and idle buffers
-    /// in a bucket. Returns the share of test images that are recognised, 0 to 1.
+    /// in a bucket, each infinite for no cap. Returns the share of test images that are recognised, 0 to 1.
     ///
     /// # Errors
     /// What the device reports, and what `on_step` throws.
@@ -150,11 +150,12 @@ impl Run {
         let caps = on_step.call1(&JsValue::NULL, &json.into())?;
         let Ok(caps) = caps.dyn_into::<Float64Array>() else { return Ok(()) };
         let stats = figures.pool;
-        let (bytes, buffers) = (caps.get_index(0) as u64, caps.get_index(1) as u64);
-        if Some(bytes) != stats.max_cached_bytes {
+        let cap = |index| Some(caps.get_index(index)).filter(|cap| cap.is_finite()).map(|cap| cap as u64);
+        let (bytes, buffers) = (cap(0), cap(1));
+        if bytes != stats.max_cached_bytes {
             self.pool.set_max_cached_bytes(bytes);
         }
-        if Some(buffers) != stats.max_buffers_per_bucket {
+        if buffers != stats.max_buffers_per_bucket {
             self.pool.set_max_buffers_per_bucket(buffers);
         }
         Ok(())
