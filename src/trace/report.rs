@@ -32,7 +32,7 @@ pub struct Pass {
     /// The most bytes taken from the source, live and idle.
     pub peak_held_bytes: u64,
     /// The most bytes that the source needed of the device
-    /// ([`PoolStats::peak_needed`](crate::PoolStats::peak_needed)).
+    /// ([`PoolStats::peak_needed_bytes`](crate::PoolStats::peak_needed_bytes)).
     pub peak_reserved_bytes: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,

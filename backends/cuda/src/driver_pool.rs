@@ -133,7 +133,7 @@ impl DriverPool {
         self.allocate_on(bytes, &self.device.current_stream()?)
     }
 
-    /// As [`malloc`](Self::malloc), in the order of `stream`: work on it may use the memory at once.
+    /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once.
     ///
     /// # Errors
     /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the
