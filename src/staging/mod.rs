@@ -74,9 +74,9 @@ pub(crate) enum Answer<B: Backend> {
 }
 
 impl<B: Backend> Blocks<B> {
-    /// Takes out an idle block of `size` bytes. Otherwise idle blocks of other sizes are taken out, to be dropped
-    /// without the lock, until a further block leaves the sum at `most`. A block whose event fails to report
-    /// is taken out, too, because it would be polled forever.
+    /// Takes out an idle block of `size` bytes. Otherwise idle blocks of other sizes are taken out, until a
+    /// further block leaves the sum at `most`; they are to be dropped without the lock. A block whose event
+    /// fails to report is taken out, too, because it would be polled forever.
     fn fit(&mut self, size: u64, most: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
         let is_fit = |parked: &Parked<B>| parked.block.memory.len() == size && is_idle(parked) == Ok(true);
         let (mut fit, mut unwanted) = (self.parked.iter().position(is_fit), Vec::new());
