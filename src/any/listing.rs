@@ -8,7 +8,8 @@ use vrampool_backend::BackendError;
 ///
 /// ```
 /// for device in vrampool::any::devices().there {
-///     println!("{}: {}, {} bytes", device.name, device.device, device.total_bytes);
+///     let bytes = device.total_bytes.map_or("unknown".into(), |bytes| bytes.to_string());
+///     println!("{}: {}, {bytes} bytes", device.name, device.device);
 /// }
 /// ```
 #[must_use]

@@ -43,8 +43,8 @@
 //! let cache = sleeper.allocate_tagged("kv_cache", 8 << 20, &stream)?;
 //! weights.write(&[7; 100], &stream)?;
 //! let report = sleeper.sleep(&["weights"])?;
-//! assert_eq!((report.backed_up, report.discarded), (4 << 20, 8 << 20));
-//! assert_eq!(sleeper.usage().mapped, 0);
+//! assert_eq!((report.backed_up_bytes, report.discarded_bytes), (4 << 20, 8 << 20));
+//! assert_eq!(sleeper.usage().mapped_bytes, 0);
 //! sleeper.wake_up(Wake::Tags(&["weights"]))?;
 //! let mut bytes = [0; 100];
 //! weights.read(&mut bytes, &stream)?;

@@ -181,7 +181,8 @@ fn run(
                 let _ = mine[index].used_on(&scene.streams[stream]);
             }
             Operation::Trim { to } => {
-                scene.pool.trim_to(to).expect("a trim");
+                // As above: what the device does not take back stays the pool's.
+                let _ = scene.pool.trim_to(to);
             }
             _ => {}
         }
@@ -272,7 +273,8 @@ proptest! {
                             }
                             Operation::Trim { to } => {
                                 twin.trim_to(to);
-                                scene.pool.trim_to(to).expect("a trim");
+                                // As above: what the device does not take back stays the pool's.
+                let _ = scene.pool.trim_to(to);
                             }
                             _ => {}
                         }

@@ -61,9 +61,9 @@ impl<B: Backend> DeviceArena<B> {
     /// let mut weights = arena.allocate(4 << 20, &stream)?;
     /// weights.write(&[7; 100], &stream)?;
     /// let report = arena.sleep(Offload::Pinned)?;
-    /// assert_eq!((report.freed, report.backed_up, arena.reserved_bytes()), (4 << 20, 4 << 20, 0));
+    /// assert_eq!((report.freed_bytes, report.backed_up_bytes, arena.reserved_bytes()), (4 << 20, 4 << 20, 0));
     /// assert!(weights.on(&stream).is_err());
-    /// assert_eq!(arena.wake()?.restored, 4 << 20);
+    /// assert_eq!(arena.wake()?.restored_bytes, 4 << 20);
     /// let mut bytes = [0; 100];
     /// weights.read(&mut bytes, &stream)?;
     /// assert_eq!(bytes, [7; 100]);

@@ -85,7 +85,7 @@ impl Trace {
     /// use vrampool::trace::Trace;
     /// let trace = Trace::parse("op,id,size,stream,t_us\na,0,3000,0,0\nf,0,3000,0,5\na,1,1000,0,7\n".as_bytes())?;
     /// let summary = trace.summary();
-    /// assert_eq!((summary.allocations, summary.never_freed, summary.peak_requested), (2, 1, 3000));
+    /// assert_eq!((summary.allocations, summary.never_freed, summary.peak_requested_bytes), (2, 1, 3000));
     /// assert_eq!(trace.size_ranges()[0].from, 512);
     /// # Ok::<(), vrampool::trace::TraceError>(())
     /// ```
