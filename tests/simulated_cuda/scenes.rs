@@ -110,7 +110,7 @@ fn hit_and_miss(device: &CudaDevice) -> Outcome {
             right &= write_and_read(&pool, 4 * KIB, value, [&stream, &stream])?;
             right &= write_and_read(&pool, 40 * KIB, value, [&stream, &stream])?;
         }
-        pool.trim().expect("a trim");
+        pool.trim()?;
         Ok(right)
     })
 }
@@ -144,7 +144,7 @@ fn virtual_growth(device: &CudaDevice) -> Outcome {
             buffer.read(&mut read, &stream)?;
             right &= is_all(&read, value);
         }
-        pool.trim().expect("a trim");
+        pool.trim()?;
         Ok(right)
     })
 }
@@ -172,7 +172,7 @@ fn stitching(device: &CudaDevice) -> Outcome {
             piece.read(&mut read, &two)?;
             right &= is_all(&read, value);
         }
-        pool.trim().expect("a trim");
+        pool.trim()?;
         Ok(right)
     })
 }
@@ -196,7 +196,7 @@ fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
             next.read(&mut read, &one)?;
             right &= is_all(&read, 99);
         }
-        pool.trim().expect("a trim");
+        pool.trim()?;
         device.synchronize(&three)?;
         Ok(right)
     })
