@@ -25,10 +25,11 @@ use vrampool_backend::{BackendError, fork};
 ///
 /// let stream = device.create_stream()?;
 /// let memory = device.allocate(&AllocationRequest::new(4 * 100, Placement::Device))?;
-/// let to = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
+/// let view = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
+/// let to = view.as_view();
 /// let grid = Grid { groups: 100, group: [1, 1] };
 /// // SAFETY: the kernel takes a region and a number, and writes as many floats as the view has.
-/// unsafe { ones.launch(&stream, grid, &Arguments::new().view(&to).long(to.len() as u64)) }?;
+/// unsafe { ones.launch(&stream, grid, &Arguments::new().view(to).long(to.len() as u64)) }?;
 /// let mut bytes = [0; 4];
 /// device.download(&stream, to.region().slice(..4)?, &mut bytes)?;
 /// assert_eq!(f32::from_ne_bytes(bytes), 1.0);
