@@ -231,6 +231,13 @@ impl FreeBlocks {
         AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
     }
 
+    /// Calls `act` with each free block of at least `bytes`, in any order.
+    pub(super) fn each_at_least(&self, table: &Table, bytes: u64, mut act: impl FnMut(u32)) {
+        let aside = [self.hand, self.tail].into_iter();
+        aside.filter(|&index| index != NONE && table[index].bytes >= bytes).for_each(&mut act);
+        self.holes.each(table, bytes, act);
+    }
+
     pub(super) fn largest(&self, table: &Table) -> u64 {
         table[self.tail].bytes.max(table[self.hand].bytes).max(self.holes.largest(table))
     }

@@ -7,6 +7,7 @@ use super::bins::{BINS, Occupied, ROW, Scale};
 use super::record::{NONE, Record};
 use super::table::{TWIN, Table};
 use super::trie::{ROOT, hang_below, leaves_freely, smallest_below, smallest_of_bin, take_leaf};
+use smallvec::SmallVec;
 use std::hint::select_unpredictable;
 
 #[derive(Debug)]
@@ -121,6 +122,30 @@ impl Holes {
         }
         let next = self.occupied.first_from(bin + 1).map_or(NONE, |bin| self.roots[bin]);
         smallest_below(table, next, NONE)
+    }
+
+    /// Calls `act` with each block of at least `bytes`, in any order: some steps a block, where a search for
+    /// each size costs a path.
+    pub(super) fn each(&self, table: &Table, bytes: u64, mut act: impl FnMut(u32)) {
+        let (mut from, _) = self.scale.bin_of(bytes);
+        let mut heads = SmallVec::<[u32; 64]>::new();
+        while let Some(bin) = self.occupied.first_from(from) {
+            heads.push(self.roots[bin]);
+            while let Some(head) = heads.pop() {
+                let record = &table[head];
+                record
+                    .children
+                    .into_iter()
+                    .filter(|&child| child != NONE)
+                    .for_each(|child| heads.push(child));
+                let mut index = if record.bytes >= bytes { head } else { NONE };
+                while index != NONE {
+                    act(index);
+                    index = table[index].twin;
+                }
+            }
+            from = bin + 1;
+        }
     }
 
     pub(super) fn largest(&self, table: &Table) -> u64 {

@@ -203,9 +203,12 @@ impl Arena {
 
     /// Returns the `most` smallest free blocks of the dynamic zone of at least `bytes`, then the free end.
     pub(crate) fn fitting_blocks(&self, bytes: u64, most: usize) -> impl Iterator<Item = FreeBlock> {
-        let (table, free) = (&self.table, &self.dynamic.free);
-        let room = |index: u32| FreeBlock { offset: table[index].offset, bytes: table[index].bytes, index };
-        free.at_least(table, bytes, most).map(room)
+        self.dynamic.free.at_least(&self.table, bytes, most).map(|index| self.free_block(index))
+    }
+
+    fn free_block(&self, index: u32) -> FreeBlock {
+        let record = &self.table[index];
+        FreeBlock { offset: record.offset, bytes: record.bytes, index }
     }
 
     /// As [`allocate_at`](Self::allocate_at), without a search if `offset` is still in that block.
@@ -234,7 +237,7 @@ impl Arena {
     /// Appends to an empty list, by offset, the free blocks of the dynamic zone of at least `bytes`, and the
     /// free end whatever its size.
     pub(crate) fn holes(&self, bytes: u64, holes: &mut Vec<FreeBlock>) {
-        holes.extend(self.fitting_blocks(bytes, usize::MAX));
+        self.dynamic.free.each_at_least(&self.table, bytes, |index| holes.push(self.free_block(index)));
         let (end, capacity) = (self.free_end(Zone::Dynamic), self.dynamic.end);
         if (1..bytes).contains(&(capacity - end)) {
             holes.push(FreeBlock::unnamed(end, capacity - end));
@@ -249,12 +252,7 @@ impl Arena {
         if self.stable.end == 0 {
             return;
         }
-        let room = |index: u32| FreeBlock {
-            offset: self.table[index].offset,
-            bytes: self.table[index].bytes,
-            index,
-        };
-        holes.extend(self.stable.free.at_least(&self.table, bytes, usize::MAX).map(room));
+        self.stable.free.each_at_least(&self.table, bytes, |index| holes.push(self.free_block(index)));
         holes.sort_unstable_by_key(|room| room.offset);
     }
 

@@ -1,6 +1,7 @@
 //! Extents of a growing arena's range, and their free parts. Numbers only.
 
 use crate::arena::engine::{Arena, FreeBlock};
+use std::iter;
 
 /// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,18 @@ impl Extent {
     }
 }
 
+/// Returns the number of the first of `pieces`, from `first`, that ends after `offset`. Mostly it is near, so the
+/// steps double.
+fn first_ending_after(offset: u64, pieces: &[Extent], first: usize) -> usize {
+    let (mut before, mut step) = (first, 1);
+    while pieces.get(before + step - 1).is_some_and(|piece| piece.end() <= offset) {
+        before += step;
+        step *= 2;
+    }
+    let until = pieces.len().min(before + step - 1);
+    before + pieces[before..until].partition_point(|piece| piece.end() <= offset)
+}
+
 /// Free blocks by offset, without those that are too small.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Holes(Vec<FreeBlock>);
@@ -41,6 +54,14 @@ impl Holes {
     /// Creates holes from offsets and sizes, by offset. No two touch within a piece.
     pub(in crate::arena) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
+    }
+
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self(Vec::with_capacity(count))
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
     }
 
     #[cfg(test)]
@@ -76,7 +97,7 @@ impl Holes {
     pub(super) fn backs(&self, pieces: &[Extent]) -> impl Iterator<Item = (usize, Extent)> {
         let mut first = 0;
         self.0.iter().map(Extent::of).flat_map(move |hole| {
-            first += pieces[first..].partition_point(|piece| piece.end() <= hole.start);
+            first = first_ending_after(hole.start, pieces, first);
             let ending = pieces[first..].iter().take_while(move |piece| piece.end() <= hole.end());
             (first..).zip(ending).map(move |(place, _)| (place, hole))
         })
@@ -88,17 +109,30 @@ impl Holes {
         let mut holes = self.0.iter().map(Extent::of).peekable();
         // The last hole that starts before a piece ends may extend into the next one.
         let mut last = None;
-        pieces.iter().filter_map(move |&piece| {
-            let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
-            while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
-                if hole.start <= piece.start {
-                    front = hole.reach_in(piece);
+        let mut place = 0;
+        iter::from_fn(move || {
+            loop {
+                let is_reached =
+                    |hole: Extent| pieces.get(place).is_some_and(|piece| hole.end() > piece.start);
+                if !last.is_some_and(is_reached) {
+                    // Most pieces are in no hole.
+                    place = first_ending_after(holes.peek()?.start, pieces, place);
                 }
-                last = Some(hole);
+                let piece = *pieces.get(place)?;
+                place += 1;
+                let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
+                while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
+                    if hole.start <= piece.start {
+                        front = hole.reach_in(piece);
+                    }
+                    last = Some(hole);
+                }
+                let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
+                let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
+                if front > 0 || back > 0 {
+                    return Some((piece, front, back));
+                }
             }
-            let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
-            let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
-            (front > 0 || back > 0).then_some((piece, front, back))
         })
     }
 

@@ -142,7 +142,8 @@ pub(in crate::arena) struct Plan {
 /// back and front available. When memory is short, a whole piece is broken for the rest only if partly used
 /// pieces do not hold it.
 pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
-    let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut whole, mut fronts, mut backs) =
+        (Vec::new(), Vec::with_capacity(holes.count()), Vec::with_capacity(holes.count()));
     for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {
             whole.push(piece);
@@ -155,7 +156,7 @@ pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sp
             backs.push((back, piece));
         }
     }
-    whole.sort_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
+    whole.sort_unstable_by_key(|piece| (u64::MAX - piece.bytes, piece.start));
     let mut plan = Plan { front: Vec::new(), missing: bytes, back: None };
     let mut larger = Vec::new();
     for piece in whole {
