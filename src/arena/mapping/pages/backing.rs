@@ -133,6 +133,12 @@ impl<B: Backend> Backing<B> {
 
     /// Free parts of at least `least` bytes, of the range's second part or of both.
     pub(in crate::arena) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
+        if least == self.granularity
+            && !of_both
+            && let Some(holes) = self.search.holes_of(engine.moment())
+        {
+            return holes;
+        }
         // About as many as the last search found.
         let mut holes = Holes::with_capacity(2 * self.search.holes.count());
         holes.find(engine, least, of_both);

@@ -47,7 +47,7 @@ fn first_ending_after(offset: u64, pieces: &[Extent], first: usize) -> usize {
 }
 
 /// Free blocks by offset, without those that are too small.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::arena) struct Holes(Vec<FreeBlock>);
 
 impl Holes {
@@ -85,11 +85,20 @@ impl Holes {
         self
     }
 
-    /// Removes everything after `end`.
-    pub(super) fn cut_at(&mut self, end: u64) {
+    /// Removes everything after `end`. Returns the bytes of the last hole before.
+    pub(super) fn cut_at(&mut self, end: u64) -> u64 {
+        let Some(room) = self.0.last_mut() else { return 0 };
+        let uncut = room.bytes;
+        room.bytes = uncut.min(end.saturating_sub(room.offset));
+        uncut
+    }
+
+    /// Restores the bytes of the last hole.
+    pub(super) fn uncut(mut self, bytes: u64) -> Self {
         if let Some(room) = self.0.last_mut() {
-            room.bytes = room.bytes.min(end.saturating_sub(room.offset));
+            room.bytes = bytes;
         }
+        self
     }
 
     /// Returns the indices of pieces with a free back, each with its hole. The pieces are sorted by offset

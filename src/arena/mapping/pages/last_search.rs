@@ -9,8 +9,10 @@ use crate::arena::engine::Moment;
 pub(super) struct Search {
     /// The time of the search; `None` if ranges or pieces have changed.
     pub(super) moment: Option<Moment>,
-    /// The free memory at that time.
+    /// Free memory, up to the last end of a range.
     pub(super) holes: Holes,
+    /// The time of the list of holes, and the bytes of its last one, some of which may be beyond all ranges.
+    pub(super) listed: Option<(Moment, u64)>,
     pub(super) bytes: u64,
     /// The number of ranges searched, and the oldest result: the range, and its first piece used.
     pub(super) ranges: usize,
@@ -23,6 +25,12 @@ impl Search {
     /// Invalidates the result, because ranges or pieces change.
     pub(super) fn forget(&mut self) {
         self.moment = None;
+    }
+
+    /// Returns the holes of the second part with a granule or more, if they are listed as of `now`.
+    pub(super) fn holes_of(&self, now: Moment) -> Option<Holes> {
+        let (_, uncut) = self.listed.filter(|&(then, _)| then == now)?;
+        Some(self.holes.clone().uncut(uncut))
     }
 
     /// Whether a search of the oldest `ranges` ranges for `bytes` would have the same result.

@@ -82,17 +82,17 @@ impl<B: Backend> Backing<B> {
     fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<(usize, usize)> {
         let now = engine.moment();
         if ranges > 0 && !self.search.answers(now, bytes, ranges) {
-            let mut holes = mem::take(&mut self.search.holes);
+            let (mut holes, mut listed) = (mem::take(&mut self.search.holes), self.search.listed);
             let (oldest, is_spared) = match self.reach(engine, bytes, ranges) {
                 Some(reach) => {
                     holes.find(engine, self.granularity, false);
                     // The free end extends beyond all ranges.
-                    holes.cut_at(reach);
+                    listed = Some((now, holes.cut_at(reach)));
                     self.oldest_with(&holes, bytes, ranges)
                 }
                 None => (None, false),
             };
-            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest, is_spared };
+            self.search = Search { moment: Some(now), holes, listed, bytes, ranges, oldest, is_spared };
         }
         self.search.oldest.filter(|_| ranges > 0)
     }
@@ -204,7 +204,7 @@ mod tests {
                     prop_assert_eq!(search.oldest, oldest);
                     prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
                 } else {
-                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest, is_spared: false };
+                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest, ..Search::default() };
                 }
                 if place == 0 {
                     search.forget();
