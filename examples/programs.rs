@@ -87,7 +87,7 @@ fn split(device: &HostDevice, pool: &Pool<HostDevice>, stream: &HostStream) -> O
     Ok(())
 }
 
-/// A buffer with usages of the program's own, in a command of its own.
+/// A buffer with usages that the program chooses, in a command that the program records.
 #[cfg(feature = "wgpu")]
 fn interop() -> Outcome {
     use vrampool::wgpu::{WgpuDevice, WgpuMemory, wgpu::BufferUsages};

@@ -17,8 +17,9 @@
 //!   the run continues with finer chunks. Without a reserve a run keeps its memory.
 //! * **Only idle clients lose memory.** A client without pending work loses its memory only if another client
 //!   lacks it, the least recently active first. Its next run allocates memory again.
-//! * **Host memory is bounded too.** Pinned bytes are [accounted for](BrokerStats::pinned_budget_bytes), copies use a bounded
-//!   number of pinned blocks, and arrays too large for the host's memory are in unnamed files.
+//! * **Host memory is bounded too.** Pinned bytes are [accounted for](BrokerStats::pinned_budget_bytes),
+//!   copies use a bounded number of pinned blocks, and arrays too large for the host's memory are in unnamed
+//!   files.
 //!
 //! ```
 //! use vrampool::broker::{ArrayRequest, Broker, Client, Share};

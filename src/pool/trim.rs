@@ -15,12 +15,12 @@ impl<B: Backend> Pool<B> {
     /// has waited for the work that used it. The device also [releases](Backend::reclaim) the dropped memory
     /// that it keeps: wgpu waits for submitted work. Memory in the magazines of other threads is released at
     /// their next call, or at the next trim if the thread has ended.
-    #[doc(alias = "clear")]
-    #[doc(alias = "empty_cache")]
     ///
     /// # Errors
     /// [`Error::Backend`] if the device refuses to release physical memory: the arena keeps it. All other
     /// idle memory is released.
+    #[doc(alias = "clear")]
+    #[doc(alias = "empty_cache")]
     pub fn trim(&self) -> Result<u64, Error> {
         self.trim_to(0)
     }
@@ -96,9 +96,10 @@ impl<B: Backend> Pool<B> {
         arena.compact(budget_bytes, stream, on_move)
     }
 
-    /// Changes the [limit](crate::PoolBuilder::limit); `None` removes it. Idle memory goes back where it is above; what is live
-    /// above it stays, and nothing more is taken until enough came back. An arena of fixed size that the pool
-    /// has stays as large as it is, and one that others have too keeps its own limit.
+    /// Changes the [limit](crate::PoolBuilder::limit); `None` removes it. Idle memory goes back where it is
+    /// above; what is live above it stays, and nothing more is taken until enough came back. An arena of
+    /// fixed size that the pool has stays as large as it is, and one that others have too keeps its own
+    /// limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -138,8 +139,8 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes). Idle memory above it is released; memory in the
-    /// magazines of other threads is released at their next call.
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes). Idle memory above it is
+    /// released; memory in the magazines of other threads is released at their next call.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -165,8 +166,9 @@ impl<B: Backend> Pool<B> {
         core.trim_to(bytes);
     }
 
-    /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a bucket has more, the pool's idle
-    /// memory is released; memory in the magazines of other threads is released at their next call.
+    /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a
+    /// bucket has more, the pool's idle memory is released; memory in the magazines of other threads is
+    /// released at their next call.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};

@@ -2,8 +2,8 @@
 
 use super::{PAGE, has_virtual_memory};
 use vrampool::arena::DeviceArena;
-use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Placement, Pool, SizeClasses, Source};
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, BackendError, Error, Placement, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -250,4 +250,26 @@ fn the_limit_is_one_on_physical_bytes() {
         }
     }
     assert!(refusals > 10 && device.peak() == 64 * PAGE, "{refusals} refusals, {} bytes", device.peak());
+}
+
+/// The next trim releases what the device refused to release.
+#[test]
+fn a_trim_that_the_device_refuses_loses_nothing() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).source(Source::Virtual).limit(200 * PAGE).build().expect("a pool");
+    drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
+    device.faults().fail_all(Call::Unmap, BackendError::driver("munmap", 5, "refused"));
+    let refused = pool.trim();
+    assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
+    let stats = pool.stats();
+    assert_eq!((stats.idle_bytes, stats.live_bytes), (0, 0), "the arena has it");
+    assert!(stats.reserved_bytes >= 8 * PAGE, "{stats:?}");
+    device.faults().clear();
+    pool.trim().expect("a trim");
+    assert_eq!(pool.stats().reserved_bytes, 0);
+    assert_eq!(pool.allocate(8 * PAGE, &stream).expect("it serves on").len(), 8 * PAGE);
 }

@@ -7,8 +7,8 @@ use windows::Win32::Graphics::Dxgi::{
     IDXGIFactory4,
 };
 
-/// The adapter's budget for this process, and the part of it that the process has not taken. Returns `None` for a device of
-/// another interface, and where the system does not report a budget.
+/// The adapter's budget for this process, and the part of it that the process has not taken. Returns `None`
+/// for a device of another interface, and where the system does not report a budget.
 pub(crate) fn heap(device: &wgpu::Device) -> Option<Heap> {
     // SAFETY: the device is only read, never destroyed.
     let device = unsafe { device.as_hal::<Dx12>() }?;

@@ -1,5 +1,5 @@
-//! Functions of single interfaces beyond wgpu's public API, all of them optional: the size and use of memory, and the mapping of a
-//! buffer in use. No other module goes below wgpu.
+//! Functions of single interfaces beyond wgpu's public API, all of them optional: the size and use of memory,
+//! and the mapping of a buffer in use. No other module goes below wgpu.
 
 #[cfg(all(feature = "dx12", windows))]
 mod dx12;

@@ -182,7 +182,8 @@ mod tests {
             steps in prop::collection::vec((0..4, 0..PIECE * PIECES, 1..2 * PIECE), 1..80),
             pieces in Just((0..PIECES).collect::<Vec<_>>()).prop_shuffle(),
         ) {
-            let mut arena = Arena::new(ArenaLayout::new(PIECE * PIECES).alignment(1))?;
+            // The free end extends beyond all pieces.
+            let mut arena = Arena::new(ArenaLayout::new(PIECE * (PIECES + 1)).alignment(1))?;
             let pieces: Vec<_> =
                 pieces.iter().map(|piece| Extent { start: piece * PIECE, bytes: PIECE }).collect();
             let (mut blocks, mut search) = (Vec::new(), Search::default());
@@ -200,11 +201,23 @@ mod tests {
                 let fit = |holes| stitch::fit(&pieces, holes, bytes, &[]);
                 let oldest = fit(&holes).map(|_| (0, 0));
                 let now = arena.moment();
+                if let Some(listed) = search.holes_of(now) {
+                    prop_assert!(listed.all().eq(holes.all()), "a plan would differ");
+                }
                 if search.answers(now, bytes, 1) {
                     prop_assert_eq!(search.oldest, oldest);
                     prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
                 } else {
-                    search = Search { moment: Some(now), holes, bytes, ranges: 1, oldest, ..Search::default() };
+                    let listed = Some((now, holes.cut_at(PIECE * PIECES)));
+                    search = Search {
+                        moment: Some(now),
+                        holes,
+                        listed,
+                        bytes,
+                        ranges: 1,
+                        oldest,
+                        is_spared: false,
+                    };
                 }
                 if place == 0 {
                     search.forget();

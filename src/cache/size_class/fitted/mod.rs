@@ -52,8 +52,9 @@
 //! * Each line ends with a line end, including the last.
 //!
 //! A file written by hand, or by an earlier version, begins with `vrampool fitted classes 1` and has no line
-//! `end`. A file has at most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and [`MAX_FILE_BYTES`](FittedClasses::MAX_FILE_BYTES) bytes, which
-//! bounds the memory for untrusted files. A [`FittedError`] reports an invalid file with its line.
+//! `end`. A file has at most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and
+//! [`MAX_FILE_BYTES`](FittedClasses::MAX_FILE_BYTES) bytes, which bounds the memory for untrusted files. A
+//! [`FittedError`] reports an invalid file with its line.
 
 mod bounds;
 mod classes;
