@@ -184,8 +184,7 @@ impl<B: Backend> Pool<B> {
         taken.or_else(|| core.take_ready(bytes, stream.id())).map(Buffer::new)
     }
 
-    /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing
-    /// else.
+    /// As [`allocate`](Self::allocate), for a given kind of memory. Kinds share the caps and nothing else.
     ///
     /// ```
     /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
@@ -212,7 +211,7 @@ impl<B: Backend> Pool<B> {
         self.allocate_by_depot(bytes, kind.into(), stream, None)
     }
 
-    /// Nothing of its own, so that either way begins where it goes on.
+    /// Only selects the path, so that the call of either path is a tail call.
     #[cold]
     #[inline(never)]
     #[track_caller]
@@ -223,7 +222,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// With nothing in it that calls and comes back, either: registers are not for others to save.
+    /// Makes tail calls only, like its caller, so that neither saves registers.
     #[inline(never)]
     #[track_caller]
     fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
@@ -292,8 +291,8 @@ impl<B: Backend> Pool<B> {
         Ok(Buffer::new(block))
     }
 
-    /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer
-    /// give recycled bytes as they are.
+    /// As [`allocate`](Self::allocate), and sets every byte to 0 on `stream`. Other buffers contain the bytes
+    /// that their memory had before.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
@@ -305,7 +304,7 @@ impl<B: Backend> Pool<B> {
         Ok(buffer)
     }
 
-    /// The arena that serves its misses, if one does.
+    /// Returns the arena that serves misses, if the source is an arena.
     #[must_use]
     pub fn arena(&self) -> Option<&DeviceArena<B>> {
         self.core().supply::<B>().arena()
@@ -320,8 +319,8 @@ impl<B: Backend> Pool<B> {
         self.handle.stats()
     }
 
-    /// What the pool holds, and for whom: at a program's end, what it leaked. A pool with a hook that counts
-    /// holders also logs a warning with them when its last handle is dropped before its buffers.
+    /// Reports the bytes that the pool holds, and their holders; at a program's end these are leaks. If a hook
+    /// counts holders, dropping the last handle before the buffers logs a warning that lists them.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
