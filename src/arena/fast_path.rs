@@ -3,9 +3,9 @@
 //! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
 //! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 //!
-//! Most programs next request the size that they freed last. The engine's free is therefore deferred until
-//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the
-//! block.
+//! A loop may next request the size that it freed last. The engine's free is therefore deferred until the
+//! next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the block:
+//! a quarter of such a pair's instructions (`docs/src/performance.md`, "The block freed last").
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;

@@ -15,8 +15,8 @@
 //! where they count against the caps like idle blocks, filled or not. So the caps hold at every instant, and
 //! a hit need not check them.
 //!
-//! The [most recently freed](crate::cache::magazine::hot) block of any pool is kept outside its list, because
-//! it is usually requested next.
+//! The [most recently freed](crate::cache::magazine::hot) block of any pool is kept outside its list, where
+//! the next request of its class finds it faster.
 //!
 //! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for another thread starts
 //! a new epoch. Each thread then returns its blocks at its next request of a small class or free. A request
