@@ -279,7 +279,7 @@ def host() -> dict[str, str]:
 
     body = []
     for row in lines(folder / "freed_last.jsonl"):
-        without = [(row[f"without_{name}"], row["kept"]) for name in ("hot", "put_off", "hand")]
+        without = [(row[f"without_{name}"], row["kept"]) for name in ("hot", "last_free", "hand")]
         cells = [f"{number(count)} ({100 * (count / kept - 1):+.0f} %)" if abs(count / kept - 1) >= 0.015 else "=" for count, kept in without]
         body.append([row["case"], number(row["kept"]), *cells])
     made["freed-last"] = markdown(["instructions", "with all three", "without the hot block", "without the deferred free", "without the block in hand"], body)
