@@ -91,7 +91,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_ready(&self, bytes: u64, stream: StreamId) -> Option<Box<Block>> {
-        if !self.hooks.is_empty() || !self.records.is_empty() {
+        if !self.hooks.is_empty() || !self.recorder.is_none() {
             return None;
         }
         let class = self.classes.round(bytes).filter(|&class| class <= self.max_allocation)?;
@@ -169,7 +169,7 @@ impl PoolCore {
             return magazine::inspect(self, at_depot);
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|list| list != NO_LIST)
-            || self.class_table.are_unshared() && self.records.has_tried(requested);
+            || self.class_table.are_unshared() && self.recorder.has_tried(requested);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return (Some(block), Found::Idle);
         }

@@ -16,8 +16,8 @@ use crate::arena::DeviceArena;
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
 use crate::cache::magazine;
+use crate::cache::pool_recorder::{PoolRecorder, RecordedBy};
 use crate::cache::recorded::Taken;
-use crate::cache::records::{RecordedBy, Records};
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::environment::as_limit;
@@ -216,7 +216,7 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        match self.core().records.is_empty() {
+        match self.core().recorder.is_none() {
             true => self.allocate_unrecorded(bytes, stream),
             false => self.allocate_recorded(bytes, stream),
         }
@@ -227,7 +227,7 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        match core.records.take(core, bytes, stream.id()) {
+        match core.recorder.take(core, bytes, stream.id()) {
             Taken::Recorded(block) => Ok(Buffer::new(block)),
             Taken::Unrecorded(block) => Self::record(block),
             Taken::NotYet { list, is_hot } => self.allocate_from_list(list, is_hot, bytes, stream),
@@ -238,7 +238,7 @@ impl<B: Backend> Pool<B> {
     #[cold]
     #[inline(never)]
     fn record(mut block: Box<Block>) -> Result<Buffer<B>, Error> {
-        Records::record(&mut block);
+        PoolRecorder::record(&mut block);
         Ok(Buffer::new(block))
     }
 
@@ -252,7 +252,7 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        match Records::take_of(list, is_hot, core, bytes, stream.id()) {
+        match PoolRecorder::take_of(list, is_hot, core, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_unrecorded(bytes, stream),
         }
@@ -265,7 +265,7 @@ impl<B: Backend> Pool<B> {
         match core.allocate_large::<B>(bytes, stream) {
             Some(served) => {
                 let mut block = served?;
-                core.records.request(&mut block);
+                core.recorder.request(&mut block);
                 Ok(Buffer::new(block))
             }
             None => self.allocate_by_depot(bytes, core.kind, stream, None),
@@ -287,7 +287,7 @@ impl<B: Backend> Pool<B> {
             true => core.allocate::<B>(bytes, kind, stream, (None, waiter))?,
             false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller(), waiter)?,
         };
-        core.records.request(&mut block);
+        core.recorder.request(&mut block);
         Ok(Buffer::new(block))
     }
 

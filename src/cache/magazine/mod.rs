@@ -43,7 +43,7 @@ use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::hot::{Given, HotBlock, Peek};
 use crate::cache::magazine::rack::Rack;
 use crate::cache::magazine::slots::SLOTS;
-use crate::cache::records::Records;
+use crate::cache::pool_recorder::PoolRecorder;
 use crate::sync::thread_slot::Leave;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;
@@ -138,7 +138,7 @@ pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
 fn put_anew(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     match list {
         // Either no magazine takes it, or its list is hidden so that the release passes through the recorder.
-        NO_LIST => Records::put(block),
+        NO_LIST => PoolRecorder::put(block),
         list => put_in_list(list, block),
     }
 }
