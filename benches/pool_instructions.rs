@@ -6,36 +6,54 @@
 use std::hint::black_box;
 use std::process::Command;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Error, Pool};
+use vrampool::{Error, Pool, Source};
 
 /// Pairs for the two counts of instructions.
 const PAIRS: [u64; 2] = [1_000, 21_000];
 
 const KIB: u64 = 1024;
 
-/// Sizes that are allocated together and then freed, and whether the pool keeps idle memory.
-const CASES: [(&str, &[u64], bool, &str); 4] = [
-    ("hit", &[4 * KIB], true, "a block of 4 KiB, from the thread's magazine"),
-    ("hits", &[4 * KIB, 64 * KIB], true, "blocks of 4 and 64 KiB at a time, from the thread's magazine"),
-    ("large", &[8192 * KIB], true, "a block of 8 MiB, from the depot"),
-    ("miss", &[4 * KIB], false, "a block of 4 KiB, from the host device and back"),
+/// What is allocated and freed, and from where.
+const CASES: [(&str, &str); 8] = [
+    ("hit", "a block of 4 KiB, from the thread's magazine"),
+    ("hits", "blocks of 4 and 64 KiB at a time, from the thread's magazine"),
+    ("turns", "a block of 4 KiB, then one of 64 KiB, from the thread's magazine"),
+    ("eight", "eight blocks of 4 KiB at a time, from the thread's magazine"),
+    ("large", "a block of 8 MiB, from the depot"),
+    ("arena", "a block of 4 KiB, from an arena and back"),
+    ("arena-8M", "a block of 8 MiB, from an arena and back"),
+    ("miss", "a block of 4 KiB, from the host device and back"),
 ];
 
-fn run(sizes: &[u64], keeps: bool, pairs: u64) -> Result<(), Error> {
+fn run(case: &str, pairs: u64) -> Result<(), Error> {
     let device = HostDevice::builder().memory_limit(1 << 30).build();
     let stream: HostStream = vrampool::Backend::create_stream(&device)?;
     let builder = Pool::builder(&device);
-    let pool = if keeps { builder } else { builder.max_cached_bytes(0) }.build()?;
-    for _ in 0..pairs / sizes.len() as u64 {
-        match *sizes {
-            [one, other] => {
-                let first = black_box(pool.allocate(one, &stream)?);
-                drop((first, black_box(pool.allocate(other, &stream)?)));
-            }
-            _ => drop(black_box(pool.allocate(sizes[0], &stream)?)),
-        }
+    let pool = match case {
+        "miss" => builder.max_cached_bytes(0),
+        "arena" | "arena-8M" => builder.source(Source::Arena).limit(1 << 30).max_cached_bytes(0),
+        // The thread's magazine has room for all of them.
+        "eight" => builder.max_buffers_per_bucket(64),
+        _ => builder,
     }
-    Ok(())
+    .build()?;
+    let allocate = |kib| pool.allocate(kib * KIB, &stream).map(black_box);
+    match case {
+        "hits" => (0..pairs / 2).try_for_each(|_| {
+            let first = allocate(4)?;
+            drop((first, allocate(64)?));
+            Ok(())
+        }),
+        "turns" => {
+            (0..pairs / 2).try_for_each(|_| [4, 64].into_iter().try_for_each(|kib| allocate(kib).map(drop)))
+        }
+        "eight" => (0..pairs / 8).try_for_each(|_| {
+            let live: [_; 8] = std::array::from_fn(|_| allocate(4));
+            live.into_iter().try_for_each(|buffer| buffer.map(drop))
+        }),
+        "large" | "arena-8M" => (0..pairs).try_for_each(|_| allocate(8192).map(drop)),
+        _ => (0..pairs).try_for_each(|_| allocate(4).map(drop)),
+    }
 }
 
 /// Instructions that this program takes, by valgrind; `None` where there is no valgrind.
@@ -53,12 +71,10 @@ fn instructions(case: &str, pairs: u64) -> Option<u64> {
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [case, pairs] = &arguments[..] {
-        let known = CASES.iter().find(|(name, ..)| name == case);
-        let Some((_, sizes, keeps, _)) = known else { return Ok(()) };
-        return run(sizes, *keeps, pairs.parse().unwrap_or(0));
+        return run(case, pairs.parse().unwrap_or(0));
     }
     println!("instructions for each pair");
-    for (case, _, _, what) in CASES {
+    for (case, what) in CASES {
         let [few, many] = PAIRS.map(|pairs| instructions(case, pairs));
         match few.zip(many) {
             Some((few, many)) => {

@@ -277,6 +277,13 @@ def host() -> dict[str, str]:
     pairs = [[row["case"], *(number(row[key]) for key in keys)] for row in lines(folder / "cuda_pair.jsonl")]
     made["cuda-pair"] = markdown(["ns", "cudaMalloc", "managed", "cudaMallocAsync", "arena", "a pool's miss", "a pool's hit"], pairs)
 
+    body = []
+    for row in lines(folder / "freed_last.jsonl"):
+        without = [(row[f"without_{name}"], row["kept"]) for name in ("hot", "last_free", "hand")]
+        cells = [f"{number(count)} ({100 * (count / kept - 1):+.0f} %)" if abs(count / kept - 1) >= 0.015 else "=" for count, kept in without]
+        body.append([row["case"], number(row["kept"]), *cells])
+    made["freed-last"] = markdown(["instructions", "with all three", "without the hot block", "without the deferred free", "without the block in hand"], body)
+
     cold = {(row["choice"], row["trace"]): row for row in lines(folder / "size_classes.jsonl") if row["pass"] == "cold"}
 
     def held(choice: str, trace: str, key: str) -> float:

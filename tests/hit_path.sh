@@ -15,12 +15,12 @@ for package in vrampool vrampool-backend vrampool-host vrampool-cuda vrampool-op
     done
 done
 may_call='magazine::take_of_list|put_anew|refuse_in_child|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
-then_may_call='Records>?::put_recorded|magazine::(put_anew|put_in_list|take_hot|take_from_list|flush_hot)|Rack>?::(begin_hot|flush_hot)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
+then_may_call='PoolRecorder>?::put_recorded|magazine::(put_anew|put_in_list|take_hot|take_from_list|flush_hot)|Rack>?::(begin_hot|flush_hot)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 # A thread's first visit.
 then_may_call+='|thread_local::destructors::linux_like::register'
 # A recorded hit, and its ways from there: what is due, the lists, the depot.
-recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_list Pool<B>::record Records>::put_recorded'
-then_may_call+='|WeakRecorder::note_allocation>|Records>?::put_in_time>|Pool<B>::(allocate_from_list|allocate_unrecorded|record)>'
+recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_list Pool<B>::record PoolRecorder>::put_recorded'
+then_may_call+='|WeakRecorder::note_allocation>|PoolRecorder>?::put_in_time>|Pool<B>::(allocate_from_list|allocate_unrecorded|record)>'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
 

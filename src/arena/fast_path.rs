@@ -3,13 +3,13 @@
 //! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
 //! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 //!
-//! Most programs next request the size that they freed last. The engine's free is therefore deferred until
-//! the next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the
-//! block.
+//! A loop may next request the size that it freed last. The engine's free is therefore deferred until the
+//! next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the block:
+//! a quarter of such a pair's instructions (`docs/src/performance.md`, "The block freed last").
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;
-use super::state::{PutOff, State};
+use super::state::{LastFree, State};
 use crate::arena::engine::{BlockId, Zone};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -72,9 +72,9 @@ impl<B: Backend> ArenaBuffer<B> {
         if !unsettled.put_own(offset..offset + size, user) {
             return false;
         }
-        let Some(freed) = PutOff::new(self.block, size, user.id()) else { return false };
+        let Some(freed) = LastFree::new(self.block, size, user.id()) else { return false };
         self.stream = slots.take_sole(self.block);
-        state.put_off(freed);
+        state.defer_free(freed);
         // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
@@ -128,7 +128,7 @@ impl<B: Backend> State<B> {
     /// Returns the block that was freed last, live but without a slot, if a request of `size` gets it again.
     #[inline(always)]
     fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
-        let last = self.put_off.as_ref()?;
+        let last = self.last_free.as_ref()?;
         if last.size.get() != size || last.stream != stream.id() {
             return None;
         }
@@ -137,14 +137,14 @@ impl<B: Backend> State<B> {
         if self.placed_last != block.index() && !self.engine.is_between_live(block) {
             return None;
         }
-        self.put_off = None;
+        self.last_free = None;
         Some(block)
     }
 
     /// Allocates a new block from the engine, unless its bytes need a wait.
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
-        self.tell_engine();
+        self.finish_last_free();
         let avoids_waits = self.timeline.were_any() && self.is_large(size);
         let block = if avoids_waits { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
         let (offset, size) = self.engine.extent(block);

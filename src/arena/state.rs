@@ -46,21 +46,21 @@ pub(super) struct State<B: Backend> {
     pub(super) peak: u64,
     /// The block that was freed last, while the engine's free is deferred. Visible only through
     /// [`try_lock_as_it_is`](LockedState::try_lock_as_it_is).
-    pub(super) put_off: Option<PutOff>,
+    pub(super) last_free: Option<LastFree>,
     /// The index of the block that was allocated last, if nothing happened since; else 0, which no block has.
     pub(super) placed_last: u32,
 }
 
 /// A freed block that is still live in the engine. It has no slot.
 #[derive(Debug)]
-pub(super) struct PutOff {
+pub(super) struct LastFree {
     pub(super) block: BlockId,
     pub(super) size: NonZeroU64,
     /// The block's only user.
     pub(super) stream: StreamId,
 }
 
-impl PutOff {
+impl LastFree {
     /// Returns `None` if `size` is 0, which cannot occur.
     #[inline]
     pub(super) fn new(block: BlockId, size: u64, stream: StreamId) -> Option<Self> {
@@ -68,7 +68,7 @@ impl PutOff {
     }
 }
 
-/// The state behind its lock. Locking informs the engine of the last free, and mostly frees deferred blocks.
+/// The state behind its lock. Except on the fast path, locking completes the last free in the engine.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -77,6 +77,7 @@ impl<B: Backend> LockedState<B> {
         Self(Mutex::new(state))
     }
 
+    /// Locks, and frees all deferred blocks.
     pub(super) fn lock(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.lock_with_deferred();
         state.let_go_deferred();
@@ -86,7 +87,7 @@ impl<B: Backend> LockedState<B> {
     /// Locks without freeing deferred blocks, for operations that do not need all free memory.
     pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.0.lock();
-        state.tell_engine();
+        state.finish_last_free();
         state
     }
 
@@ -97,11 +98,11 @@ impl<B: Backend> LockedState<B> {
         state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
         let mut state = signal.wait(state);
-        state.tell_engine();
+        state.finish_last_free();
         state
     }
 
-    /// Tries to lock without informing the engine of the last free, and without freeing deferred blocks.
+    /// Tries to lock for the fast path, without completing the last free and without freeing deferred blocks.
     #[inline]
     pub(super) fn try_lock_as_it_is(&self) -> Option<MutexGuard<'_, State<B>>> {
         self.0.try_lock()
@@ -193,15 +194,15 @@ impl<B: Backend> State<B> {
             sleep: Sleep::Awake,
             staged: 0,
             peak: 0,
-            put_off: None,
+            last_free: None,
             placed_last: 0,
         }
     }
 
-    /// Informs the engine of the last free, if it was deferred.
+    /// Completes the last free in the engine, if it was deferred.
     #[inline]
-    pub(super) fn tell_engine(&mut self) {
-        match self.put_off.take() {
+    pub(super) fn finish_last_free(&mut self) {
+        match self.last_free.take() {
             Some(last) => self.free_freed(last.block),
             None => self.placed_last = 0,
         }
@@ -217,8 +218,8 @@ impl<B: Backend> State<B> {
 
     /// Defers a free, and completes the previously deferred one.
     #[inline]
-    pub(super) fn put_off(&mut self, freed: PutOff) {
-        if let Some(before) = self.put_off.replace(freed) {
+    pub(super) fn defer_free(&mut self, freed: LastFree) {
+        if let Some(before) = self.last_free.replace(freed) {
             self.free_freed(before.block);
         }
     }

@@ -182,23 +182,8 @@ impl<B: Backend> BrokerBuilder<B> {
     /// # Errors
     /// [`BrokerError::Setting`] for invalid settings; errors of [`PoolBuilder::build`](crate::PoolBuilder::build).
     pub fn build(self) -> Result<Broker<B>, BrokerError> {
-        let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
-        if self.granularity == Some(0) {
-            return refused("granularity", "nothing is a multiple of 0");
-        }
-        if self.spill_threshold == Some(0) {
-            return refused("spill_threshold", "every array would be in a file; 1 is the least");
-        }
-        // The default directory is checked only when an array is spilled.
-        if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
-            return refused("spill_directory", "there is no such directory");
-        }
-        let properties = self.device.properties();
-        let total = match self.device.memory_info() {
-            Ok(info) => info.total_bytes,
-            Err(_) if properties.total_bytes > 0 => properties.total_bytes,
-            Err(error) => return Err(error.into()),
-        };
+        self.check()?;
+        let total = total_bytes(&self.device)?;
         let host = self.host_memory.or_else(host_memory);
         let pinned_max = self.pinned_max.unwrap_or(total);
         let ledger = PinnedLedger::new(budget(pinned_max, host));
@@ -244,6 +229,30 @@ impl<B: Backend> BrokerBuilder<B> {
             }),
             device: self.device,
         }))
+    }
+
+    fn check(&self) -> Result<(), BrokerError> {
+        let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
+        if self.granularity == Some(0) {
+            return refused("granularity", "nothing is a multiple of 0");
+        }
+        if self.spill_threshold == Some(0) {
+            return refused("spill_threshold", "every array would be in a file; 1 is the least");
+        }
+        // The default directory is checked only when an array is spilled.
+        if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
+            return refused("spill_directory", "there is no such directory");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the device's total bytes, from its properties if the driver does not report them.
+fn total_bytes<B: Backend>(device: &B) -> Result<u64, BrokerError> {
+    match (device.memory_info(), device.properties().total_bytes) {
+        (Ok(info), _) => Ok(info.total_bytes),
+        (Err(error), 0) => Err(error.into()),
+        (Err(_), bytes) => Ok(bytes),
     }
 }
 

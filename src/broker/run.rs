@@ -5,7 +5,6 @@ use super::commit::{Ended, InRun};
 use super::course::{Course, Failure};
 use super::data::{Data, Way};
 use super::progress::{ProgressHook, RunReport};
-use super::request::Role;
 use super::session::Session;
 use super::slot::{Chunk, StreamSlot};
 use super::state::{BrokerCore, Grant, Held};
@@ -32,67 +31,43 @@ where
     let grant = Arc::clone(&running.grant);
     let ordered = hand_over(&mut running.slots, &mut running.common);
     core.staging.ask_again();
-    let mut panic = None;
-    let outcome = ordered.and_then(|()| bound(&grant, data)).and_then(|mut data| {
-        let (rows, mut whole) = rows(&grant, &mut data);
-        let sides: Vec<_> = data.iter().map(|data| data.as_ref().map_or(Side::None, Side::of)).collect();
-        let course =
-            Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
-        let session = Session {
-            core,
-            group,
-            grant: &grant,
-            rounding: core.rounding(),
-            sides: &sides,
-            course: &course,
-            common: &running.common,
-            work,
-            progress,
-            start: Instant::now(),
-            is_timed,
-            spans: Default::default(),
-            copied: Default::default(),
-            watching: Default::default(),
-        };
-        let stream = running.slots[0].stream.clone();
-        let ends = session.whole_arrays(&stream, &mut whole, Role::is_uploaded).and_then(|()| {
-            panic = session.drive_all(&mut running.slots);
-            // After a failure outputs are not copied.
-            if course.is_stopped() {
-                return Ok(());
-            }
-            session.whole_arrays(&stream, &mut whole, Role::is_downloaded)
-        });
-        let reached = course.reached();
-        let bytes_copied = *session.copied.lock();
-        let report = RunReport {
-            chunks: reached.done_chunks,
-            runs: reached.runs,
-            chunk_len: reached.len,
-            streams: running.slots.len(),
-            shrinks: reached.shrinks,
-            copied_bytes: bytes_copied,
-            elapsed: session.start.elapsed(),
-            spans: std::mem::take(&mut *session.spans.lock()),
-        };
-        let failure = course.take_failure();
-        running.ended = Ended {
-            has_begun: true,
-            chunks: reached.done_chunks,
-            shrinks: reached.shrinks,
-            bytes_copied,
-            has_failed: failure.is_some() || ends.is_err() || panic.is_some(),
-        };
-        match failure {
-            Some(Failure { chunk, range, stage, error }) => {
-                Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
-            }
-            None => ends.map(|()| report),
+    ordered?;
+    let mut data = bound(&grant, data)?;
+    let (rows, mut whole) = rows(&grant, &mut data);
+    let sides: Vec<_> = data.iter().map(|data| data.as_ref().map_or(Side::None, Side::of)).collect();
+    let course = Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
+    let session = Session {
+        core,
+        group,
+        grant: &grant,
+        rounding: core.rounding(),
+        sides: &sides,
+        course: &course,
+        common: &running.common,
+        work,
+        progress,
+        start: Instant::now(),
+        is_timed,
+        spans: Default::default(),
+        copied: Default::default(),
+        watching: Default::default(),
+    };
+    let (ends, panic) = session.drive_batch(&mut running.slots, &mut whole);
+    let report = session.into_report(running.slots.len());
+    let failure = course.take_failure();
+    running.ended = Ended {
+        has_begun: true,
+        chunks: report.chunks,
+        shrinks: report.shrinks,
+        bytes_copied: report.copied_bytes,
+        has_failed: failure.is_some() || ends.is_err() || panic.is_some(),
+    };
+    match (panic, failure) {
+        (Some(panic), _) => resume_unwind(panic),
+        (None, Some(Failure { chunk, range, stage, error })) => {
+            Err(BrokerError::Run { chunk, range, stage, source: Box::new(error) })
         }
-    });
-    match panic {
-        Some(panic) => resume_unwind(panic),
-        None => outcome,
+        (None, None) => ends.map(|()| report),
     }
 }
 

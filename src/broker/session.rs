@@ -2,7 +2,7 @@
 
 use super::course::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
-use super::progress::{Progress, ProgressHook, StageSpan};
+use super::progress::{Progress, ProgressHook, RunReport, StageSpan};
 use super::request::Role;
 use super::slot::{Chunk, StreamSlot, unknown};
 use super::state::{BrokerCore, Grant, Held};
@@ -40,9 +40,44 @@ where
     B: Backend,
     F: Fn(&Chunk<'_, B>, &B::Stream) -> Result<(), BrokerError> + Sync,
 {
+    /// Copies the arrays that are not cut, and runs the course in between. Returns the outcome of the copies,
+    /// and the panic of a thread.
+    pub(super) fn drive_batch(
+        &self,
+        slots: &mut [StreamSlot<B>],
+        whole: &mut Piece<'_>,
+    ) -> (Result<(), BrokerError>, Option<Panic>) {
+        let stream = slots[0].stream.clone();
+        if let Err(error) = self.whole_arrays(&stream, whole, Role::is_uploaded) {
+            return (Err(error), None);
+        }
+        let panic = self.drive_all(slots);
+        // After a failure outputs are not copied.
+        let ends = match self.course.is_stopped() {
+            true => Ok(()),
+            false => self.whole_arrays(&stream, whole, Role::is_downloaded),
+        };
+        (ends, panic)
+    }
+
+    /// Returns the report of a batch that ran on so many streams.
+    pub(super) fn into_report(self, streams: usize) -> RunReport {
+        let reached = self.course.reached();
+        RunReport {
+            chunks: reached.done_chunks,
+            runs: reached.runs,
+            chunk_len: reached.len,
+            streams,
+            shrinks: reached.shrinks,
+            copied_bytes: self.copied.into_inner(),
+            elapsed: self.start.elapsed(),
+            spans: self.spans.into_inner(),
+        }
+    }
+
     /// Runs the course on all streams: the first on this thread, each other on its own thread. Returns the
     /// panic of a thread.
-    pub(super) fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Panic> {
+    fn drive_all(&self, slots: &mut [StreamSlot<B>]) -> Option<Panic> {
         let guarded = |slot: &mut StreamSlot<B>| {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.drive(slot)));
             outcome.inspect_err(|_| self.course.stop()).err()
@@ -188,7 +223,7 @@ where
     }
 
     /// Copies arrays that are not cut, before the first chunk or after the last.
-    pub(super) fn whole_arrays(
+    fn whole_arrays(
         &self,
         stream: &B::Stream,
         whole: &mut Piece<'_>,

@@ -204,39 +204,22 @@ impl<'a, B: Backend> Mover<'a, B> {
         self.has_parked = false;
         // One at a time: what is left after a failure is given back by `abandon`.
         while let Some(Landing { array, layout, dense, from }) = self.landing.pop_front() {
-            match from {
-                Arrived::Block(block) => {
-                    let mut bytes = std::mem::take(&mut self.scratch);
-                    let outcome = self.scatter(
-                        sides[array],
-                        piece,
-                        array,
-                        layout,
-                        &dense,
-                        &mut bytes,
-                        |offset, bytes| Ok(self.device.read_mapped(&block.memory, offset, bytes)?),
-                    );
-                    self.scratch = bytes;
-                    self.staging.park(block, None);
-                    outcome?;
-                }
-                Arrived::Bytes(arrived) => {
-                    let mut scratch = Vec::new();
-                    self.scatter(
-                        sides[array],
-                        piece,
-                        array,
-                        layout,
-                        &dense,
-                        &mut scratch,
-                        |offset, bytes| {
-                            let start = offset as usize;
-                            bytes.copy_from_slice(&arrived[start..start + bytes.len()]);
-                            Ok(())
-                        },
-                    )?;
-                }
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let outcome =
+                self.scatter(sides[array], piece, array, layout, &dense, &mut scratch, |offset, bytes| {
+                    match &from {
+                        Arrived::Block(block) => self.device.read_mapped(&block.memory, offset, bytes)?,
+                        Arrived::Bytes(arrived) => {
+                            bytes.copy_from_slice(&arrived[offset as usize..][..bytes.len()]);
+                        }
+                    }
+                    Ok(())
+                });
+            self.scratch = scratch;
+            if let Arrived::Block(block) = from {
+                self.staging.park(block, None);
             }
+            outcome?;
         }
         Ok(())
     }
@@ -262,30 +245,41 @@ impl<'a, B: Backend> Mover<'a, B> {
         Ok(region.slice(start..start + bytes)?.assume_exclusive())
     }
 
-    /// A block; waits for one where others have all. It holds none itself meanwhile, so that whoever waits,
-    /// waits for work alone.
+    /// Returns a block for an upload. The mover's own blocks return first.
     fn block(&mut self, bytes: u64) -> Result<Option<PinnedBlock<B>>, BrokerError> {
-        let mut has_waited = false;
-        loop {
-            match self.staging.try_block(bytes)? {
-                Answer::Block(block) => return Ok(Some(block)),
-                Answer::Never => return Ok(None),
-                Answer::Later if !std::mem::replace(&mut has_waited, true) => self.staging.count_wait(),
-                Answer::Later if self.has_parked => {
-                    self.device.synchronize(self.stream)?;
-                    self.has_parked = false;
-                }
-                Answer::Later => self.staging.wait(),
+        self.wait_for_block(bytes, |mover| {
+            let has_parked = mover.has_parked;
+            if has_parked {
+                mover.device.synchronize(mover.stream)?;
+                mover.has_parked = false;
             }
-        }
+            Ok(has_parked)
+        })
     }
 
-    /// As [`block`](Self::block); what it holds lands first.
+    /// Returns a block for a download. What arrived in the mover's own blocks lands first.
     fn landing_block(
         &mut self,
         bytes: u64,
         piece: &mut Piece<'_>,
         sides: &[Side<'_, B>],
+    ) -> Result<Option<PinnedBlock<B>>, BrokerError> {
+        self.wait_for_block(bytes, |mover| {
+            let has_own = mover.has_parked || !mover.landing.is_empty();
+            if has_own {
+                mover.land(piece, sides)?;
+            }
+            Ok(has_own)
+        })
+    }
+
+    /// Returns a block, or `None` if none is ever free. Waits while others have all of them, but only after
+    /// `give_back` returned this mover's own ones, so that a wait is always for work. `give_back` returns false
+    /// if there were none.
+    fn wait_for_block(
+        &mut self,
+        bytes: u64,
+        mut give_back: impl FnMut(&mut Self) -> Result<bool, BrokerError>,
     ) -> Result<Option<PinnedBlock<B>>, BrokerError> {
         let mut has_waited = false;
         loop {
@@ -293,8 +287,11 @@ impl<'a, B: Backend> Mover<'a, B> {
                 Answer::Block(block) => return Ok(Some(block)),
                 Answer::Never => return Ok(None),
                 Answer::Later if !std::mem::replace(&mut has_waited, true) => self.staging.count_wait(),
-                Answer::Later if self.has_parked || !self.landing.is_empty() => self.land(piece, sides)?,
-                Answer::Later => self.staging.wait(),
+                Answer::Later => {
+                    if !give_back(self)? {
+                        self.staging.wait();
+                    }
+                }
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::counters::Tally;
 use crate::cache::magazine::slots;
 use crate::cache::magazine::slots::NO_SLOT;
-use crate::cache::records::{RecordedBy, Records};
+use crate::cache::pool_recorder::{PoolRecorder, RecordedBy};
 use crate::cache::retry_queue::Turns;
 use crate::cache::size_class::SizeClasses;
 use crate::cache::waiters::Waiters;
@@ -45,7 +45,7 @@ pub(crate) struct PoolCore {
     /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
     pub(crate) generation: AtomicU64,
     pub(crate) hooks: Hooks,
-    pub(crate) records: Records,
+    pub(crate) recorder: PoolRecorder,
     pub(super) place: Place,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
@@ -210,7 +210,7 @@ impl PoolCore {
         supply: Supply<B>,
     ) -> Arc<Self> {
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let (class_table, records) = recorded_by.class_table(&hooks, &classes, largest);
+        let (class_table, recorder) = recorded_by.class_table(&hooks, &classes, largest);
         let arena = supply.arena().cloned();
         let pool = Arc::new(Self {
             device: supply.device.id(),
@@ -220,7 +220,7 @@ impl PoolCore {
             classes: classes.clone(),
             caps,
             class_table,
-            records,
+            recorder,
             hooks,
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),

@@ -8,7 +8,7 @@
 //!   them; `retry_queue`: the order in which requests retry a device that refused them;
 //! * `release`: the free path; `reclaim` and `evict`: return idle memory to the source; `counts`, `stats` and
 //!   `read_stats`: statistics;
-//! * `hook_calls`, `records` and `recorded`: both paths with hooks or a recorder;
+//! * `hook_calls`, `pool_recorder` and `recorded`: both paths with hooks or a recorder;
 //! * `block`: the record of one block, and the backend's part (`block_body`); `recycle`: records kept for
 //!   reuse;
 //! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
@@ -28,10 +28,10 @@ pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 pub(crate) mod oom_rung;
 pub(crate) mod orphans;
+pub(crate) mod pool_recorder;
 mod read_stats;
 pub(crate) mod reclaim;
 pub(crate) mod recorded;
-pub(crate) mod records;
 pub(crate) mod recycle;
 pub(crate) mod release;
 pub(crate) mod reservation;

@@ -15,9 +15,9 @@ use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::hot;
 #[cfg(feature = "trace")]
 use crate::cache::magazine::hot::Peek;
+use crate::cache::pool_recorder::PoolRecorder;
 #[cfg(feature = "trace")]
-use crate::cache::records::Recording;
-use crate::cache::records::Records;
+use crate::cache::pool_recorder::Recording;
 #[cfg(feature = "trace")]
 use crate::recorder::Recorder;
 use vrampool_backend::StreamId;
@@ -37,9 +37,9 @@ pub(crate) enum Taken {
 }
 
 #[cfg(feature = "trace")]
-impl Records {
+impl PoolRecorder {
     #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.0.is_none()
     }
 
@@ -96,7 +96,7 @@ impl Records {
     /// Records a request served by `block`, whose list is known.
     #[inline(always)]
     pub(crate) fn record(block: &mut Block) {
-        let Some(Recording { number, recorder, .. }) = &block.pool.records.0 else { return };
+        let Some(Recording { number, recorder, .. }) = &block.pool.recorder.0 else { return };
         let (requested, stream) = (block.requested, block.stream);
         block.recorded = Recorder::note_allocation_of(*number, requested, stream)
             .unwrap_or_else(|| recorder.note_allocation(requested, stream));
@@ -105,7 +105,7 @@ impl Records {
     /// Records a request served by `block`.
     #[inline(always)]
     pub(crate) fn request(&self, block: &mut Block) {
-        if !self.is_empty() {
+        if !self.is_none() {
             Self::request_recorded(block);
         }
     }
@@ -120,13 +120,13 @@ impl Records {
     /// Puts a returned block, whose list is hidden, in this thread's magazines, or returns it.
     #[inline(always)]
     pub(crate) fn put(block: Box<Block>) -> Option<Box<Block>> {
-        if block.pool.records.is_empty() { Some(block) } else { Self::put_recorded(block) }
+        if block.pool.recorder.is_none() { Some(block) } else { Self::put_recorded(block) }
     }
 
     /// A separate function whose calls are all in tail position, so that it need not save registers.
     #[inline(never)]
     fn put_recorded(block: Box<Block>) -> Option<Box<Block>> {
-        let Some(Recording { number, .. }) = &block.pool.records.0 else { return Some(block) };
+        let Some(Recording { number, .. }) = &block.pool.recorder.0 else { return Some(block) };
         // Recorded before another thread can get the block.
         if block.recorded != 0 && !Recorder::note_free_of(*number, block.recorded, block.stream) {
             return Self::put_in_time(block);
@@ -138,7 +138,7 @@ impl Records {
     #[cold]
     #[inline(never)]
     fn put_in_time(block: Box<Block>) -> Option<Box<Block>> {
-        if let Some(Recording { recorder, .. }) = &block.pool.records.0 {
+        if let Some(Recording { recorder, .. }) = &block.pool.recorder.0 {
             recorder.note_free(block.recorded, block.stream);
         }
         Self::put_noted(block)
@@ -156,8 +156,8 @@ impl Records {
 }
 
 #[cfg(not(feature = "trace"))]
-impl Records {
-    pub(crate) fn is_empty(&self) -> bool {
+impl PoolRecorder {
+    pub(crate) fn is_none(&self) -> bool {
         true
     }
 

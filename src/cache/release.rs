@@ -35,7 +35,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
-        if !block.pool.hooks.is_empty() || !block.pool.records.is_empty() {
+        if !block.pool.hooks.is_empty() || !block.pool.recorder.is_none() {
             return Some(block);
         }
         if block.pool.has_magazine_for(block.key) {

@@ -20,21 +20,23 @@ use vrampool_backend::spi::Announced;
 use vrampool_backend::{Backend, MemoryKind, Stream, StreamId, fork};
 
 impl PoolCore {
+    /// Checks that a stream is of the pool's device.
+    ///
     /// # Errors
     /// [`Error::WrongDevice`] for a stream of another device;
     /// [`BackendError::Forked`](vrampool_backend::BackendError).
     pub(crate) fn check_device(&self, stream: &impl Stream) -> Result<(), Error> {
         fork::check()?;
         let given = stream.device();
-        // Numbers first, and names mostly by their address: this is on the way of every large request.
+        // Numbers first, and names mostly by their address, because every large request is checked.
         let is_own = given.key == self.device.key
             && (std::ptr::eq(given.backend, self.device.backend) || given.backend == self.device.backend);
         if is_own { Ok(()) } else { Err(Error::wrong_device(self.device, given)) }
     }
 
-    /// Serves a request too large for magazines with as little as possible: by the newest idle block, if that
-    /// needs no wait, or, where nothing idle would serve, by its source. No answer means nothing: take the
-    /// usual way. Pools with hooks do so for every request, because lists of theirs are below none.
+    /// Serves a request that is too large for magazines on the shortest path: from the newest idle block if
+    /// that needs no wait, or from the source if no idle block would serve. `None` means that the general path
+    /// is needed, as it always is with hooks.
     pub(crate) fn allocate_large<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
@@ -78,7 +80,7 @@ impl PoolCore {
         drop(depot);
         let Some(fresh) = fresh else { return Some(self.miss::<B>(key, bytes, stream, (None, None))) };
         if gone.iter().all(Option::is_none) {
-            // Mostly there is nothing to be dropped.
+            // Usually there is nothing to drop.
             mem::forget(gone);
         }
         Some(Ok(fresh))
@@ -89,7 +91,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_ready(&self, bytes: u64, stream: StreamId) -> Option<Box<Block>> {
-        if !self.hooks.is_empty() || !self.records.is_empty() {
+        if !self.hooks.is_empty() || !self.recorder.is_none() {
             return None;
         }
         let class = self.classes.round(bytes).filter(|&class| class <= self.max_allocation)?;
@@ -105,8 +107,8 @@ impl PoolCore {
         if depot.is_guarded() { None } else { depot.take_ready(key, bytes, stream) }
     }
 
-    /// Serves a request that this thread's magazines could not serve at once; `request` is that, if there are
-    /// hooks to know, and `waiter` its number, if it waits until a deadline.
+    /// Serves a request that the lists of this thread's magazines did not serve. `request` is set if hooks
+    /// observe it. `waiter` is its number if it waits until a deadline.
     pub(crate) fn allocate<B: Backend>(
         self: &Arc<Self>,
         bytes: u64,
@@ -126,7 +128,7 @@ impl PoolCore {
         match self.find::<B>(key, bytes, stream, waiter, &mut gone) {
             (Some(block), Found::Idle) => match self.reuse::<B>(block, key, stream) {
                 Ok(block) => Ok(block),
-                // It is a captured stream's, and the stream that asks is not.
+                // The block belongs to a captured stream, and `stream` is not captured.
                 Err(Error::Capture { .. }) if !self.is_capturing::<B>(stream) => {
                     self.miss::<B>(key, bytes, stream, (request, waiter))
                 }
@@ -140,8 +142,8 @@ impl PoolCore {
         }
     }
 
-    /// A block from this thread's magazines or the depot, or from an arena with as little effort, and streams
-    /// that are `gone` for that; counts the hit or the miss.
+    /// Takes a block from this thread's magazines, from the depot, or from an arena if that needs only
+    /// bookkeeping. Counts the hit or the miss. Streams in `gone` must be dropped without any lock.
     fn find<B: Backend>(
         self: &Arc<Self>,
         key: Key,
@@ -167,14 +169,14 @@ impl PoolCore {
             return magazine::inspect(self, at_depot);
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|list| list != NO_LIST)
-            || self.class_table.are_unshared() && self.records.has_tried(requested);
+            || self.class_table.are_unshared() && self.recorder.has_tried(requested);
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return (Some(block), Found::Idle);
         }
         magazine::visit(self, at_depot)
     }
 
-    /// Makes an idle block ready for `stream`; one that cannot be made ready goes back to its bucket.
+    /// Makes an idle block ready for `stream`. On an error the block returns to its bucket.
     fn reuse<B: Backend>(
         &self,
         mut block: Box<Block>,
@@ -225,7 +227,7 @@ impl PoolCore {
                 error
             }
         })?;
-        // Before the source is asked: what it gives may be forgotten by the time that it is here.
+        // Read before the source is asked, because a reset may forget the memory before it arrives.
         let generation = self.generation.load(Relaxed);
         match self.ask_source::<B>(key, stream, request, relief) {
             Ok(extent) => {

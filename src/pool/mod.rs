@@ -16,8 +16,8 @@ use crate::arena::DeviceArena;
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
 use crate::cache::magazine;
+use crate::cache::pool_recorder::{PoolRecorder, RecordedBy};
 use crate::cache::recorded::Taken;
-use crate::cache::records::{RecordedBy, Records};
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::PoolStats;
 use crate::environment::as_limit;
@@ -184,8 +184,7 @@ impl<B: Backend> Pool<B> {
         taken.or_else(|| core.take_ready(bytes, stream.id())).map(Buffer::new)
     }
 
-    /// As [`allocate`](Self::allocate), of a kind of memory of your choice. Kinds share the caps and nothing
-    /// else.
+    /// As [`allocate`](Self::allocate), for a given kind of memory. Kinds share the caps and nothing else.
     ///
     /// ```
     /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
@@ -212,23 +211,23 @@ impl<B: Backend> Pool<B> {
         self.allocate_by_depot(bytes, kind.into(), stream, None)
     }
 
-    /// Nothing of its own, so that either way begins where it goes on.
+    /// Only selects the path, so that the call of either path is a tail call.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        match self.core().records.is_empty() {
+        match self.core().recorder.is_none() {
             true => self.allocate_unrecorded(bytes, stream),
             false => self.allocate_recorded(bytes, stream),
         }
     }
 
-    /// With nothing in it that calls and comes back, either: registers are not for others to save.
+    /// Makes tail calls only, like its caller, so that neither saves registers.
     #[inline(never)]
     #[track_caller]
     fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        match core.records.take(core, bytes, stream.id()) {
+        match core.recorder.take(core, bytes, stream.id()) {
             Taken::Recorded(block) => Ok(Buffer::new(block)),
             Taken::Unrecorded(block) => Self::record(block),
             Taken::NotYet { list, is_hot } => self.allocate_from_list(list, is_hot, bytes, stream),
@@ -239,7 +238,7 @@ impl<B: Backend> Pool<B> {
     #[cold]
     #[inline(never)]
     fn record(mut block: Box<Block>) -> Result<Buffer<B>, Error> {
-        Records::record(&mut block);
+        PoolRecorder::record(&mut block);
         Ok(Buffer::new(block))
     }
 
@@ -253,7 +252,7 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        match Records::take_of(list, is_hot, core, bytes, stream.id()) {
+        match PoolRecorder::take_of(list, is_hot, core, bytes, stream.id()) {
             Some(block) => Ok(Buffer::new(block)),
             None => self.allocate_unrecorded(bytes, stream),
         }
@@ -266,7 +265,7 @@ impl<B: Backend> Pool<B> {
         match core.allocate_large::<B>(bytes, stream) {
             Some(served) => {
                 let mut block = served?;
-                core.records.request(&mut block);
+                core.recorder.request(&mut block);
                 Ok(Buffer::new(block))
             }
             None => self.allocate_by_depot(bytes, core.kind, stream, None),
@@ -288,12 +287,12 @@ impl<B: Backend> Pool<B> {
             true => core.allocate::<B>(bytes, kind, stream, (None, waiter))?,
             false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller(), waiter)?,
         };
-        core.records.request(&mut block);
+        core.recorder.request(&mut block);
         Ok(Buffer::new(block))
     }
 
-    /// As [`allocate`](Self::allocate), and every byte is set to 0 on `stream`. The other ways to a buffer
-    /// give recycled bytes as they are.
+    /// As [`allocate`](Self::allocate), and sets every byte to 0 on `stream`. Other buffers contain the bytes
+    /// that their memory had before.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Backend`] when filling fails.
@@ -305,7 +304,7 @@ impl<B: Backend> Pool<B> {
         Ok(buffer)
     }
 
-    /// The arena that serves its misses, if one does.
+    /// Returns the arena that serves misses, if the source is an arena.
     #[must_use]
     pub fn arena(&self) -> Option<&DeviceArena<B>> {
         self.core().supply::<B>().arena()
@@ -320,8 +319,8 @@ impl<B: Backend> Pool<B> {
         self.handle.stats()
     }
 
-    /// What the pool holds, and for whom: at a program's end, what it leaked. A pool with a hook that counts
-    /// holders also logs a warning with them when its last handle is dropped before its buffers.
+    /// Reports the bytes that the pool holds, and their holders; at a program's end these are leaks. If a hook
+    /// counts holders, dropping the last handle before the buffers logs a warning that lists them.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};

@@ -239,19 +239,14 @@ impl Figures for BrokerFigures {
 
     fn closed(&self) -> Self {
         let BrokerStats {
-            counts,
-            budget_bytes: budget,
-            reserve_bytes: reserve,
-            peak_staging_bytes: peak_staging,
-            pinned_budget_bytes: pinned_budget,
-            ..
+            counts, budget_bytes, reserve_bytes, peak_staging_bytes, pinned_budget_bytes, ..
         } = self.stats;
         let stats = BrokerStats {
             counts,
-            budget_bytes: budget,
-            reserve_bytes: reserve,
-            peak_staging_bytes: peak_staging,
-            pinned_budget_bytes: pinned_budget,
+            budget_bytes,
+            reserve_bytes,
+            peak_staging_bytes,
+            pinned_budget_bytes,
             ..BrokerStats::default()
         };
         let counted = |tally: &Tally| Tally { counted: tally.counted, ..Tally::default() };
@@ -278,55 +273,63 @@ impl Figures for BrokerFigures {
         for (state, bytes) in [("live", stats.pinned_live_bytes), ("retained", stats.pinned_retained_bytes)] {
             to(Sample::gauge("vrampool_broker_pinned_bytes", bytes as f64).with("state", state));
         }
-        let BrokerCounts {
-            commits_granted,
-            commits_short,
-            commits_refused,
-            retries,
-            evictions,
-            evicted_bytes,
-            runs,
-            failed_runs,
-            chunks,
-            shrinks,
-            copied_bytes: bytes_copied,
-            turn_waits,
-            staging_waits,
-        } = stats.counts;
+        counters(stats.counts, to);
+        clients.iter().for_each(|(client, tally)| tally.samples(client, to));
+    }
+}
+
+fn counters(counts: BrokerCounts, to: &mut dyn FnMut(Sample<'_>)) {
+    let BrokerCounts {
+        commits_granted,
+        commits_short,
+        commits_refused,
+        retries,
+        evictions,
+        evicted_bytes,
+        runs,
+        failed_runs,
+        chunks,
+        shrinks,
+        copied_bytes,
+        turn_waits,
+        staging_waits,
+    } = counts;
+    for (name, value) in [
+        ("vrampool_broker_commit_retries_total", retries),
+        ("vrampool_broker_evictions_total", evictions),
+        ("vrampool_broker_evicted_bytes_total", evicted_bytes),
+        ("vrampool_broker_chunks_total", chunks),
+        ("vrampool_broker_shrinks_total", shrinks),
+        ("vrampool_broker_copied_bytes_total", copied_bytes),
+    ] {
+        to(Sample::count(name, value));
+    }
+    for (name, key, of, value) in [
+        ("vrampool_broker_commits_total", "outcome", "granted", commits_granted),
+        ("vrampool_broker_commits_total", "outcome", "short", commits_short),
+        ("vrampool_broker_commits_total", "outcome", "refused", commits_refused),
+        ("vrampool_broker_runs_total", "outcome", "done", runs),
+        ("vrampool_broker_runs_total", "outcome", "failed", failed_runs),
+        ("vrampool_broker_waits_total", "waited_for", "turn", turn_waits),
+        ("vrampool_broker_waits_total", "waited_for", "staging", staging_waits),
+    ] {
+        to(Sample::count(name, value).with(key, of));
+    }
+}
+
+impl Tally {
+    fn samples(&self, client: &str, to: &mut dyn FnMut(Sample<'_>)) {
         for (name, value) in [
-            ("vrampool_broker_commit_retries_total", retries),
-            ("vrampool_broker_evictions_total", evictions),
-            ("vrampool_broker_evicted_bytes_total", evicted_bytes),
-            ("vrampool_broker_chunks_total", chunks),
-            ("vrampool_broker_shrinks_total", shrinks),
-            ("vrampool_broker_copied_bytes_total", bytes_copied),
+            ("vrampool_broker_client_share_bytes", self.share),
+            ("vrampool_broker_client_held_bytes", self.held),
+            ("vrampool_broker_client_peak_held_bytes", self.peak),
+            ("vrampool_broker_client_queued_requests", self.queued),
         ] {
-            to(Sample::count(name, value));
+            to(Sample::gauge(name, value as f64).with("client", client));
         }
-        for (name, key, of, value) in [
-            ("vrampool_broker_commits_total", "outcome", "granted", commits_granted),
-            ("vrampool_broker_commits_total", "outcome", "short", commits_short),
-            ("vrampool_broker_commits_total", "outcome", "refused", commits_refused),
-            ("vrampool_broker_runs_total", "outcome", "done", runs),
-            ("vrampool_broker_runs_total", "outcome", "failed", failed_runs),
-            ("vrampool_broker_waits_total", "waited_for", "turn", turn_waits),
-            ("vrampool_broker_waits_total", "waited_for", "staging", staging_waits),
-        ] {
-            to(Sample::count(name, value).with(key, of));
-        }
-        for (client, tally) in clients {
-            for (name, value) in [
-                ("vrampool_broker_client_share_bytes", tally.share),
-                ("vrampool_broker_client_held_bytes", tally.held),
-                ("vrampool_broker_client_peak_held_bytes", tally.peak),
-                ("vrampool_broker_client_queued_requests", tally.queued),
-            ] {
-                to(Sample::gauge(name, value as f64).with("client", client));
-            }
-            let Counted { evictions, chunks } = tally.counted;
-            to(Sample::count("vrampool_broker_client_evictions_total", evictions).with("client", client));
-            to(Sample::count("vrampool_broker_client_chunks_total", chunks).with("client", client));
-        }
+        let Counted { evictions, chunks } = self.counted;
+        to(Sample::count("vrampool_broker_client_evictions_total", evictions).with("client", client));
+        to(Sample::count("vrampool_broker_client_chunks_total", chunks).with("client", client));
     }
 }
 

@@ -195,7 +195,7 @@ impl Figures for PoolFigures {
     }
 
     fn samples(&self, to: &mut dyn FnMut(Sample<'_>)) {
-        let Self { stats, device } = self;
+        let stats = &self.stats;
         for bucket in &stats.buckets {
             let class = bucket.class.to_string();
             to(Sample::count("vrampool_hits_total", bucket.hits).with("bucket", &class));
@@ -235,6 +235,13 @@ impl Figures for PoolFigures {
         ] {
             to(Sample::count(name, count));
         }
+        self.gauges(to);
+    }
+}
+
+impl PoolFigures {
+    fn gauges(&self, to: &mut dyn FnMut(Sample<'_>)) {
+        let Self { stats, device } = self;
         for (name, value) in [
             ("vrampool_cached_bytes", stats.idle_bytes),
             ("vrampool_live_bytes", stats.live_bytes),

@@ -2,7 +2,9 @@
 //! without need.
 
 mod bounds;
+mod captured_streams;
 mod deferred;
+mod deferred_growth;
 mod deferred_law;
 mod deferred_threads;
 mod done;

@@ -2,62 +2,13 @@
 //! kept without any cleverness; what it does not list is free. The fuzz target in `fuzz/` includes this file
 //! as well.
 
+mod compare;
+mod operation;
+
+pub(crate) use operation::Operation;
+
 use std::ops::Range;
-use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, SpanState, Zone};
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Operation {
-    Allocate { bytes: u64, alignment: u64, region: Zone },
-    Free { which: usize },
-    FreeGone { which: usize },
-    Resize { which: usize, bytes: u64 },
-    Pin { which: usize },
-    Unpin { which: usize },
-    Begin { which: usize },
-    Commit { which: usize },
-    Cancel { which: usize },
-    Pass { budget: u64, fails_at: usize },
-    Release,
-    SetCapacity { bytes: u64 },
-    Reset,
-}
-
-impl Operation {
-    /// Any 6 bytes are an operation.
-    pub(crate) fn decode([kind, low, high, mantissa, shift, more]: [u8; 6]) -> Self {
-        let which = usize::from(low) | usize::from(high) << 8;
-        // Of all magnitudes, or so close together that an arena has to search among them.
-        let bytes = match shift {
-            0..128 => (u64::from(mantissa) + 1) << (shift % 12),
-            _ => (1 << (13 + shift % 4)) + u64::from(mantissa),
-        };
-        match kind % 64 {
-            0..=23 => Self::Allocate {
-                bytes,
-                // Seldom above the arena's alignment, seldom wrong.
-                alignment: match more % 16 {
-                    0..=3 => 1 << (more / 16),
-                    4 => u64::from(more),
-                    _ => 1,
-                },
-                region: if which % 8 == 0 { Zone::Stable } else { Zone::Dynamic },
-            },
-            24..=41 => Self::Free { which },
-            42 => Self::FreeGone { which },
-            43..=45 => Self::Resize { which, bytes },
-            46..=47 => Self::Pin { which },
-            48..=50 => Self::Unpin { which },
-            51..=53 => Self::Begin { which },
-            54..=55 => Self::Commit { which },
-            56 => Self::Cancel { which },
-            57..=58 => Self::Pass { budget: bytes << (more % 8), fails_at: which % 32 },
-            59..=60 => Self::Release,
-            61..=62 => Self::SetCapacity { bytes: bytes << (more % 8) },
-            _ if more < 16 => Self::Reset,
-            _ => Self::Release,
-        }
-    }
-}
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Zone};
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -71,9 +22,6 @@ struct Live {
     /// Freed while moving.
     doomed: bool,
 }
-
-/// A range, the block that lives in it and its pins, and whether it is free.
-type Piece = (Range<u64>, Option<(BlockId, u16)>, bool);
 
 #[derive(Debug)]
 pub(crate) struct History {
@@ -388,62 +336,6 @@ impl History {
             }
             Err(ArenaError::StableTooLarge { .. }) => assert!(self.stable > 0 && new <= self.stable),
             Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn compare(&mut self) {
-        self.arena.check().unwrap();
-        let mut expected: Vec<Piece> = Vec::new();
-        let mut used = 0;
-        for region in [Zone::Stable, Zone::Dynamic] {
-            let gaps = self.gaps(region);
-            assert_eq!(self.arena.available(region), gaps.iter().map(length).sum());
-            assert_eq!(self.arena.largest_free_block(region), longest(&gaps));
-            assert_eq!(self.arena.free_blocks(region) as usize, gaps.len());
-            assert_eq!(self.arena.capacity_of(region), length(&self.region(region)));
-            let live = || self.taken.iter().filter(|live| live.region == region && !live.doomed);
-            assert_eq!(self.arena.live_blocks(region) as usize, live().count());
-            assert_eq!(self.arena.used_in(region), live().map(|live| length(&live.range)).sum());
-            used += self.arena.used_in(region);
-            expected.extend(gaps.into_iter().map(|gap| (gap, None, true)));
-        }
-        self.peak = self.peak.max(used);
-        assert_eq!((self.arena.used(), self.arena.peak_used()), (used, self.peak));
-        assert_eq!(self.arena.capacity(), self.capacity);
-        expected.extend(self.held.iter().map(|(range, _)| (range.clone(), None, false)));
-        expected.extend(
-            self.taken
-                .iter()
-                .map(|live| (live.range.clone(), (!live.doomed).then_some((live.block, live.pins)), false)),
-        );
-        expected.sort_by_key(|(range, ..)| range.start);
-        let end = expected.iter().rev().find(|(_, _, free)| !free).map_or(0, |(range, ..)| range.end);
-        assert_eq!(self.arena.highest_end(), end);
-
-        let mut found: Vec<Piece> = Vec::new();
-        for span in self.arena.blocks() {
-            let block = match span.state {
-                SpanState::Live { block, pins } => Some((block, pins)),
-                SpanState::Moving(block) => Some((block, 0)),
-                _ => None,
-            };
-            found.push((span.offset..span.offset + span.bytes, block, span.state == SpanState::Free));
-        }
-        // What is held may lie in pieces.
-        for list in [&mut expected, &mut found] {
-            list.dedup_by(|next, last| {
-                let joined = next.1.is_none() && last.1.is_none() && !next.2 && !last.2;
-                if joined {
-                    last.0.end = next.0.end;
-                }
-                joined
-            });
-        }
-        assert_eq!(found, expected);
-        for live in self.taken.iter().filter(|live| !live.doomed) {
-            assert_eq!(self.arena.offset(live.block), Ok(live.range.start));
-            assert_eq!(self.arena.size(live.block), Ok(length(&live.range)));
-            assert_eq!(self.arena.zone(live.block), Ok(live.region));
         }
     }
 }

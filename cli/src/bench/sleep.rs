@@ -104,7 +104,7 @@ pub(crate) fn measure<B: Backend>(
     };
     let bytes = bytes.next_multiple_of(block);
     let rounds = if quick { 1 } else { 3 };
-    let (to_host, to_device) = pinned_copies(device, block, rounds)?;
+    let pinned = pinned_copies(device, block, rounds)?;
     let stream = device.create_stream()?;
     let arena = DeviceArena::builder(device).growing().build()?;
     let mut blocks = Vec::new();
@@ -117,44 +117,54 @@ pub(crate) fn measure<B: Backend>(
     let mut rows = Vec::new();
     for offload in [Offload::Pinned, Offload::Discard] {
         for _ in 0..rounds {
-            let mapped = arena.reserved_bytes();
-            let before = device.memory_info()?.free_bytes;
-            let began = Instant::now();
-            let report = black_box(arena.sleep(offload)?);
-            let sleep_seconds = began.elapsed().as_secs_f64();
-            let released = device.memory_info()?.free_bytes.saturating_sub(before);
-            let began = Instant::now();
-            let WakeReport { restored_bytes: restored, .. } = black_box(arena.wake()?);
-            let wake_seconds = began.elapsed().as_secs_f64();
-            while arena.backup_bytes() > 0 {
-                std::thread::yield_now();
+            let mut row = nap(&arena, offload, pinned)?;
+            if offload != Offload::Discard {
+                row.wrong_bytes = Some(count_wrong(device, touch, &stream, &blocks)?);
             }
-            let settled_seconds = began.elapsed().as_secs_f64();
-            let wrong_bytes = match offload {
-                Offload::Discard => None,
-                _ => Some(count_wrong(device, touch, &stream, &blocks)?),
-            };
-            let rate = |bytes: u64, seconds: f64| bytes as f64 / seconds / 1e9;
-            let wake_rate = rate(restored, wake_seconds);
-            rows.push(Row {
-                bench: "sleep",
-                case: if offload == Offload::Discard { "discard" } else { "pinned" },
-                bytes: mapped,
-                released_bytes: released,
-                released_share: released as f64 / mapped as f64,
-                sleep_seconds,
-                wake_seconds,
-                settled_seconds,
-                sleep_gb_per_s: rate(report.backed_up_bytes, sleep_seconds),
-                wake_gb_per_s: wake_rate,
-                pinned_to_host_gb_per_s: to_host,
-                pinned_to_device_gb_per_s: to_device,
-                wake_share_of_pinned: wake_rate / to_device,
-                wrong_bytes,
-            });
+            rows.push(row);
         }
     }
     Ok(rows)
+}
+
+/// Puts the arena to sleep and wakes it. The rates of pinned copies are GB/s to the host and to the device.
+fn nap<B: Backend>(
+    arena: &DeviceArena<B>,
+    offload: Offload,
+    (to_host, to_device): (f64, f64),
+) -> Result<Row, Error> {
+    let device = arena.device();
+    let mapped = arena.reserved_bytes();
+    let before = device.memory_info()?.free_bytes;
+    let began = Instant::now();
+    let report = black_box(arena.sleep(offload)?);
+    let sleep_seconds = began.elapsed().as_secs_f64();
+    let released = device.memory_info()?.free_bytes.saturating_sub(before);
+    let began = Instant::now();
+    let WakeReport { restored_bytes: restored, .. } = black_box(arena.wake()?);
+    let wake_seconds = began.elapsed().as_secs_f64();
+    while arena.backup_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    let settled_seconds = began.elapsed().as_secs_f64();
+    let rate = |bytes: u64, seconds: f64| bytes as f64 / seconds / 1e9;
+    let wake_rate = rate(restored, wake_seconds);
+    Ok(Row {
+        bench: "sleep",
+        case: if offload == Offload::Discard { "discard" } else { "pinned" },
+        bytes: mapped,
+        released_bytes: released,
+        released_share: released as f64 / mapped as f64,
+        sleep_seconds,
+        wake_seconds,
+        settled_seconds,
+        sleep_gb_per_s: rate(report.backed_up_bytes, sleep_seconds),
+        wake_gb_per_s: wake_rate,
+        pinned_to_host_gb_per_s: to_host,
+        pinned_to_device_gb_per_s: to_device,
+        wake_share_of_pinned: wake_rate / to_device,
+        wrong_bytes: None,
+    })
 }
 
 fn count_wrong<B: Backend>(

@@ -138,17 +138,8 @@ fn solve<B: Backend>(
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =
         sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
-    let batch_bytes = parameter_bytes + state_bytes;
-    let builder = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator);
-    let broker = builder.build()?;
-    // Less than a granule of both arrays for each stream would be for fewer streams.
-    let least = LEAST_SHARE.max(2 * u64::from(arguments.streams) * broker.granularity());
-    let share = arguments.share.unwrap_or((batch_bytes / DEFAULT_PARTS).max(least));
-    let total =
-        broker.device().memory_info().map_or(device.properties().total_bytes, |info| info.total_bytes);
-    let client = Client::new("sweep").group(GROUP).share(Share::Bytes(share.min(total)));
-    let client = broker.register(client)?;
-
+    let broker = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator).build()?;
+    let client = register(&broker, arguments, parameter_bytes + state_bytes)?;
     if let Some(runs) = arguments.chunk {
         broker.set_chunk_runs(GROUP, runs)?;
     }
@@ -174,33 +165,21 @@ fn solve<B: Backend>(
             concurrent = timed;
         }
     }
-    let seconds = concurrent.elapsed.as_secs_f64();
-    let report = Report {
-        backend: device.properties().backend,
-        device: device.properties().name.clone(),
-        runs: sweep.runs,
-        samples: sweep.samples,
-        steps: sweep.steps,
-        batch_bytes,
-        share_bytes: client.stats().cap_bytes,
-        peak_held: client.stats().peak_held_bytes,
-        host_arrays: match batch.states.backing() {
-            HostBacking::Pinned => "pinned",
-            HostBacking::File => "file",
-            _ => "pageable",
-        },
-        streams: concurrent.streams,
-        chunks: concurrent.chunks,
-        chunk_len: concurrent.chunk_len,
-        shrinks: concurrent.shrinks,
-        bytes_copied: concurrent.copied_bytes,
-        peak_staging: broker.stats().peak_staging_bytes,
-        seconds,
-        runs_per_second: sweep.runs as f64 / seconds,
-        worst_error: sweep.worst_error(&batch.states)?,
-        comparison,
-    };
-    Ok((report, drawn))
+    Ok((batch.report(&client, &concurrent, comparison)?, drawn))
+}
+
+/// Registers the sweep as a client with the requested share, or an eighth of the batch.
+fn register<B: Backend>(
+    broker: &Broker<B>,
+    arguments: &Arguments,
+    batch_bytes: u64,
+) -> Result<ClientHandle<B>, Box<dyn Error>> {
+    // Less than a granule of both arrays for each stream would be for fewer streams.
+    let least = LEAST_SHARE.max(2 * u64::from(arguments.streams) * broker.granularity());
+    let share = arguments.share.unwrap_or((batch_bytes / DEFAULT_PARTS).max(least));
+    let device = broker.device();
+    let total = device.memory_info().map_or(device.properties().total_bytes, |info| info.total_bytes);
+    Ok(broker.register(Client::new("sweep").group(GROUP).share(Share::Bytes(share.min(total))))?)
 }
 
 /// The arrays of a sweep, on the host and as they are asked for on the device.
@@ -262,6 +241,44 @@ impl<'a, B: Backend> Batch<'a, B> {
         });
         bar.finish_and_clear();
         Ok(report?)
+    }
+
+    /// The report of a run.
+    fn report(
+        &self,
+        client: &ClientHandle<B>,
+        run: &RunReport,
+        comparison: Option<Comparison>,
+    ) -> Result<Report, Box<dyn Error>> {
+        let Self { broker, sweep, .. } = self;
+        let (properties, stats) = (broker.device().properties(), client.stats());
+        let (parameter_bytes, state_bytes) = sweep.bytes().unwrap_or_default();
+        let seconds = run.elapsed.as_secs_f64();
+        Ok(Report {
+            backend: properties.backend,
+            device: properties.name.clone(),
+            runs: sweep.runs,
+            samples: sweep.samples,
+            steps: sweep.steps,
+            batch_bytes: parameter_bytes + state_bytes,
+            share_bytes: stats.cap_bytes,
+            peak_held: stats.peak_held_bytes,
+            host_arrays: match self.states.backing() {
+                HostBacking::Pinned => "pinned",
+                HostBacking::File => "file",
+                _ => "pageable",
+            },
+            streams: run.streams,
+            chunks: run.chunks,
+            chunk_len: run.chunk_len,
+            shrinks: run.shrinks,
+            bytes_copied: run.copied_bytes,
+            peak_staging: broker.stats().peak_staging_bytes,
+            seconds,
+            runs_per_second: sweep.runs as f64 / seconds,
+            worst_error: sweep.worst_error(&self.states)?,
+            comparison,
+        })
     }
 }
 

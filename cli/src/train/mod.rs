@@ -108,13 +108,7 @@ fn train<B: Backend, K: Kernels<B>>(
     let pool = build(
         recording.apply(arguments.pool.apply(Pool::builder(device).from_environment()?.name("train"))),
     )?;
-    let exporter = arguments.metrics.map(Exporter::listen).transpose()?;
-    if let Some(exporter) = &exporter {
-        exporter.add(&pool)?;
-        if arguments.metrics.is_some_and(|asked| asked.port() == 0) {
-            eprintln!("metrics at http://{}/metrics", exporter.address());
-        }
-    }
+    let _exporter = arguments.metrics.map(|address| export(&pool, address)).transpose()?;
     let digits = Digits::load()?;
     let (mut learned, tested) = digits.split();
     let loader = Loader::new(&pool, digits)?;
@@ -150,11 +144,8 @@ fn train<B: Backend, K: Kernels<B>>(
             network.evaluate(&compute, &batch?, &mut tally)?;
         }
         test = tally.read(&compute)?;
-        progress.set_message(format!(
-            "loss {:.4}, test accuracy {:.2} %",
-            training.loss,
-            100.0 * test.accuracy
-        ));
+        let (loss, accuracy) = (training.loss, 100.0 * test.accuracy);
+        progress.set_message(format!("loss {loss:.4}, test accuracy {accuracy:.2} %"));
         if epoch == 1 && arguments.epochs > 1 {
             first_epoch = Some(pool.stats());
         }
@@ -165,6 +156,16 @@ fn train<B: Backend, K: Kernels<B>>(
     let saved = recording.save();
     let report = Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, elapsed);
     Ok((report, saved))
+}
+
+/// Serves the pool's metrics as long as the exporter lives, and prints a port that was selected.
+fn export<B: Backend>(pool: &Pool<B>, address: SocketAddr) -> Result<Exporter, Box<dyn Error>> {
+    let exporter = Exporter::listen(address)?;
+    exporter.add(pool)?;
+    if address.port() == 0 {
+        eprintln!("metrics at http://{}/metrics", exporter.address());
+    }
+    Ok(exporter)
 }
 
 /// Keeps what was recorded, and says so.

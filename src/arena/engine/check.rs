@@ -1,7 +1,7 @@
 //! The arena's self-check for tests: walks all records and verifies every invariant.
 
 use super::operations::Arena;
-use super::record::State;
+use super::record::{Record, State};
 use super::table::end_of;
 use super::zone::Zone;
 use std::collections::HashSet;
@@ -32,53 +32,23 @@ impl Arena {
         let mut free = HashSet::new();
         for index in self.indices(zone) {
             let record = &self.table[index];
-            let wrong = |what: &str| {
-                Err(format!("record {index}, {} bytes at {}, {what}", record.bytes, record.offset))
-            };
+            let wrong =
+                |what: String| format!("record {index}, {} bytes at {}, {what}", record.bytes, record.offset);
             if record.offset != at || record.bytes == 0 {
-                return wrong(&format!("is empty or leaves a gap after {at}"));
+                return Err(wrong(format!("is empty or leaves a gap after {at}")));
             }
-            if record.before != before {
-                return wrong("does not lead back to the one in front");
-            }
-            if !(record.offset | record.bytes).is_multiple_of(self.alignment()) {
-                return wrong("is not aligned");
-            }
-            let follows_hole = matches!(self.table[before].state(), Some(State::Reserved | State::Vacated));
-            match record.tag() {
+            self.check_record(zone, record, before).map_err(|what| wrong(what.to_owned()))?;
+            match record.state() {
                 None => {
-                    if self.table[before].is_free() {
-                        return wrong("is free next to a free one");
-                    }
                     free.insert(index);
                     available += record.bytes;
                     largest = largest.max(record.bytes);
                 }
-                Some(tag) => {
-                    if !record.offset.is_multiple_of(1 << tag.alignment) {
-                        return wrong("is not aligned as was asked");
-                    }
-                    match tag.state {
-                        State::Live | State::Moving => {
-                            used += record.bytes;
-                            live += 1;
-                        }
-                        State::Doomed | State::Reserved | State::Vacated | State::Held => {
-                            held += record.bytes
-                        }
-                        State::NoBlock => return wrong("is no block"),
-                    }
-                    let moves = matches!(tag.state, State::Moving | State::Doomed);
-                    if moves && (!follows_hole || tag.pins > 0 || zone == Zone::Stable) {
-                        return wrong("moves without a destination, or pinned, or out of the stable zone");
-                    }
-                    let follower = self.table[record.after].state();
-                    if tag.state == State::Reserved
-                        && !matches!(follower, Some(State::Moving | State::Doomed))
-                    {
-                        return wrong("is reserved for nothing");
-                    }
+                Some(State::Live | State::Moving) => {
+                    used += record.bytes;
+                    live += 1;
                 }
+                Some(_) => held += record.bytes,
             }
             (records, at, before) = (records + 1, record.end(), index);
         }
@@ -101,6 +71,34 @@ impl Arena {
         match (stray, free.len()) {
             (None, 0) => Ok(records),
             _ => Err(format!("bins hold {stray:?} wrongly and lack {free:?}")),
+        }
+    }
+
+    /// Checks one record against its neighbours. `before` is the record in front of it.
+    fn check_record(&self, zone: Zone, record: &Record, before: u32) -> Result<(), &'static str> {
+        if record.before != before {
+            return Err("does not lead back to the one in front");
+        }
+        if !(record.offset | record.bytes).is_multiple_of(self.alignment()) {
+            return Err("is not aligned");
+        }
+        let (front, after) = (&self.table[before], &self.table[record.after]);
+        let Some(tag) = record.tag() else {
+            return if front.is_free() { Err("is free next to a free one") } else { Ok(()) };
+        };
+        if !record.offset.is_multiple_of(1 << tag.alignment) {
+            return Err("is not aligned as was asked");
+        }
+        let follows_hole = matches!(front.state(), Some(State::Reserved | State::Vacated));
+        match tag.state {
+            State::NoBlock => Err("is no block"),
+            State::Moving | State::Doomed if !follows_hole || tag.pins > 0 || zone == Zone::Stable => {
+                Err("moves without a destination, or pinned, or out of the stable zone")
+            }
+            State::Reserved if !matches!(after.state(), Some(State::Moving | State::Doomed)) => {
+                Err("is reserved for nothing")
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     use vrampool_backend::Stream;
 
     proptest! {
-        /// The naive twin is a list.
+        /// The naive twin is a list. One long function, because each step changes both.
         #[test]
         fn they_are_the_latest_of_each_stream(
             steps in prop::collection::vec((0..4u8, 0..STREAMS + 2, 0..200u64), 0..400),

@@ -1,8 +1,10 @@
 //! The hot block: the most recently freed block of this thread, of any pool.
 //!
-//! Most programs free a block and request it again before any other. The hot block is therefore not kept in
-//! its [list](crate::cache::magazine::rack), but in a thread-local [slot](ThreadSlot), which a hit reaches
-//! without a search of the thread's racks. The epoch, unique to each pool, identifies the block's rack.
+//! A loop may free a block and request it again before any other. The hot block is therefore not kept in its
+//! [list](crate::cache::magazine::rack), but in a thread-local [slot](ThreadSlot), which a hit reaches
+//! without a search of the thread's racks. The epoch, unique to each pool, identifies the block's rack. Such
+//! a pair takes about half the time; every other hit and free has an additional check
+//! (`docs/src/performance.md`, "The block freed last").
 //!
 //! A hit is recorded in one word, which [other threads read](Tally::hot_lent), and is accounted for only
 //! when another block is freed first. The hit itself only verifies that it sets no new peak.

@@ -15,8 +15,8 @@
 //! where they count against the caps like idle blocks, filled or not. So the caps hold at every instant, and
 //! a hit need not check them.
 //!
-//! The [most recently freed](crate::cache::magazine::hot) block of any pool is kept outside its list, because
-//! it is usually requested next.
+//! The [most recently freed](crate::cache::magazine::hot) block of any pool is kept outside its list, where
+//! the next request of its class finds it faster.
 //!
 //! A rack is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for another thread starts
 //! a new epoch. Each thread then returns its blocks at its next request of a small class or free. A request
@@ -43,7 +43,7 @@ use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::hot::{Given, HotBlock, Peek};
 use crate::cache::magazine::rack::Rack;
 use crate::cache::magazine::slots::SLOTS;
-use crate::cache::records::Records;
+use crate::cache::pool_recorder::PoolRecorder;
 use crate::sync::thread_slot::Leave;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;
@@ -138,7 +138,7 @@ pub(crate) fn put(list: u8, block: Box<Block>) -> Option<Box<Block>> {
 fn put_anew(list: u8, block: Box<Block>) -> Option<Box<Block>> {
     match list {
         // Either no magazine takes it, or its list is hidden so that the release passes through the recorder.
-        NO_LIST => Records::put(block),
+        NO_LIST => PoolRecorder::put(block),
         list => put_in_list(list, block),
     }
 }

@@ -3,7 +3,7 @@
 mod build;
 
 use crate::arena::DeviceArena;
-use crate::cache::records::RecordedBy;
+use crate::cache::pool_recorder::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::Lookup;

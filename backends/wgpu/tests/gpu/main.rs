@@ -1,6 +1,7 @@
 //! What a device of wgpu's does beyond conformance. Every test is skipped, and says so, where there is none.
 
 mod devices;
+mod events;
 mod futures;
 mod held;
 mod launches;

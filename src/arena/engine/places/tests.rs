@@ -10,7 +10,7 @@ fn holes(arena: &Arena, bytes: u64) -> Vec<(u64, u64)> {
 }
 
 proptest! {
-    /// The naive twin is a byte map.
+    /// The naive twin is a byte map. One long function, because each step changes both.
     #[test]
     fn a_place_is_had_exactly_when_all_of_it_is_free(
         steps in prop::collection::vec((0..9, 0..END, 1..END), 1..80),

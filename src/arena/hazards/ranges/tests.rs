@@ -43,7 +43,8 @@ const END: u64 = 64;
 type Byte = Option<BTreeMap<usize, u64>>;
 
 proptest! {
-    /// The naive twin keeps the users of each byte, and the waits.
+    /// The naive twin keeps the users of each byte, and the waits. One long function, because each step changes
+    /// both.
     #[test]
     fn it_is_a_set_of_streams_for_each_byte(
         steps in prop::collection::vec((0..6, 0..END, 0..END, prop::collection::btree_set(0..4usize, 0..3)), 0..60),

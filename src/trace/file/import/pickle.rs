@@ -74,26 +74,13 @@ impl<R: BufRead> Machine<'_, R> {
         self.budget.note_read(self.input.at());
         match opcode {
             b'.' => return Ok(true),
-            // The protocol: instructions tell by themselves.
-            0x80 => match self.input.byte()? {
-                0..=5 => {}
-                protocol => return Err(TraceFault::Protocol { protocol }),
-            },
+            0x80 => self.protocol()?,
             // A frame's length: a hint.
             0x95 => self.input.skip(8)?,
-            b'(' => {
-                self.budget.room(&mut self.marks, 1)?;
-                self.marks.push(self.stack.len());
-            }
+            b'(' => self.mark()?,
             b'0' => self.pop_or_mark()?,
-            b'1' => {
-                let from = self.take_mark()?;
-                self.stack.truncate(from);
-            }
-            b'2' => {
-                let top = self.top()?;
-                self.push(top)?;
-            }
+            b'1' => self.above_mark(Self::discard)?,
+            b'2' => self.top().and_then(|top| self.push(top))?,
             b'N' | 0x88 | 0x89 => self.push(Packed::OTHER)?,
             b'I' | b'L' => match self.input.digits()? {
                 Some(number) => self.number(number)?,
@@ -102,83 +89,71 @@ impl<R: BufRead> Machine<'_, R> {
             b'J' => self.whole::<4>(|bytes| i32::from_le_bytes(bytes).into())?,
             b'K' => self.whole::<1>(|[byte]| byte.into())?,
             b'M' => self.whole::<2>(|bytes| u16::from_le_bytes(bytes).into())?,
-            0x8a => {
-                let len = self.input.length::<1>()?;
-                self.long(len)?;
-            }
-            0x8b => {
-                let len = self.input.length::<4>()?;
-                self.long(len)?;
-            }
-            b'F' | b'S' | b'V' => {
-                let value = self.input.line()?;
-                self.push(value)?;
-            }
-            b'G' => {
-                self.input.skip(8)?;
-                self.push(Packed::OTHER)?;
-            }
+            0x8a => self.long::<1>()?,
+            0x8b => self.long::<4>()?,
+            b'F' | b'S' | b'V' => self.input.line().and_then(|value| self.push(value))?,
+            b'G' => self.input.skip(8).and_then(|()| self.push(Packed::OTHER))?,
             b'U' | b'C' | 0x8c => self.text::<1>()?,
             b'T' | b'B' | b'X' => self.text::<4>()?,
             0x8d | 0x8e | 0x96 => self.text::<8>()?,
             b']' | b')' => self.list(self.stack.len())?,
-            b'l' | b't' => {
-                let from = self.take_mark()?;
-                self.list(from)?;
-            }
-            0x85..=0x87 => {
-                let from = self.below(usize::from(opcode - 0x84))?;
-                self.list(from)?;
-            }
-            b'a' => {
-                let from = self.below(1)?;
-                self.append(from)?;
-            }
-            b'e' => {
-                let from = self.take_mark()?;
-                self.append(from)?;
-            }
+            b'l' | b't' => self.above_mark(Self::list)?,
+            0x85..=0x87 => self.above(usize::from(opcode - 0x84), Self::list)?,
+            b'a' => self.above(1, Self::append)?,
+            b'e' => self.above_mark(Self::append)?,
             b'}' => self.dictionary(self.stack.len())?,
-            b'd' => {
-                let from = self.take_mark()?;
-                self.dictionary(from)?;
-            }
-            b's' => {
-                let from = self.below(2)?;
-                self.set(from)?;
-            }
-            b'u' => {
-                let from = self.take_mark()?;
-                self.set(from)?;
-            }
-            b'g' => {
-                let place = self.input.place()?;
-                self.recall(place)?;
-            }
-            b'h' => {
-                let place = self.input.length::<1>()?;
-                self.recall(place)?;
-            }
-            b'j' => {
-                let place = self.input.length::<4>()?;
-                self.recall(place)?;
-            }
-            b'p' => {
-                let place = self.input.place()?;
-                self.remember(place)?;
-            }
-            b'q' => {
-                let place = self.input.length::<1>()?;
-                self.remember(place)?;
-            }
-            b'r' => {
-                let place = self.input.length::<4>()?;
-                self.remember(place)?;
-            }
+            b'd' => self.above_mark(Self::dictionary)?,
+            b's' => self.above(2, Self::set)?,
+            b'u' => self.above_mark(Self::set)?,
+            b'g' => self.input.place().and_then(|place| self.recall(place))?,
+            b'h' => self.input.length::<1>().and_then(|place| self.recall(place))?,
+            b'j' => self.input.length::<4>().and_then(|place| self.recall(place))?,
+            b'p' => self.input.place().and_then(|place| self.remember(place))?,
+            b'q' => self.input.length::<1>().and_then(|place| self.remember(place))?,
+            b'r' => self.input.length::<4>().and_then(|place| self.remember(place))?,
             0x94 => self.remember(self.memo.len())?,
             _ => return Err(TraceFault::Opcode { opcode, name: name(opcode) }),
         }
         Ok(false)
+    }
+
+    /// The protocol's number. Instructions have the same meaning in all protocols.
+    fn protocol(&mut self) -> Result<(), TraceFault> {
+        match self.input.byte()? {
+            0..=5 => Ok(()),
+            protocol => Err(TraceFault::Protocol { protocol }),
+        }
+    }
+
+    /// Calls `act` with the index of the lowest of the top `count` values, which no mark is among.
+    fn above(
+        &mut self,
+        count: usize,
+        act: impl FnOnce(&mut Self, usize) -> Result<(), TraceFault>,
+    ) -> Result<(), TraceFault> {
+        let from = self.below(count)?;
+        act(self, from)
+    }
+
+    /// Takes the last mark. Calls `act` with the index of the lowest value above it.
+    fn above_mark(
+        &mut self,
+        act: impl FnOnce(&mut Self, usize) -> Result<(), TraceFault>,
+    ) -> Result<(), TraceFault> {
+        let mark = self.marks.pop().ok_or(TraceFault::NotPickled)?;
+        // Values below a mark cannot be taken, so this is the mark.
+        act(self, mark.min(self.stack.len()))
+    }
+
+    fn mark(&mut self) -> Result<(), TraceFault> {
+        self.budget.room(&mut self.marks, 1)?;
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    fn discard(&mut self, from: usize) -> Result<(), TraceFault> {
+        self.stack.truncate(from);
+        Ok(())
     }
 
     fn push(&mut self, value: Packed) -> Result<(), TraceFault> {
@@ -210,13 +185,6 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(())
     }
 
-    /// Where the values above the last mark begin. It is never more than there are: values below a mark
-    /// cannot be taken.
-    fn take_mark(&mut self) -> Result<usize, TraceFault> {
-        let mark = self.marks.pop().ok_or(TraceFault::NotPickled)?;
-        Ok(mark.min(self.stack.len()))
-    }
-
     fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), TraceFault> {
         let bytes = self.input.bytes()?;
         self.number(of(bytes).into())
@@ -235,8 +203,9 @@ impl<R: BufRead> Machine<'_, R> {
         self.push(packed)
     }
 
-    /// A number of so many bytes, the lowest first, in two's complement.
-    fn long(&mut self, len: u64) -> Result<(), TraceFault> {
+    /// A number behind its length of `N` bytes, the lowest byte first, in two's complement.
+    fn long<const N: usize>(&mut self) -> Result<(), TraceFault> {
+        let len = self.input.length::<N>()?;
         let mut bytes = [0; 16];
         match bytes.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(low) => {

@@ -1,8 +1,9 @@
 //! Traces in the formats of other programs: what is read, what is written, and what is refused.
 #![cfg(feature = "trace")]
 
-use proptest::prelude::*;
-use std::collections::HashMap;
+mod any_bytes;
+mod pickles;
+
 use std::io::Read;
 use std::process::Command;
 use vrampool::trace::{
@@ -12,8 +13,8 @@ use vrampool_test_support::program;
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 const FORMATS: [Format; 3] = [Format::Csv, Format::Rmm, Format::PyTorch];
-const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
-const RMM: &[u8] = include_bytes!("golden/rmm.csv");
+const SNAPSHOT: &[u8] = include_bytes!("../golden/snapshot.pickle");
+const RMM: &[u8] = include_bytes!("../golden/rmm.csv");
 
 fn lines(events: &[TraceEvent]) -> Vec<String> {
     let line = |event: &TraceEvent| {
@@ -114,110 +115,6 @@ fn what_is_of_no_format_is_said_to_be_of_none() {
         assert!(matches!(error.fault, TraceFault::Unknown { .. }), "{text:?}: {error}");
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
-}
-
-#[test]
-fn nothing_in_a_pickle_is_run() {
-    // `os.system("…")` in each way that there is, and what else is no plain data.
-    let table: [(&[u8], &str); 12] = [
-        (b"cos\nsystem\n(S'true'\ntR.", "GLOBAL"),
-        (b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.", "STACK_GLOBAL"),
-        (b"\x80\x02NNR.", "REDUCE"),
-        (b"\x80\x02NNb.", "BUILD"),
-        (b"(S'true'\nios\nsystem\n.", "INST"),
-        (b"\x80\x02(No.", "OBJ"),
-        (b"\x80\x02NN\x81.", "NEWOBJ"),
-        (b"\x80\x04NNN\x92.", "NEWOBJ_EX"),
-        (b"\x80\x02NQ.", "PERSID"),
-        (b"\x80\x02\x82\x01.", "EXT"),
-        (b"\x80\x04\x8f.", "a set"),
-        (b"\x80\x05\x97.", "NEXT_BUFFER"),
-    ];
-    for (pickle, name) in table {
-        let error = Import::new().format(Format::PyTorch).parse(pickle).expect_err(name);
-        assert!(
-            matches!(error.fault, TraceFault::Opcode { name: found, .. } if found == name),
-            "{name}: {error}"
-        );
-        assert!(
-            error.offset.is_some() && error.to_string().contains("pickles are never executed"),
-            "{error}"
-        );
-    }
-    let error = refused(b"\x80\x02NNR.");
-    assert!(
-        error.to_string().starts_with("trace, byte 4: the pickle has instruction 0x52 (REDUCE)"),
-        "{error}"
-    );
-}
-
-#[test]
-fn damaged_pickles_are_refused_where_they_are_damaged() {
-    let damaged: [&[u8]; 14] = [
-        b"\x80\x02.",      // nothing to answer
-        b"\x80\x02e.",     // items of no list
-        b"\x80\x02(e.",    // likewise
-        b"\x80\x02N(e.",   // to what is none
-        b"\x80\x02Na.",    // likewise
-        b"\x80\x02}(Nu.",  // a key without a value
-        b"\x80\x02N(NNu.", // in what is no dictionary
-        b"\x80\x02(s.",    // below a mark
-        b"\x80\x02(00.",   // likewise
-        b"\x80\x02h\x00.", // of an empty memo
-        b"\x80\x02q\x00.", // nothing to remember
-        b"\x80\x02gx\n.",  // no place
-        b"\x80\x02\x86.",  // a pair of nothing
-        b"\x80\x022.",     // twice nothing
-    ];
-    for pickle in damaged {
-        let error = refused(pickle);
-        assert!(matches!(error.fault, TraceFault::NotPickled), "{pickle:?}: {error}");
-        assert!(error.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
-    }
-    let newer = Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]).map_err(|error| error.fault);
-    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6 })), "{newer:?}");
-    for end in 2..SNAPSHOT.len() {
-        let error = refused(&SNAPSHOT[..end]);
-        assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end}: {error}");
-    }
-}
-
-#[test]
-fn what_is_no_snapshot_is_said_to_be_none() {
-    // In protocol 0, which can be read.
-    let table = [
-        ("(d.", "a dictionary with `device_traces`"),
-        ("(dS'device_traces'\nI1\ns.", "`device_traces` is a list"),
-        ("(dS'device_traces'\n(I1\nls.", "a device's trace is a list"),
-        ("(dS'device_traces'\n((I1\nlls.", "an event is a dictionary"),
-        ("(dS'device_traces'\n(((dlls.", "an event is a dictionary with an `action`"),
-        ("(dS'device_traces'\n(((S'action'\nS'alloc'\ndlls.", "`addr` is a number"),
-        ("(dS'device_traces'\n(((S'action'\nS'alloc'\nS'addr'\nNdlls.", "numbers of 64 bits"),
-        (
-            "(dS'device_traces'\n(((S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI-1\ndlls.",
-            "a size is not negative",
-        ),
-        ("(dS'segments'\n(I1\nls.", "are dictionaries"),
-        ("(dS'segments'\n((dls.", "an `address` and `blocks`"),
-        ("(dS'segments'\n((S'device'\nI-1\ndls.", "`device` is a number from 0"),
-    ];
-    for (pickle, words) in table {
-        // With what else a snapshot has.
-        let pickle = pickle.replacen("(dS'dev", "(dS'segments'\n(lsS'dev", 1).replacen(
-            "(dS'seg",
-            "(dS'device_traces'\n(lsS'seg",
-            1,
-        );
-        let error = Import::new().format(Format::PyTorch).parse(pickle.as_bytes()).expect_err(&pickle);
-        assert!(matches!(error.fault, TraceFault::Shape { .. }) || words == "a list", "{pickle}: {error}");
-        assert!(error.to_string().contains(words), "{pickle}: {error}");
-    }
-    let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
-    let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
-    let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
-    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9 }), "{error}");
-    assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
-    assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }
 
 #[test]
@@ -349,96 +246,5 @@ for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
     for protocol in 0..=5 {
         let other = folder.path().join(format!("snapshot.pickle.{protocol}"));
         assert_eq!(Import::new().read(&other).expect("a snapshot").events(), trace.events(), "{protocol}");
-    }
-}
-
-/// A trace of whatever numbers say: each frees something live, or allocates.
-fn trace_of(choices: &[(u8, u32, u8, u16)]) -> Trace {
-    let (mut live, mut next, mut time, mut text) = (Vec::new(), 0, 0, HEADER.to_owned());
-    for &(choice, size, stream, later) in choices {
-        time += u64::from(later);
-        if choice % 2 == 1 && !live.is_empty() {
-            let id: u64 = live.swap_remove(usize::from(choice) % live.len());
-            text += &format!("f,{id},77,{stream},{time}\n");
-            continue;
-        }
-        next += 3;
-        live.push(next);
-        text += &format!("a,{next},{size},{stream},{time}\n");
-    }
-    Trace::parse(text.as_bytes()).expect("a trace")
-}
-
-/// What of a trace other formats have: the order, sizes, which free is of which allocation, streams up to
-/// their names, and times since the first event.
-fn essence(trace: &Trace) -> Vec<String> {
-    let (mut ids, mut streams) = (HashMap::new(), HashMap::new());
-    let began = trace.events().first().map_or(0, |event| event.t_us);
-    let events = trace.events().iter().map(|event| {
-        let (next_id, next_stream) = (ids.len(), streams.len());
-        let (id, size) = *ids.entry(event.id).or_insert((next_id, event.size));
-        let stream = *streams.entry(event.stream).or_insert(next_stream);
-        format!("{:?} {id} {size} {stream} {}", event.op, event.t_us - began)
-    });
-    events.collect()
-}
-
-proptest! {
-    #[test]
-    fn what_is_written_reads_back_as_it_was(choices: Vec<(u8, u32, u8, u16)>) {
-        let trace = trace_of(&choices);
-        for format in FORMATS {
-            let back = Import::new().parse(&written(&trace, format)[..]);
-            let back = back.map_err(|error| TestCaseError::fail(format!("{format}: {error}")))?;
-            prop_assert_eq!(essence(&back), essence(&trace), "{}", format);
-            prop_assert_eq!(back.peak_requested(), trace.peak_requested());
-            if format == Format::Csv {
-                prop_assert_eq!(back.events(), trace.events());
-            }
-            // And once more, which changes nothing.
-            let again = Import::new().parse(&written(&back, format)[..]);
-            let again = again.map_err(|error| TestCaseError::fail(error.to_string()))?;
-            prop_assert_eq!(again.events(), back.events());
-        }
-    }
-
-    #[test]
-    fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
-        let few = Import::new().limits(Limits::default().max_events(1000));
-        let _ = few.parse(&bytes[..]);
-        for format in FORMATS {
-            let _ = few.format(format).parse(&bytes[..]);
-        }
-        let _ = few.parse(&[b"\x80\x04", &bytes[..]].concat()[..]);
-        let _ = few.parse(&[b"Thread,Time,Action,Pointer,Size,Stream\n", &bytes[..]].concat()[..]);
-    }
-
-    #[test]
-    fn instructions_in_any_order_never_panic(
-        places in prop::collection::vec((0..39usize, any::<u8>()), 0..400),
-    ) {
-        const PLAIN: &[u8; 39] = b"(012NIJKMFSUX]eal)t\x85\x86\x87}dsughjpqr\x94\x8a\x88\x8c.}]";
-        let bytes: Vec<u8> = places.iter().flat_map(|&(place, byte)| [PLAIN[place], byte]).collect();
-        let few = Import::new().format(Format::PyTorch).limits(Limits::default().max_events(1000));
-        let _ = few.parse(&bytes[..]);
-        let alone: Vec<u8> = places.iter().map(|&(place, _)| PLAIN[place]).collect();
-        let _ = few.parse(&alone[..]);
-    }
-
-    #[test]
-    fn changed_files_never_panic_and_errors_say_where(
-        place: prop::sample::Index, bytes in prop::collection::vec(any::<u8>(), 0..6), gone in 0..6usize,
-    ) {
-        let own = written(&Import::new().parse(SNAPSHOT).expect("a snapshot"), Format::PyTorch);
-        for valid in [SNAPSHOT, &own, RMM] {
-            let at = place.index(valid.len());
-            let mut changed = valid.to_vec();
-            changed.splice(at..(at + gone).min(valid.len()), bytes.iter().copied());
-            if let Err(error) = Import::new().limits(Limits::default().max_events(1000)).parse(&changed[..]) {
-                prop_assert!(!error.to_string().is_empty());
-                prop_assert!(error.offset.is_none_or(|offset| offset <= changed.len() as u64));
-                prop_assert!(error.line.is_none_or(|line| line <= changed.len() as u64));
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct RecordedBy(#[cfg(feature = "trace")] Option<Recorder>);
 /// A weak reference to the recorder, in a pool's shared state. It does not keep the recorder alive, because
 /// threads keep a pool's shared state as long as they live.
 #[derive(Debug, Default)]
-pub(crate) struct Records(#[cfg(feature = "trace")] pub(super) Option<Recording>);
+pub(crate) struct PoolRecorder(#[cfg(feature = "trace")] pub(super) Option<Recording>);
 
 /// The recorder, and the lists that the pool would have without it.
 #[cfg(feature = "trace")]
@@ -33,13 +33,13 @@ impl RecordedBy {
         Self(Some(recorder.clone()))
     }
 
-    /// Returns the class table of a pool with this recorder, and its records.
+    /// Returns the class table of a pool with this recorder, and the pool's reference to the recorder.
     pub(crate) fn class_table(
         &self,
         hooks: &Hooks,
         classes: &SizeClasses,
         largest: u64,
-    ) -> (ClassTable, Records) {
+    ) -> (ClassTable, PoolRecorder) {
         let is_watched = !hooks.is_empty();
         #[cfg(feature = "trace")]
         if let Some(recorder) = &self.0 {
@@ -48,9 +48,9 @@ impl RecordedBy {
                 false => (ClassTable::recorded(classes, largest), Some(ClassTable::new(classes, largest))),
             };
             let (number, recorder) = (recorder.number(), recorder.downgrade());
-            return (lists, Records(Some(Recording { number, recorder, lists: own })));
+            return (lists, PoolRecorder(Some(Recording { number, recorder, lists: own })));
         }
         let lists = if is_watched { ClassTable::watched(largest) } else { ClassTable::new(classes, largest) };
-        (lists, Records::default())
+        (lists, PoolRecorder::default())
     }
 }

@@ -1,0 +1,140 @@
+//! Captured streams are waited for as before their capture, and no request is sent to their memory.
+
+use super::streams::stall;
+use super::{PAGE, has_virtual_memory};
+use vrampool::arena::DeviceArena;
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::sleep::Offload;
+use vrampool::{Backend, Error, Event, Forbidden, Pool, Source};
+use vrampool_test_support::AuditDevice;
+
+/// A captured stream's memory is its graph's: nobody is sent there who would get other memory.
+#[test]
+fn nobody_is_sent_to_what_a_captured_stream_freed() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+    let [own, reader, captured] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let (theirs, wall, block) = (allocate(9, &captured), allocate(1, &own), allocate(8, &own));
+    let (other_wall, later, last_wall) = (allocate(1, &own), allocate(1, &own), allocate(1, &own));
+    device.capture(&[&captured]);
+    drop(theirs);
+    later.used_on(&reader).expect("no fault");
+    drop(later);
+    let place = block.parts();
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    assert_eq!(allocate(8, &own).parts(), place, "it waits for the reader");
+    go.send(()).expect("it listens");
+    device.synchronize(&reader).expect("no fault");
+    drop((wall, other_wall, last_wall));
+}
+
+/// What a stream did before it was captured is waited for while it is.
+#[test]
+fn a_captured_reader_is_waited_for_as_it_was_before() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+    let [own, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
+    let block = arena.allocate(8 * PAGE, &own).expect("memory");
+    let (go, _) = stall(&reader);
+    block.used_on(&reader).expect("no fault");
+    drop(block);
+    device.capture(&[&reader]);
+    let next = arena.allocate(8 * PAGE, &own).expect("what the reader did before is no part of its capture");
+    let after = device.record(&own).expect("no fault");
+    assert_eq!(after.is_complete(), Ok(false), "it waits for the reader");
+    go.send(()).expect("it listens");
+    device.synchronize(&own).expect("no fault");
+    assert_eq!(device.forbidden(), 0);
+    drop(next);
+}
+
+/// What another stream may have used before their capture is ordered in the graph alone: it is refused, and
+/// so is what is not of the capture. Nothing is mapped or waited for.
+#[test]
+fn a_captured_stream_is_sent_to_nobody_outside() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+    let [own, reader, side] = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
+    let (outside, _wall, inside, _last) =
+        (allocate(9, &own), allocate(1, &own), allocate(8, &side), allocate(1, &own));
+    let (go, _) = stall(&reader);
+    outside.used_on(&reader).expect("no fault");
+    drop(outside);
+    device.capture(&[&own, &side]);
+    drop(inside);
+    let before = (arena.reserved_bytes(), arena.stream_waits(), device.forbidden());
+    let refused = arena.allocate(8 * PAGE, &own).map(drop);
+    let after = (arena.reserved_bytes(), arena.stream_waits(), device.forbidden());
+    go.send(()).expect("it listens");
+    assert!(matches!(refused, Err(Error::Capture { forbidden: Forbidden::Wait, .. })), "{refused:?}");
+    assert_eq!(after, before);
+}
+
+/// A pool that grows, sixteen pages of which one stream freed and another has now, all behind one wait;
+/// nothing is free.
+fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [HostStream; 3], [impl Sized; 2])
+{
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
+    let streams = [(); 3].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).source(Source::Virtual).limit(16 * PAGE).cached_class(0);
+    let pool = pool.build().expect("a pool");
+    let [before, now, _] = &streams;
+    let allocate = |stream| pool.allocate(8 * PAGE, stream).expect("memory");
+    drop([(); 2].map(|()| allocate(before)));
+    let live = [(); 2].map(|()| allocate(now));
+    assert_eq!(pool.stats().stream_waits, 1);
+    assert_eq!(pool.arena().map(DeviceArena::used), Some(16 * PAGE));
+    (device, pool, streams, live)
+}
+
+#[test]
+fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_awake() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, pool, [before, ..], _live) = handed_over();
+    device.capture(&[&before]);
+    let slept = pool.arena().expect("it has one").sleep(Offload::Discard);
+    assert!(slept.is_ok(), "{slept:?}");
+}
+
+/// Nobody will tell of a graph's launches: what is refused of a captured stream is not noted of it either.
+#[test]
+fn a_block_is_not_recorded_on_a_captured_stream() {
+    let device = AuditDevice::new(HostDevice::new());
+    let [own, captured] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).limit(PAGE).build().expect("an arena");
+    let pool = Pool::builder(&device).source(Source::Arena).build().expect("a pool");
+    let (block, buffer) =
+        (arena.allocate(PAGE, &own).expect("memory"), pool.allocate(PAGE, &own).expect("memory"));
+    device.capture(&[&captured]);
+    assert!(block.used_on(&captured).is_err() && block.record_stream(&captured).is_err());
+    assert!(buffer.used_on(&captured).is_err() && buffer.record_stream(&captured).is_err());
+}
+
+/// What is free is settled, and nothing is.
+#[test]
+fn who_used_nothing_that_is_free_is_not_waited_for() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, pool, [before, _, captured], _live) = handed_over();
+    let (go, heard) = stall(&before);
+    pool.arena().expect("it has one").settle_for(&captured).expect("no fault");
+    go.send(()).expect("it listens");
+    device.synchronize(&before).expect("no fault");
+    assert_eq!(*heard.lock().expect("no panic"), Some(Ok(())), "it was waited for");
+}

@@ -1,0 +1,120 @@
+//! Blocks of threads and pools that end are neither lost nor freed in the wrong place.
+
+use super::{Device, KIB, Turns, device, keep, pool};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use vrampool::{Backend, Buffer};
+
+#[test]
+fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
+    let device = device();
+    let (first, second) = (pool(&device, |builder| builder), pool(&device, |builder| builder));
+    let other = Turns::new();
+    keep(&other, &first, 4 * KIB);
+    drop(first);
+    assert_eq!(device.taken(), 4 * KIB, "at most what a thread may keep is still there");
+    keep(&other, &second, KIB);
+    assert_eq!(device.taken(), KIB);
+    drop(second);
+    assert_eq!(device.taken(), KIB);
+    other.end();
+    wait_until_free(&device);
+}
+
+/// Memory of closed pools that threads left is freed by somebody else.
+fn wait_until_free(device: &Device) {
+    while device.taken() > 0 {
+        thread::yield_now();
+    }
+}
+
+/// Whatever became of the pool meanwhile: destructors of memory may need thread-local variables that are gone
+/// at a thread's end.
+#[test]
+fn a_thread_that_ends_frees_nothing_itself() {
+    for (trims, closes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let device = device();
+        let freed_by = Arc::new(Mutex::new(Vec::new()));
+        device.on_drop({
+            let freed_by = Arc::clone(&freed_by);
+            move || freed_by.lock().expect("no panic").push(thread::current().id())
+        });
+        let (mut first, other) = (Some(pool(&device, |builder| builder)), Turns::new());
+        if let Some(pool) = &first {
+            keep(&other, pool, 4 * KIB);
+            keep(&other, pool, 64 * KIB);
+            if trims {
+                pool.trim().expect("a trim");
+            }
+        }
+        if closes {
+            first = None;
+        }
+        assert_eq!(device.taken(), 68 * KIB, "the thread has it");
+        let id = other.thread.as_ref().expect("it runs").thread().id();
+        other.end();
+        if let Some(pool) = first {
+            let stats = pool.stats();
+            assert_eq!((stats.idle_bytes, stats.held_bytes), (68 * KIB, 68 * KIB), "it is idle in the depot");
+            assert_eq!(pool.trim().expect("a trim"), 68 * KIB);
+        }
+        wait_until_free(&device);
+        // The hook is called last.
+        while freed_by.lock().expect("no panic").len() < 2 {
+            thread::yield_now();
+        }
+        device.forget_hook();
+        let freed_by = freed_by.lock().expect("no panic");
+        assert!(freed_by.len() == 2 && !freed_by.contains(&id), "trims {trims}, closes {closes}");
+    }
+}
+
+/// Pools that are closed again and again, with threads that end before, meanwhile and after.
+#[test]
+fn nothing_is_lost_between_pools_that_close_and_threads_that_end() {
+    let device = device();
+    for round in 0..200 {
+        let pool = pool(&device, |builder| builder);
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let (pool, stream) = (pool.clone(), device.create_stream().expect("a stream"));
+                thread::spawn(move || drop(pool.allocate(4 * KIB, &stream).expect("memory")))
+            })
+            .collect();
+        if round % 2 == 0 {
+            drop(pool);
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        } else {
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+            drop(pool);
+        }
+    }
+    wait_until_free(&device);
+}
+
+/// Buffers dropped when a thread's own thread-local variables go, in whatever order, come back too.
+#[test]
+fn buffers_in_thread_local_variables_come_back() {
+    thread_local! {
+        static KEPT: Cell<Option<Buffer<Device>>> = const { Cell::new(None) };
+    }
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    for before in [true, false] {
+        let (pool, stream) = (pool.clone(), device.create_stream().expect("a stream"));
+        let end = thread::spawn(move || {
+            if before {
+                KEPT.set(None);
+            }
+            let buffer = pool.allocate(4 * KIB, &stream).expect("memory");
+            drop(pool.allocate(4 * KIB, &stream).expect("memory"));
+            KEPT.set(Some(buffer));
+        });
+        end.join().expect("no panic");
+    }
+    let stats = pool.stats();
+    assert_eq!((stats.live_buffers, stats.held_bytes), (0, stats.idle_bytes), "{stats:?}");
+    pool.trim().expect("a trim");
+    assert_eq!(device.taken(), 0);
+}

@@ -1,0 +1,253 @@
+//! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes
+//! back.
+
+mod accounts;
+mod ends;
+mod sharing;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::mpsc;
+use std::thread;
+use vrampool::fitted::FittedClasses;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, Pool, PoolBuilder, SizeClasses};
+use vrampool_test_support::AuditDevice;
+
+type Device = AuditDevice<HostDevice>;
+
+const KIB: u64 = 1024;
+
+/// Counts each thread's calls of the heap.
+struct Counting;
+
+thread_local! {
+    static HEAP_CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending counts no more.
+    let _ = HEAP_CALLS.try_with(|calls| calls.set(calls.get() + 1));
+}
+
+// SAFETY: it is the system's allocator, and counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are passed on as they are.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promises are passed on as they are.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build())
+}
+
+fn pool(device: &Device, settings: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Pool<Device> {
+    settings(Pool::builder(device)).build().expect("good settings")
+}
+
+/// Both sides of a hit, for each of the given sizes in turn.
+fn pairs(pool: &Pool<Device>, stream: &<Device as Backend>::Stream, sizes: &[u64], rounds: usize) {
+    for _ in 0..rounds {
+        for &bytes in sizes {
+            drop(pool.allocate(bytes, stream).expect("memory"));
+        }
+    }
+}
+
+#[test]
+fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
+    let fitted = SizeClasses::Fitted(FittedClasses::new([1024, 64 * KIB]).expect("sizes"));
+    for classes in
+        [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, fitted]
+    {
+        let (device, sizes) = (device(), [1000, 4 * KIB, 60_000, 64 * KIB, 1024 * KIB]);
+        let pool = pool(&device, |builder| builder.size_classes(classes.clone()));
+        let stream = device.create_stream().expect("a stream");
+        #[cfg(feature = "metrics")]
+        let publisher = {
+            let publisher = vrampool::telemetry::Publisher::start(std::time::Duration::from_millis(1));
+            let publisher = publisher.expect("an interval");
+            publisher.add(&pool).expect("a name of its own");
+            publisher
+        };
+        pairs(&pool, &stream, &sizes, 3);
+        let calls = |call| device.inner().faults().calls(call);
+        let every = || [Call::Allocate, Call::Record, Call::Wait].map(calls);
+        let before = (pool.stats(), every(), device.frees());
+        let heap = HEAP_CALLS.get();
+        pairs(&pool, &stream, &sizes, 1000);
+        assert_eq!(HEAP_CALLS.get(), heap, "{classes}");
+        let after = pool.stats();
+        assert_eq!((every(), device.frees()), (before.1, before.2), "{classes}");
+        let hits = after.hits - before.0.hits;
+        assert_eq!((hits, after.misses), (1000 * sizes.len() as u64, before.0.misses), "{classes}");
+        #[cfg(feature = "metrics")]
+        drop(publisher);
+    }
+}
+
+/// Two threads that do what they are told, one after the other.
+struct Turns {
+    tell: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+    done: mpsc::Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let (tell, told) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let (finish, done) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            for task in told {
+                task();
+                finish.send(()).expect("somebody waits");
+            }
+        });
+        Self { tell, done, thread: Some(thread) }
+    }
+
+    fn run(&self, task: impl FnOnce() + Send + 'static) {
+        self.tell.send(Box::new(task)).expect("it listens");
+        self.done.recv().expect("no panic");
+    }
+
+    /// Ends the thread, its thread-local variables too.
+    fn end(self) {
+        let Self { tell, done, thread } = self;
+        drop((tell, done));
+        thread.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    }
+}
+
+/// Has a thread drop a buffer, which it keeps.
+fn keep(other: &Turns, pool: &Pool<Device>, bytes: u64) {
+    let (pool, stream) = (pool.clone(), pool.device().create_stream().expect("a stream"));
+    other.run(move || drop(pool.allocate(bytes, &stream).expect("memory")));
+}
+
+#[test]
+fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let other = Turns::new();
+    let (give, take) = mpsc::channel();
+    let (worker, stream) = (pool.clone(), device.create_stream().expect("a stream"));
+    other.run(move || {
+        let allocate = |bytes| worker.allocate(bytes, &stream).expect("memory");
+        // Out and back over and over; then two stay out, one of them from below another.
+        for _ in 0..3 {
+            drop((allocate(3000), allocate(60_000), allocate(3500)));
+            drop(allocate(3000));
+        }
+        give.send((allocate(50_000), allocate(3100))).expect("somebody takes it");
+    });
+    let stats = pool.stats();
+    assert_eq!((stats.live_buffers, stats.live_bytes), (2, 68 * KIB), "{stats:?}");
+    assert_eq!((stats.requested_bytes, stats.idle_bytes), (53_100, 4 * KIB), "{stats:?}");
+    assert_eq!((stats.misses, stats.hits), (3, 11));
+    drop(take.recv().expect("they were given"));
+    let stats = pool.stats();
+    assert_eq!((stats.live_buffers, stats.requested_bytes, stats.idle_bytes), (0, 0, 72 * KIB), "{stats:?}");
+    other.end();
+}
+
+#[test]
+fn a_peak_within_the_magazines_is_seen_afterwards() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let stream = device.create_stream().expect("a stream");
+    let allocate = |bytes| pool.allocate(bytes, &stream).expect("memory");
+    for _ in 0..3 {
+        drop(allocate(4 * KIB));
+        drop(allocate(64 * KIB));
+    }
+    let first = allocate(64 * KIB);
+    drop(allocate(64 * KIB));
+    // From here on nothing goes by the shared buckets. What came back last goes out again, and another on top
+    // of it.
+    let both = (allocate(64 * KIB), allocate(4 * KIB));
+    drop((both, first));
+    let stats = pool.stats();
+    assert_eq!((stats.misses, stats.hits), (3, 7));
+    assert_eq!((stats.peak_live_bytes, stats.peak_requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
+}
+
+/// What was no new peak by itself is one beside another.
+#[test]
+fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let stream = device.create_stream().expect("a stream");
+    let allocate = |bytes| pool.allocate(bytes, &stream).expect("memory");
+    drop((allocate(4 * KIB), allocate(64 * KIB)));
+    pool.reset_peaks();
+    for _ in 0..3 {
+        drop(allocate(64 * KIB));
+    }
+    let other = allocate(4 * KIB);
+    drop(allocate(64 * KIB));
+    drop(other);
+    assert_eq!(pool.stats().peak_live_bytes, 68 * KIB);
+}
+
+#[test]
+fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let stream = device.create_stream().expect("a stream");
+    let other = Turns::new();
+    keep(&other, &pool, 4 * KIB);
+    assert_eq!((pool.stats().idle_bytes, pool.stats().live_bytes), (4 * KIB, 0), "it is idle");
+    let mine = pool.allocate(4 * KIB, &stream).expect("memory");
+    assert_eq!(pool.stats().misses, 2, "and not to be had");
+    other.end();
+    let another = pool.allocate(4 * KIB, &stream).expect("memory");
+    assert_eq!((pool.stats().misses, pool.stats().hits), (2, 1));
+    drop((mine, another));
+}
+
+#[test]
+fn without_magazines_everything_is_everybodys() {
+    for off in [
+        |builder: PoolBuilder<Device>| builder.magazine_bytes(0),
+        |builder: PoolBuilder<Device>| builder.magazine_class(0),
+    ] {
+        let device = device();
+        let pool = pool(&device, off);
+        let other = Turns::new();
+        keep(&other, &pool, 4 * KIB);
+        drop(pool.allocate(4 * KIB, &device.create_stream().expect("a stream")).expect("memory"));
+        assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+        other.end();
+    }
+}
+
+#[test]
+fn a_trim_reaches_a_thread_at_its_next_call() {
+    let device = device();
+    let pool = pool(&device, |builder| builder);
+    let other = Turns::new();
+    keep(&other, &pool, 4 * KIB);
+    keep(&other, &pool, 64 * KIB);
+    assert_eq!(pool.trim().expect("a trim"), 0, "there is nothing but what the thread keeps");
+    assert_eq!(device.taken(), 68 * KIB);
+    keep(&other, &pool, KIB);
+    assert_eq!((device.taken(), pool.stats().idle_bytes), (KIB, KIB), "its next call was after the trim");
+    pool.trim_to(KIB).expect("a trim");
+    keep(&other, &pool, KIB);
+    assert_eq!(pool.stats().hits, 1, "there was nothing to trim");
+    other.end();
+    assert_eq!(pool.trim().expect("a trim"), KIB);
+    assert_eq!(device.taken(), 0);
+}

@@ -1,0 +1,155 @@
+//! A pool of a name is one series, from its first scrape until its last figures were seen.
+
+use super::{exporter, one, recorder, scrape, series};
+use std::time::Duration;
+use vrampool::broker::Broker;
+use vrampool::host::HostDevice;
+use vrampool::telemetry::Publisher;
+use vrampool::{Backend, Pool};
+
+/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two
+/// scrapes later.
+#[test]
+fn a_pools_end_leaves_its_figures_and_then_nothing() {
+    const JOBS: u64 = 10;
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let names = || {
+        let names = scrape(&exporter).into_keys();
+        names.filter(|name| name.contains("pool=\"job-")).count()
+    };
+    let stays = Pool::builder(&device).name("stays").build().expect("a pool");
+    exporter.add(&stays).expect("the only one");
+    for job in 0..JOBS {
+        let pool = Pool::builder(&device).name(format!("job-{job}")).limit(1 << 20).build().expect("a pool");
+        exporter.add(&pool).expect("the only one");
+        let live = [(); 5].map(|()| pool.allocate(1000, &stream).expect("memory"));
+        pool.allocate(2 << 20, &stream).expect_err("it is over the limit");
+        drop(live);
+    }
+    let series = scrape(&exporter);
+    let sum = |metric: &str, label: &str| {
+        let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
+        of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
+    };
+    assert_eq!(sum("vrampool_allocation_failures_total", "reason=\"limit\""), JOBS as f64);
+    assert_eq!(sum("vrampool_misses_total", ""), 6.0 * JOBS as f64);
+    assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
+    assert!(names() > 0, "a second scraper sees it too");
+    assert_eq!(names(), 0);
+    assert!(scrape(&exporter).keys().any(|name| name.contains("pool=\"stays\"")));
+}
+
+/// With the first, and without it.
+#[test]
+fn thousands_of_dropped_pools_vanish_once_their_last_figures_were_seen() {
+    const POOLS: usize = 5000;
+    let (device, exporter) = (HostDevice::new(), exporter());
+    let pools: Vec<_> = (0..POOLS)
+        .map(|number| {
+            let pool = Pool::builder(&device).name(format!("pool-{number}")).build().expect("a pool");
+            exporter.add(&pool).expect("a name of its own");
+            pool
+        })
+        .collect();
+    drop(pools);
+    let ends = || {
+        let served = ureq::get(format!("http://{}/metrics", exporter.address())).call().expect("served");
+        let body = served.into_body().into_with_config().limit(u64::MAX);
+        let text = body.read_to_string().expect("text");
+        text.lines().filter(|line| line.starts_with("vrampool_held_bytes{")).count()
+    };
+    assert_eq!([ends(), ends(), ends()], [POOLS, POOLS, 0]);
+}
+
+#[test]
+fn a_second_pool_of_a_name_is_served_too() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let exporter = exporter();
+    let pool = || Pool::builder(&device).name("same").build().expect("a pool");
+    let (first, second) = (pool(), pool());
+    exporter.add(&first).expect("the first");
+    exporter.add(&second).expect("the second");
+    exporter.add(&second.clone()).expect_err("it is served");
+    let _live = second.allocate(1000, &stream).expect("memory");
+    let live = |name: &str| one(&scrape(&exporter), "vrampool_live_bytes", &format!("pool=\"{name}\""));
+    assert_eq!((live("same"), live("same#2")), (Some(0.0), Some(1024.0)));
+    drop(first);
+    assert_eq!(live("same#2"), Some(1024.0));
+    let third = pool();
+    exporter.add(&third).expect("the first one's place is free");
+    assert_eq!((live("same"), live("same#2"), live("same#3")), (Some(0.0), Some(1024.0), None));
+}
+
+#[test]
+fn each_name_is_a_series_of_its_own() {
+    let device = HostDevice::new();
+    let exporter = exporter();
+    let names = ["\"", "\\\"", "\\", "\\\\", "a\\n", "a\n"];
+    let pools = names.map(|name| Pool::builder(&device).name(name).build().expect("a pool"));
+    pools.iter().for_each(|pool| exporter.add(pool).expect("a name of its own"));
+    let series = scrape(&exporter);
+    for name in names {
+        let escaped = name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let start = format!("vrampool_live_bytes{{pool=\"{escaped}\",");
+        assert_eq!(series.keys().filter(|name| name.starts_with(&start)).count(), 1, "{start}");
+    }
+}
+
+#[test]
+fn a_pool_of_a_dropped_ones_name_counts_on() {
+    let (recorder, handle) = recorder();
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
+    let run = |requests: u64| {
+        let pool = Pool::builder(&device).name("again").build().expect("a pool");
+        publisher.add(&pool).expect("the one before is gone");
+        for _ in 0..requests {
+            drop(pool.allocate(1, &stream).expect("memory"));
+        }
+        metrics::with_local_recorder(&recorder, || publisher.publish());
+        let series = series(&handle.render());
+        let hits = series.iter().find(|(name, _)| name.starts_with("vrampool_hits_total{pool=\"again\""));
+        hits.map(|(_, &hits)| hits)
+    };
+    assert_eq!(run(1000), Some(999.0));
+    assert_eq!(run(100), Some(999.0 + 99.0));
+    assert_eq!(run(10), Some(999.0 + 99.0 + 9.0));
+}
+
+/// Who publishes looks at a pool and a broker just when the last who had them drops them, and the next ones
+/// come.
+#[test]
+fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
+    const ROUNDS: u64 = 500;
+    let (recorder, handle) = recorder();
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let publishers = [(); 2].map(|()| Publisher::start(Duration::from_secs(3600)).expect("a thread"));
+    std::thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                let pool = Pool::builder(&device).name("again").build().expect("a pool");
+                let broker = Broker::builder(&device).name("again").build().expect("a broker");
+                for publisher in &publishers {
+                    publisher.add(&pool).expect("the pool before is gone");
+                    publisher.add_broker(&broker).expect("the broker before is gone");
+                }
+                drop(pool.allocate(1, &stream).expect("memory"));
+            }
+        });
+        while !owner.is_finished() {
+            for publisher in &publishers {
+                metrics::with_local_recorder(&recorder, || publisher.publish());
+            }
+        }
+        owner.join().expect("no name was taken");
+    });
+    // One of each pool's, and none counted twice.
+    let series = series(&handle.render());
+    let misses = series.iter().filter(|(name, _)| name.starts_with("vrampool_misses_total{pool=\"again\""));
+    assert!(misses.map(|(_, &misses)| misses).sum::<f64>() <= ROUNDS as f64);
+}
