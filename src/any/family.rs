@@ -1,6 +1,6 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
-use super::found::{DeviceListing, HOST};
+use super::available::{DeviceListing, HOST};
 use super::variants::AnyDevice;
 use vrampool_backend::BackendError;
 

@@ -1,7 +1,7 @@
 //! Listing the devices of every backend.
 
+use super::available::{Absent, Devices};
 use super::family::FAMILIES;
-use super::found::{Absent, Devices};
 use vrampool_backend::BackendError;
 
 /// Lists the devices of every backend without opening them. The duration depends on the drivers.

@@ -34,15 +34,15 @@
 //! # }
 //! ```
 
+pub(crate) mod available;
 mod device;
 mod family;
-pub(crate) mod found;
 mod listing;
 mod name;
 mod variants;
 mod virtual_memory;
 
-pub use found::{Absent, DeviceListing, Devices, NotOpened};
+pub use available::{Absent, DeviceListing, Devices, NotOpened};
 pub use listing::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream};

@@ -1,7 +1,7 @@
 //! Names of devices, and the default device.
 
+use super::available::NotOpened;
 use super::family::{FAMILIES, Family};
-use super::found::NotOpened;
 use super::listing::devices;
 use super::variants::AnyDevice;
 use crate::environment;

@@ -1,6 +1,6 @@
 //! The device memory of a plan, split by stream, and the data of its arrays.
 
-use super::course::{Piece, Rows};
+use super::chunk_order::{Piece, Rows};
 use super::data::{Data, Way};
 use super::request::Role;
 use super::slot::{StreamSlot, unknown};

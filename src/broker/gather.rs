@@ -1,7 +1,7 @@
 //! Gathering rows of an array into a chunk, and scattering a chunk into rows.
 
 use super::BrokerError;
-use super::course::Piece;
+use super::chunk_order::Piece;
 use super::request::ChunkLayout;
 use super::transfer::{Mover, Side};
 use crate::staging::PinnedBlock;

@@ -59,14 +59,14 @@
 //! ```
 //!
 //! Modules, bottom up: `partition`, `share`, `request`, `footprint` (numbers) · `host_array`, `gather`,
-//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `course` (the order of
+//! `transfer` (the host's side) · `stats`, `state`, `turn` · `pressure`, `commit` · `chunk_order` (the order of
 //! chunks), `slot`, `bind`, `session`, `run` · `client`, `plan`, `handle`, `weak`.
 
 mod bind;
 mod builder;
+mod chunk_order;
 mod client;
 mod commit;
-mod course;
 mod data;
 mod error;
 mod footprint;

@@ -1,8 +1,8 @@
 //! The execution of a batch on the device.
 
 use super::bind::{bound, hand_over, rows, sort};
+use super::chunk_order::{Course, Failure};
 use super::commit::{Ended, InRun};
-use super::course::{Course, Failure};
 use super::data::{Data, Way};
 use super::progress::{ProgressHook, RunReport};
 use super::session::Session;

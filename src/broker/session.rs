@@ -1,6 +1,6 @@
 //! The threads of a run: one per stream, each processing chunk after chunk.
 
-use super::course::{Course, Failure, Piece};
+use super::chunk_order::{Course, Failure, Piece};
 use super::footprint::{Demand, Rounding};
 use super::progress::{Progress, ProgressHook, RunReport, StageSpan};
 use super::request::Role;

@@ -2,7 +2,7 @@
 //! otherwise through pinned blocks.
 
 use super::BrokerError;
-use super::course::Piece;
+use super::chunk_order::Piece;
 use super::data::Data;
 use super::request::ChunkLayout;
 use crate::staging::stored::zero;

@@ -6,11 +6,11 @@
 //!   the depot; `orphans`: blocks of ended threads;
 //! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
 //!   them; `retry_queue`: the order in which requests retry a device that refused them;
-//! * `release`: the free path; `reclaim` and `evict`: return idle memory to the source; `counts`, `stats` and
-//!   `read_stats`: statistics;
+//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim` and `evict`: return
+//!   idle memory to the source; `counts`, `stats` and `read_stats`: statistics;
 //! * `hook_calls`, `pool_recorder` and `recorded`: both paths with hooks or a recorder;
-//! * `block`: the record of one block, and the backend's part (`block_body`); `recycle`: records kept for
-//!   reuse;
+//! * `block`: the record of one block, and the backend's part (`block_body`); `recycled_records`: records
+//!   kept for reuse;
 //! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
 
 pub(crate) mod accounts;
@@ -24,6 +24,7 @@ pub(crate) mod depot;
 pub(crate) mod depot_lock;
 pub(crate) mod evict;
 pub(crate) mod hook_calls;
+mod keep;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 pub(crate) mod oom_rung;
@@ -32,7 +33,7 @@ pub(crate) mod pool_recorder;
 mod read_stats;
 pub(crate) mod reclaim;
 pub(crate) mod recorded;
-pub(crate) mod recycle;
+pub(crate) mod recycled_records;
 pub(crate) mod release;
 pub(crate) mod reservation;
 pub(crate) mod retry_queue;

@@ -3,7 +3,7 @@
 mod chain;
 mod out_of_memory;
 
-use crate::any::found::NotOpened;
+use crate::any::available::NotOpened;
 use crate::arena::engine::ArenaError;
 pub use chain::{Chain, chain};
 pub use out_of_memory::{OutOfMemory, Owner, Shortage};

@@ -7,7 +7,7 @@ use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_LIST;
 use crate::cache::magazine::rack::Rack;
 use crate::cache::orphans;
-use crate::cache::recycle::Found;
+use crate::cache::recycled_records::Found;
 use crate::cache::reservation::NoRoom;
 use crate::cache::served_by::ServedBy;
 use crate::error::{Error, Forbidden, Shortage};

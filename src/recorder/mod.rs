@@ -7,7 +7,7 @@ mod merge;
 mod writer;
 
 use crate::trace::file::error::TraceError;
-use crate::trace::file::place::Place;
+use crate::trace::file::position::Place;
 use crate::trace::file::reader::Trace;
 use clock::Clock;
 use logs::Logs;

@@ -4,7 +4,7 @@ use super::BlockState;
 use super::callbacks::{Callback, SleepAllocation};
 use super::core::SleeperCore;
 use super::group::GroupBlock;
-use super::loose::{CheckedOut, LooseBuffer};
+use super::separate_blocks::{CheckedOut, LooseBuffer};
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;

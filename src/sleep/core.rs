@@ -2,7 +2,7 @@
 
 use super::callbacks::Callbacks;
 use super::group::Group;
-use super::loose::Loose;
+use super::separate_blocks::Loose;
 use super::{Offload, SleepUsage};
 use crate::arena::{Allowance, DeviceArena};
 use crate::error::{Error, Owner};

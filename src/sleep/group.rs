@@ -1,6 +1,6 @@
 //! The blocks of a tag: in a growing arena, or as separate allocations.
 
-use super::loose::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
+use super::separate_blocks::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::{ArenaBuffer, DeviceArena, Falling as ArenaFalling, Waking as ArenaWaking};
 use crate::error::Error;

@@ -9,7 +9,7 @@
 //! * `change`: sleep, discard and wake of several tags; `level`: the tags that a level keeps;
 //! * `tag`: the tag that a thread allocates under;
 //! * `buffer`: a block; `group`: the blocks of a tag;
-//! * `loose`: blocks without virtual memory; `chunk`: the size of one piece of physical memory;
+//! * `separate_blocks`: blocks without virtual memory; `chunk`: the size of one piece of physical memory;
 //! * `usage`: mapped, live and sleeping bytes.
 //!
 //! Guarantees:
@@ -62,7 +62,7 @@ mod chunk;
 mod core;
 mod group;
 mod level;
-mod loose;
+mod separate_blocks;
 mod sleeper;
 mod tag;
 mod usage;

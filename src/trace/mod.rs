@@ -73,7 +73,7 @@ mod worker;
 
 pub use crate::recorder::Recorder;
 pub use any_touch::AnyTouch;
-pub use file::doubt::{Doubt, TraceWarning};
+pub use file::contradiction::{Doubt, TraceWarning};
 pub use file::error::{TraceError, TraceFault};
 pub use file::event::{Op, TraceEvent};
 pub use file::export::{Export, ExportError, Losses};

@@ -114,6 +114,7 @@ mod places;
 mod record;
 mod resize;
 mod space;
+mod split_merge;
 mod table;
 mod trie;
 pub(super) mod zone;

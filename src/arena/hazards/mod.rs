@@ -4,15 +4,15 @@
 //! * `timeline`: points in the work of streams, from when memory that several of them used was freed;
 //!   `progress`: how far they are;
 //! * `deferred`: blocks that are free once several streams are done with them; `pending_free`: defers and
-//!   frees them; `settle`: the same for a captured stream;
+//!   frees them; `host_waits`: the same for a captured stream;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `alternatives`: other memory for a request that may not wait.
 
 pub(in crate::arena) mod alternatives;
 pub(in crate::arena) mod deferred;
+pub(in crate::arena) mod host_waits;
 pub(in crate::arena) mod pending_free;
 pub(in crate::arena) mod placement;
 pub(in crate::arena) mod progress;
 pub(in crate::arena) mod ranges;
-pub(in crate::arena) mod settle;
 pub(in crate::arena) mod timeline;

@@ -2,7 +2,7 @@
 //!
 //! * `pages`: mapped memory, and plans for more; `serve`: serves a request from mapped memory; `grow`,
 //!   `attempt` and `make`: map more;
-//! * `release` and `retire`: release memory and stitched ranges; `widen`: reserves more addresses; `quota`:
+//! * `release` and `retire`: release memory and stitched ranges; `reserve_addresses`: reserves more addresses; `quota`:
 //!   the limit that several arenas share.
 
 mod attempt;
@@ -11,6 +11,6 @@ pub(in crate::arena) mod make;
 pub(in crate::arena) mod pages;
 pub(in crate::arena) mod quota;
 pub(in crate::arena) mod release;
+pub(in crate::arena) mod reserve_addresses;
 pub(in crate::arena) mod retire;
 pub(in crate::arena) mod serve;
-pub(in crate::arena) mod widen;

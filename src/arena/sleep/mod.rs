@@ -2,9 +2,9 @@
 //!
 //! * `asleep`: an arena without its physical memory; `offload` and `reports`: parameters and results;
 //! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
-//! * `backups`: contents of blocks in host memory; `copies`: copies them there and back; `giving_back`:
+//! * `backups`: contents of blocks in host memory; `copies`: copies them there and back; `release_backups`:
 //!   releases that memory;
-//! * `falling` and `waking`: the two directions, each with a reversible part and a part that cannot fail.
+//! * `fall_asleep` and `wake_up`: the two directions, each with a reversible part and a part that cannot fail.
 //!
 //! A failed call leaves the arena as it was, with all contents. Blocks keep their addresses. Both directions
 //! keep the handles of physical memory, or the backups, until nothing can fail any more. If the reversal
@@ -14,17 +14,17 @@
 mod asleep;
 mod backups;
 mod copies;
-mod falling;
-mod giving_back;
+mod fall_asleep;
 mod map_views;
 mod offload;
+mod release_backups;
 mod reports;
 mod view;
-mod waking;
+mod wake_up;
 
 pub(crate) use crate::staging::stored::{Stored, can_pin, on_a_stream};
-pub(crate) use falling::Falling;
-pub(crate) use waking::Waking;
+pub(crate) use fall_asleep::Falling;
+pub(crate) use wake_up::Waking;
 
 use super::core::ArenaCore;
 use super::mapping::pages::Extent;
@@ -34,8 +34,8 @@ use crate::arena::engine::BlockId;
 use crate::error::Error;
 use crate::sync::MutexGuard;
 pub(super) use asleep::Sleep;
-pub(super) use giving_back::GivingBack;
 pub use offload::Offload;
+pub(super) use release_backups::GivingBack;
 pub use reports::{BlockState, SleepReport, SleepState, WakeReport};
 use vrampool_backend::{Backend, fork};
 

@@ -1,9 +1,9 @@
 //! Errors of reading a trace.
 
 use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
-use super::doubt::Doubt;
+use super::contradiction::Doubt;
 use super::format::Format;
-use super::place::Place;
+use super::position::Place;
 use crate::output::shown;
 use std::fmt;
 use std::io;

@@ -1,16 +1,16 @@
 //! A trace in memory, and its readers.
 
 use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
+use super::contradiction::{Doubt, Doubts, TraceWarning};
 use super::csv;
 use super::csv::{END, Wrong};
-use super::doubt::{Doubt, Doubts, TraceWarning};
 use super::error::{TraceError, TraceFault};
 use super::event::{Op, TraceEvent};
 use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
 use super::other_devices::OtherDevices;
-use super::place::Place;
+use super::position::Place;
 use crate::cache::size_class::fitted::Demand;
 use crate::output::checksum::Checksum;
 use crate::output::shown;

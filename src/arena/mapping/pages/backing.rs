@@ -2,7 +2,7 @@
 
 use super::cover::{Extent, Holes};
 use super::last_search::Search;
-use super::stitched::{Part, Retiring, Stitched, Weight};
+use super::stitched_range::{Part, Retiring, Stitched, Weight};
 use crate::arena::engine::{Arena, BlockId, Zone};
 use crate::arena::mapping::quota::Allowance;
 use crate::arena::reserved_peaks::ReservedPeaks;

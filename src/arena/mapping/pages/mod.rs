@@ -5,10 +5,10 @@
 //! * `backing`: the record of it all; `cover`: extents of the range, and their free parts;
 //! * `gaps`: unmapped parts of the range;
 //! * `plan`: the memory to make for a request;
-//! * `stitched`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
+//! * `stitched_range`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
 //! * `search`: existing memory for a request that no hole holds; `last_search`: its last result;
 //! * `stitch`: selects the pieces of a stitched range;
-//! * `whole`: detaches and restores all of it.
+//! * `detach`: detaches and restores all of it.
 //!
 //! Only `make`, `release`, `retire`, `widen` and the arena's sleep call the device. The arena's lock protects
 //! it.
@@ -33,17 +33,17 @@
 
 mod backing;
 mod cover;
+mod detach;
 mod gaps;
 mod last_search;
 mod plan;
 mod search;
 mod stitch;
-mod stitched;
+mod stitched_range;
 mod stitched_ranges;
-mod whole;
 
 pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES, Unkept};
 pub(in crate::arena) use cover::{Extent, Holes};
 pub(in crate::arena) use plan::{Growth, Stock, headroom_of, runs};
 pub(in crate::arena) use search::Way;
-pub(in crate::arena) use stitched::{Part, Retiring, Stitched, Weight};
+pub(in crate::arena) use stitched_range::{Part, Retiring, Stitched, Weight};

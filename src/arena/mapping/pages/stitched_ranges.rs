@@ -17,7 +17,7 @@
 
 use super::backing::{Backing, MOST_ADDRESSES};
 use super::cover::Extent;
-use super::stitched::{Part, Stitched, Weight};
+use super::stitched_range::{Part, Stitched, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;

@@ -3,10 +3,10 @@
 use super::budget::Budget;
 use super::overlaps::Overlaps;
 use crate::trace::file::bounds::MAX_STREAMS;
-use crate::trace::file::doubt::{Doubt, Doubts};
+use crate::trace::file::contradiction::{Doubt, Doubts};
 use crate::trace::file::error::TraceFault;
 use crate::trace::file::event::{Op, TraceEvent};
-use crate::trace::file::place::Place;
+use crate::trace::file::position::Place;
 use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Sequential reading of a pickle's bytes.
 
-use super::packed::Packed;
-use super::words::Word;
+use super::packed_value::Packed;
+use super::snapshot_keys::Word;
 use crate::trace::file::error::TraceFault;
 use std::io::{self, BufRead};
 

@@ -1,7 +1,7 @@
 //! The memo of a pickle: values by index.
 
 use super::budget::Budget;
-use super::packed::Packed;
+use super::packed_value::Packed;
 use crate::trace::file::error::TraceFault;
 use std::collections::HashMap;
 

@@ -12,10 +12,10 @@
 use super::budget::Budget;
 use super::input::Input;
 use super::memo::Memo;
-use super::packed::Packed;
-use super::pickled::{Node, Pickled};
-use super::refused::name;
-use super::words::Word;
+use super::packed_value::Packed;
+use super::pickle_value::{Node, Pickled};
+use super::rejected_opcodes::name;
+use super::snapshot_keys::Word;
 use crate::trace::file::error::TraceFault;
 use std::io::BufRead;
 

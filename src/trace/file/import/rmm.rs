@@ -3,11 +3,11 @@
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
 use crate::trace::file::bounds::RMM_HEADER;
+use crate::trace::file::contradiction::{Doubt, Doubts};
 use crate::trace::file::csv::{Wrong, shown};
-use crate::trace::file::doubt::{Doubt, Doubts};
 use crate::trace::file::error::TraceFault;
 use crate::trace::file::lines::Lines;
-use crate::trace::file::place::Place;
+use crate::trace::file::position::Place;
 use crate::trace::file::reader::Limits;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;

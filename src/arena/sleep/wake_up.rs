@@ -1,7 +1,7 @@
 //! The transition of an arena to awake.
 
 use super::asleep::{Sleep, SleepingPiece};
-use super::falling::Changing;
+use super::fall_asleep::Changing;
 use super::reports::WakeReport;
 use super::view::{Mapping, View};
 use crate::arena::core::ArenaCore;

@@ -1,8 +1,8 @@
 //! The values of a pickle that was read.
 
 use super::budget::Budget;
-use super::packed::{Packed, Value};
-use super::words::Word;
+use super::packed_value::{Packed, Value};
+use super::snapshot_keys::Word;
 
 /// The values of a pickle.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Contradictions in a trace that do not prevent reading it.
 
-use super::place::Place;
+use super::position::Place;
 use std::fmt;
 
 /// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`TraceWarning`]; a

@@ -1,6 +1,6 @@
 //! Values of a pickle packed into 56 bits, so that a dictionary entry takes one word.
 
-use super::words::Word;
+use super::snapshot_keys::Word;
 
 /// A packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

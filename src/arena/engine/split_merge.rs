@@ -1,0 +1,88 @@
+//! Splits a free block to serve a request, and merges a freed block with its free neighbours.
+
+use super::record::{ASIDE, Record};
+use super::space::Space;
+use super::table::Table;
+
+impl Space {
+    /// Takes `bytes` from the front of a free block. Requires a reserved record.
+    pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
+        let Record { offset, bytes: room, .. } = table[index];
+        if room == bytes {
+            self.free.remove(table, index);
+            return index;
+        }
+        // The free block's record remains that of the rest.
+        self.free.shrink(table, index, room - bytes);
+        table[index].offset = offset + bytes;
+        table.take(offset, bytes, index)
+    }
+
+    /// Takes `bytes` at `offset` out of a free block. Requires two reserved records.
+    pub(super) fn carve(&mut self, table: &mut Table, index: u32, offset: u64, bytes: u64) -> u32 {
+        let record = &table[index];
+        let (front, rest, after) = (offset - record.offset, record.end() - offset - bytes, record.after);
+        if front == 0 {
+            return self.cut(table, index, bytes);
+        }
+        let taken = table.take(offset, bytes, after);
+        self.free.resize(table, index, front);
+        if rest > 0 {
+            let remainder = table.take(offset + bytes, rest, after);
+            self.free.insert(table, remainder);
+        }
+        taken
+    }
+
+    /// As [`merge`](Self::merge), and keeps the free block in hand.
+    #[inline]
+    pub(super) fn merge_newest(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
+        let Record { offset, bytes, before, after, .. } = table[index];
+        if table[before].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, before);
+        } else if table[after].back == ASIDE {
+            table.give_back(index);
+            table[after].offset = offset;
+            table[after].bytes += bytes;
+        } else if table[after].is_free() {
+            self.merge(table, index);
+            self.free.take_in_hand(table, after);
+        } else {
+            self.free.insert_in_hand(table, index);
+        }
+    }
+
+    /// Makes a record a free block, or a part of a free neighbour.
+    #[inline]
+    pub(super) fn merge(&mut self, table: &mut Table, index: u32) {
+        self.changes += 1;
+        let Record { offset, bytes, before, after, .. } = table[index];
+        match (table[before].is_free(), table[after].is_free()) {
+            (false, false) => self.free.insert(table, index),
+            (false, true) => {
+                table.give_back(index);
+                table[after].offset = offset;
+                self.free.resize(table, after, bytes + table[after].bytes);
+            }
+            (true, false) => {
+                table.give_back(index);
+                self.free.resize(table, before, table[before].bytes + bytes);
+            }
+            (true, true) => self.merge_both(table, index),
+        }
+    }
+
+    /// Merges a record and the free block after it into the free block before it. Not inlined, so that the
+    /// common cases save few registers.
+    #[inline(never)]
+    fn merge_both(&mut self, table: &mut Table, index: u32) {
+        let Record { bytes, before, after, .. } = table[index];
+        let behind = table[after].bytes;
+        self.free.remove(table, after);
+        table.give_back(after);
+        table.give_back(index);
+        self.free.resize(table, before, table[before].bytes + bytes + behind);
+    }
+}
