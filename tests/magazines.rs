@@ -180,7 +180,7 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     drop((both, first));
     let stats = pool.stats();
     assert_eq!((stats.misses, stats.hits), (3, 7));
-    assert_eq!((stats.peak_live_bytes, stats.peak_requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
+    assert_eq!((stats.peak.live_bytes, stats.peak.requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
 }
 
 /// What was no new peak by itself is one beside another.
@@ -198,7 +198,7 @@ fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
     let other = allocate(4 * KIB);
     drop(allocate(64 * KIB));
     drop(other);
-    assert_eq!(pool.stats().peak_live_bytes, 68 * KIB);
+    assert_eq!(pool.stats().peak.live_bytes, 68 * KIB);
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn hand_overs_do_not_drift_memory_to_one_side() {
     dropping.join().expect("no panic");
     let stats = pool.stats();
     // Three batches are on their way at a time, and each side keeps some.
-    assert!(stats.source_allocations <= 256, "{stats:?}");
+    assert!(stats.source.allocations <= 256, "{stats:?}");
     assert!(stats.hit_rate() > 0.99, "{stats:?}");
 }
 
@@ -441,7 +441,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                 });
             }
         });
-        assert!(pool.stats().reserved_bytes <= limit);
+        assert!(pool.stats().source.reserved_bytes <= limit);
     }
 }
 
@@ -487,7 +487,7 @@ fn slots_go_to_threads_that_need_them() {
         others.iter().for_each(|other| keep(other, &pool, 4 * KIB));
     }
     let stats = pool.stats();
-    assert!(stats.peak_idle_bytes <= 4 * 4 * KIB, "{stats:?}");
+    assert!(stats.peak.idle_bytes <= 4 * 4 * KIB, "{stats:?}");
     // Eight threads share four slots; half of what they drop can be kept at best.
     assert!(stats.hit_rate() > 0.3, "{stats:?}");
     others.into_iter().for_each(Turns::end);
@@ -573,7 +573,7 @@ fn look(
     let stats = pool.stats();
     let classes = bytes(live, number, Buffer::capacity);
     prop_assert_eq!(stats.live_buffers, bytes(live, number, |_| 1));
-    prop_assert_eq!((stats.live_bytes, stats.peak_live_bytes), (classes, most));
+    prop_assert_eq!((stats.live_bytes, stats.peak.live_bytes), (classes, most));
     prop_assert_eq!(stats.requested_bytes, bytes(live, number, Buffer::len));
     prop_assert_eq!(stats.held_bytes, classes + stats.idle_bytes);
     prop_assert_eq!(stats.hits + stats.misses, requests);

@@ -53,7 +53,7 @@ fn a_snapshot_is_its_history_and_what_was_there_before() {
     let other = Import::new().device(1).parse(SNAPSHOT).expect("a device without a history");
     assert_eq!(lines(other.events()), ["a,0,2097152,0,0"]);
     let error = Import::new().device(2).parse(SNAPSHOT).expect_err("no such device");
-    assert!(matches!(error.fault, TraceFault::NoDevice { device: 2, devices: 2 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::NoDevice { device: 2, devices: 2, .. }), "{error}");
     assert!(error.to_string().contains("choose one of its 2 devices"), "{error}");
 }
 
@@ -175,7 +175,7 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
         assert!(error.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
     }
     let newer = Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]).map_err(|error| error.fault);
-    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6 })), "{newer:?}");
+    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6, .. })), "{newer:?}");
     for end in 2..SNAPSHOT.len() {
         let error = refused(&SNAPSHOT[..end]);
         assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end}: {error}");
@@ -215,7 +215,7 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
     let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
-    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9, .. }), "{error}");
     assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
     assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }
@@ -250,9 +250,12 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     assert!(few.parse(&deep[..]).is_err());
 
     let error = Import::new().limits(Limits::default().max_events(6)).parse(SNAPSHOT).expect_err("7 events");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6, .. }), "{error}");
     let error = Import::new().limits(Limits::default().max_events(5)).parse(RMM).expect_err("6 events");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 5 }) && error.line.is_some(), "{error}");
+    assert!(
+        matches!(error.fault, TraceFault::TooManyEvents { max: 5, .. }) && error.line.is_some(),
+        "{error}"
+    );
 }
 
 /// The same bytes for ever.

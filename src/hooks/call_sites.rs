@@ -127,10 +127,10 @@ impl Hook for CallSites {
             site.failures += 1;
             return;
         }
-        site.requested_bytes = site.requested_bytes.saturating_add(event.requested);
-        site.used_bytes = site.used_bytes.saturating_add(event.rounded);
+        site.requested_bytes = site.requested_bytes.saturating_add(event.requested_bytes);
+        site.used_bytes = site.used_bytes.saturating_add(event.rounded_bytes);
         site.live_buffers += 1;
-        site.live_bytes += event.rounded;
+        site.live_bytes += event.rounded_bytes;
         site.peak_bytes = site.peak_bytes.max(site.live_bytes);
         counts.live.insert(event.id);
     }
@@ -140,7 +140,7 @@ impl Hook for CallSites {
             let mut counts = self.counts.lock();
             let site = counts.of(event);
             site.driver_allocations += 1;
-            site.acquired_bytes = site.acquired_bytes.saturating_add(event.rounded);
+            site.acquired_bytes = site.acquired_bytes.saturating_add(event.rounded_bytes);
         }
     }
 
@@ -149,7 +149,7 @@ impl Hook for CallSites {
         if counts.live.remove(&event.id) {
             let site = counts.of(event);
             site.live_buffers -= 1;
-            site.live_bytes -= event.rounded;
+            site.live_bytes -= event.rounded_bytes;
         }
     }
 

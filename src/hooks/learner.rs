@@ -78,7 +78,7 @@ impl Hook for Learner {
         let mut learned = self.learned.lock();
         if learned.requests < self.most_requests {
             learned.requests += 1;
-            learned.demand.allocate(event.requested);
+            learned.demand.allocate(event.requested_bytes);
             learned.live.insert(event.id);
         }
     }
@@ -87,7 +87,7 @@ impl Hook for Learner {
     fn before_free(&self, event: &HookEvent<'_>) {
         let mut learned = self.learned.lock();
         if learned.live.remove(&event.id) {
-            learned.demand.free(event.requested);
+            learned.demand.free(event.requested_bytes);
         }
     }
 }

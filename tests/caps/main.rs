@@ -125,8 +125,8 @@ fn scene_on(source: Source, classes: SizeClasses, caps: Caps, magazine_bytes: u6
 /// What must be true of every look at the pool.
 fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert!(stats.idle_bytes <= caps.max_cached, "{stats:?}");
-    assert!(stats.peak_idle_bytes <= caps.max_cached, "{stats:?}");
-    assert!(stats.held_bytes <= caps.limit && stats.peak_held_bytes <= caps.limit, "{stats:?}");
+    assert!(stats.peak.idle_bytes <= caps.max_cached, "{stats:?}");
+    assert!(stats.held_bytes <= caps.limit && stats.peak.held_bytes <= caps.limit, "{stats:?}");
     assert!(stats.live_bytes + stats.idle_bytes <= stats.held_bytes, "{stats:?}");
     assert!(stats.requested_bytes <= stats.live_bytes, "{stats:?}");
     if exact {
@@ -215,11 +215,11 @@ fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_class: bool)
     let stats = scene.pool.stats();
     check(&stats, &scene.caps, one_bucket_a_class);
     assert_eq!((stats.live_bytes, stats.requested_bytes, stats.live_buffers), (0, 0, 0));
-    assert_eq!((stats.held_bytes, stats.in_transit_bytes), (stats.idle_bytes, 0));
+    assert_eq!((stats.held_bytes, stats.source.in_transit_bytes), (stats.idle_bytes, 0));
     match scene.pool.arena() {
         None => {
             assert_eq!(scene.device.taken(), stats.held_bytes);
-            assert_eq!(stats.source_frees, scene.device.frees());
+            assert_eq!(stats.source.frees, scene.device.frees());
         }
         Some(arena) if arena.is_growing() => assert_eq!(scene.device.taken(), arena.reserved_bytes()),
         Some(_) => {}
@@ -419,7 +419,7 @@ fn every_single_call_of_the_driver_may_fail() {
             }
             let stats = scene.pool.stats();
             check(&stats, &scene.caps, true);
-            assert_eq!(stats.in_transit_bytes, 0);
+            assert_eq!(stats.source.in_transit_bytes, 0);
             assert_eq!((scene.device.taken(), stats.live_buffers), (stats.held_bytes, live.len() as u64));
         }
         drop(live);
@@ -432,7 +432,7 @@ fn every_single_call_of_the_driver_may_fail() {
         for n in 1..=count {
             let (scene, _) = history(Some((call, n)));
             let stats = scene.pool.stats();
-            let failures = stats.failed_by_backend;
+            let failures = stats.failed.by_backend;
             // A failed use of a live buffer is an error of that call, not of a request.
             assert!(failures <= 1, "{call:?} {n}: {stats:?}");
             assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes), "{call:?} {n}");

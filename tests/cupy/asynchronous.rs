@@ -131,7 +131,10 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
     let kept = [5, 1].map(|units| pool.allocate_on(units * UNIT, &stream).expect("memory"));
     let error = pool.allocate_on(1, &stream).expect_err("it is full");
     assert!(error.is_out_of_memory(), "{error}");
-    let DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } = &error else {
+    let DriverPoolError::OutOfMemory {
+        requested_bytes: requested, live_bytes: handed_out, limit, cause, ..
+    } = &error
+    else {
         panic!("{error}")
     };
     assert_eq!((*requested, *handed_out, *limit), (1, 6 * UNIT, Some(6 * UNIT)));

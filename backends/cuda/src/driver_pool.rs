@@ -201,9 +201,9 @@ impl DriverPool {
 
     fn out_of_memory(&self, requested: u64, cause: Option<BackendError>) -> DriverPoolError {
         DriverPoolError::OutOfMemory {
-            requested,
-            handed_out: self.handed_out(),
-            reserved: self.total_bytes().ok(),
+            requested_bytes: requested,
+            live_bytes: self.handed_out(),
+            reserved_bytes: self.total_bytes().ok(),
             limit: self.limit(),
             cause,
         }

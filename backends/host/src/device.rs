@@ -61,8 +61,8 @@ impl HostDevice {
     /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
     /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
     /// let [one, two] = [(); 2].map(|()| HostDevice::builder().memory_limit(1 << 20).build());
-    /// one.share_capacity(&directory)?;
-    /// two.share_capacity(&directory)?;
+    /// one.share_memory_limit(&directory)?;
+    /// two.share_memory_limit(&directory)?;
     /// let memory = one.allocate(&AllocationRequest::new(1 << 19, Placement::Device))?;
     /// assert_eq!(two.memory_info()?.free_bytes, 1 << 19);
     /// # drop((memory, one, two));
@@ -73,7 +73,7 @@ impl HostDevice {
     /// # Errors
     /// What the system reports; [`BackendError::InvalidArgument`] the second time.
     #[cfg(target_os = "linux")]
-    pub fn share_capacity(&self, directory: &std::path::Path) -> Result<(), BackendError> {
+    pub fn share_memory_limit(&self, directory: &std::path::Path) -> Result<(), BackendError> {
         self.core.capacity.share(crate::account::Account::open(directory)?)
     }
 

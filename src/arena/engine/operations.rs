@@ -86,7 +86,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::NoSpace`] if no free block of the zone holds the request;
-    /// [`ArenaError::NoStableRegion`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
+    /// [`ArenaError::NoStableZone`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
     /// [`ArenaError::Overflow`] if it can never be served; [`ArenaError::TooManyBlocks`],
     /// [`ArenaError::HostMemory`].
     #[inline]
@@ -171,10 +171,10 @@ impl Arena {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };
         if !alignment.is_power_of_two() {
-            return ArenaError::Alignment(alignment);
+            return ArenaError::Alignment { alignment };
         }
         if zone == Zone::Stable && self.dynamic.start == 0 {
-            return ArenaError::NoStableRegion;
+            return ArenaError::NoStableZone;
         }
         if let Err(error) = self.table.reserve(2) {
             return error;
@@ -183,8 +183,8 @@ impl Arena {
             bytes: size,
             alignment: alignment.max(self.alignment()),
             zone,
-            available: self.available(zone),
-            largest: self.largest_free_block(zone),
+            available_bytes: self.available(zone),
+            largest_bytes: self.largest_free_block(zone),
         }
     }
 

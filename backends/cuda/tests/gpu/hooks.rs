@@ -17,7 +17,8 @@ impl Recorder {
     fn note(&self, call: &'static str, event: &HookEvent<'_>) {
         assert_eq!((event.pool, event.device.backend, event.site.file()), ("driver pool", "cuda", file!()));
         let line = event.site.line();
-        let call = (call, event.id, event.requested, event.rounded, event.address, event.outcome, line);
+        let call =
+            (call, event.id, event.requested_bytes, event.rounded_bytes, event.address, event.outcome, line);
         self.0.lock().expect("no panic").push(call);
     }
 
