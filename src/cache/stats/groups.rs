@@ -54,7 +54,7 @@ pub struct SourceStats {
 /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
-/// # if device.properties().capabilities.virtual_memory {
+/// # if device.virtual_memory().is_some() {
 /// # let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).source(Source::Virtual).limit(1 << 30).build()?;
 /// let _weights = pool.allocate(100 << 20, &stream)?;
