@@ -13,6 +13,22 @@ use vrampool_backend::{Holder, Hook, HookEvent, Outcome};
 ///
 /// What was asked for while the hook was not [entered](super::Scoped), or before it was
 /// [cleared](Self::clear), is not counted as live.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let sites = Arc::new(CallSites::new());
+/// let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
+/// let _live = pool.allocate(1000, &stream)?;
+/// let report = sites.report();
+/// assert_eq!((report.rows().len(), report.total().live_bytes), (1, 1024));
+/// println!("{report}"); // a row for each line of code
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[doc(alias = "LineProfileHook")]
 pub struct CallSites {

@@ -12,6 +12,20 @@ use vrampool_backend::{Hook, HookEvent, Outcome};
 /// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work
 /// with, as shown in [`fitted`](crate::cache::size_class::fitted). One learner may serve several pools; it
 /// learns what they hold together.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vrampool::{Backend, Pool, hooks::Learner, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let learner = Arc::new(Learner::new());
+/// let pool = Pool::builder(&device).hook(Arc::clone(&learner)).build()?;
+/// drop(pool.allocate(300_000, &stream)?);
+/// assert_eq!((learner.demand().requests(), learner.demand().peak_requested()), (1, 300_000));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Learner {
     most_requests: u64,

@@ -18,6 +18,17 @@ use vrampool_backend::{Capabilities, SharedHandles, VirtualMemory};
 ///
 /// Memory that is dropped under queued work is free when that work is done. An allocation for which there is
 /// no room until then waits, as a GPU's driver does.
+///
+/// ```
+/// use vrampool_host::{Backend, BackendError, HostDevice};
+/// # fn main() -> Result<(), BackendError> {
+/// let device = HostDevice::builder().memory_limit(1 << 20).build();
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
+/// let other = HostDevice::new();
+/// assert_ne!(device.id(), other.id());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct HostDevice {
     core: Arc<DeviceCore>,

@@ -11,6 +11,18 @@ use super::zone::Zone;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
+///
+/// ```
+/// use vrampool::arena::{Arena, ArenaError, ArenaLayout, Zone};
+/// # fn main() -> Result<(), ArenaError> {
+/// let mut arena = Arena::new(ArenaLayout::new(1 << 20).alignment(256))?;
+/// let block = arena.allocate(1000, Zone::Dynamic)?;
+/// assert_eq!((arena.offset(block)?, arena.size(block)?), (0, 1024)); // rounded to the alignment
+/// arena.free(block)?;
+/// assert_eq!(arena.free(block), Err(ArenaError::StaleBlock));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Arena {
     /// Distinguishes its blocks from other arenas'.

@@ -44,9 +44,9 @@ pub enum Doubt {
     OtherSize {
         /// The address.
         address: u64,
-        /// The size at the allocation.
+        /// The size at the allocation, bytes.
         allocated: u64,
-        /// The size at the free.
+        /// The size at the free, bytes.
         freed: u64,
     },
     /// A time before that of the event before, by the same clock.
