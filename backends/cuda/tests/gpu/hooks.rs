@@ -109,7 +109,7 @@ fn a_request_that_fails_is_told_and_names_are_unique() {
     let outcomes: Vec<_> = recorder.take().iter().map(|call| (call.0, call.3, call.4, call.5)).collect();
     let before = ("before request", 1024, None, Outcome::Pending);
     assert_eq!(outcomes, [before, ("after request", 1024, None, Outcome::Failed)]);
-    assert_eq!(pool.handed_out(), 0);
+    assert_eq!(pool.live_bytes(), 0);
     let error = pool.hook(Recorder::default()).expect_err("there is one");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "hook", .. }), "{error}");
 }
