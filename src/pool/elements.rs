@@ -15,7 +15,11 @@ use vrampool_backend::{Backend, BackendError};
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// # let pool = Pool::new(&device)?;
-/// fn twice<B: Backend, T: Element>(pool: &Pool<B>, value: T, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+/// fn twice<B, T>(pool: &Pool<B>, value: T, stream: &B::Stream) -> Result<Buffer<B>, Error>
+/// where
+///     B: Backend,
+///     T: Element,
+/// {
 ///     pool.upload(&[value, value], stream)
 /// }
 /// assert_eq!(twice(&pool, 2.5f32, &stream)?.read_vec::<f32>(&stream)?, [2.5, 2.5]);

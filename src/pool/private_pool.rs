@@ -179,7 +179,8 @@ impl<B: Backend> GraphBuffer<B> {
         }
     }
 
-    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused
+    /// at once.
     ///
     /// # Errors
     /// As [`Buffer::write`].
@@ -189,7 +190,8 @@ impl<B: Backend> GraphBuffer<B> {
         Ok(device.upload(stream, bytes, region)?)
     }
 
-    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are there.
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
+    /// there.
     ///
     /// # Errors
     /// As [`Buffer::read`].

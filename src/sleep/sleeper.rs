@@ -63,7 +63,8 @@ impl<B: Backend> Sleeper<B> {
     ///
     /// # Errors
     /// [`Error::Asleep`] under a sleeping tag; [`Error::OutOfMemory`] if memory is insufficient even after
-    /// releasing free memory of all tags; else as [`DeviceArena::allocate`](crate::arena::DeviceArena::allocate).
+    /// releasing free memory of all tags; else as
+    /// [`DeviceArena::allocate`](crate::arena::DeviceArena::allocate).
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
     }

@@ -118,7 +118,8 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     ///     let reservation = device.reserve(bytes)?;
     ///     let physical = device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
     ///     device.unmap_and_release(&reservation, 0, physical)?;
-    ///     device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?; // mapped, it stays without a handle
+    ///     // Mapped, it stays without a handle.
+    ///     device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
     ///     Ok(reservation)
     /// }
     /// ```

@@ -15,8 +15,8 @@ pub enum ArenaError {
     },
     /// A stable zone that leaves no bytes for the dynamic zone.
     #[error(
-        "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the {capacity_bytes} bytes \
-         for the dynamic zone; make it smaller or the capacity larger"
+        "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the \
+         {capacity_bytes} bytes for the dynamic zone; make it smaller or the capacity larger"
     )]
     #[non_exhaustive]
     StableTooLarge {
@@ -40,8 +40,8 @@ pub enum ArenaError {
     },
     /// No free block of the zone holds the request.
     #[error(
-        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available_bytes} bytes are free, {largest_bytes} \
-         in one piece; free some, compact, or raise the limit or the capacity"
+        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available_bytes} bytes are free, \
+         {largest_bytes} in one piece; free some, compact, or raise the limit or the capacity"
     )]
     #[non_exhaustive]
     NoSpace {
@@ -58,7 +58,8 @@ pub enum ArenaError {
     },
     /// The block cannot grow where it is.
     #[error(
-        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; allocate a larger one and move the contents"
+        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; allocate a larger one and move \
+         the contents"
     )]
     #[non_exhaustive]
     NoRoom {
@@ -69,7 +70,8 @@ pub enum ArenaError {
     },
     /// A capacity that would cut off blocks that are in use.
     #[error(
-        "a capacity of {capacity_bytes} bytes is too small, {needed_bytes} are taken; free, compact or release first, or shrink less"
+        "a capacity of {capacity_bytes} bytes is too small, {needed_bytes} are taken; free, compact or release first, \
+         or shrink less"
     )]
     #[non_exhaustive]
     CapacityInUse {

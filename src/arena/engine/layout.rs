@@ -8,7 +8,8 @@ use super::error::ArenaError;
 /// use vrampool::arena::{Arena, ArenaError, ArenaLayout};
 /// let arena = Arena::new(ArenaLayout::new(1 << 30).stable_bytes(100 << 20).alignment(512))?;
 /// assert_eq!(arena.capacity(), 1 << 30);
-/// assert!(matches!(Arena::new(ArenaLayout::new(4096).alignment(48)), Err(ArenaError::Alignment { alignment: 48, .. })));
+/// let refused = Arena::new(ArenaLayout::new(4096).alignment(48));
+/// assert!(matches!(refused, Err(ArenaError::Alignment { alignment: 48, .. })));
 /// assert!(matches!(Arena::new(ArenaLayout::new(4096).stable_bytes(4096)), Err(ArenaError::StableTooLarge { .. })));
 /// # Ok::<(), ArenaError>(())
 /// ```

@@ -43,8 +43,8 @@ pub struct SourceStats {
     /// * Direct or the driver's pool: the pool's `held_bytes`.
     /// * An arena: its whole region. A virtual source: its physical bytes.
     ///
-    /// Never above the limit if the arena is the pool's own. Buffers of another kind of memory than the arena's
-    /// are not included. Each pool over a shared arena reports all bytes of that arena.
+    /// Never above the limit if the arena is the pool's own. Buffers of another kind of memory than the
+    /// arena's are not included. Each pool over a shared arena reports all bytes of that arena.
     pub reserved_bytes: u64,
 }
 
@@ -197,8 +197,8 @@ pub struct Failures {
     pub by_device: u64,
     /// Requests that failed because of another error of the device.
     pub by_backend: u64,
-    /// Invalid requests: no matching size class, or a stream of another device. They count neither as hits nor
-    /// as misses.
+    /// Invalid requests: no matching size class, or a stream of another device. They count neither as hits
+    /// nor as misses.
     pub invalid: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Statistics of a pool: `groups` of them, their `text` and their names as serialized, and counts that go on from
-//! one pool to the next.
+//! Statistics of a pool: `groups` of them, their `text` and their names as serialized, and counts that go on
+//! from one pool to the next.
 
 pub(crate) mod groups;
 #[cfg(feature = "serde")]
@@ -18,7 +18,8 @@ use crate::source::Source;
 use groups::{BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
-/// Counts and bytes of a pool, in [groups](crate::stats). Counts start when the pool is created; sizes are in bytes.
+/// Counts and bytes of a pool, in [groups](crate::stats). Counts start when the pool is created; sizes are in
+/// bytes.
 ///
 /// With the feature `serde` they are one flat record, without groups.
 ///

@@ -1,14 +1,14 @@
 //! Counts of a pool that continue those of an earlier pool of its name.
 //!
-//! Each group is taken apart without `..`: a new field does not compile until it is either added or left as it is
-//! now.
+//! Each group is taken apart without `..`: a new field does not compile until it is either added or left as it
+//! is now.
 
 use super::PoolStats;
 use super::groups::{BucketStats, SourceStats, VirtualMemoryStats, add};
 
 impl PoolStats {
-    /// Returns these statistics with counts that continue those of an earlier pool. Sizes, peaks and caps are this
-    /// pool's alone.
+    /// Returns these statistics with counts that continue those of an earlier pool. Sizes, peaks and caps are
+    /// this pool's alone.
     pub(crate) fn counting_on(&self, before: &Self) -> Self {
         let mut sum = self.clone();
         let Self {
@@ -97,8 +97,8 @@ mod tests {
     use crate::source::Source;
     use std::time::Duration;
 
-    /// Statistics with another number in each field, `factor` times its place; without `..`, as a new field must
-    /// come here too.
+    /// Statistics with another number in each field, `factor` times its place; without `..`, as a new field
+    /// must come here too.
     fn numbered(factor: u64) -> PoolStats {
         let mut place = 0;
         let mut next = || {
