@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let stats = pool.stats();
             let (requested, reserved) = most.entry(event.t_us * INTERVALS / end.max(1)).or_default();
             *requested = stats.requested_bytes.max(*requested);
-            *reserved = stats.reserved_bytes.max(*reserved);
+            *reserved = stats.source.reserved_bytes.max(*reserved);
         }
         let mut intervals: Vec<_> = most.into_iter().collect();
         intervals.sort_unstable();

@@ -92,7 +92,7 @@ fn overlap(criterion: &mut Criterion) {
             bencher.iter(|| black_box(pipeline.step().is_ok()));
         });
         let pools = if keeps { &pipeline.pools[..] } else { &pipeline.pools[..1] };
-        let held: u64 = pools.iter().map(|pool| pool.stats().reserved_bytes).sum();
+        let held: u64 = pools.iter().map(|pool| pool.stats().source.reserved_bytes).sum();
         eprintln!("{name}: {} MiB held", held >> 20);
     }
     group.finish();

@@ -11,7 +11,7 @@ fn main() -> Result<(), Error> {
     // A hard cap: bytes taken from the device never exceed it.
     let pool = Pool::builder(&device).limit(64 << 20).build()?;
     let batches = serve(&pool, &stream, 64)?;
-    println!("64 items in {batches} batches; {} bytes held at most", pool.stats().peak_held_bytes);
+    println!("64 items in {batches} batches; {} bytes held at most", pool.stats().peak.held_bytes);
 
     let refused = serve(&Pool::builder(&device).limit(ITEM / 2).build()?, &stream, 1);
     match refused {

@@ -19,7 +19,7 @@ fn main() -> Result<(), Error> {
         let _scope = sleeper.tag("weights");
         sleeper.allocate(WEIGHTS, &stream)?
     };
-    let kv_cache = sleeper.allocate_tagged("kv_cache", KV_CACHE, &stream)?;
+    let kv_cache = sleeper.allocate_tagged(KV_CACHE, "kv_cache", &stream)?;
     weights.write(&vec![7; WEIGHTS as usize], &stream)?;
 
     // Contents of `weights` are kept on the host, those of `kv_cache` are not. Waits for pending work.

@@ -105,6 +105,12 @@ mod serialize;
 pub mod sleep;
 mod source;
 mod staging;
+/// Groups of [`PoolStats`].
+pub mod stats {
+    pub use crate::cache::stats::groups::{
+        BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats,
+    };
+}
 mod streams;
 mod sync;
 #[cfg(feature = "metrics")]
@@ -116,7 +122,7 @@ pub use cache::oom_rung::Rung;
 pub use cache::served_by::ServedBy;
 pub use cache::size_class::SizeClasses;
 pub use cache::size_class::fitted;
-pub use cache::stats::{BucketStats, PoolStats};
+pub use cache::stats::PoolStats;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use pool::Pool;
 pub use pool::buffer::Buffer;

@@ -17,6 +17,19 @@ pub(crate) struct Key {
 }
 
 /// Where a pool gets the memory that its buckets do not have.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Source, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).source(Source::Arena).limit(1 << 20).build()?;
+/// let _buffer = pool.allocate(1000, &stream)?;
+/// assert_eq!(pool.stats().source.kind, Source::Arena);
+/// assert_eq!("virtual".parse::<Source>()?, Source::Virtual);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
@@ -46,9 +59,9 @@ pub enum Source {
     /// let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Virtual).limit(1 << 30).build()?;
     /// drop(pool.allocate(5 << 20, &stream)?);
-    /// assert_eq!(pool.stats().reserved_bytes, 6 << 20); // whole pages of 2 MiB
+    /// assert_eq!(pool.stats().source.reserved_bytes, 6 << 20); // whole pages of 2 MiB
     /// pool.trim()?;
-    /// assert_eq!(pool.stats().reserved_bytes, 0);
+    /// assert_eq!(pool.stats().source.reserved_bytes, 0);
     /// # Ok(())
     /// # }
     /// ```

@@ -273,7 +273,7 @@ impl Hook for Gate {
     }
 
     fn before_allocation(&self, event: &HookEvent<'_>) {
-        if event.requested == 128 * KIB {
+        if event.requested_bytes == 128 * KIB {
             self.reached.send(()).expect("the test waits");
             self.open.lock().expect("no panic").recv().expect("the test opens it");
         }
@@ -318,18 +318,18 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
         drop(all);
         waiting.join().expect("no panic")
     })?;
-    assert_eq!((pool.stats().failed_by_limit, pool.stats().rung(Rung::Fail)), (0, 0));
+    assert_eq!((pool.stats().failed.by_limit, pool.stats().rung(Rung::Fail)), (0, 0));
     let _all = pool.allocate(64 * KIB, &stream)?;
     assert!(pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(20)).is_err());
     assert!(pool.allocate_timeout(128 * KIB, &stream, LONG).is_err(), "it is over the limit");
-    assert_eq!((pool.stats().failed_by_limit, pool.stats().rung(Rung::Fail)), (2, 2));
+    assert_eq!((pool.stats().failed.by_limit, pool.stats().rung(Rung::Fail)), (2, 2));
 
     let small = HostDevice::builder().memory_limit(1 << 20).build();
     let (stream, pool) = (small.create_stream()?, Pool::new(&small)?);
     let _all = pool.allocate(1 << 20, &stream)?;
     assert!(pool.allocate_timeout(1 << 20, &stream, Duration::from_millis(50)).is_err());
     assert_eq!(
-        (pool.stats().failed_by_device, pool.stats().rung(Rung::Fail)),
+        (pool.stats().failed.by_device, pool.stats().rung(Rung::Fail)),
         (1, 1),
         "it asked several times"
     );

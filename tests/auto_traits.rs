@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostEvent, HostMemory};
 use vrampool::{
-    Backend, BackendError, BucketStats, Buffer, Error, Forbidden, GraphBuffer, GraphMemory, MemoryKind,
-    OutOfMemory, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy,
-    Shortage, SizeClasses, Source, Stager, Upload, Usage,
+    Backend, BackendError, Buffer, Error, Forbidden, GraphBuffer, GraphMemory, MemoryKind, OutOfMemory,
+    Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy, Shortage,
+    SizeClasses, Source, Stager, Upload, Usage,
 };
 
 fn crosses_threads<T: Send + Sync + Unpin>() {}
@@ -41,7 +41,7 @@ macro_rules! check {
 #[test]
 fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
-        BackendError BucketStats Error Forbidden MemoryKind OutOfMemory Placement PoolReport PoolStats Rung ServedBy
+        BackendError Error Forbidden MemoryKind OutOfMemory Placement PoolReport PoolStats Rung ServedBy
         Shortage SizeClasses Source Usage;
         Buffer<HostDevice> PoolBuilder<HostDevice> GraphBuffer<HostDevice> GraphMemory<HostDevice> Pool<HostDevice>
         Region<'static, HostMemory> RegionMut<'static, HostMemory> Stager<HostDevice> Upload<HostEvent>

@@ -44,7 +44,7 @@ fn sizes_from_nothing_to_everything() {
         drop(empty);
         let stats = pool.stats();
         assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes));
-        assert_eq!(stats.failed_invalid + stats.failed_by_device, 5);
+        assert_eq!(stats.failed.invalid + stats.failed.by_device, 5);
         // Sums of sizes that overflow do not wrap round a limit either.
         let limited =
             Pool::builder(&device).size_classes(classes.clone()).limit(1 << 20).build().expect("a pool");
@@ -73,7 +73,7 @@ fn a_limit_below_one_class_says_so() {
     let pool = Pool::builder(&device).limit(KIB - 1).build().expect("a pool");
     let error = pool.allocate(1, &stream).expect_err("nothing fits");
     assert!(error.to_string().contains("raise `limit`"), "{error}");
-    assert_eq!((device.allocations(), pool.stats().failed_by_limit), (0, 1));
+    assert_eq!((device.allocations(), pool.stats().failed.by_limit), (0, 1));
 }
 
 #[test]

@@ -44,14 +44,16 @@ impl Scene {
     fn refused(&self, kib: u64, stream: usize) -> Forbidden {
         let (calls, before) = (self.calls(), self.pool.stats());
         let refused = self.pool.allocate(kib * KIB, &self.streams[stream]).expect_err("it is captured");
-        let Error::Capture { requested, class, forbidden, .. } = refused else { panic!("{refused}") };
+        let Error::Capture { requested_bytes: requested, class_bytes: class, forbidden, .. } = refused else {
+            panic!("{refused}")
+        };
         assert_eq!((requested, class), (kib * KIB, kib * KIB));
         assert!(refused.to_string().contains("before the capture") && !refused.is_out_of_memory());
         let after = self.pool.stats();
         assert_eq!(self.calls(), calls);
         let bytes = |stats: &vrampool::PoolStats| (stats.live_bytes, stats.idle_bytes, stats.held_bytes);
         assert_eq!(bytes(&after), bytes(&before));
-        let counts = |stats: &vrampool::PoolStats| (stats.hits, stats.misses, stats.failed_by_backend);
+        let counts = |stats: &vrampool::PoolStats| (stats.hits, stats.misses, stats.failed.by_backend);
         let (hits, misses, failed) = counts(&before);
         assert_eq!(counts(&after), (hits, misses + 1, failed + 1));
         forbidden

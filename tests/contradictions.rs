@@ -2,7 +2,7 @@
 //! that nobody made.
 #![cfg(feature = "trace")]
 
-use vrampool::trace::{Doubt, Format, Import, Op, Trace, TraceFault};
+use vrampool::trace::{Format, Import, Op, Trace, TraceFault};
 
 /// Whether it is a free, and the size.
 fn events(trace: &Trace) -> Vec<(bool, u64)> {
@@ -15,7 +15,7 @@ fn import(bytes: &[u8]) -> Import {
 }
 
 /// Events, warnings with their counts, and the peak.
-type Read = (Vec<(bool, u64)>, Vec<(Doubt, u64)>, u64);
+type Read = (Vec<(bool, u64)>, Vec<(String, u64)>, u64);
 
 /// Reads it, and that a strict reader says the first warning as an error.
 fn read(bytes: &[u8]) -> Read {
@@ -29,7 +29,8 @@ fn read(bytes: &[u8]) -> Read {
     } else {
         assert!(import(bytes).strict(true).parse(bytes).is_ok());
     }
-    let warnings = trace.warnings().iter().map(|warning| (warning.doubt, warning.count)).collect();
+    let warnings =
+        trace.warnings().iter().map(|warning| (format!("{:?}", warning.doubt), warning.count)).collect();
     (events(&trace), warnings, trace.peak_requested())
 }
 
@@ -61,7 +62,7 @@ fn a_double_free_is_no_allocation() {
     ];
     let (events, warnings, peak) = read(&log(&lines));
     assert_eq!((events, peak), (vec![(false, gib), (true, gib)], gib));
-    assert_eq!(warnings, [(Doubt::FreedTwice { address: 16 }, 2)]);
+    assert_eq!(warnings, [("FreedTwice { address: 16 }".into(), 2)]);
     let trace = Import::new().parse(&log(&lines)[..]).expect("a trace");
     let shown = trace.warnings()[0].to_string();
     assert!(
@@ -73,16 +74,16 @@ fn a_double_free_is_no_allocation() {
 #[test]
 fn overlaps_other_sizes_and_times_that_go_back_are_told() {
     let overlap = ["7,1,allocate,0x10,32,0", "7,2,allocate,0x20,32,0"];
-    assert_eq!(read(&log(&overlap)).1, [(Doubt::Overlap { address: 32, size: 32, other: 16 }, 1)]);
+    assert_eq!(read(&log(&overlap)).1, [("Overlap { address: 32, size: 32, other: 16 }".into(), 1)]);
     // With what was there before, which is known at its free.
     let before = ["7,1,allocate,0x10,32,0", "7,2,free,0x0c,8,0"];
-    assert_eq!(read(&log(&before)).1, [(Doubt::Overlap { address: 16, size: 32, other: 12 }, 1)]);
+    assert_eq!(read(&log(&before)).1, [("Overlap { address: 16, size: 32, other: 12 }".into(), 1)]);
     let size = ["7,1,allocate,0x10,32,0", "7,2,free,0x10,31,0"];
     let (events, warnings, _) = read(&log(&size));
     assert_eq!(events, [(false, 32), (true, 32)]);
-    assert_eq!(warnings, [(Doubt::OtherSize { address: 16, allocated: 32, freed: 31 }, 1)]);
+    assert_eq!(warnings, [("OtherSize { address: 16, allocated: 32, freed: 31 }".into(), 1)]);
     let back = ["7,5,allocate,0x10,32,0", "7,4,free,0x10,32,0"];
-    assert_eq!(read(&log(&back)).1, [(Doubt::TimeGoesBack { by_us: 1_000_000 }, 1)]);
+    assert_eq!(read(&log(&back)).1, [("TimeGoesBack { by_us: 1000000 }".into(), 1)]);
 }
 
 /// Protocol 0, which can be read.
@@ -110,14 +111,14 @@ fn snapshots_are_held_to_the_same() {
     assert_eq!(read(&snapshot(&history, &[])), (vec![(false, 64), (true, 64)], vec![], 64));
     let more = |event: String| [history.to_vec(), vec![event]].concat();
     let (events, warnings, peak) = read(&snapshot(&more(event("free_requested", 4096, 64, 7)), &[]));
-    assert_eq!((events.len(), warnings, peak), (2, vec![(Doubt::FreedTwice { address: 4096 }, 1)], 64));
+    assert_eq!((events.len(), warnings, peak), (2, vec![("FreedTwice { address: 4096 }".into(), 1)], 64));
     let (_, warnings, _) = read(&snapshot(&more(event("alloc", 8192, 64, 2)), &[]));
-    assert_eq!(warnings, [(Doubt::TimeGoesBack { by_us: 4 }, 1)]);
+    assert_eq!(warnings, [("TimeGoesBack { by_us: 4 }".into(), 1)]);
     let (events, warnings, _) = read(&snapshot(&more(event("allok", 8192, 64, 7)), &[]));
-    assert_eq!((events.len(), warnings), (2, vec![(Doubt::UnknownAction, 1)]));
+    assert_eq!((events.len(), warnings), (2, vec![("UnknownAction".into(), 1)]));
     let block = "((S'size'\nI512\nS'requested_size'\nI64\nS'state'\nS'active_allocated'\ndl";
     let (events, warnings, _) = read(&snapshot(&history, &[segment(block)]));
-    assert_eq!((events.len(), warnings), (2, vec![(Doubt::FreedAndLive { address: 4096 }, 1)]));
+    assert_eq!((events.len(), warnings), (2, vec![("FreedAndLive { address: 4096 }".into(), 1)]));
     assert_eq!(read(&snapshot(&[], &[segment(block)])).0, [(false, 64)]);
     let unknown = snapshot(&more(event("allok", 8192, 64, 7)), &[]);
     let trace = import(&unknown).parse(&unknown[..]).expect("a trace");

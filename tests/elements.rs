@@ -36,7 +36,7 @@ fn sizes_that_do_not_fit_are_refused() {
     refused(odd.read_vec::<[u8; 0]>(&stream));
     assert!(pool.upload(&[[0u8; 0]; 5], &stream).expect("no bytes").is_empty());
     let error = pool.allocate_elements::<u64>(u64::MAX / 2, &stream).expect_err("it overflows");
-    assert!(matches!(error, Error::TooLarge { requested: u64::MAX, .. }), "{error}");
+    assert!(matches!(error, Error::TooLarge { requested_bytes: u64::MAX, .. }), "{error}");
     refused(odd.write_at(&[0, 0], 2, &stream));
     refused(odd.write_at(&[0], u64::MAX, &stream));
     let long = pool.upload(&[0u8; 4], &stream).expect("memory");

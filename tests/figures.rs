@@ -27,13 +27,13 @@ fn an_arena_reports_the_region_that_it_took_from_the_device() {
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Arena).limit(29 * MIB);
     let pool = builder.size_classes(SizeClasses::Exact(1)).build().expect("a pool");
-    let reserved = || (pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes, taken(&device));
+    let reserved = || (pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes, taken(&device));
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
     let buffer = pool.allocate(6 * MIB, &stream).expect("memory");
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
-    assert_eq!((pool.stats().held_bytes, pool.stats().peak_needed_bytes), (6 * MIB, 6 * MIB));
+    assert_eq!((pool.stats().held_bytes, pool.stats().peak.needed_bytes), (6 * MIB, 6 * MIB));
     pool.reset_peaks();
-    assert_eq!((reserved().1, pool.stats().peak_needed_bytes), (29 * MIB, 6 * MIB));
+    assert_eq!((reserved().1, pool.stats().peak.needed_bytes), (29 * MIB, 6 * MIB));
 
     let arena = pool.arena().expect("it has one");
     arena.resize(40 * MIB).expect("memory");
@@ -55,38 +55,50 @@ fn whatever_maps_memory_counts_for_the_peak_of_what_is_reserved() {
     let buffer = pool.allocate(20 * MIB, &stream).expect("memory");
     let _ = arena.sleep(Offload::Pinned).expect("no fault");
     pool.reset_peaks();
-    assert_eq!((pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes), (0, 0));
+    assert_eq!((pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes), (0, 0));
     assert_eq!(arena.wake().expect("no fault").mapped_bytes, 20 * MIB);
     drop(buffer);
     pool.trim().expect("a trim");
-    assert_eq!((pool.stats().reserved_bytes, pool.stats().peak_reserved_bytes), (0, 20 * MIB), "by a wake");
+    assert_eq!(
+        (pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes),
+        (0, 20 * MIB),
+        "by a wake"
+    );
 
     let shared = Pool::builder(&device).arena(arena).build().expect("a pool");
     drop(arena.allocate(30 * MIB, &stream).expect("memory"));
     pool.trim().expect("a trim");
-    let peaks = [&pool, &shared].map(|pool| pool.stats().peak_reserved_bytes);
-    assert_eq!((pool.stats().reserved_bytes, peaks), (0, [30 * MIB; 2]), "by others of the arena");
+    let peaks = [&pool, &shared].map(|pool| pool.stats().peak.reserved_bytes);
+    assert_eq!((pool.stats().source.reserved_bytes, peaks), (0, [30 * MIB; 2]), "by others of the arena");
 }
 
 /// What must be true of every look at a pool that can have `bound` bytes.
 fn check(stats: &PoolStats, bound: u64) {
-    let now =
-        [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes, stats.reserved_bytes];
+    let now = [
+        stats.requested_bytes,
+        stats.live_bytes,
+        stats.idle_bytes,
+        stats.held_bytes,
+        stats.source.reserved_bytes,
+    ];
     let peaks = [
-        stats.peak_requested_bytes,
-        stats.peak_live_bytes,
-        stats.peak_idle_bytes,
-        stats.peak_held_bytes,
-        stats.peak_reserved_bytes,
+        stats.peak.requested_bytes,
+        stats.peak.live_bytes,
+        stats.peak.idle_bytes,
+        stats.peak.held_bytes,
+        stats.peak.reserved_bytes,
     ];
     assert!(now.iter().zip(peaks).all(|(&now, peak)| now <= peak && peak <= bound), "{bound}: {stats:?}");
-    assert!(stats.limit.is_none_or(|limit| stats.held_bytes + stats.in_transit_bytes <= limit), "{stats:?}");
-    assert!(stats.peak_needed_bytes <= stats.peak_reserved_bytes, "{stats:?}");
+    assert!(
+        stats.caps.limit.is_none_or(|limit| stats.held_bytes + stats.source.in_transit_bytes <= limit),
+        "{stats:?}"
+    );
+    assert!(stats.peak.needed_bytes <= stats.peak.reserved_bytes, "{stats:?}");
     assert_eq!(stats.held_bytes, stats.live_bytes + stats.idle_bytes);
-    assert!(stats.max_cached_bytes.is_none_or(|cap| stats.peak_idle_bytes <= cap), "{stats:?}");
-    match stats.source {
-        Source::Arena => assert_eq!(stats.reserved_bytes, bound),
-        Source::Direct | Source::Driver => assert_eq!(stats.reserved_bytes, stats.held_bytes),
+    assert!(stats.caps.max_cached_bytes.is_none_or(|cap| stats.peak.idle_bytes <= cap), "{stats:?}");
+    match stats.source.kind {
+        Source::Arena => assert_eq!(stats.source.reserved_bytes, bound),
+        Source::Direct | Source::Driver => assert_eq!(stats.source.reserved_bytes, stats.held_bytes),
         _ => {}
     }
 }
@@ -153,7 +165,7 @@ fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
             let stats = pool.stats();
             check(&stats, bound);
             assert!(stats.rung(vrampool::Rung::Fail) > 0, "{source}: it was at its limit: {stats:?}");
-            assert_eq!((stats.live_bytes, stats.in_transit_bytes), (0, 0));
+            assert_eq!((stats.live_bytes, stats.source.in_transit_bytes), (0, 0));
         }
     }
 }

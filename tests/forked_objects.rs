@@ -181,7 +181,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         let count = Arc::clone(&freed);
         let builder = Sleeper::builder(&device).on_free(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
         let sleeper = builder.build().expect("a sleeper");
-        let block = sleeper.allocate_tagged("weights", MIB, &stream).expect("memory");
+        let block = sleeper.allocate_tagged(MIB, "weights", &stream).expect("memory");
         let pool = Pool::shared(&device).expect("a pool");
         let graph = GraphMemory::new(&pool, &stream);
         let of_graph = graph.allocate(KIB).expect("memory");
@@ -190,7 +190,7 @@ fn a_sleeper_refuses_a_child_and_so_do_a_stager_and_the_memory_of_a_graph() {
         let mut mine = ManuallyDrop::new((sleeper.clone(), block, graph, of_graph, pool.clone()));
         let work = |thread: u64| {
             let tag = format!("tag {thread}");
-            drop(sleeper.allocate_tagged(&tag, KIB, &stream).expect("memory"));
+            drop(sleeper.allocate_tagged(KIB, &tag, &stream).expect("memory"));
             let _ = (sleeper.usage(), sleeper.trim());
         };
         while_busy(work, 10, || {

@@ -31,7 +31,10 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
     let before = (device.allocations(), device.frees(), pool.stats().stream_waits);
     assert_eq!(step(), places);
     let error = memory.allocate(1 << 20).expect_err("nothing of the class is here");
-    assert!(matches!(error, Error::Capture { requested: 1_048_576, class: 1_048_576, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Capture { requested_bytes: 1_048_576, class_bytes: 1_048_576, .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("before the capture") && !error.is_out_of_memory(), "{error}");
     assert_eq!((device.allocations(), device.frees(), pool.stats().stream_waits), before);
     device.set_capturing(false);

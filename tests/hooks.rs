@@ -54,7 +54,9 @@ impl<F> Recorder<F> {
 
 impl<F: Fn(Occasion, Outcome)> Recorder<F> {
     fn note(&self, occasion: Occasion, event: &HookEvent<'_>) {
-        let &HookEvent { outcome, id, requested, rounded, address, site, .. } = event;
+        let &HookEvent {
+            outcome, id, requested_bytes: requested, rounded_bytes: rounded, address, site, ..
+        } = event;
         let told =
             Told { thread: thread::current().id(), occasion, outcome, id, requested, rounded, address, site };
         self.told.lock().expect("no panic").push(told);

@@ -163,7 +163,7 @@ fn a_wait_that_fails_is_an_error_and_the_next_one_waits() {
     }
     drop(rest);
     assert_eq!(seen_by_the_first(&scene, 1), 0xAA);
-    assert_eq!(scene.pool.stats().failed_by_backend, 2);
+    assert_eq!(scene.pool.stats().failed.by_backend, 2);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn an_arena_that_is_reset_or_full_leaves_the_pool_whole() {
     drop(others);
     drop(scene.allocate(KIB, 0));
     let stats = scene.pool.stats();
-    assert_eq!((stats.live_buffers, stats.held_bytes, stats.source_allocations), (0, 0, stats.source_frees));
+    assert_eq!((stats.live_buffers, stats.held_bytes, stats.source.allocations), (0, 0, stats.source.frees));
 }
 
 /// What a history leaves in the figures, but for what only an arena has.
@@ -231,13 +231,18 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
         if source == Source::Arena {
             assert_eq!(arena.used(), stats.held_bytes, "what is not held is the arena's");
         }
-        (stats.source, stats.reserved_bytes, stats.peak_reserved_bytes, stats.stream_waits) =
+        (stats.source.kind, stats.source.reserved_bytes, stats.peak.reserved_bytes, stats.stream_waits) =
             (source, 0, 0, 0);
-        stats.peak_needed_bytes = 0;
-        stats.source = Source::Direct;
+        stats.peak.needed_bytes = 0;
+        stats.source.kind = Source::Direct;
         // Which of the two served a miss depends on the source.
-        (stats.served_by_arena, stats.served_by_driver) = (0, stats.served_by_arena + stats.served_by_driver);
-        (stats.mappings, stats.stitched_ranges, stats.address_bytes) = (0, 0, 0);
+        (stats.source.served_by_arena, stats.source.served_by_driver) =
+            (0, stats.source.served_by_arena + stats.source.served_by_driver);
+        (
+            stats.virtual_memory.mappings,
+            stats.virtual_memory.stitched_ranges,
+            stats.virtual_memory.address_bytes,
+        ) = (0, 0, 0);
         stats
     };
     steps.iter().map(step).collect()

@@ -29,8 +29,11 @@ fn a3_the_byte_cap_is_exact() {
     let pool = Pool::builder(&device).max_cached_bytes(10 * KIB).build().expect("a pool");
     drop(lend(&pool, 12, 1000, &stream));
     let stats = pool.stats();
-    assert_eq!((stats.buckets[0].idle_buffers, stats.idle_bytes, stats.drops_over_bytes), (10, 10 * KIB, 2));
-    assert_eq!((stats.held_bytes, stats.source_frees), (10 * KIB, 2));
+    assert_eq!(
+        (stats.buckets[0].idle_buffers, stats.idle_bytes, stats.released.by_byte_cap),
+        (10, 10 * KIB, 2)
+    );
+    assert_eq!((stats.held_bytes, stats.source.frees), (10 * KIB, 2));
 }
 
 #[test]
@@ -44,7 +47,7 @@ fn a4_the_count_cap_is_exact_for_every_bucket() {
         .expect("a pool");
     drop(lend(&pool, 5, 3 * MIB, &stream));
     let stats = pool.stats();
-    assert_eq!((stats.idle_bytes, stats.held_bytes, stats.drops_over_count), (6 * MIB, 6 * MIB, 3));
+    assert_eq!((stats.idle_bytes, stats.held_bytes, stats.released.by_bucket_cap), (6 * MIB, 6 * MIB, 3));
     // One rule for all sizes, as in 0.2.0 and DESIGN's promise: the small buckets are capped too. (0.4 spares
     // buckets of at most 1 MiB; with exact caps there is nothing to spare them for.)
     drop(lend(&pool, 5, 100, &stream));
@@ -82,7 +85,7 @@ fn a8_the_budget_evicts_classes_in_the_order_of_their_last_request() {
     drop((lend(&pool, 1, 30 * MIB, &stream), lend(&pool, 1, 40 * MIB, &stream)));
     let live = lend(&pool, 1, 60 * MIB, &stream);
     let stats = pool.stats();
-    assert_eq!((stats.held_bytes, stats.idle_bytes, stats.evictions), (60 * MIB, 0, 2));
+    assert_eq!((stats.held_bytes, stats.idle_bytes, stats.released.evicted), (60 * MIB, 0, 2));
     drop(live);
 
     // The class asked for longest ago goes first, whenever it was released.
@@ -110,7 +113,7 @@ fn the_budget_is_soft_and_the_limit_is_hard() {
         assert!(text.contains(part), "`{part}` is missing in: {text}");
     }
     drop(live);
-    assert_eq!(pool.stats().failed_by_limit, 1);
+    assert_eq!(pool.stats().failed.by_limit, 1);
     assert!(pool.allocate(1000, &stream).is_ok());
 }
 
@@ -124,7 +127,7 @@ fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
     // 2 MiB are free; the class asked for longest ago gives enough.
     let live = lend(&pool, 1, 5 * MIB, &stream);
     let stats = pool.stats();
-    assert_eq!((stats.rung(Rung::Trim), stats.failed_by_device), (1, 0));
+    assert_eq!((stats.rung(Rung::Trim), stats.failed.by_device), (1, 0));
     assert!(stats.idle_bytes >= 2 * MIB, "no more was given back than the size asked for: {stats:?}");
     // Now nothing helps; all idle memory went on the way.
     let error = pool.allocate(6 * MIB, &stream).expect_err("the device is full");
@@ -136,7 +139,7 @@ fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
     );
     let stats = pool.stats();
     assert_eq!((stats.idle_bytes, stats.live_bytes, stats.held_bytes), (0, 5 * MIB, 5 * MIB));
-    assert_eq!((stats.failed_by_device, stats.rung(Rung::Fail)), (1, 1));
+    assert_eq!((stats.failed.by_device, stats.rung(Rung::Fail)), (1, 1));
     drop(live);
     assert!(pool.allocate(6 * MIB, &stream).is_ok(), "nothing was lost");
 }
@@ -158,7 +161,7 @@ fn a9_a_second_refusal_is_not_hidden_and_another_error_is_not_retried() {
     let calls = device.faults().calls(Call::Allocate);
     assert!(!pool.allocate(MIB, &stream).expect_err("a driver error").is_out_of_memory());
     assert_eq!(device.faults().calls(Call::Allocate), calls + 1);
-    assert_eq!(pool.stats().failed_by_backend, 1);
+    assert_eq!(pool.stats().failed.by_backend, 1);
 }
 
 #[test]
@@ -304,8 +307,8 @@ fn a14_a_device_that_shares_the_hosts_memory_gets_host_visible_buffers() {
         assert_eq!(buffer.memory().kind().placement, placement, "the device was asked for it");
         // netcl's run: int(8 GiB × 0.85) on a discrete device, no budget elsewhere.
         let budget = if kind == DeviceKind::Discrete { 7_301_444_403 } else { u64::MAX };
-        assert_eq!(pool.stats().budget.unwrap_or(u64::MAX), budget);
-        assert_eq!(pool.stats().max_cached_bytes, Some(4 << 30));
+        assert_eq!(pool.stats().caps.budget.unwrap_or(u64::MAX), budget);
+        assert_eq!(pool.stats().caps.max_cached_bytes, Some(4 << 30));
     }
 }
 
@@ -394,7 +397,7 @@ fn recycled_bytes_are_as_they_were_and_zeroed_ones_are_zero() {
     assert!(pool.allocate_zeroed(1000, &stream).is_err());
     let stats = pool.stats();
     assert_eq!(
-        (stats.live_bytes, stats.failed_by_backend),
+        (stats.live_bytes, stats.failed.by_backend),
         (0, 1),
         "a buffer that could not be cleared is not lost"
     );

@@ -122,7 +122,7 @@ impl Side {
 
     fn stats(&self) -> String {
         let mut stats = self.pool.stats();
-        stats.mapping_time = Duration::ZERO;
+        stats.virtual_memory.time = Duration::ZERO;
         format!("{stats:?}")
     }
 }

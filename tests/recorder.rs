@@ -57,7 +57,7 @@ fn every_way_of_a_request_and_of_a_buffer_back_is_recorded() {
             let trace = trace_of(&recorder);
             assert_eq!(shape(trace.events()), expected, "{classes} {source}");
             assert!(trace.events().is_sorted_by_key(|event| event.t_us));
-            assert_eq!(trace.peak_requested(), pool.stats().peak_requested_bytes);
+            assert_eq!(trace.peak_requested(), pool.stats().peak.requested_bytes);
             assert_eq!((recorder.events(), recorder.dropped()), (expected.len() as u64, 0));
         }
     }
@@ -255,10 +255,10 @@ fn hooks_see_what_is_recorded() {
             "seen"
         }
         fn after_request(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("nobody panicked").push((Op::Allocate, event.requested));
+            self.0.lock().expect("nobody panicked").push((Op::Allocate, event.requested_bytes));
         }
         fn after_free(&self, event: &HookEvent<'_>) {
-            self.0.lock().expect("nobody panicked").push((Op::Free, event.requested));
+            self.0.lock().expect("nobody panicked").push((Op::Free, event.requested_bytes));
         }
     }
     let (seen, recorder) = (Arc::new(Seen::default()), Recorder::new());

@@ -162,7 +162,7 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
         assert!(passes.iter().all(|pass| pass.peak_reserved_bytes <= limit), "{name}: {passes:?}");
         let taken = || device.memory_info().map(|info| info.total_bytes - info.free_bytes).expect("no fault");
-        assert_eq!(taken(), pool.stats().reserved_bytes, "{name}");
+        assert_eq!(taken(), pool.stats().source.reserved_bytes, "{name}");
         pool.trim().expect("a trim");
         assert_eq!(taken(), 0, "{name}");
     }
@@ -174,7 +174,7 @@ fn recorded_traces_stay_within_the_default_caps() {
         let pool = Pool::builder(&device()).max_cached_bytes(1 << 30).build().expect("a pool");
         let mut peaks = Vec::new();
         let replay = Replay::new(&recorded(name)).passes(2);
-        replay.run_with(&pool, |_| peaks.push(pool.stats().peak_idle_bytes)).expect(name);
+        replay.run_with(&pool, |_| peaks.push(pool.stats().peak.idle_bytes)).expect(name);
         assert!(peaks.len() == 2 && peaks.iter().all(|&peak| peak <= 1 << 30), "{name}: {peaks:?}");
     }
 }

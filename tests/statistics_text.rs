@@ -89,9 +89,45 @@ fn figures_of_traces_are_a_line() -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(feature = "serde")]
 mod json {
     use std::time::Duration;
+    use vrampool::PoolStats;
     use vrampool::broker::{Broker, Client, RunReport};
     use vrampool::host::HostDevice;
     use vrampool::sleep::SleepReport;
+
+    /// As it was when the fields had no groups. Programs read it, so nothing of it changes.
+    const POOL: &str = r#"{"hits":0,"misses":0,"served_by_arena":0,"served_by_driver":0,"requested_bytes":0,"live_bytes":0,
+        "idle_bytes":0,"held_bytes":0,"in_transit_bytes":0,"source":"direct","reserved_bytes":0,"allocated_bytes":0,
+        "peak_requested_bytes":0,"peak_live_bytes":0,"peak_idle_bytes":0,"peak_held_bytes":0,"peak_reserved_bytes":0,
+        "peak_needed_bytes":0,"max_cached_bytes":null,"max_buffers_per_bucket":null,"limit":null,"budget":null,
+        "live_buffers":0,"source_allocations":0,"source_frees":0,"drops_over_bytes":0,"drops_over_count":0,
+        "evictions":0,"stream_waits":0,"mapping_calls":0,"mapping_nanoseconds":0,"mappings":0,"stitched_ranges":0,
+        "address_bytes":0,"failed_by_limit":0,"failed_by_device":0,"failed_by_backend":0,"failed_invalid":0,
+        "rungs":{"evict":0,"wait":0,"trim":0,"compact":0,"fail":0},"buckets":[]}"#;
+
+    #[test]
+    fn a_pools_statistics_are_one_flat_record() {
+        let lines: String = POOL.lines().map(str::trim).collect();
+        assert_eq!(serde_json::to_string(&PoolStats::default()).expect("JSON"), lines);
+        let mut stats = PoolStats::default();
+        (stats.source.allocations, stats.released.by_byte_cap, stats.released.by_bucket_cap) = (1, 2, 3);
+        (stats.virtual_memory.calls, stats.virtual_memory.time) = (4, Duration::from_nanos(5));
+        (stats.peak.live_bytes, stats.caps.limit, stats.failed.by_device) = (6, Some(7), 8);
+        let json = serde_json::to_value(&stats).expect("JSON");
+        for (name, value) in [
+            ("source_allocations", 1),
+            ("drops_over_bytes", 2),
+            ("drops_over_count", 3),
+            ("mapping_calls", 4),
+            ("mapping_nanoseconds", 5),
+            ("peak_live_bytes", 6),
+            ("limit", 7),
+            ("failed_by_device", 8),
+        ] {
+            assert_eq!(json[name], value, "{name}: {json}");
+        }
+        let peak = serde_json::to_value(stats.peak).expect("JSON");
+        assert_eq!(peak["live_bytes"], 6, "a group alone has the names of its fields");
+    }
 
     #[test]
     fn durations_are_nanoseconds_and_clients_have_their_names() {

@@ -81,7 +81,7 @@ impl Scene {
     }
 
     fn check(&self, stats: &PoolStats) {
-        assert!(stats.idle_bytes <= MAX_CACHED && stats.peak_idle_bytes <= MAX_CACHED, "{stats:?}");
+        assert!(stats.idle_bytes <= MAX_CACHED && stats.peak.idle_bytes <= MAX_CACHED, "{stats:?}");
         assert!(stats.buckets.iter().all(|bucket| bucket.idle_buffers <= MAX_BUFFERS), "{stats:?}");
         assert!(stats.live_bytes + stats.idle_bytes <= stats.held_bytes, "{stats:?}");
         assert!(stats.held_bytes <= LIMIT && self.device.peak() <= LIMIT, "{stats:?}");

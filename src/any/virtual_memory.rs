@@ -60,12 +60,11 @@ impl VirtualMemory for AnyDevice {
         &self,
         reservation: &AnyMemory,
         offset: u64,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
     ) -> Result<Physical, BackendError> {
         on_each!(self, device => {
             let memory = device.virtual_memory().ok_or_else(absent)?;
-            memory.create_and_map(reservation.try_into()?, offset, bytes, kind)
+            memory.create_and_map(reservation.try_into()?, offset, request)
         })
     }
 

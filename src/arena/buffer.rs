@@ -19,6 +19,21 @@ use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut
 /// It may outlive the arena's handles. Its bytes are accessed through a stream, as with
 /// [`Buffer`](crate::Buffer). A compaction may move the block while no region of it exists; the next region
 /// is at the new place.
+///
+/// ```
+/// use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+/// let mut block = arena.allocate(1000, &stream)?;
+/// block.write(&[7; 1000], &stream)?;
+/// assert_eq!((block.offset()?, block.len()), (0, 1000));
+/// drop(block);
+/// assert_eq!(arena.used(), 0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct ArenaBuffer<B: Backend> {
     pub(super) arena: Arc<ArenaCore<B>>,
     /// `None` only while dropping, or when emptied.

@@ -80,7 +80,7 @@ impl<B: Backend> ArenaBuffer<B> {
             None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
             // The block is not followed by free memory of the arena's range.
             _ if bytes == 0 => Err(ArenaError::ZeroBytes),
-            _ => Err(ArenaError::NoRoom { by: bytes - self.size, room: 0 }),
+            _ => Err(ArenaError::NoRoom { by_bytes: bytes - self.size, room_bytes: 0 }),
         };
         match resized {
             Ok(()) => {

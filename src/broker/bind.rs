@@ -73,7 +73,7 @@ pub(super) fn bound<'a, B: Backend>(
         }
         if data.len() != array.layout.bytes() {
             let (label, bytes) = (array.label.clone(), array.layout.bytes());
-            return Err(BrokerError::Length { label, array: bytes, data: data.len() });
+            return Err(BrokerError::Length { label, array_bytes: bytes, data_bytes: data.len() });
         }
         found[at] = Some(data);
     }

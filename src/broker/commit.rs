@@ -229,7 +229,10 @@ impl<B: Backend> BrokerCore<B> {
             attempt += 1;
             let available = self.make_available(group, request, false)?.min(most);
             if attempt == 1 && request > available.saturating_mul(MANY_CHUNKS) {
-                self.warn(&BrokerWarning::ManyChunks { requested: request, available });
+                self.warn(&BrokerWarning::ManyChunks {
+                    requested_bytes: request,
+                    available_bytes: available,
+                });
             }
             let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
                 Ok(fitting) => fitting,

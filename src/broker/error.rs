@@ -46,15 +46,17 @@ pub enum BrokerError {
     #[error("{0} is not registered because its handle was dropped; register the client again")]
     Gone(ClientId),
     /// Data and array have different lengths.
-    #[error("array `{label}` has {array} bytes, but its data {data}; give data of the same length")]
+    #[error(
+        "array `{label}` has {array_bytes} bytes, but its data {data_bytes}; give data of the same length"
+    )]
     #[non_exhaustive]
     Length {
         /// The array's label.
         label: String,
         /// Bytes of the array.
-        array: u64,
+        array_bytes: u64,
         /// Bytes of the data.
-        data: u64,
+        data_bytes: u64,
     },
     /// A chunk of a run failed. Earlier chunks are complete; no further chunks were begun.
     #[error("{stage} of chunk {chunk} (runs {} to {}) failed", range.start, range.end)]
@@ -183,27 +185,31 @@ impl BrokerError {
 #[non_exhaustive]
 pub enum BrokerWarning {
     /// Fixed shares leave less than 5 % of the device to automatic clients.
+    #[non_exhaustive]
     SharesNearlyAll {
         /// The sum of fixed shares.
         sum: f64,
     },
     /// A group holds more than 95 % of the shares of its clients.
+    #[non_exhaustive]
     LittleHeadroom {
         /// The group.
         group: String,
         /// Bytes that its clients may still take.
-        headroom: u64,
+        headroom_bytes: u64,
         /// Bytes that they may hold.
-        cap: u64,
+        cap_bytes: u64,
     },
     /// A batch requires more than 20 times the available bytes, and will be cut into as many chunks.
+    #[non_exhaustive]
     ManyChunks {
         /// Requested bytes.
-        requested: u64,
+        requested_bytes: u64,
         /// Available bytes.
-        available: u64,
+        available_bytes: u64,
     },
     /// A run continues with finer chunks, because others took memory of the device.
+    #[non_exhaustive]
     Shrunk {
         /// The group.
         group: String,
@@ -218,11 +224,14 @@ impl std::fmt::Display for BrokerWarning {
             Self::SharesNearlyAll { sum } => {
                 write!(f, "fixed shares are {sum:.3} of the device: automatic clients have no room")
             }
-            Self::LittleHeadroom { group, headroom, cap } => {
-                write!(f, "the group `{group}` may take {headroom} more bytes of {cap}")
+            Self::LittleHeadroom { group, headroom_bytes, cap_bytes } => {
+                write!(f, "the group `{group}` may take {headroom_bytes} more bytes of {cap_bytes}")
             }
-            Self::ManyChunks { requested, available } => {
-                write!(f, "{requested} bytes are asked for and {available} there: it takes many chunks")
+            Self::ManyChunks { requested_bytes, available_bytes } => {
+                write!(
+                    f,
+                    "{requested_bytes} bytes are asked for and {available_bytes} there: it takes many chunks"
+                )
             }
             Self::Shrunk { group, chunk_len } => {
                 write!(f, "the group `{group}` goes on with {chunk_len} runs a chunk: others need memory")

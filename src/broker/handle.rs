@@ -19,6 +19,19 @@ use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
 ///
 /// In a [forked](vrampool_backend::fork) child every call of a broker, a client or a plan that can fail
 /// returns [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
+///
+/// ```
+/// use vrampool::broker::{Broker, Client, Share};
+/// use vrampool::host::HostDevice;
+/// # fn main() -> Result<(), vrampool::broker::BrokerError> {
+/// let broker = Broker::builder(&HostDevice::new()).build()?;
+/// let solver = broker.register(Client::new("solver").share(Share::Fixed(0.5)))?;
+/// assert_eq!(broker.clients()[0].name, "solver");
+/// drop(solver); // releases its memory and its share
+/// assert!(broker.clients().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Broker<B: Backend> {
     pub(super) core: ForkArc<BrokerCore<B>>,

@@ -32,35 +32,38 @@ pub struct Partition {
 pub enum ChunkError {
     /// None of the requested arrays may be cut.
     #[error(
-        "All requested arrays are unchunkable, and their {requested} bytes do not fit in the {available} there are; give a larger \
-         share, or let arrays be chunked"
+        "All requested arrays are unchunkable, and their {requested_bytes} bytes do not fit in the {available_bytes} there are; \
+         give a larger share, or let arrays be chunked"
     )]
+    #[non_exhaustive]
     AllUnchunkable {
         /// Requested bytes.
-        requested: u64,
+        requested_bytes: u64,
         /// Available bytes.
-        available: u64,
+        available_bytes: u64,
     },
     /// Arrays that may not be cut leave no room for the rest.
-    #[error("{}", no_room(*unchunkable, *available))]
+    #[error("{}", no_room(*unchunkable_bytes, *available_bytes))]
+    #[non_exhaustive]
     UnchunkableTooLarge {
         /// Bytes of arrays that may not be cut.
-        unchunkable: u64,
+        unchunkable_bytes: u64,
         /// Available bytes.
-        available: u64,
+        available_bytes: u64,
     },
     /// Not even one run fits.
     #[error(
-        "Can't fit a single run in GPU VRAM: it takes {single_run} bytes beside {unchunkable} of unchunkable arrays, and there \
-         are {available}; give a larger share, or use fewer streams"
+        "Can't fit a single run in GPU VRAM: it takes {single_run_bytes} bytes beside {unchunkable_bytes} of unchunkable \
+         arrays, and there are {available_bytes}; give a larger share, or use fewer streams"
     )]
+    #[non_exhaustive]
     SingleRunTooLarge {
         /// Bytes of one run of the arrays that may be cut.
-        single_run: u64,
+        single_run_bytes: u64,
         /// Bytes of arrays that may not be cut.
-        unchunkable: u64,
+        unchunkable_bytes: u64,
         /// Available bytes.
-        available: u64,
+        available_bytes: u64,
     },
 }
 
@@ -98,16 +101,26 @@ impl Partition {
             return Ok(Self::whole(runs));
         }
         if chunkable == 0 {
-            return Err(ChunkError::AllUnchunkable { requested, available });
+            return Err(ChunkError::AllUnchunkable {
+                requested_bytes: requested,
+                available_bytes: available,
+            });
         }
         let Some(left) = available.checked_sub(unchunkable).filter(|&left| left > 0) else {
-            return Err(ChunkError::UnchunkableTooLarge { unchunkable, available });
+            return Err(ChunkError::UnchunkableTooLarge {
+                unchunkable_bytes: unchunkable,
+                available_bytes: available,
+            });
         };
         let len = u128::from(runs) * u128::from(left) / u128::from(chunkable);
         match u64::try_from(len).unwrap_or(u64::MAX).min(runs) {
             0 => {
-                let single_run = chunkable.div_ceil(runs);
-                Err(ChunkError::SingleRunTooLarge { single_run, unchunkable, available })
+                let single_run_bytes = chunkable.div_ceil(runs);
+                Err(ChunkError::SingleRunTooLarge {
+                    single_run_bytes,
+                    unchunkable_bytes: unchunkable,
+                    available_bytes: available,
+                })
             }
             chunk_len => Ok(Self { runs, chunk_len }),
         }
@@ -212,10 +225,16 @@ fn fit_slots(
         if footprint.held(middle, slots) <= available { most = middle } else { too_many = middle }
     }
     match most {
-        0 if chunkable == 0 => Err(ChunkError::AllUnchunkable { requested: unchunkable, available }),
+        0 if chunkable == 0 => {
+            Err(ChunkError::AllUnchunkable { requested_bytes: unchunkable, available_bytes: available })
+        }
         0 => {
-            let single_run = footprint.held(1, slots).saturating_sub(unchunkable);
-            Err(ChunkError::SingleRunTooLarge { single_run, unchunkable, available })
+            let single_run_bytes = footprint.held(1, slots).saturating_sub(unchunkable);
+            Err(ChunkError::SingleRunTooLarge {
+                single_run_bytes,
+                unchunkable_bytes: unchunkable,
+                available_bytes: available,
+            })
         }
         len => Ok(partition.with_chunk_len(len)),
     }

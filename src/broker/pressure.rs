@@ -64,7 +64,11 @@ impl<B: Backend> BrokerCore<B> {
         }
         let headroom = cap.saturating_sub(held);
         if headroom < cap / LITTLE_HEADROOM {
-            self.warn(&BrokerWarning::LittleHeadroom { group: group.to_owned(), headroom, cap });
+            self.warn(&BrokerWarning::LittleHeadroom {
+                group: group.to_owned(),
+                headroom_bytes: headroom,
+                cap_bytes: cap,
+            });
         }
         Ok(headroom.min(free))
     }

@@ -40,12 +40,14 @@ pub enum ShareError {
     #[error(
         "a share of {share} is invalid; give a fraction of the device between 0 and 1, or 1 byte up to the whole device"
     )]
+    #[non_exhaustive]
     OutOfRange {
         /// The share, as a fraction of the device.
         share: f64,
     },
     /// More than the remaining part.
     #[error("fixed shares would add up to {sum:.3} of the device, which exceeds 1; give smaller shares")]
+    #[non_exhaustive]
     ExceedsTotal {
         /// The sum of fixed shares, including the requested one.
         sum: f64,
@@ -55,6 +57,7 @@ pub enum ShareError {
         "fixed shares of {sum:.3} in total leave automatic clients less than {FLOOR} of the device; give smaller fixed shares, or \
          register no automatic clients"
     )]
+    #[non_exhaustive]
     BelowFloor {
         /// The sum of fixed shares, including the requested one.
         sum: f64,

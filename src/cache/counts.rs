@@ -1,6 +1,7 @@
 //! Counters of a depot, and totals of threads' magazines.
 
 use crate::cache::oom_rung::Rung;
+use crate::cache::stats::groups::Failures;
 
 /// Counts since the pool was created.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,10 +18,7 @@ pub(crate) struct Counters {
     pub(crate) evictions: u64,
     pub(crate) stream_waits: u64,
     pub(crate) rungs: [u64; Rung::ALL.len()],
-    pub(crate) failed_by_limit: u64,
-    pub(crate) failed_by_device: u64,
-    pub(crate) failed_by_backend: u64,
-    pub(crate) failed_invalid: u64,
+    pub(crate) failed: Failures,
 }
 
 /// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.

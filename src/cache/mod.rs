@@ -40,5 +40,4 @@ pub(crate) mod retry_queue;
 pub(crate) mod served_by;
 pub(crate) mod size_class;
 pub(crate) mod stats;
-mod stats_text;
 pub(crate) mod waiters;

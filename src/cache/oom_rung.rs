@@ -4,6 +4,18 @@
 ///
 /// The last attempts of a pool over [`Source::Virtual`](crate::Source::Virtual) may also block the host until
 /// the device's work completes, without holding a lock. That wait is not counted separately.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Rung, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+/// assert!(pool.allocate(2 << 20, &stream).is_err());
+/// assert_eq!(pool.stats().rung(Rung::Fail), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rung {

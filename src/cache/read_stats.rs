@@ -6,7 +6,8 @@ use crate::cache::core::PoolCore;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::depot::Depot;
 use crate::cache::magazine;
-use crate::cache::stats::{BucketStats, PoolStats};
+use crate::cache::stats::PoolStats;
+use crate::cache::stats::groups::BucketStats;
 use std::collections::BTreeMap;
 
 impl Depot {

@@ -1,6 +1,20 @@
 //! The layers that serve requests.
 
 /// The layer that served a request.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, ServedBy, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::new(&device)?;
+/// drop(pool.allocate(1000, &stream)?);
+/// drop(pool.allocate(1000, &stream)?);
+/// let stats = pool.stats();
+/// assert_eq!((stats.served_by(ServedBy::Driver), stats.served_by(ServedBy::Cache)), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServedBy {

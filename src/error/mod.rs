@@ -40,13 +40,13 @@ pub enum Error {
     OutOfMemory(Box<OutOfMemory>),
     /// More than the device allocates in one piece, however much is free.
     #[error(
-        "{requested} bytes, rounded up to a size class, are more than the {max_allocation} bytes that this device \
+        "{requested_bytes} bytes, rounded up to a size class, are more than the {max_allocation} bytes that this device \
              allocates in one piece; ask for less at a time"
     )]
     #[non_exhaustive]
     TooLarge {
         /// The requested bytes.
-        requested: u64,
+        requested_bytes: u64,
         /// The device's largest allocation, bytes.
         max_allocation: u64,
     },
@@ -59,29 +59,29 @@ pub enum Error {
     /// Work on a stream that is being captured into a graph needs an operation that a capture forbids.
     /// Nothing was done, and the capture goes on.
     #[error(
-        "{forbidden} is forbidden while a stream is captured, and {requested} bytes (class {class}) would take it; run the step \
+        "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) would take it; run the step \
          once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
     )]
     #[non_exhaustive]
     Capture {
         /// The requested bytes, or the buffer's.
-        requested: u64,
+        requested_bytes: u64,
         /// Bytes of their size class.
-        class: u64,
+        class_bytes: u64,
         /// The operation.
         forbidden: Forbidden,
     },
     /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
     #[error(
-        "{requested} bytes are requested from memory that is asleep, with {live} bytes of live blocks; wake it first, or use \
+        "{requested_bytes} bytes are requested from memory that is asleep, with {live_bytes} bytes of live blocks; wake it first, or use \
          memory that is awake"
     )]
     #[non_exhaustive]
     Asleep {
         /// The requested bytes, or the buffer's.
-        requested: u64,
+        requested_bytes: u64,
         /// Bytes of live blocks that are asleep with it.
-        live: u64,
+        live_bytes: u64,
     },
     /// An invalid setting.
     #[error(transparent)]
@@ -103,8 +103,8 @@ pub enum Error {
 impl From<BackendError> for Error {
     fn from(error: BackendError) -> Self {
         match error {
-            BackendError::OutOfMemory { requested, .. } => {
-                OutOfMemory::of_device(requested, Shortage::Device(error)).into()
+            BackendError::OutOfMemory { requested_bytes, .. } => {
+                OutOfMemory::of_device(requested_bytes, Shortage::Device(error)).into()
             }
             error => Self::Backend(Box::new(error)),
         }
@@ -303,6 +303,15 @@ pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> Str
 }
 
 /// An operation that is forbidden while a stream is captured into a graph.
+///
+/// ```
+/// use vrampool::{Error, Forbidden};
+/// /// Whether a step that failed in a capture should run once before it.
+/// fn needs_warm_up(error: &Error) -> bool {
+///     matches!(error, Error::Capture { forbidden: Forbidden::Allocation, .. })
+/// }
+/// assert!(!needs_warm_up(&Error::Closed));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Forbidden {

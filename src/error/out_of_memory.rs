@@ -6,6 +6,19 @@ use std::fmt;
 use vrampool_backend::BackendError;
 
 /// The cause of a lack of memory.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Shortage, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+/// let error = pool.allocate(2 << 20, &stream).unwrap_err();
+/// let shortage = &error.out_of_memory().expect("more than the limit").shortage;
+/// assert_eq!(*shortage, Shortage::Limit(1 << 20));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shortage {
@@ -44,6 +57,21 @@ impl fmt::Display for Owner {
 
 /// The figures of a lack of memory. Its text states the action to take, and includes the cause; so it has no
 /// [`source`](std::error::Error::source).
+///
+/// ```
+/// # use vrampool::{Backend, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+/// let _live = pool.allocate(300 << 10, &stream)?;
+/// let error = pool.allocate(2 << 20, &stream).unwrap_err();
+/// let figures = error.out_of_memory().expect("more than the limit");
+/// assert_eq!(figures.requested_bytes, 2 << 20);
+/// assert!(figures.live_bytes >= 300 << 10);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutOfMemory {

@@ -13,6 +13,22 @@ use vrampool_backend::{Holder, Hook, HookEvent, Outcome};
 ///
 /// What was asked for while the hook was not [entered](super::Scoped), or before it was
 /// [cleared](Self::clear), is not counted as live.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let sites = Arc::new(CallSites::new());
+/// let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
+/// let _live = pool.allocate(1000, &stream)?;
+/// let report = sites.report();
+/// assert_eq!((report.rows().len(), report.total().live_bytes), (1, 1024));
+/// println!("{report}"); // a row for each line of code
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[doc(alias = "LineProfileHook")]
 pub struct CallSites {
@@ -127,10 +143,10 @@ impl Hook for CallSites {
             site.failures += 1;
             return;
         }
-        site.requested_bytes = site.requested_bytes.saturating_add(event.requested);
-        site.used_bytes = site.used_bytes.saturating_add(event.rounded);
+        site.requested_bytes = site.requested_bytes.saturating_add(event.requested_bytes);
+        site.used_bytes = site.used_bytes.saturating_add(event.rounded_bytes);
         site.live_buffers += 1;
-        site.live_bytes += event.rounded;
+        site.live_bytes += event.rounded_bytes;
         site.peak_bytes = site.peak_bytes.max(site.live_bytes);
         counts.live.insert(event.id);
     }
@@ -140,7 +156,7 @@ impl Hook for CallSites {
             let mut counts = self.counts.lock();
             let site = counts.of(event);
             site.driver_allocations += 1;
-            site.acquired_bytes = site.acquired_bytes.saturating_add(event.rounded);
+            site.acquired_bytes = site.acquired_bytes.saturating_add(event.rounded_bytes);
         }
     }
 
@@ -149,7 +165,7 @@ impl Hook for CallSites {
         if counts.live.remove(&event.id) {
             let site = counts.of(event);
             site.live_buffers -= 1;
-            site.live_bytes -= event.rounded;
+            site.live_bytes -= event.rounded_bytes;
         }
     }
 

@@ -38,7 +38,7 @@ impl<W: Write + Send> DebugPrint<W> {
 
     fn print(&self, hook: &str, event: &HookEvent<'_>) {
         let size = match hook {
-            "malloc" => format!(r#""size":{},"#, event.requested),
+            "malloc" => format!(r#""size":{},"#, event.requested_bytes),
             _ => String::new(),
         };
         let outcome = match event.outcome {
@@ -49,7 +49,7 @@ impl<W: Write + Send> DebugPrint<W> {
             "{{\"hook\":\"{hook}\",\"device_id\":\"{}\",{size}\"mem_size\":{},\"mem_ptr\":{},\"pmem_id\":\"{:#x}\",\
              \"pool\":\"{}\",\"site\":\"{}\",\"outcome\":\"{outcome}\"}}\n",
             Escaped(&event.device),
-            event.rounded,
+            event.rounded_bytes,
             event.address.unwrap_or(0),
             event.id,
             Escaped(&event.pool),

@@ -12,6 +12,20 @@ use vrampool_backend::{Hook, HookEvent, Outcome};
 /// A pool with a hook is slower by some tens of nanoseconds a hit: learn with one, and have another to work
 /// with, as shown in [`fitted`](crate::cache::size_class::fitted). One learner may serve several pools; it
 /// learns what they hold together.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vrampool::{Backend, Pool, hooks::Learner, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let learner = Arc::new(Learner::new());
+/// let pool = Pool::builder(&device).hook(Arc::clone(&learner)).build()?;
+/// drop(pool.allocate(300_000, &stream)?);
+/// assert_eq!((learner.demand().requests(), learner.demand().peak_requested()), (1, 300_000));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Learner {
     most_requests: u64,
@@ -78,7 +92,7 @@ impl Hook for Learner {
         let mut learned = self.learned.lock();
         if learned.requests < self.most_requests {
             learned.requests += 1;
-            learned.demand.allocate(event.requested);
+            learned.demand.allocate(event.requested_bytes);
             learned.live.insert(event.id);
         }
     }
@@ -87,7 +101,7 @@ impl Hook for Learner {
     fn before_free(&self, event: &HookEvent<'_>) {
         let mut learned = self.learned.lock();
         if learned.live.remove(&event.id) {
-            learned.demand.free(event.requested);
+            learned.demand.free(event.requested_bytes);
         }
     }
 }

@@ -40,6 +40,7 @@ pub enum OutputFault {
     Folder,
     /// The output is a file that is read.
     #[error("the output is also the input {}; write to another file", shown(.input))]
+    #[non_exhaustive]
     IsInput {
         /// The input.
         input: PathBuf,

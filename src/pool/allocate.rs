@@ -117,11 +117,11 @@ impl PoolCore {
         (request, waiter): (Option<&Announced<'_>>, Option<u64>),
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream)
-            .inspect_err(|_| self.count_failure(|counters| &mut counters.failed_invalid))?;
+            .inspect_err(|_| self.count_failure(|counters| &mut counters.failed.invalid))?;
         let max_allocation = self.max_allocation;
         let Some(class) = self.classes.round(bytes).filter(|&class| class <= max_allocation) else {
-            self.count_failure(|counters| &mut counters.failed_invalid);
-            return Err(Error::TooLarge { requested: bytes, max_allocation });
+            self.count_failure(|counters| &mut counters.failed.invalid);
+            return Err(Error::TooLarge { requested_bytes: bytes, max_allocation });
         };
         let key = Key { kind, class };
         let mut gone = [None, None];
@@ -133,7 +133,7 @@ impl PoolCore {
                     self.miss::<B>(key, bytes, stream, (request, waiter))
                 }
                 Err(error) => {
-                    self.count_failure(|counters| &mut counters.failed_by_backend);
+                    self.count_failure(|counters| &mut counters.failed.by_backend);
                     Err(error)
                 }
             },
@@ -211,7 +211,7 @@ impl PoolCore {
             true => need.check(&supply.device, stream, Forbidden::Allocation),
             false => Ok(()),
         };
-        may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed_by_backend))?;
+        may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed.by_backend))?;
         if orphans::has_left() && relief().is_ok() {
             orphans::free();
         }
@@ -219,11 +219,11 @@ impl PoolCore {
         let reservation = self.make_room(key.class, waiter, relief).map_err(|refusal| match refusal {
             NoRoom::Limit(limit) => self.out_of_memory(key, requested, waiter, Shortage::Limit(limit)),
             NoRoom::Closed => {
-                self.count_failure(|counters| &mut counters.failed_invalid);
+                self.count_failure(|counters| &mut counters.failed.invalid);
                 Error::Closed
             }
             NoRoom::Relief(error) => {
-                self.count_failure(|counters| &mut counters.failed_by_backend);
+                self.count_failure(|counters| &mut counters.failed.by_backend);
                 error
             }
         })?;
@@ -242,7 +242,7 @@ impl PoolCore {
             }
             Err(error) => {
                 drop(reservation);
-                self.count_failure(|counters| &mut counters.failed_by_backend);
+                self.count_failure(|counters| &mut counters.failed.by_backend);
                 Err(error)
             }
         }

@@ -8,6 +8,24 @@ use vrampool_backend::{Backend, BackendError};
 
 /// A type whose values are plain bytes: a number, an array of them, and every type that is
 /// [`bytemuck::Pod`].
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Buffer, Element, Error, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// # let pool = Pool::new(&device)?;
+/// fn twice<B, T>(pool: &Pool<B>, value: T, stream: &B::Stream) -> Result<Buffer<B>, Error>
+/// where
+///     B: Backend,
+///     T: Element,
+/// {
+///     pool.upload(&[value, value], stream)
+/// }
+/// assert_eq!(twice(&pool, 2.5f32, &stream)?.read_vec::<f32>(&stream)?, [2.5, 2.5]);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Element: Copy + 'static {
     #[doc(hidden)]
     fn zeroed() -> Self;

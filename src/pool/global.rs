@@ -103,13 +103,13 @@ mod tests {
             shared_with(&device, &|name| (name == "VRAMPOOL_MAX_CACHED_GB").then(|| OsString::from(value)))
         };
         let pool = with("1").expect("the first");
-        assert_eq!(pool.stats().max_cached_bytes, Some(1 << 30));
+        assert_eq!(pool.stats().caps.max_cached_bytes, Some(1 << 30));
         drop(with("1.0").expect("the same"));
         let error = with("2").expect_err("it would have no effect").to_string();
         assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("2"), "{error}");
         assert!(with("-2").is_err(), "every value is checked");
         drop(pool);
-        assert_eq!(with("2").expect("a new one").stats().max_cached_bytes, Some(2 << 30));
+        assert_eq!(with("2").expect("a new one").stats().caps.max_cached_bytes, Some(2 << 30));
         for setting in ["MAX_CACHED_GB", "POOL_BUDGET_FRAC", "POOL_LARGE_BUCKET_MB"] {
             let device = HostDevice::new();
             let with = |value: &'static str| {

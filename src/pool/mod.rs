@@ -300,7 +300,7 @@ impl<B: Backend> Pool<B> {
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
         let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));
-        filled.inspect_err(|_| self.core().count_failure(|counters| &mut counters.failed_by_backend))?;
+        filled.inspect_err(|_| self.core().count_failure(|counters| &mut counters.failed.by_backend))?;
         Ok(buffer)
     }
 

@@ -48,7 +48,7 @@ impl PoolCore {
             answer = ask();
         }
         if let (Err(error), Some(arena)) = (&answer, self.supply::<B>().movable())
-            && let Some(ArenaError::NoSpace { available, .. }) = error.arena()
+            && let Some(ArenaError::NoSpace { available_bytes: available, .. }) = error.arena()
             && *available >= key.class
         {
             self.depot().count(Rung::Compact);
@@ -79,7 +79,7 @@ impl PoolCore {
             class_bytes: key.class,
             live_bytes: stats.live_bytes,
             idle_bytes: stats.idle_bytes,
-            held_bytes: stats.held_bytes + stats.in_transit_bytes,
+            held_bytes: stats.held_bytes + stats.source.in_transit_bytes,
             owner: Owner::Pool,
             shortage,
         }))
@@ -89,8 +89,8 @@ impl PoolCore {
         let mut depot = self.depot();
         depot.count(Rung::Fail);
         match shortage {
-            Shortage::Limit(_) => depot.counters.failed_by_limit += 1,
-            Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed_by_device += 1,
+            Shortage::Limit(_) => depot.counters.failed.by_limit += 1,
+            Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed.by_device += 1,
         }
     }
 }

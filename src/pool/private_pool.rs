@@ -44,6 +44,24 @@ pub struct GraphMemory<B: Backend> {
 
 /// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is
 /// dropped.
+///
+/// ```
+/// # use vrampool::{Backend, GraphMemory, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// # let pool = Pool::new(&device)?;
+/// let memory = GraphMemory::new(&pool, &stream);
+/// let mut step = memory.allocate(4)?;
+/// step.write(&[1, 2, 3, 4], &stream)?;
+/// let mut bytes = [0; 4];
+/// step.read(&mut bytes, &stream)?;
+/// assert_eq!(bytes, [1, 2, 3, 4]);
+/// drop(step);
+/// assert_eq!((memory.idle_bytes(), pool.stats().idle_bytes), (1024, 0)); // kept for the graph
+/// # Ok(())
+/// # }
+/// ```
 pub struct GraphBuffer<B: Backend> {
     /// As long as its class. `None` only while dropping.
     buffer: Option<Buffer<B>>,
@@ -159,6 +177,33 @@ impl<B: Backend> GraphBuffer<B> {
             Some(buffer) => Ok(buffer.on_mut(stream)?.slice(..len)?),
             None => unreachable!("it has its buffer until it is dropped"),
         }
+    }
+
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused
+    /// at once.
+    ///
+    /// # Errors
+    /// As [`Buffer::write`].
+    pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
+        let device = self.buffer().device().clone();
+        let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
+        Ok(device.upload(stream, bytes, region)?)
+    }
+
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Buffer::read`].
+    pub fn read(&self, bytes: &mut [u8], stream: &B::Stream) -> Result<(), Error> {
+        let region = self.on(stream)?.slice(..bytes.len() as u64)?;
+        Ok(self.buffer().device().download(stream, region, bytes)?)
+    }
+
+    /// Returns the address on the device, as [`Buffer::address`]: the one that a captured graph uses.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        self.buffer().address()
     }
 }
 

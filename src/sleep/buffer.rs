@@ -18,6 +18,25 @@ use vrampool_backend::{Backend, Memory, Region, RegionMut, fork};
 ///
 /// Its bytes are reached through an [`access`](Self::access), because on a device without virtual memory each
 /// wake allocates other memory.
+///
+/// ```
+/// use vrampool::sleep::{Sleeper, Wake};
+/// use vrampool::{Backend, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let sleeper = Sleeper::new(&device)?;
+/// let mut weights = sleeper.allocate_tagged(1000, "weights", &stream)?;
+/// weights.write(&[7; 1000], &stream)?;
+/// sleeper.sleep(&["weights"])?;
+/// assert!(weights.access().is_err()); // asleep
+/// sleeper.wake_up(Wake::All)?;
+/// let mut bytes = [0; 1000];
+/// weights.read(&mut bytes, &stream)?;
+/// assert_eq!(bytes, [7; 1000]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct SleepBuffer<B: Backend> {
     /// `None` only while dropping.
     block: Option<GroupBlock<B>>,

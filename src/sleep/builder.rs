@@ -24,7 +24,7 @@ use vrampool_backend::{Backend, MemoryKind};
 /// # let stream = device.create_stream()?;
 /// let sleeper = Sleeper::builder(&device).limit(64 << 20).offload(Offload::Pageable).build()?;
 /// let block = sleeper.allocate(1 << 20, &stream)?;
-/// assert!(sleeper.allocate_tagged("other", 64 << 20, &stream).is_err(), "one limit for all tags");
+/// assert!(sleeper.allocate_tagged(64 << 20, "other", &stream).is_err(), "one limit for all tags");
 /// # Ok(())
 /// # }
 /// ```

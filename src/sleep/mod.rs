@@ -40,7 +40,7 @@
 //!     let _scope = sleeper.tag("weights");
 //!     sleeper.allocate(4 << 20, &stream)?
 //! };
-//! let cache = sleeper.allocate_tagged("kv_cache", 8 << 20, &stream)?;
+//! let cache = sleeper.allocate_tagged(8 << 20, "kv_cache", &stream)?;
 //! weights.write(&[7; 100], &stream)?;
 //! let report = sleeper.sleep(&["weights"])?;
 //! assert_eq!((report.backed_up_bytes, report.discarded_bytes), (4 << 20, 8 << 20));

@@ -86,7 +86,7 @@ impl<B: Backend> Loose<B> {
     }
 
     fn asleep(&self, requested: u64) -> Error {
-        Error::Asleep { requested, live: self.usage().asleep_bytes }
+        Error::Asleep { requested_bytes: requested, live_bytes: self.usage().asleep_bytes }
     }
 
     fn cells(&self) -> Vec<Arc<Cell<B>>> {

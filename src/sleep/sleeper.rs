@@ -62,7 +62,8 @@ impl<B: Backend> Sleeper<B> {
     /// Its tag is that of this thread's innermost [scope](Self::tag), or [`DEFAULT_TAG`].
     ///
     /// # Errors
-    /// [`Error::Asleep`] under a sleeping tag; [`Error::OutOfMemory`] if memory is insufficient even after releasing free memory of all tags; else as
+    /// [`Error::Asleep`] under a sleeping tag; [`Error::OutOfMemory`] if memory is insufficient even after
+    /// releasing free memory of all tags; else as
     /// [`DeviceArena::allocate`](crate::arena::DeviceArena::allocate).
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&self.current_tag(), bytes, stream)
@@ -70,12 +71,24 @@ impl<B: Backend> Sleeper<B> {
 
     /// As [`allocate`](Self::allocate), under the given tag.
     ///
+    /// ```
+    /// # use vrampool::{Backend, host::HostDevice, sleep::Sleeper};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let sleeper = Sleeper::new(&device)?;
+    /// let cache = sleeper.allocate_tagged(8 << 20, "kv_cache", &stream)?;
+    /// assert_eq!(cache.tag(), "kv_cache");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
     pub fn allocate_tagged(
         &self,
-        tag: &str,
         bytes: u64,
+        tag: &str,
         stream: &B::Stream,
     ) -> Result<SleepBuffer<B>, Error> {
         self.allocate_under(&Arc::from(tag), bytes, stream)

@@ -16,6 +16,21 @@ const DEFAULT_BYTES: u64 = 512 << 20;
 const LARGEST_SLOT: u64 = 1 << 63;
 
 /// The outcome of an upload.
+///
+/// ```
+/// # use vrampool::{Backend, Pool, Event, Stager, Upload, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// # let pool = Pool::new(&device)?;
+/// let mut buffer = pool.allocate(1000, &stream)?;
+/// match Stager::new(&device).upload(&[7; 1000], buffer.on_mut(&stream)?, &stream)? {
+///     Upload::Staged(event) => assert!(event.is_complete().is_ok()), // now, or later
+///     _ => println!("copied by the pageable path"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Upload<E> {

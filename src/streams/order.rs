@@ -36,7 +36,7 @@ impl After {
 impl Need {
     pub(crate) fn refused(self, forbidden: Forbidden) -> Error {
         let Self { requested, class } = self;
-        Error::Capture { requested, class, forbidden }
+        Error::Capture { requested_bytes: requested, class_bytes: class, forbidden }
     }
 
     /// Checks that `stream` is not captured.

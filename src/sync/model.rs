@@ -164,7 +164,7 @@ impl Scene {
     fn observe(&self) {
         let (stats, caps) = (self.pool.stats(), self.caps);
         assert!(
-            stats.idle_bytes <= caps.cached * CLASS && stats.peak_idle_bytes <= caps.cached * CLASS,
+            stats.idle_bytes <= caps.cached * CLASS && stats.peak.idle_bytes <= caps.cached * CLASS,
             "{stats:?}"
         );
         assert!(stats.buckets.iter().all(|bucket| bucket.idle_buffers <= caps.bucket), "{stats:?}");

@@ -25,6 +25,7 @@ mod registry;
 mod sample;
 mod series;
 
+pub use ::metrics;
 pub use broker::{BROKER_METRICS, publish_broker};
 #[cfg(feature = "prometheus")]
 pub use exporter::{DEFAULT_ADDRESS, Exporter};

@@ -180,10 +180,10 @@ impl Figures for PoolFigures {
             &mut stats.live_bytes,
             &mut stats.held_bytes,
             &mut stats.requested_bytes,
-            &mut stats.reserved_bytes,
-            &mut stats.mappings,
-            &mut stats.stitched_ranges,
-            &mut stats.address_bytes,
+            &mut stats.source.reserved_bytes,
+            &mut stats.virtual_memory.mappings,
+            &mut stats.virtual_memory.stitched_ranges,
+            &mut stats.virtual_memory.address_bytes,
             &mut stats.live_buffers,
         ] {
             *now = 0;
@@ -211,27 +211,28 @@ impl Figures for PoolFigures {
         for &rung in Rung::ALL {
             to(Sample::count("vrampool_ladder_rungs_total", stats.rung(rung)).with("rung", rung.name()));
         }
-        for (cap, drops) in
-            [("max_cached_bytes", stats.drops_over_bytes), ("max_buffers_per_bucket", stats.drops_over_count)]
-        {
+        for (cap, drops) in [
+            ("max_cached_bytes", stats.released.by_byte_cap),
+            ("max_buffers_per_bucket", stats.released.by_bucket_cap),
+        ] {
             to(Sample::count("vrampool_cap_drops_total", drops).with("cap", cap));
         }
         for (reason, failures) in [
-            ("limit", stats.failed_by_limit),
-            ("device", stats.failed_by_device),
-            ("backend", stats.failed_by_backend),
-            ("invalid", stats.failed_invalid),
+            ("limit", stats.failed.by_limit),
+            ("device", stats.failed.by_device),
+            ("backend", stats.failed.by_backend),
+            ("invalid", stats.failed.invalid),
         ] {
             to(Sample::count("vrampool_allocation_failures_total", failures).with("reason", reason));
         }
         for (name, count) in [
             ("vrampool_driver_calls_total", stats.memory_calls()),
-            ("vrampool_allocated_bytes_total", stats.allocated_bytes),
-            ("vrampool_source_allocations_total", stats.source_allocations),
-            ("vrampool_source_frees_total", stats.source_frees),
-            ("vrampool_evictions_total", stats.evictions),
+            ("vrampool_allocated_bytes_total", stats.source.allocated_bytes),
+            ("vrampool_source_allocations_total", stats.source.allocations),
+            ("vrampool_source_frees_total", stats.source.frees),
+            ("vrampool_evictions_total", stats.released.evicted),
             ("vrampool_stream_waits_total", stats.stream_waits),
-            ("vrampool_mapping_calls_total", stats.mapping_calls),
+            ("vrampool_mapping_calls_total", stats.virtual_memory.calls),
         ] {
             to(Sample::count(name, count));
         }
@@ -247,23 +248,23 @@ impl PoolFigures {
             ("vrampool_live_bytes", stats.live_bytes),
             ("vrampool_held_bytes", stats.held_bytes),
             ("vrampool_requested_bytes", stats.requested_bytes),
-            ("vrampool_reserved_bytes", stats.reserved_bytes),
-            ("vrampool_mappings", stats.mappings),
-            ("vrampool_stitched_ranges", stats.stitched_ranges),
-            ("vrampool_address_bytes", stats.address_bytes),
-            ("vrampool_peak_cached_bytes", stats.peak_idle_bytes),
-            ("vrampool_peak_live_bytes", stats.peak_live_bytes),
-            ("vrampool_peak_held_bytes", stats.peak_held_bytes),
-            ("vrampool_peak_requested_bytes", stats.peak_requested_bytes),
+            ("vrampool_reserved_bytes", stats.source.reserved_bytes),
+            ("vrampool_mappings", stats.virtual_memory.mappings),
+            ("vrampool_stitched_ranges", stats.virtual_memory.stitched_ranges),
+            ("vrampool_address_bytes", stats.virtual_memory.address_bytes),
+            ("vrampool_peak_cached_bytes", stats.peak.idle_bytes),
+            ("vrampool_peak_live_bytes", stats.peak.live_bytes),
+            ("vrampool_peak_held_bytes", stats.peak.held_bytes),
+            ("vrampool_peak_requested_bytes", stats.peak.requested_bytes),
             ("vrampool_live_buffers", stats.live_buffers),
         ] {
             to(Sample::gauge(name, value as f64));
         }
         for (name, cap) in [
-            ("vrampool_max_cached_bytes", stats.max_cached_bytes),
-            ("vrampool_bucket_max_buffers", stats.max_buffers_per_bucket),
-            ("vrampool_limit_bytes", stats.limit),
-            ("vrampool_budget_bytes", stats.budget),
+            ("vrampool_max_cached_bytes", stats.caps.max_cached_bytes),
+            ("vrampool_bucket_max_buffers", stats.caps.max_buffers_per_bucket),
+            ("vrampool_limit_bytes", stats.caps.limit),
+            ("vrampool_budget_bytes", stats.caps.budget),
         ] {
             to(Sample::gauge(name, cap.map_or(f64::INFINITY, |cap| cap as f64)));
         }

@@ -32,7 +32,7 @@ pub struct Pass {
     /// The most bytes taken from the source, live and idle.
     pub peak_held_bytes: u64,
     /// The most bytes that the source needed of the device
-    /// ([`PoolStats::peak_needed_bytes`](crate::PoolStats::peak_needed_bytes)).
+    /// ([`Peaks::needed_bytes`](crate::stats::Peaks::needed_bytes)).
     pub peak_reserved_bytes: u64,
     /// Hits over allocations, 0 to 1.
     pub hit_rate: f64,
@@ -92,6 +92,7 @@ impl fmt::Display for Pass {
 pub enum ReplayError {
     /// The pool refused an event.
     #[error("{trace}, event {event}, in pass {pass}: the pool refused it", pass = pass + 1)]
+    #[non_exhaustive]
     Pool {
         /// The trace's name.
         trace: String,
@@ -104,6 +105,7 @@ pub enum ReplayError {
     },
     /// The work that writes or verifies memory failed, or could not be enqueued.
     #[error("{trace}, pass {pass}: writing or verifying memory failed", pass = pass + 1)]
+    #[non_exhaustive]
     Touch {
         /// The trace's name.
         trace: String,
@@ -116,6 +118,7 @@ pub enum ReplayError {
     #[error(
         "{trace}: {streams} streams are needed, but only {made} could be created; replay with fewer threads"
     )]
+    #[non_exhaustive]
     Streams {
         /// The trace's name.
         trace: String,
@@ -128,6 +131,7 @@ pub enum ReplayError {
     },
     /// A thread could not be started, or ended early.
     #[error("{trace}: a replaying thread is missing; replay with fewer threads")]
+    #[non_exhaustive]
     Thread {
         /// The trace's name.
         trace: String,

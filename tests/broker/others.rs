@@ -95,7 +95,7 @@ fn an_account_leaves_strangers_files_alone() {
     std::fs::write(&dead, [1; 8]).expect("written");
     let devices = [(); 2].map(|()| device(CAPACITY));
     for device in &devices {
-        device.share_capacity(directory.path()).expect("an account");
+        device.share_memory_limit(directory.path()).expect("an account");
     }
     let _memory = devices[0].allocate(&AllocationRequest::new(MIB, Placement::Device)).expect("memory");
     assert_eq!(devices[1].memory_info().expect("figures").free_bytes, CAPACITY - MIB);
@@ -113,7 +113,7 @@ fn an_account_leaves_strangers_files_alone() {
 fn second_process() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let device = device(CAPACITY);
-    device.share_capacity(directory.as_ref()).expect("an account");
+    device.share_memory_limit(directory.as_ref()).expect("an account");
     let mut taken = Vec::new();
     while taken.len() < 8 {
         // Others work meanwhile.
@@ -152,7 +152,7 @@ fn a_second_process_takes_memory_in_the_middle() {
 
     let directory = tempfile::tempdir().expect("a directory");
     let device = device(CAPACITY);
-    device.share_capacity(directory.path()).expect("an account");
+    device.share_memory_limit(directory.path()).expect("an account");
     let broker = Broker::builder(&device).staging(64 << 10, 64 << 10).reserve(MIB).build().expect("a broker");
     let squarer = Squarer::new(&broker, Client::new("client"), 8_000_000);
     broker.set_streams("default", 2).expect("idle");

@@ -317,7 +317,10 @@ fn data_that_do_not_go_with_the_arrays_are_refused() {
     let unbound = plan.execution().upload(from, &numbers[..]).run(work);
     assert!(matches!(unbound, Err(BrokerError::Request { ref label, .. }) if label == "to"), "{unbound:?}");
     let short = plan.execution().upload(from, &numbers[..3999]).download(to, &mut squares[..]).run(work);
-    assert!(matches!(short, Err(BrokerError::Length { array: 4000, data: 3999, .. })), "{short:?}");
+    assert!(
+        matches!(short, Err(BrokerError::Length { array_bytes: 4000, data_bytes: 3999, .. })),
+        "{short:?}"
+    );
     let wrong = plan.execution().upload(to, &numbers[..]).run(work);
     assert!(wrong.is_err_and(|error| error.to_string().contains("download")));
     let old = from;

@@ -65,9 +65,10 @@ fn test_get_available_memory_active_mode_warns() {
     broker.commit("default").expect("it fits");
     assert_eq!(broker.available("default").expect("bytes"), 256 * 1024);
     let warnings = warnings.lock().expect("no panic");
-    let wanted =
-        BrokerWarning::LittleHeadroom { group: "default".into(), headroom: 256 * 1024, cap: 10 * MIB };
-    assert_eq!(warnings[..], [wanted]);
+    let [BrokerWarning::LittleHeadroom { group, headroom_bytes, cap_bytes, .. }] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert_eq!((&**group, *headroom_bytes, *cap_bytes), ("default", 256 * 1024, 10 * MIB));
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn every_single_call_of_the_driver_may_fail() {
             }
             let stats = scene.pool.stats();
             check(&stats, &scene.caps, true);
-            assert_eq!(stats.in_transit_bytes, 0);
+            assert_eq!(stats.source.in_transit_bytes, 0);
             assert_eq!((scene.device.taken(), stats.live_buffers), (stats.held_bytes, live.len() as u64));
         }
         drop(live);
@@ -214,7 +214,7 @@ fn every_single_call_of_the_driver_may_fail() {
         for n in 1..=count {
             let (scene, _) = history(Some((call, n)));
             let stats = scene.pool.stats();
-            let failures = stats.failed_by_backend;
+            let failures = stats.failed.by_backend;
             // A failed use of a live buffer is an error of that call, not of a request.
             assert!(failures <= 1, "{call:?} {n}: {stats:?}");
             assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes), "{call:?} {n}");

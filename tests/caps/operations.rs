@@ -118,8 +118,8 @@ pub(super) fn scene_on(source: Source, classes: SizeClasses, caps: Caps, magazin
 /// What must be true of every look at the pool.
 pub(super) fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert!(stats.idle_bytes <= caps.max_cached, "{stats:?}");
-    assert!(stats.peak_idle_bytes <= caps.max_cached, "{stats:?}");
-    assert!(stats.held_bytes <= caps.limit && stats.peak_held_bytes <= caps.limit, "{stats:?}");
+    assert!(stats.peak.idle_bytes <= caps.max_cached, "{stats:?}");
+    assert!(stats.held_bytes <= caps.limit && stats.peak.held_bytes <= caps.limit, "{stats:?}");
     assert!(stats.live_bytes + stats.idle_bytes <= stats.held_bytes, "{stats:?}");
     assert!(stats.requested_bytes <= stats.live_bytes, "{stats:?}");
     if exact {
@@ -208,11 +208,11 @@ pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_c
     let stats = scene.pool.stats();
     check(&stats, &scene.caps, one_bucket_a_class);
     assert_eq!((stats.live_bytes, stats.requested_bytes, stats.live_buffers), (0, 0, 0));
-    assert_eq!((stats.held_bytes, stats.in_transit_bytes), (stats.idle_bytes, 0));
+    assert_eq!((stats.held_bytes, stats.source.in_transit_bytes), (stats.idle_bytes, 0));
     match scene.pool.arena() {
         None => {
             assert_eq!(scene.device.taken(), stats.held_bytes);
-            assert_eq!(stats.source_frees, scene.device.frees());
+            assert_eq!(stats.source.frees, scene.device.frees());
         }
         Some(arena) if arena.is_growing() => assert_eq!(scene.device.taken(), arena.reserved_bytes()),
         Some(_) => {}

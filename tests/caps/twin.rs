@@ -125,13 +125,13 @@ impl Twin {
 
     /// Whether the pool says the same of itself.
     pub(crate) fn compare(&self, stats: &PoolStats) {
-        assert_eq!(stats.peak_idle_bytes, self.peaks[2], "peak of cached");
+        assert_eq!(stats.peak.idle_bytes, self.peaks[2], "peak of cached");
         self.compare_with_magazines(stats);
     }
 
     /// As [`compare`](Self::compare), where slots that threads leased count as cached.
     pub(crate) fn compare_with_magazines(&self, stats: &PoolStats) {
-        assert!(stats.peak_idle_bytes >= self.peaks[2], "peak of cached");
+        assert!(stats.peak.idle_bytes >= self.peaks[2], "peak of cached");
         assert_eq!((stats.hits, stats.misses), (self.hits, self.misses), "hits and misses");
         assert_eq!(stats.idle_bytes, self.cached(), "cached");
         assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
@@ -141,12 +141,12 @@ impl Twin {
             "requested"
         );
         assert_eq!(stats.held_bytes, self.held(), "held");
-        let peaks = [stats.peak_requested_bytes, stats.peak_live_bytes, stats.peak_held_bytes];
+        let peaks = [stats.peak.requested_bytes, stats.peak.live_bytes, stats.peak.held_bytes];
         let [requested, live, _, held] = self.peaks;
         assert_eq!(peaks, [requested, live, held], "peaks of requested, live and held");
         assert_eq!(stats.live_buffers, self.live.len() as u64, "live buffers");
-        assert_eq!(stats.evictions, self.evictions, "evictions");
-        assert_eq!(stats.drops_over_bytes + stats.drops_over_count, self.drops, "drops over a cap");
+        assert_eq!(stats.released.evicted, self.evictions, "evictions");
+        assert_eq!(stats.released.by_byte_cap + stats.released.by_bucket_cap, self.drops, "drops over a cap");
         let idle: u64 = stats.buckets.iter().map(|bucket| bucket.idle_buffers).sum();
         assert_eq!(idle, self.idle.len() as u64, "idle buffers");
     }

@@ -233,7 +233,7 @@ fn w10_the_pageable_pool_is_not_aligned() {
 fn w11_stable_becomes_dynamic() {
     let setup = setup(64 * MB);
     let answer = setup.arena.allocate_in(MB, Zone::Stable, &setup.stream);
-    assert!(matches!(answer.as_ref().err().and_then(Error::arena), Some(ArenaError::NoStableRegion)));
+    assert!(matches!(answer.as_ref().err().and_then(Error::arena), Some(ArenaError::NoStableZone)));
     // One as large as the pool was dropped with a warning; here it is an error.
     let builder = DeviceArena::builder(&setup.device).limit(64 * MB).stable_bytes(64 * MB);
     assert!(matches!(

@@ -115,7 +115,9 @@ fn exhaustion_throws(kind: Kind) {
     let setup = kind.setup(4 * MB);
     let error = setup.arena.allocate(32 * MB, &setup.stream).expect_err("more than there is");
     assert!(error.is_out_of_memory());
-    let Some(&ArenaError::NoSpace { bytes, available, largest, .. }) = error.arena() else {
+    let Some(&ArenaError::NoSpace { bytes, available_bytes: available, largest_bytes: largest, .. }) =
+        error.arena()
+    else {
         panic!("{error}");
     };
     assert_eq!((bytes, available, largest), (32 * MB, 4 * MB, 4 * MB));

@@ -85,7 +85,7 @@ mod stable {
     fn fallback_to_dynamic_when_no_stable_region() {
         let setup = setup(64 * MB);
         let error = stable(&setup, MB).expect_err("no such region");
-        assert!(matches!(error.arena(), Some(ArenaError::NoStableRegion)), "{error}");
+        assert!(matches!(error.arena(), Some(ArenaError::NoStableZone)), "{error}");
         assert!(error.to_string().contains("ask for dynamic memory"), "{error}");
         assert_eq!((setup.arena.capacity_of(Zone::Stable), setup.arena.used()), (0, 0));
     }
@@ -122,7 +122,9 @@ mod dynamic_bins {
         let mut blocks = eight_blocks(&setup);
         blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
         let error = setup.arena.allocate(16 * MB, &setup.stream).expect_err("no hole is large enough");
-        let Some(&ArenaError::NoSpace { available, largest, .. }) = error.arena() else {
+        let Some(&ArenaError::NoSpace { available_bytes: available, largest_bytes: largest, .. }) =
+            error.arena()
+        else {
             panic!("{error}");
         };
         assert_eq!((available, largest), (32 * MB, 8 * MB));

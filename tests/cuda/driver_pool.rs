@@ -23,7 +23,7 @@ fn a_miss_is_the_drivers_and_what_is_trimmed_is_free_again() {
     assert_eq!((pool.trim().expect("a trim"), pool.stats().held_bytes), (class, 0));
     device.synchronize(&stream).expect("no fault");
     let stats = pool.stats();
-    assert_eq!((stats.source, stats.source_allocations, stats.source_frees), (Source::Driver, 1, 1));
+    assert_eq!((stats.source.kind, stats.source.allocations, stats.source.frees), (Source::Driver, 1, 1));
 }
 
 /// The driver has no pool of pinned or managed memory.

@@ -46,7 +46,7 @@ fn test_alloc_and_rounding() {
     let Some((_, pool, stream)) = setup() else { return };
     let memories = [100, UNIT, UNIT + 1].map(|bytes| pool.allocate_on(bytes, &stream).expect("memory"));
     assert_eq!(memories.each_ref().map(Memory::len), [100, UNIT, UNIT + 1]);
-    assert_eq!((pool.used_bytes(), pool.handed_out()), (Ok(4 * UNIT), 4 * UNIT));
+    assert_eq!((pool.used_bytes(), pool.live_bytes()), (Ok(4 * UNIT), 4 * UNIT));
     let [a, b, c] = memories.each_ref().map(Memory::address);
     assert!(a != b && b != c && c != a);
 }
@@ -131,7 +131,10 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
     let kept = [5, 1].map(|units| pool.allocate_on(units * UNIT, &stream).expect("memory"));
     let error = pool.allocate_on(1, &stream).expect_err("it is full");
     assert!(error.is_out_of_memory(), "{error}");
-    let DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } = &error else {
+    let DriverPoolError::OutOfMemory {
+        requested_bytes: requested, live_bytes: handed_out, limit, cause, ..
+    } = &error
+    else {
         panic!("{error}")
     };
     assert_eq!((*requested, *handed_out, *limit), (1, 6 * UNIT, Some(6 * UNIT)));
@@ -163,7 +166,7 @@ fn test_interaction_with_external_pool() {
     // SAFETY: `created` lives until the end of this test.
     let external = unsafe { DriverPool::external(&device, handle) }.expect("a pool");
     let memory = external.allocate_on(UNIT, &stream).expect("memory");
-    assert_eq!((created.used_bytes(), created.handed_out(), external.handed_out()), (Ok(UNIT), 0, UNIT));
+    assert_eq!((created.used_bytes(), created.live_bytes(), external.live_bytes()), (Ok(UNIT), 0, UNIT));
     drop(memory);
 }
 
@@ -211,7 +214,7 @@ fn test_pools_of_all_devices() {
     for pool in pools.pools() {
         let stream = pool.device().create_stream().expect("a stream");
         let memory = pools.allocate_on(UNIT, &stream).expect("memory");
-        assert_eq!((pool.handed_out(), memory.kind().placement), (UNIT, Placement::Device));
+        assert_eq!((pool.live_bytes(), memory.kind().placement), (UNIT, Placement::Device));
     }
     let count = pools.pools().len();
     for wrong in [count + 1, count - 1] {

@@ -27,8 +27,8 @@ struct SimpleMemoryHook {
 
 impl SimpleMemoryHook {
     fn note(&self, call: &'static str, event: &HookEvent<'_>) {
-        assert_eq!((event.pool, event.device.backend, event.requested), ("test", "host", 1));
-        let call = (call, event.id, event.rounded, event.address, event.outcome);
+        assert_eq!((event.pool, event.device.backend, event.requested_bytes), ("test", "host", 1));
+        let call = (call, event.id, event.rounded_bytes, event.address, event.outcome);
         self.history.lock().expect("no panic").push(call);
     }
 

@@ -163,9 +163,9 @@ fn test_used_bytes_and_test_free_bytes_and_test_total_bytes() {
 #[test]
 fn test_get_limit_and_test_set_limit_fraction() {
     let device = HostDevice::builder().memory_limit(1 << 30).kind(DeviceKind::Discrete).build();
-    assert_eq!(pool(&device).stats().limit, None);
+    assert_eq!(pool(&device).stats().caps.limit, None);
     let limited = Pool::builder(&device).limit(1024).build().expect("a pool");
-    assert_eq!(limited.stats().limit, Some(1024));
+    assert_eq!(limited.stats().caps.limit, Some(1024));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn a_virtual_pool_at_its_limit_keeps_its_bounds() {
         let limit = PAGES * page;
         let pool = Pool::builder(&there.device).source(Source::Virtual).limit(limit).cached_class(0);
         let pool = pool.build().expect("a pool");
-        let own = pool.stats().address_bytes;
+        let own = pool.stats().virtual_memory.address_bytes;
         let mut random = Rng::with_seed(7);
         let mut live: Vec<Buffer<_>> = Vec::new();
         let (mut refused, mut stitched) = (0, 0);
@@ -40,16 +40,21 @@ fn a_virtual_pool_at_its_limit_keeps_its_bounds() {
                 }
             }
             let stats = pool.stats();
-            stitched = stats.stitched_ranges.max(stitched);
-            assert!(stats.reserved_bytes <= limit, "{}: {stats:?}", there.name);
-            assert!(stats.mappings <= 4 * PAGES + 1024, "{}: {stats:?}", there.name);
-            assert!(stats.address_bytes <= 8 * limit, "{}: {stats:?}", there.name);
+            stitched = stats.virtual_memory.stitched_ranges.max(stitched);
+            assert!(stats.source.reserved_bytes <= limit, "{}: {stats:?}", there.name);
+            assert!(stats.virtual_memory.mappings <= 4 * PAGES + 1024, "{}: {stats:?}", there.name);
+            assert!(stats.virtual_memory.address_bytes <= 8 * limit, "{}: {stats:?}", there.name);
         }
         assert!(refused > OPERATIONS / 50 && stitched > 0, "{}: {refused}, {stitched}", there.name);
         drop(live);
         pool.trim().expect("a trim");
         let stats = pool.stats();
-        let left = (stats.reserved_bytes, stats.mappings, stats.stitched_ranges, stats.address_bytes);
+        let left = (
+            stats.source.reserved_bytes,
+            stats.virtual_memory.mappings,
+            stats.virtual_memory.stitched_ranges,
+            stats.virtual_memory.address_bytes,
+        );
         assert_eq!(left, (0, 0, 0, own), "{}", there.name);
     });
 }

@@ -17,7 +17,7 @@ fn contents_of_kept_tags_come_back_and_addresses_where_they_are_said_to() {
             let mut blocks: Vec<_> = tags
                 .iter()
                 .zip(sizes)
-                .map(|(tag, bytes)| sleeper.allocate_tagged(tag, bytes, &stream).expect("memory"))
+                .map(|(tag, bytes)| sleeper.allocate_tagged(bytes, tag, &stream).expect("memory"))
                 .collect();
             for (seed, block) in (0..).zip(&mut blocks) {
                 let mut access = block.access_mut().expect("awake");

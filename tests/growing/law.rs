@@ -116,7 +116,7 @@ fn run(scene: Scene, mut limit: u64, smallest_pieces: bool, steps: Vec<Step>) ->
             Step::Limit { pages } => match scene.arena.resize(pages * PAGE) {
                 Ok(()) => limit = pages * PAGE,
                 Err(error) => {
-                    let Some(&ArenaError::CapacityInUse { needed, .. }) = error.arena() else {
+                    let Some(&ArenaError::CapacityInUse { needed_bytes: needed, .. }) = error.arena() else {
                         panic!("{error}")
                     };
                     assert!(needed == scene.arena.reserved_bytes() && needed > pages * PAGE);

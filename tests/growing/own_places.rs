@@ -167,7 +167,7 @@ fn a_small_part_that_is_had_again_spoils_nothing_else() {
     drop(shared);
     [&own, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
     (0..3).for_each(|_| drop(allocate(256, &reader)));
-    let taken = || (pool.stats().reserved_bytes, pool.stats().stream_waits);
+    let taken = || (pool.stats().source.reserved_bytes, pool.stats().stream_waits);
     let before = taken();
     let (go, _) = stall(&own);
     drop(allocate(PAGE, &own));

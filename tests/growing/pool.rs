@@ -39,7 +39,7 @@ fn trimming_and_dropping_give_physical_memory_back() {
     assert!(stats.idle_bytes <= 30 * PAGE && taken(&device) <= 33 * PAGE, "{stats:?}");
     assert!(taken(&device) > 3 * PAGE, "what may stay stays");
     assert_eq!(
-        (stats.reserved_bytes, pool.arena().map(DeviceArena::reserved_bytes)),
+        (stats.source.reserved_bytes, pool.arena().map(DeviceArena::reserved_bytes)),
         (taken(&device), Some(taken(&device)))
     );
     pool.trim().expect("a trim");
@@ -140,11 +140,11 @@ fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
     };
     let other = || pool.allocate_kind(PAGE, another, &stream).expect("memory");
     drop(other());
-    let (idle, mapped) = (pool.stats().idle_bytes, pool.stats().reserved_bytes);
+    let (idle, mapped) = (pool.stats().idle_bytes, pool.stats().source.reserved_bytes);
     let large = pool.allocate(100 * PAGE, &stream).expect("memory");
     let stats = pool.stats();
-    assert!(stats.reserved_bytes > mapped, "{stats:?}");
-    assert_eq!((stats.idle_bytes, stats.evictions), (idle, 0), "{stats:?}");
+    assert!(stats.source.reserved_bytes > mapped, "{stats:?}");
+    assert_eq!((stats.idle_bytes, stats.released.evicted), (idle, 0), "{stats:?}");
     drop(large);
     drop(other());
     assert_eq!(pool.stats().hits, 1);
@@ -170,7 +170,11 @@ fn what_the_pool_has_goes_before_what_a_thread_has() {
     // Room for it is only where the eights are, and these are in no magazine.
     let large = live(60, 1);
     let stats = pool.stats();
-    assert_eq!((taken(&device), stats.idle_bytes, stats.evictions), (mapped, 4 * PAGE, 8), "{stats:?}");
+    assert_eq!(
+        (taken(&device), stats.idle_bytes, stats.released.evicted),
+        (mapped, 4 * PAGE, 8),
+        "{stats:?}"
+    );
     assert_eq!(stats.held_bytes, stats.live_bytes + stats.idle_bytes);
     let hits = stats.hits;
     drop(live(1, 4));
@@ -217,8 +221,8 @@ fn nothing_idle_is_given_back_where_there_is_room() {
         drop(live);
         let stats = pool.stats();
         assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
-        assert_eq!((stats.evictions, taken(&device)), (0, mapped), "seed {seed}");
-        assert_eq!((stats.live_bytes, stats.peak_requested_bytes), (0, peak), "seed {seed}");
+        assert_eq!((stats.released.evicted, taken(&device)), (0, mapped), "seed {seed}");
+        assert_eq!((stats.live_bytes, stats.peak.requested_bytes), (0, peak), "seed {seed}");
         assert_eq!(stats.held_bytes, stats.idle_bytes, "seed {seed}");
     }
 }
@@ -267,9 +271,9 @@ fn a_trim_that_the_device_refuses_loses_nothing() {
     assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
     let stats = pool.stats();
     assert_eq!((stats.idle_bytes, stats.live_bytes), (0, 0), "the arena has it");
-    assert!(stats.reserved_bytes >= 8 * PAGE, "{stats:?}");
+    assert!(stats.source.reserved_bytes >= 8 * PAGE, "{stats:?}");
     device.faults().clear();
     pool.trim().expect("a trim");
-    assert_eq!(pool.stats().reserved_bytes, 0);
+    assert_eq!(pool.stats().source.reserved_bytes, 0);
     assert_eq!(pool.allocate(8 * PAGE, &stream).expect("it serves on").len(), 8 * PAGE);
 }

@@ -40,7 +40,7 @@ impl History {
         let mut found: Vec<Piece> = Vec::new();
         for span in self.arena.blocks() {
             let block = match span.state {
-                SpanState::Live { block, pins } => Some((block, pins)),
+                SpanState::Live { block, pins, .. } => Some((block, pins)),
                 SpanState::Moving(block) => Some((block, 0)),
                 _ => None,
             };

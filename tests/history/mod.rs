@@ -141,9 +141,9 @@ impl History {
         let gaps = self.gaps(region);
         let block = match self.arena.allocate_aligned(bytes, alignment, region) {
             Ok(block) => block,
-            Err(ArenaError::Alignment(_)) => return assert!(!alignment.is_power_of_two()),
-            Err(ArenaError::NoStableRegion) => return assert!(region == Zone::Stable && self.stable == 0),
-            Err(ArenaError::NoSpace { available, largest, .. }) => {
+            Err(ArenaError::Alignment { .. }) => return assert!(!alignment.is_power_of_two()),
+            Err(ArenaError::NoStableZone) => return assert!(region == Zone::Stable && self.stable == 0),
+            Err(ArenaError::NoSpace { available_bytes: available, largest_bytes: largest, .. }) => {
                 let fits = gaps.iter().find(|gap| gap.start.next_multiple_of(coarse) + size <= gap.end);
                 assert_eq!(fits, None, "{size} bytes fit at {coarse}");
                 assert_eq!(available, gaps.iter().map(|gap| gap.end - gap.start).sum());
@@ -208,7 +208,7 @@ impl History {
             Ok(())
         };
         let resized = self.arena.resize_in_place(live.block, bytes).map_err(|error| match error {
-            ArenaError::NoRoom { by, room, .. } => Refused::NoRoom { by, room },
+            ArenaError::NoRoom { by_bytes: by, room_bytes: room, .. } => Refused::NoRoom { by, room },
             error => Refused::Other(error),
         });
         assert_eq!(resized, expected);
@@ -330,7 +330,7 @@ impl History {
                 assert!(new >= needed);
                 self.capacity = new;
             }
-            Err(ArenaError::CapacityInUse { needed: told, .. }) => {
+            Err(ArenaError::CapacityInUse { needed_bytes: told, .. }) => {
                 assert_eq!(told, needed);
                 assert!(new < needed);
             }

@@ -59,7 +59,7 @@ fn look(
     let stats = pool.stats();
     let classes = bytes(live, number, Buffer::capacity);
     prop_assert_eq!(stats.live_buffers, bytes(live, number, |_| 1));
-    prop_assert_eq!((stats.live_bytes, stats.peak_live_bytes), (classes, most));
+    prop_assert_eq!((stats.live_bytes, stats.peak.live_bytes), (classes, most));
     prop_assert_eq!(stats.requested_bytes, bytes(live, number, Buffer::len));
     prop_assert_eq!(stats.held_bytes, classes + stats.idle_bytes);
     prop_assert_eq!(stats.hits + stats.misses, requests);

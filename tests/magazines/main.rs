@@ -180,7 +180,7 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     drop((both, first));
     let stats = pool.stats();
     assert_eq!((stats.misses, stats.hits), (3, 7));
-    assert_eq!((stats.peak_live_bytes, stats.peak_requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
+    assert_eq!((stats.peak.live_bytes, stats.peak.requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
 }
 
 /// What was no new peak by itself is one beside another.
@@ -198,7 +198,7 @@ fn a_peak_of_two_that_were_out_by_themselves_is_seen_too() {
     let other = allocate(4 * KIB);
     drop(allocate(64 * KIB));
     drop(other);
-    assert_eq!(pool.stats().peak_live_bytes, 68 * KIB);
+    assert_eq!(pool.stats().peak.live_bytes, 68 * KIB);
 }
 
 #[test]

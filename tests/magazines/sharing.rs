@@ -57,7 +57,7 @@ fn hand_overs_do_not_drift_memory_to_one_side() {
     dropping.join().expect("no panic");
     let stats = pool.stats();
     // Three batches are on their way at a time, and each side keeps some.
-    assert!(stats.source_allocations <= 256, "{stats:?}");
+    assert!(stats.source.allocations <= 256, "{stats:?}");
     assert!(stats.hit_rate() > 0.99, "{stats:?}");
 }
 
@@ -112,7 +112,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                 });
             }
         });
-        assert!(pool.stats().reserved_bytes <= limit);
+        assert!(pool.stats().source.reserved_bytes <= limit);
     }
 }
 
@@ -158,7 +158,7 @@ fn slots_go_to_threads_that_need_them() {
         others.iter().for_each(|other| keep(other, &pool, 4 * KIB));
     }
     let stats = pool.stats();
-    assert!(stats.peak_idle_bytes <= 4 * 4 * KIB, "{stats:?}");
+    assert!(stats.peak.idle_bytes <= 4 * 4 * KIB, "{stats:?}");
     // Eight threads share four slots; half of what they drop can be kept at best.
     assert!(stats.hit_rate() > 0.3, "{stats:?}");
     others.into_iter().for_each(Turns::end);

@@ -301,7 +301,7 @@ fn requests_are_counted_by_the_layer_that_served_them() {
     let ([cache, arena, driver], calls, stats) = of(Source::Virtual);
     assert!(cache > 0.0 && arena >= 18.0, "{cache} {arena} {driver}");
     assert!((1.0..=4.0).contains(&driver), "those of the first round: {driver}");
-    assert_eq!(calls, stats.mapping_calls as f64);
+    assert_eq!(calls, stats.virtual_memory.calls as f64);
     assert!(stats.hit_rate() < 0.6 && stats.driverless_rate() >= 0.9, "{stats:?}");
     let ([_, arena, driver], calls, _) = of(Source::Direct);
     assert_eq!(arena, 0.0);

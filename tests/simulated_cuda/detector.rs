@@ -96,7 +96,7 @@ fn unmapped(device: &CudaDevice, well: bool) {
     let [one, _] = streams(device);
     let page = device.granularity(Placement::Device.into()).expect("virtual memory");
     let range = device.reserve(page).expect("addresses");
-    device.create_and_map(&range, 0, page, Placement::Device.into()).expect("mapped");
+    device.create_and_map(&range, 0, &AllocationRequest::new(page, Placement::Device)).expect("mapped");
     fill(device, &one, &range);
     if well {
         device.synchronize(&one).expect("no fault");

@@ -64,7 +64,7 @@ fn on_pool<const N: usize>(
     let outcome = streams(pool.device()).and_then(part);
     let accounts = || {
         let stats = pool.stats();
-        let idle = (stats.live_bytes, stats.in_transit_bytes, stats.held_bytes - stats.idle_bytes);
+        let idle = (stats.live_bytes, stats.source.in_transit_bytes, stats.held_bytes - stats.idle_bytes);
         assert_eq!(idle, (0, 0, 0), "{outcome:?}: {stats:?}");
     };
     accounts();
@@ -206,8 +206,8 @@ fn sleep_and_wake(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
     let sleeper = Sleeper::builder(device).build()?;
     let slept = |[one, two]: [CudaStream; 2]| -> Outcome {
-        let mut kept = sleeper.allocate_tagged("weights", 3 * page, &one)?;
-        let lost = sleeper.allocate_tagged("kv_cache", 2 * page, &one)?;
+        let mut kept = sleeper.allocate_tagged(3 * page, "weights", &one)?;
+        let lost = sleeper.allocate_tagged(2 * page, "kv_cache", &one)?;
         let written = vec![5; (3 * page) as usize];
         kept.write(&written, &one)?;
         let _ = sleeper.sleep(&["weights"])?;

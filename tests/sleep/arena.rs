@@ -171,7 +171,8 @@ fn asleep_everything_that_needs_memory_is_a_typed_error_and_the_rest_works() {
     let refused = |error: Error| {
         let text = error.to_string();
         assert!(
-            matches!(error, Error::Asleep { live, .. } if live == 3 * MIB) && text.contains("wake"),
+            matches!(error, Error::Asleep { live_bytes, .. } if live_bytes == 3 * MIB)
+                && text.contains("wake"),
             "{text}"
         );
         assert!(!error.is_out_of_memory());

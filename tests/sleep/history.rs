@@ -164,7 +164,7 @@ proptest! {
         let (mut asleep, mut known, mut seeds) = ([false; 3], [false; 3], 0);
         for step in steps {
             match step {
-                TagStep::Allocate(tag, bytes) => match tags.sleeper.allocate_tagged(TAGS[tag], bytes, &tags.stream) {
+                TagStep::Allocate(tag, bytes) => match tags.sleeper.allocate_tagged(bytes, TAGS[tag], &tags.stream) {
                     Ok(mut block) => {
                         prop_assert!(!asleep[tag]);
                         seeds += 1;

@@ -29,7 +29,7 @@ impl Tags {
     }
 
     pub(crate) fn filled(&self, tag: &str, bytes: u64, seed: u64) -> Block {
-        let mut block = self.sleeper.allocate_tagged(tag, bytes, &self.stream).expect("memory");
+        let mut block = self.sleeper.allocate_tagged(bytes, tag, &self.stream).expect("memory");
         block.write(&pattern(seed, bytes), &self.stream).expect("awake");
         block
     }

@@ -25,7 +25,7 @@ fn callbacks_are_told_of_what_is_there_and_of_nothing_else() {
         });
         assert!(
             tags.sleeper
-                .allocate_tagged("weights", 64 * MIB, &tags.stream)
+                .allocate_tagged(64 * MIB, "weights", &tags.stream)
                 .expect_err("the limit")
                 .is_out_of_memory()
         );
@@ -64,7 +64,7 @@ fn one_limit_holds_for_all_tags_and_free_memory_of_one_makes_room_for_another() 
         let tags = Tags::with(device, |builder| builder.limit(32 * MIB).offload(Offload::Pageable));
         let before = tags.free();
         let one = tags.filled("one", 20 * MIB, 1);
-        let error = tags.sleeper.allocate_tagged("two", 20 * MIB, &tags.stream).expect_err("over the limit");
+        let error = tags.sleeper.allocate_tagged(20 * MIB, "two", &tags.stream).expect_err("over the limit");
         assert!(error.is_out_of_memory(), "{error}");
         drop(one);
         let two = tags.filled("two", 20 * MIB, 2);

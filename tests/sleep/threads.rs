@@ -70,7 +70,7 @@ fn users_of_a_tag_that_sleeps_get_memory_or_a_typed_error() {
                         let mut used = 0;
                         while is_over.load(Relaxed) == 0 || used < 20 {
                             let seed = rng.u64(..);
-                            match tags.sleeper.allocate_tagged("weights", rng.u64(1..MIB), &stream) {
+                            match tags.sleeper.allocate_tagged(rng.u64(1..MIB), "weights", &stream) {
                                 Ok(mut block) => match block.write(&pattern(seed, block.len()), &stream) {
                                     Ok(()) => blocks.push((seed, block)),
                                     Err(error) => assert!(matches!(error, Error::Asleep { .. }), "{error}"),

@@ -49,7 +49,7 @@ fn test_discard_tags() {
         assert!(tags.holds(&weights, 1));
         assert!(matches!(cache.access(), Err(Error::Asleep { .. })));
         assert!(matches!(
-            tags.sleeper.allocate_tagged("kv_cache", 100, &tags.stream),
+            tags.sleeper.allocate_tagged(100, "kv_cache", &tags.stream),
             Err(Error::Asleep { .. })
         ));
         // What is backed up stays so.

@@ -271,7 +271,7 @@ fn a_stream_of_another_device_is_refused() {
     assert!(matches!(buffer.on_mut(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.used_on(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.record_stream(&foreign), Err(Error::WrongDevice { .. })));
-    assert_eq!((pool.stats().failed_invalid, pool.stats().hits, pool.stats().misses), (1, 0, 1));
+    assert_eq!((pool.stats().failed.invalid, pool.stats().hits, pool.stats().misses), (1, 0, 1));
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn a_snapshot_is_its_history_and_what_was_there_before() {
     let other = Import::new().device(1).parse(SNAPSHOT).expect("a device without a history");
     assert_eq!(lines(other.events()), ["a,0,2097152,0,0"]);
     let error = Import::new().device(2).parse(SNAPSHOT).expect_err("no such device");
-    assert!(matches!(error.fault, TraceFault::NoDevice { device: 2, devices: 2 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::NoDevice { device: 2, devices: 2, .. }), "{error}");
     assert!(error.to_string().contains("choose one of its 2 devices"), "{error}");
 }
 
@@ -147,9 +147,12 @@ fn endless_and_exploding_pickles_are_read_no_further_than_the_limits() {
     assert!(few.parse(&deep[..]).is_err());
 
     let error = Import::new().limits(Limits::default().max_events(6)).parse(SNAPSHOT).expect_err("7 events");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 6, .. }), "{error}");
     let error = Import::new().limits(Limits::default().max_events(5)).parse(RMM).expect_err("6 events");
-    assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 5 }) && error.line.is_some(), "{error}");
+    assert!(
+        matches!(error.fault, TraceFault::TooManyEvents { max: 5, .. }) && error.line.is_some(),
+        "{error}"
+    );
 }
 
 /// The same bytes for ever.

@@ -62,7 +62,7 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
         assert!(error.offset.is_some_and(|offset| offset < pickle.len() as u64), "{pickle:?}: {error}");
     }
     let newer = Import::new().format(Format::PyTorch).parse(&b"\x80\x06."[..]).map_err(|error| error.fault);
-    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6 })), "{newer:?}");
+    assert!(matches!(newer, Err(TraceFault::Protocol { protocol: 6, .. })), "{newer:?}");
     for end in 2..SNAPSHOT.len() {
         let error = refused(&SNAPSHOT[..end]);
         assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end}: {error}");
@@ -102,7 +102,7 @@ fn what_is_no_snapshot_is_said_to_be_none() {
     let addr = "S'action'\nS'alloc'\nS'addr'\nI9\nS'size'\nI1\nd";
     let twice = format!("(dS'segments'\n(lsS'device_traces'\n((({addr}({addr}lls.");
     let error = Import::new().format(Format::PyTorch).parse(twice.as_bytes()).expect_err("twice");
-    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9 }), "{error}");
+    assert!(matches!(error.fault, TraceFault::AddressLive { address: 9, .. }), "{error}");
     assert_eq!((error.device, error.event), (Some(0), Some(1)), "{error}");
     assert!(error.to_string().starts_with("trace, device 0, event 1: an allocation at 0x9"), "{error}");
 }

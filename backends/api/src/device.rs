@@ -9,6 +9,20 @@ use std::fmt;
 /// One device. A clone is another handle to it.
 ///
 /// Every method may be called from any thread. A call that fails has done nothing.
+///
+/// Code for any device is generic over it:
+///
+/// ```
+/// use vrampool_backend::{AllocationRequest, Backend, BackendError, Placement, RegionMut};
+/// /// Allocates memory and sets its bytes, in order on a new stream.
+/// fn filled<B: Backend>(device: &B, bytes: u64, value: u8) -> Result<B::Memory, BackendError> {
+///     let stream = device.create_stream()?;
+///     let memory = device.allocate(&AllocationRequest::new(bytes, Placement::Device))?;
+///     device.fill(&stream, RegionMut::whole(&memory, &stream), value)?;
+///     device.synchronize(&stream)?;
+///     Ok(memory)
+/// }
+/// ```
 pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Memory of this device.
     type Memory: Memory;

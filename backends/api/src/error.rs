@@ -27,15 +27,15 @@ use std::borrow::Cow;
 pub enum BackendError {
     /// The device has not enough memory. Only this error makes a pool trim and try again.
     #[error(
-        "the device is out of memory: {requested} bytes were requested{}",
-        free.map(|free| format!(" and {free} are free")).unwrap_or_default()
+        "the device is out of memory: {requested_bytes} bytes were requested{}",
+        free_bytes.map(|free| format!(" and {free} are free")).unwrap_or_default()
     )]
     #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
-        requested: u64,
+        requested_bytes: u64,
         /// Bytes the device says are free, where it says so.
-        free: Option<u64>,
+        free_bytes: Option<u64>,
     },
     /// The device is gone. Nothing works on it any more; open it again.
     #[error("the device is lost: {reason}")]
@@ -159,11 +159,11 @@ impl BackendError {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Returns an [`OutOfMemory`](Self::OutOfMemory) error: `requested` bytes were requested, and the device
-    /// reports `free` bytes as free, if it reports any.
+    /// Returns an [`OutOfMemory`](Self::OutOfMemory) error: `requested_bytes` were requested, and the device
+    /// reports `free_bytes` as free, if it reports any.
     #[must_use]
-    pub const fn out_of_memory(requested: u64, free: Option<u64>) -> Self {
-        Self::OutOfMemory { requested, free }
+    pub const fn out_of_memory(requested_bytes: u64, free_bytes: Option<u64>) -> Self {
+        Self::OutOfMemory { requested_bytes, free_bytes }
     }
 
     /// Returns a [`Driver`](Self::Driver) error: the driver's `call` failed with its own `code` and `message`.

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///     }
 ///
 ///     fn before_request(&self, event: &HookEvent<'_>) {
-///         self.0.fetch_max(event.requested, Ordering::Relaxed);
+///         self.0.fetch_max(event.requested_bytes, Ordering::Relaxed);
 ///     }
 /// }
 /// ```
@@ -112,9 +112,9 @@ pub struct HookEvent<'a> {
     /// Its device.
     pub device: DeviceId,
     /// Bytes that the request asked for.
-    pub requested: u64,
+    pub requested_bytes: u64,
     /// Bytes they round up to; 2⁶⁴ − 1 when that would be more. After a request, bytes of what serves it.
-    pub rounded: u64,
+    pub rounded_bytes: u64,
     /// The memory's address, where the device has addresses and once there is memory. Arenas move blocks: it
     /// is where the block is at this moment.
     pub address: Option<u64>,
@@ -142,9 +142,24 @@ pub enum Outcome {
 impl<'a> HookEvent<'a> {
     /// For a pool: what is about to be done.
     #[must_use]
-    pub fn new(pool: &'a str, device: DeviceId, ticket: Ticket, requested: u64, rounded: u64) -> Self {
+    pub fn new(
+        pool: &'a str,
+        device: DeviceId,
+        ticket: Ticket,
+        requested_bytes: u64,
+        rounded_bytes: u64,
+    ) -> Self {
         let Ticket { id, site } = ticket;
-        Self { pool, device, requested, rounded, address: None, id, site, outcome: Outcome::Pending }
+        Self {
+            pool,
+            device,
+            requested_bytes,
+            rounded_bytes,
+            address: None,
+            id,
+            site,
+            outcome: Outcome::Pending,
+        }
     }
 
     /// For a pool: the same, now that it is known how it went.

@@ -37,6 +37,7 @@ pub struct Hooks(Arc<Vec<Arc<dyn Hook>>>);
 
 /// What is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Occasion {
     /// Somebody asks a pool for memory.
     Request,
@@ -186,7 +187,7 @@ impl<'a> Announced<'a> {
 
     /// It was done, by `rounded` bytes at `address`.
     pub fn done(mut self, rounded: u64, address: Option<u64>) {
-        (self.event.rounded, self.event.address) = (rounded, address);
+        (self.event.rounded_bytes, self.event.address) = (rounded, address);
         self.event.outcome = Outcome::Done;
     }
 }

@@ -8,6 +8,18 @@ use std::fmt;
 /// keep them until work that uses them is done. A backend makes sure that work which was enqueued before the
 /// drop does not touch memory that was allocated after it (by reference counts, by a stream-ordered free, or
 /// by waiting).
+///
+/// ```
+/// use vrampool_backend::Memory;
+/// #[derive(Debug)]
+/// struct Bytes(Vec<u8>);
+/// impl Memory for Bytes {
+///     fn len(&self) -> u64 {
+///         self.0.len() as u64
+///     }
+/// }
+/// assert_eq!((Bytes(vec![0; 64]).len(), Bytes(vec![]).is_empty()), (64, true));
+/// ```
 pub trait Memory: fmt::Debug + Send + Sync + 'static {
     /// Size in bytes.
     fn len(&self) -> u64;
@@ -24,6 +36,12 @@ pub trait Memory: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Where memory lives.
+///
+/// ```
+/// use vrampool_backend::{AllocationRequest, Placement};
+/// let request = AllocationRequest::new(1 << 20, Placement::HostVisible);
+/// assert_eq!(request.kind.placement, Placement::HostVisible);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Placement {
@@ -38,6 +56,13 @@ pub enum Placement {
 
 /// Bits that say what memory will be used for. Their meaning belongs to the backend (wgpu's `BufferUsages`,
 /// OpenCL's `cl_mem_flags`); to a pool they are only part of the key under which idle memory is found again.
+///
+/// ```
+/// use vrampool_backend::{MemoryKind, Placement, Usage};
+/// let kind = MemoryKind::new(Placement::Device);
+/// assert_eq!(kind.usage, Usage::DEFAULT);
+/// assert_ne!(kind, kind.with_usage(Usage(1 << 5))); // never handed out for each other
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Usage(pub u64);
 
@@ -47,6 +72,12 @@ impl Usage {
 }
 
 /// Placement and usage: memory of one kind is never handed out for another.
+///
+/// ```
+/// use vrampool_backend::{MemoryKind, Placement};
+/// assert_eq!(MemoryKind::default(), MemoryKind::new(Placement::Device));
+/// assert_eq!(MemoryKind::from(Placement::Managed).placement, Placement::Managed);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub struct MemoryKind {

@@ -75,7 +75,7 @@ pub struct Properties {
     pub name: String,
     /// Discrete, integrated or the host's processor.
     pub kind: DeviceKind,
-    /// Memory in all, bytes.
+    /// Memory in all, bytes; 0, the default, where the driver does not report it.
     pub total_bytes: u64,
     /// The largest single allocation, bytes.
     pub max_allocation: u64,

@@ -1,6 +1,6 @@
 //! Handles that share physical memory between processes.
 
-use crate::{BackendError, MemoryKind, Physical};
+use crate::{AllocationRequest, BackendError, Physical};
 use std::fmt;
 
 /// How a handle travels.
@@ -43,8 +43,7 @@ pub trait SharedHandles: fmt::Debug + Send + Sync {
     /// else as there.
     fn create_shareable(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError>;
 

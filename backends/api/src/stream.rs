@@ -61,6 +61,23 @@ impl CaptureId {
 ///
 /// The queue lives at least as long as any handle to it: idle memory keeps a handle to the stream that used
 /// it last.
+///
+/// ```
+/// use vrampool_backend::{DeviceId, Stream, StreamId};
+/// /// A queue whose work is done when a call returns.
+/// #[derive(Debug, Clone)]
+/// struct Immediate(StreamId);
+/// impl Stream for Immediate {
+///     fn id(&self) -> StreamId {
+///         self.0
+///     }
+///     fn device(&self) -> DeviceId {
+///         DeviceId::new("immediate", 0)
+///     }
+/// }
+/// let stream = Immediate(StreamId::next());
+/// assert_eq!(stream.clone().id(), stream.id());
+/// ```
 pub trait Stream: Clone + fmt::Debug + Send + Sync + 'static {
     /// The same for all clones, and for nothing else.
     fn id(&self) -> StreamId;
@@ -76,6 +93,14 @@ pub trait Stream: Clone + fmt::Debug + Send + Sync + 'static {
 }
 
 /// A point in a stream.
+///
+/// ```
+/// use vrampool_backend::{Backend, BackendError, Event};
+/// /// Whether all work enqueued on `stream` so far is done.
+/// fn is_idle<B: Backend>(device: &B, stream: &B::Stream) -> Result<bool, BackendError> {
+///     device.record(stream)?.is_complete()
+/// }
+/// ```
 pub trait Event: fmt::Debug + Send + Sync + 'static {
     /// Whether all work before the point is done. Never blocks.
     ///

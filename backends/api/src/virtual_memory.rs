@@ -111,14 +111,15 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     /// `CuMemAllocator`.
     ///
     /// ```
-    /// use vrampool_backend::{BackendError, MemoryKind, VirtualMemory};
+    /// use vrampool_backend::{AllocationRequest, BackendError, MemoryKind, VirtualMemory};
     /// /// One piece behind the addresses, then none, then another: the addresses stay.
     /// fn sleep_and_wake<M>(device: &dyn VirtualMemory<Memory = M>, kind: MemoryKind) -> Result<M, BackendError> {
     ///     let bytes = device.granularity(kind)?;
     ///     let reservation = device.reserve(bytes)?;
-    ///     let physical = device.create_and_map(&reservation, 0, bytes, kind)?;
+    ///     let physical = device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
     ///     device.unmap_and_release(&reservation, 0, physical)?;
-    ///     device.create_and_map(&reservation, 0, bytes, kind)?; // mapped, it stays without a handle
+    ///     // Mapped, it stays without a handle.
+    ///     device.create_and_map(&reservation, 0, &AllocationRequest::new(bytes, kind))?;
     ///     Ok(reservation)
     /// }
     /// ```
@@ -130,16 +131,15 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         &self,
         reservation: &Self::Memory,
         offset: u64,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
     ) -> Result<Physical, BackendError> {
-        let physical = self.create_physical(&AllocationRequest::new(bytes, kind))?;
+        let physical = self.create_physical(request)?;
         self.map(reservation, offset, &physical)?;
-        match self.set_access(reservation, offset, bytes, &[]) {
+        match self.set_access(reservation, offset, request.bytes, &[]) {
             Ok(()) => Ok(physical),
             Err(error) => {
                 // Nobody has touched the range. What went wrong first says more than what goes wrong now.
-                let _ = self.unmap(reservation, offset, bytes);
+                let _ = self.unmap(reservation, offset, request.bytes);
                 Err(error)
             }
         }
@@ -275,12 +275,12 @@ mod tests {
         let kind = MemoryKind::default();
         for name in ["create", "map", "set access"] {
             *device.fails.lock().unwrap() = name;
-            let error = device.create_and_map(&(), 4, 2, kind).expect_err(name);
+            let error = device.create_and_map(&(), 4, &AllocationRequest::new(2, kind)).expect_err(name);
             assert!(matches!(&error, BackendError::Driver { call, .. } if call == name), "{error}");
             assert_eq!(device.held(), (0, 0), "{name}");
         }
         *device.fails.lock().unwrap() = "unmap";
-        let physical = device.create_and_map(&(), 4, 2, kind).expect("a piece");
+        let physical = device.create_and_map(&(), 4, &AllocationRequest::new(2, kind)).expect("a piece");
         assert_eq!((physical.len(), device.held()), (2, (1, 1)));
         let Rejected { error, value: physical } =
             device.unmap_and_release(&(), 4, physical).expect_err("as told");

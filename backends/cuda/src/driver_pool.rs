@@ -201,9 +201,9 @@ impl DriverPool {
 
     fn out_of_memory(&self, requested: u64, cause: Option<BackendError>) -> DriverPoolError {
         DriverPoolError::OutOfMemory {
-            requested,
-            handed_out: self.handed_out(),
-            reserved: self.total_bytes().ok(),
+            requested_bytes: requested,
+            live_bytes: self.live_bytes(),
+            reserved_bytes: self.total_bytes().ok(),
             limit: self.limit(),
             cause,
         }
@@ -234,7 +234,7 @@ impl DriverPool {
 
     /// Bytes that this and its clones handed out and that were not dropped, rounded. What the limit bounds.
     #[must_use]
-    pub fn handed_out(&self) -> u64 {
+    pub fn live_bytes(&self) -> u64 {
         self.core.handed_out.load(Relaxed)
     }
 

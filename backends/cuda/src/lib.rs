@@ -68,6 +68,7 @@ mod stream_scope;
 mod view;
 mod virtual_memory;
 
+pub use bytemuck;
 pub use cudarc;
 pub use device::CudaDevice;
 pub use driver::TestKernels;

@@ -8,8 +8,8 @@ use vrampool_backend::BackendError;
 pub enum DriverPoolError {
     /// There is not enough, and giving unused memory back did not help.
     #[error(
-        "out of memory: {requested} bytes were requested, {handed_out} are live{}{}; {}",
-        reserved.map(|bytes| format!(" of {bytes} that the driver's pool has")).unwrap_or_default(),
+        "out of memory: {requested_bytes} bytes were requested, {live_bytes} are live{}{}; {}",
+        reserved_bytes.map(|bytes| format!(" of {bytes} that the driver's pool has")).unwrap_or_default(),
         limit.map(|bytes| format!(", and the limit is {bytes}")).unwrap_or_default(),
         match cause {
             Some(cause) => format!("{cause}; drop memory, or have other pools trimmed"),
@@ -19,12 +19,12 @@ pub enum DriverPoolError {
     #[non_exhaustive]
     OutOfMemory {
         /// Bytes asked for.
-        requested: u64,
-        /// Bytes handed out before, rounded.
-        handed_out: u64,
+        requested_bytes: u64,
+        /// Live bytes, rounded.
+        live_bytes: u64,
         /// Bytes that the driver's pool has from the device, where it says so.
-        reserved: Option<u64>,
-        /// The limit, if there is one.
+        reserved_bytes: Option<u64>,
+        /// The limit in bytes, if there is one.
         limit: Option<u64>,
         /// The device's error, which the text includes; `None` if the limit refused the memory.
         cause: Option<BackendError>,
@@ -69,9 +69,9 @@ impl DriverPoolError {
 impl From<DriverPoolError> for BackendError {
     fn from(error: DriverPoolError) -> Self {
         match error {
-            DriverPoolError::OutOfMemory { requested, handed_out, limit, cause, .. } => {
-                let free = limit.map(|limit| limit.saturating_sub(handed_out));
-                cause.unwrap_or(Self::out_of_memory(requested, free))
+            DriverPoolError::OutOfMemory { requested_bytes, live_bytes, limit, cause, .. } => {
+                let free = limit.map(|limit| limit.saturating_sub(live_bytes));
+                cause.unwrap_or(Self::out_of_memory(requested_bytes, free))
             }
             DriverPoolError::Backend(error) => error,
         }

@@ -3,8 +3,8 @@
 use crate::device::CudaDevice;
 use crate::virtual_memory::check_size;
 use vrampool_backend::{
-    Backend, BackendError, MemoryKind, Physical, Placement, ShareableHandle, ShareableKind, SharedHandles,
-    VirtualMemory, fork,
+    AllocationRequest, Backend, BackendError, Physical, Placement, ShareableHandle, ShareableKind,
+    SharedHandles, VirtualMemory, fork,
 };
 
 /// Best first.
@@ -50,13 +50,14 @@ impl SharedHandles for CudaDevice {
 
     fn create_shareable(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
         if !self.kinds()?.contains(&shareable) {
             return Err(BackendError::unsupported("exporting memory as a handle of this kind"));
         }
+        let &AllocationRequest { bytes, kind, .. } = request;
+        request.check_alignment(self.granularity(kind)?)?;
         self.make_physical(bytes, kind, Some(shareable))
     }
 

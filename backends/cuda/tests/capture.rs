@@ -42,8 +42,9 @@ fn a_capture_is_neither_spoilt_nor_in_the_way() {
         let kind = Placement::Device.into();
         let page = device.granularity(kind).expect("a granularity");
         let reservation = device.reserve(2 * page).expect("addresses");
-        let first = device.create_and_map(&reservation, 0, page, kind).expect("memory");
-        drop(device.create_and_map(&reservation, page, page, kind).expect("memory"));
+        let first =
+            device.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind)).expect("memory");
+        drop(device.create_and_map(&reservation, page, &AllocationRequest::new(page, kind)).expect("memory"));
         device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
         drop(reservation);
     }

@@ -18,7 +18,8 @@ fn a_bad_address_loses_the_device_and_says_so() {
         let kind = Placement::Device.into();
         let page = memory.granularity(kind).expect("a granularity");
         let reservation = memory.reserve(2 * page).expect("addresses");
-        let physical = memory.create_and_map(&reservation, page, page, kind).expect("memory");
+        let physical =
+            memory.create_and_map(&reservation, page, &AllocationRequest::new(page, kind)).expect("memory");
         (reservation, physical)
     });
     let event = device.record(&stream).expect("an event");

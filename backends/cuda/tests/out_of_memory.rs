@@ -8,7 +8,7 @@ const GIB: u64 = 1 << 30;
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
     match answer {
-        Err(BackendError::OutOfMemory { requested, free: Some(free), .. }) => {
+        Err(BackendError::OutOfMemory { requested_bytes: requested, free_bytes: Some(free), .. }) => {
             assert_eq!(requested, 2 * GIB);
             assert!(free < 2 * GIB, "{free}");
         }
@@ -31,7 +31,7 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     if device.virtual_memory().is_some() {
         refused(device.create_physical(&AllocationRequest::new(2 * GIB, Placement::Device)));
         let reservation = device.reserve(2 * GIB).expect("addresses");
-        refused(device.create_and_map(&reservation, 0, 2 * GIB, Placement::Device.into()));
+        refused(device.create_and_map(&reservation, 0, &AllocationRequest::new(2 * GIB, Placement::Device)));
     }
     // More than the card has is out of memory too, and the driver is not asked.
     let error = device

@@ -42,8 +42,11 @@ fn a_piece_sleeps_and_wakes_at_its_addresses(device: &CudaDevice, before: u64) {
     let reservation = device.reserve(2 * BYTES).expect("addresses");
     let address = reservation.address();
     for _ in 0..3 {
-        let first = device.create_and_map(&reservation, 0, BYTES, kind()).expect("memory");
-        let second = device.create_and_map(&reservation, BYTES, BYTES, kind()).expect("memory");
+        let first =
+            device.create_and_map(&reservation, 0, &AllocationRequest::new(BYTES, kind())).expect("memory");
+        let second = device
+            .create_and_map(&reservation, BYTES, &AllocationRequest::new(BYTES, kind()))
+            .expect("memory");
         assert_eq!((taken(), reservation.address()), (2 * BYTES, address), "awake");
         device.unmap_and_release(&reservation, 0, first).expect("it was mapped");
         assert_eq!(taken(), BYTES);
@@ -54,9 +57,12 @@ fn a_piece_sleeps_and_wakes_at_its_addresses(device: &CudaDevice, before: u64) {
 
 fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
     let reservation = device.reserve(BYTES).expect("addresses");
-    let kept = device.create_and_map(&reservation, 0, BYTES, kind()).expect("memory");
+    let kept =
+        device.create_and_map(&reservation, 0, &AllocationRequest::new(BYTES, kind())).expect("memory");
     for _ in 0..16 {
-        let error = device.create_and_map(&reservation, 0, BYTES, kind()).expect_err("something is there");
+        let error = device
+            .create_and_map(&reservation, 0, &AllocationRequest::new(BYTES, kind()))
+            .expect_err("something is there");
         assert!(matches!(error, BackendError::InvalidArgument { .. }), "{error}");
     }
     assert_eq!(taken(device, before), BYTES, "the first, and nothing of the others");
@@ -74,7 +80,7 @@ fn what_is_taken_comes_back() {
     // What the driver takes for itself at first is not counted.
     let page = device.granularity(kind()).expect("a granularity");
     let first = device.reserve(page).expect("addresses");
-    drop((device.create_and_map(&first, 0, page, kind()).expect("memory"), first));
+    drop((device.create_and_map(&first, 0, &AllocationRequest::new(page, kind())).expect("memory"), first));
     let before = device.memory_info().expect("memory info").free_bytes;
     memory_comes_back_when_nothing_has_it_any_more(&device, before);
     a_piece_sleeps_and_wakes_at_its_addresses(&device, before);

@@ -64,7 +64,9 @@ fn is_there_and_has_none() {
         device.granularity(kind()).expect_err("no virtual memory"),
         device.reserve(PAGE).expect_err("no virtual memory"),
         device.create_physical(&AllocationRequest::new(PAGE, kind())).expect_err("no virtual memory"),
-        device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect_err("no handles"),
+        device
+            .create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::FileDescriptor)
+            .expect_err("no handles"),
     ] {
         assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
     }
@@ -116,8 +118,12 @@ fn creates_twice() {
     println!("created in {} calls", calls() - so_far);
     assert_eq!(pieces.map(|piece| piece.len()), [PAGE; 2]);
     assert_eq!(device.shareable_kinds(), [ShareableKind::FileDescriptor], "fabric handles were tried");
-    device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect("memory");
-    let error = device.create_shareable(PAGE, kind(), ShareableKind::Fabric).expect_err("refused");
+    device
+        .create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::FileDescriptor)
+        .expect("memory");
+    let error = device
+        .create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::Fabric)
+        .expect_err("refused");
     assert!(matches!(error, BackendError::Unsupported { .. }), "{error}");
     check_nothing_is_left(&device, before);
 }
@@ -151,7 +157,9 @@ fn maps_nothing() {
     let before = free(&device);
     let reservation = device.reserve(8 * PAGE).expect("addresses");
     for _ in 0..3 {
-        let error = device.create_and_map(&reservation, PAGE, 2 * PAGE, kind()).expect_err("refused");
+        let error = device
+            .create_and_map(&reservation, PAGE, &AllocationRequest::new(2 * PAGE, kind()))
+            .expect_err("refused");
         assert!(matches!(error, BackendError::Driver { code: 801, .. }), "{error}");
         assert_eq!(free(&device), before, "nothing is left of it");
     }
@@ -174,7 +182,9 @@ fn drops_what_is_mapped() {
     let before = free(&device);
     let reservation = device.reserve(16 * PAGE).expect("addresses");
     for (page, pages) in [(1, 2), (3, 1), (8, 4)] {
-        device.create_and_map(&reservation, page * PAGE, pages * PAGE, kind()).expect("memory");
+        device
+            .create_and_map(&reservation, page * PAGE, &AllocationRequest::new(pages * PAGE, kind()))
+            .expect("memory");
     }
     assert_eq!(before - free(&device), 7 * PAGE);
     let calls = simulator().calls_of("cuMemUnmap").expect("a name");
@@ -194,7 +204,9 @@ fn a_reservation_is_unmapped_before_its_addresses_go() {
 fn imports_what_is_elsewhere() {
     let device = CudaDevice::open(0).expect("a device");
     let before = free(&device);
-    let physical = device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor).expect("memory");
+    let physical = device
+        .create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::FileDescriptor)
+        .expect("memory");
     let error = device.import(device.export(&physical).expect("a handle"), PAGE).expect_err("elsewhere");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "handle", .. }), "{error}");
     drop(physical);
@@ -296,7 +308,8 @@ fn asks_peers() {
     let [first, second] = [0, 1].map(|ordinal| CudaDevice::open(ordinal).expect("two devices"));
     let before = free(&first);
     let reservation = first.reserve(PAGE).expect("addresses");
-    let physical = first.create_and_map(&reservation, 0, PAGE, kind()).expect("memory");
+    let physical =
+        first.create_and_map(&reservation, 0, &AllocationRequest::new(PAGE, kind())).expect("memory");
     check_it_serves(&first, &reservation);
     check_it_serves(&second, &second.allocate(&AllocationRequest::new(PAGE, kind())).expect("memory"));
     let calls = || simulator().calls_of("cuDevicePrimaryCtxGetState").expect("a name");

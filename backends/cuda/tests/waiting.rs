@@ -73,7 +73,11 @@ fn dropping_a_reservation_waits_too(device: &CudaDevice, kernels: &Kernels) {
     let page = device.granularity(kind).expect("a granularity");
     for pages in [1, 32] {
         let reservation = device.reserve(pages * page).expect("addresses");
-        drop(device.create_and_map(&reservation, 0, pages * page, kind).expect("memory"));
+        drop(
+            device
+                .create_and_map(&reservation, 0, &AllocationRequest::new(pages * page, kind))
+                .expect("memory"),
+        );
         spin(device, kernels, &stream);
         device.fill(&stream, RegionMut::whole(&reservation, &stream), 1).expect("a fill");
         let done = device.record(&stream).expect("an event");

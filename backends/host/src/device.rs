@@ -18,6 +18,17 @@ use vrampool_backend::{Capabilities, SharedHandles, VirtualMemory};
 ///
 /// Memory that is dropped under queued work is free when that work is done. An allocation for which there is
 /// no room until then waits, as a GPU's driver does.
+///
+/// ```
+/// use vrampool_host::{Backend, BackendError, HostDevice};
+/// # fn main() -> Result<(), BackendError> {
+/// let device = HostDevice::builder().memory_limit(1 << 20).build();
+/// assert_eq!(device.memory_info()?.free_bytes, 1 << 20);
+/// let other = HostDevice::new();
+/// assert_ne!(device.id(), other.id());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct HostDevice {
     core: Arc<DeviceCore>,
@@ -61,8 +72,8 @@ impl HostDevice {
     /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
     /// # let directory = std::env::temp_dir().join(format!("vrampool-doc-{}", std::process::id()));
     /// let [one, two] = [(); 2].map(|()| HostDevice::builder().memory_limit(1 << 20).build());
-    /// one.share_capacity(&directory)?;
-    /// two.share_capacity(&directory)?;
+    /// one.share_memory_limit(&directory)?;
+    /// two.share_memory_limit(&directory)?;
     /// let memory = one.allocate(&AllocationRequest::new(1 << 19, Placement::Device))?;
     /// assert_eq!(two.memory_info()?.free_bytes, 1 << 19);
     /// # drop((memory, one, two));
@@ -73,7 +84,7 @@ impl HostDevice {
     /// # Errors
     /// What the system reports; [`BackendError::InvalidArgument`] the second time.
     #[cfg(target_os = "linux")]
-    pub fn share_capacity(&self, directory: &std::path::Path) -> Result<(), BackendError> {
+    pub fn share_memory_limit(&self, directory: &std::path::Path) -> Result<(), BackendError> {
         self.core.capacity.share(crate::account::Account::open(directory)?)
     }
 

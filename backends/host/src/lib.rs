@@ -55,6 +55,7 @@ mod virtual_memory;
 mod worker;
 
 pub use builder::HostBuilder;
+pub use bytemuck;
 pub use device::HostDevice;
 pub use fault::{Call, Faults};
 pub use memory::HostMemory;

@@ -10,7 +10,9 @@ use rustix::fs::{
 };
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vrampool_backend::{BackendError, MemoryKind, Physical, ShareableHandle, ShareableKind, SharedHandles};
+use vrampool_backend::{
+    AllocationRequest, BackendError, MemoryKind, Physical, ShareableHandle, ShareableKind, SharedHandles,
+};
 
 /// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
 const MEMORY_FILES: u64 = 0x0102_1994;
@@ -28,15 +30,16 @@ impl SharedHandles for HostDevice {
 
     fn create_shareable(
         &self,
-        bytes: u64,
-        kind: MemoryKind,
+        request: &AllocationRequest<'_>,
         shareable: ShareableKind,
     ) -> Result<Physical, BackendError> {
         self.core().faults().check(Call::CreatePhysical)?;
         if shareable != ShareableKind::FileDescriptor {
             return Err(BackendError::unsupported("handles that are no file descriptors"));
         }
+        let &AllocationRequest { bytes, kind, .. } = request;
         self.check_bytes(bytes)?;
+        request.check_alignment(self.core().granularity)?;
         self.core().pause_before_allocation();
         physical::create(self.core(), bytes, kind, Origin::Shareable, || Ok((Arc::new(sealed(bytes)?), 0)))
     }

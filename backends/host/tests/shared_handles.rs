@@ -5,8 +5,8 @@ use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memf
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use vrampool_host::{
-    Backend, BackendError, Call, HostDevice, HostMemory, Physical, Placement, Region, RegionMut,
-    ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
+    AllocationRequest, Backend, BackendError, Call, HostDevice, HostMemory, Physical, Placement, Region,
+    RegionMut, ShareableHandle, ShareableKind, SharedHandles, VirtualMemory,
 };
 
 const PAGE: u64 = 64 * 1024;
@@ -18,8 +18,10 @@ fn device() -> HostDevice {
 }
 
 fn shareable(device: &HostDevice, pages: u64) -> Physical {
-    let kind = Placement::Device.into();
-    device.create_shareable(pages * PAGE, kind, ShareableKind::FileDescriptor).expect("memory")
+    let kind = Placement::Device;
+    device
+        .create_shareable(&AllocationRequest::new(pages * PAGE, kind), ShareableKind::FileDescriptor)
+        .expect("memory")
 }
 
 fn export(device: &HostDevice, physical: &Physical) -> OwnedFd {
@@ -137,18 +139,19 @@ fn what_could_end_the_process_is_refused() {
 #[test]
 fn faults_and_other_kinds_are_errors_that_take_nothing() {
     let device = device();
-    let kind = Placement::Device.into();
+    let kind = Placement::Device;
     assert_eq!(device.shareable_kinds(), [ShareableKind::FileDescriptor]);
-    let fabric = device.create_shareable(PAGE, kind, ShareableKind::Fabric);
+    let fabric = device.create_shareable(&AllocationRequest::new(PAGE, kind), ShareableKind::Fabric);
     assert!(matches!(fabric, Err(BackendError::Unsupported { .. })));
     let fabric = device.import(ShareableHandle::Fabric([0; 64]), PAGE);
     assert!(matches!(fabric, Err(BackendError::Unsupported { .. })));
-    let create = || device.create_shareable(PAGE, kind, ShareableKind::FileDescriptor);
+    let create =
+        || device.create_shareable(&AllocationRequest::new(PAGE, kind), ShareableKind::FileDescriptor);
     device.faults().fail_nth(Call::CreatePhysical, 1);
     assert!(create().is_err());
     assert!(
         device
-            .create_shareable(5 * PAGE, kind, ShareableKind::FileDescriptor)
+            .create_shareable(&AllocationRequest::new(5 * PAGE, kind), ShareableKind::FileDescriptor)
             .is_err_and(|e| e.is_out_of_memory())
     );
     assert_eq!(device.memory_info().expect("no fault").free_bytes, 4 * PAGE);

@@ -34,6 +34,7 @@ mod stream;
 mod stream_core;
 mod view;
 
+pub use bytemuck;
 pub use device::{OpenClBuilder, OpenClDevice};
 pub use driver::{Arguments, Grid, Kernel, Program, QueueOrder, TestKernels};
 pub use event::OpenClEvent;

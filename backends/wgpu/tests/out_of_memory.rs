@@ -21,7 +21,10 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
         }
         assert!((held.len() as u64) * piece <= device.properties().total_bytes, "more than there is");
     };
-    assert!(matches!(error, BackendError::OutOfMemory { requested, .. } if requested == piece), "{error:?}");
+    assert!(
+        matches!(error, BackendError::OutOfMemory { requested_bytes, .. } if requested_bytes == piece),
+        "{error:?}"
+    );
     // Work goes on, and the last is used by work that is not submitted when it is dropped.
     for memory in &held {
         let start = RegionMut::new(memory, 0, 1 << 20, &stream).expect("a region");
@@ -96,7 +99,7 @@ fn fill_the_address_space(device: &WgpuDevice) {
             assert!(held.len() < 64, "the address space is not limited");
         };
         assert!(
-            matches!(error, BackendError::OutOfMemory { requested: PIECE, .. }),
+            matches!(error, BackendError::OutOfMemory { requested_bytes: PIECE, .. }),
             "after {} pieces: {error:?}",
             held.len()
         );

@@ -64,7 +64,7 @@ impl Peer for HostPool {
     }
 
     fn take_peak(&mut self) -> u64 {
-        let peak = self.pool.stats().peak_reserved_bytes;
+        let peak = self.pool.stats().peak.reserved_bytes;
         self.pool.reset_peaks();
         peak
     }

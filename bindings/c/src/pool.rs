@@ -199,9 +199,9 @@ impl CPool {
         let others = self.tags().into_iter().filter(|tagged| tagged.tag != but.tag && !tagged.is_asleep());
         others
             .map(|tagged| {
-                let before = tagged.pool.stats().reserved_bytes;
+                let before = tagged.pool.stats().source.reserved_bytes;
                 tagged.trim();
-                before.saturating_sub(tagged.pool.stats().reserved_bytes)
+                before.saturating_sub(tagged.pool.stats().source.reserved_bytes)
             })
             .sum()
     }

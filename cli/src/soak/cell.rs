@@ -88,11 +88,11 @@ pub(crate) struct Samples {
 impl Samples {
     fn add(&self, stats: &PoolStats) {
         self.count.fetch_add(1, Relaxed);
-        self.mappings.fetch_add(stats.mappings, Relaxed);
-        self.address_bytes.fetch_add(stats.address_bytes, Relaxed);
-        self.stitched_ranges.fetch_add(stats.stitched_ranges, Relaxed);
-        self.most_mappings.fetch_max(stats.mappings, Relaxed);
-        self.most_address_bytes.fetch_max(stats.address_bytes, Relaxed);
+        self.mappings.fetch_add(stats.virtual_memory.mappings, Relaxed);
+        self.address_bytes.fetch_add(stats.virtual_memory.address_bytes, Relaxed);
+        self.stitched_ranges.fetch_add(stats.virtual_memory.stitched_ranges, Relaxed);
+        self.most_mappings.fetch_max(stats.virtual_memory.mappings, Relaxed);
+        self.most_address_bytes.fetch_max(stats.virtual_memory.address_bytes, Relaxed);
     }
 
     /// Means of the mappings, of the bytes of addresses, and of the stitched ranges.
@@ -181,10 +181,12 @@ impl<D: Device> Cell<D> {
         }
         pool.trim().map_err(|error| format!("{name}: {error}"))?;
         let stats = pool.stats();
-        if settings.source == Source::Virtual && (stats.reserved_bytes, stats.mappings) != (0, 0) {
+        if settings.source == Source::Virtual
+            && (stats.source.reserved_bytes, stats.virtual_memory.mappings) != (0, 0)
+        {
             return Err(format!(
                 "{name}: {} bytes and {} mappings are left after a trim",
-                stats.reserved_bytes, stats.mappings
+                stats.source.reserved_bytes, stats.virtual_memory.mappings
             ));
         }
         drop(pool);

@@ -124,7 +124,7 @@ fn train<B: Backend, K: Kernels<B>>(
     for epoch in 1..=arguments.epochs {
         rng.shuffle(&mut learned);
         let mut tally = Tally::new(&compute)?;
-        let before = pool.stats().source_allocations;
+        let before = pool.stats().source.allocations;
         for batch in loader.batches(learned.chunks(batch_size)) {
             let rate = RATE * (1.0 - network.steps() as f64 / all_steps as f64) as f32;
             network.train(&compute, &batch?, rate, &mut tally)?;
@@ -135,7 +135,7 @@ fn train<B: Backend, K: Kernels<B>>(
             }
         }
         if epoch > 1 {
-            step_allocations += pool.stats().source_allocations - before;
+            step_allocations += pool.stats().source.allocations - before;
         }
         let training = tally.read(&compute)?;
 

@@ -55,11 +55,11 @@ impl Report {
             hit_rate_after_first_epoch: first_epoch.map(|first| stats.hit_rate_since(first)),
             step_allocations_after_first_epoch: first_epoch.map(|_| step_allocations),
             bytes_cached: stats.idle_bytes,
-            peak_requested: stats.peak_requested_bytes,
-            peak_live: stats.peak_live_bytes,
-            peak_held: stats.peak_held_bytes,
-            max_cached_bytes: stats.max_cached_bytes,
-            peak_cached: stats.peak_idle_bytes,
+            peak_requested: stats.peak.requested_bytes,
+            peak_live: stats.peak.live_bytes,
+            peak_held: stats.peak.held_bytes,
+            max_cached_bytes: stats.caps.max_cached_bytes,
+            peak_cached: stats.peak.idle_bytes,
             wall_s: wall.as_secs_f64(),
             stats,
         }
@@ -84,14 +84,14 @@ impl Report {
         table.add_row(["hit rate", &percent(self.hit_rate)]);
         let later = self.hit_rate_after_first_epoch.map_or("no second epoch".into(), percent);
         table.add_row(["hit rate after the first epoch", &later]);
-        table.add_row(["allocations by the device", &stats.source_allocations.to_string()]);
+        table.add_row(["allocations by the device", &stats.source.allocations.to_string()]);
         if let Some(later) = self.step_allocations_after_first_epoch {
             table.add_row(["of these in steps after the first epoch", &later.to_string()]);
         }
         table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
         table.add_row([
             "buffers not kept, by a cap",
-            &(stats.drops_over_bytes + stats.drops_over_count).to_string(),
+            &(stats.released.by_byte_cap + stats.released.by_bucket_cap).to_string(),
         ]);
         table.add_row(["time", &format!("{:.2} s", self.wall_s)]);
         table
@@ -101,10 +101,10 @@ impl Report {
         let stats = &self.stats;
         let mut table = table(&["bytes", "now", "peak", "cap"]);
         for (kind, now, peak, cap) in [
-            ("requested", stats.requested_bytes, stats.peak_requested_bytes, None),
-            ("live", stats.live_bytes, stats.peak_live_bytes, None),
-            ("cached", stats.idle_bytes, stats.peak_idle_bytes, Some(stats.max_cached_bytes)),
-            ("held", stats.held_bytes, stats.peak_held_bytes, Some(stats.limit)),
+            ("requested", stats.requested_bytes, stats.peak.requested_bytes, None),
+            ("live", stats.live_bytes, stats.peak.live_bytes, None),
+            ("cached", stats.idle_bytes, stats.peak.idle_bytes, Some(stats.caps.max_cached_bytes)),
+            ("held", stats.held_bytes, stats.peak.held_bytes, Some(stats.caps.limit)),
         ] {
             let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), size));
             table.add_row([kind.to_owned(), size(now), size(peak), cap]);

@@ -152,10 +152,10 @@ impl Run {
         let stats = figures.pool;
         let cap = |index| Some(caps.get_index(index)).filter(|cap| cap.is_finite()).map(|cap| cap as u64);
         let (bytes, buffers) = (cap(0), cap(1));
-        if bytes != stats.max_cached_bytes {
+        if bytes != stats.caps.max_cached_bytes {
             self.pool.set_max_cached_bytes(bytes);
         }
-        if buffers != stats.max_buffers_per_bucket {
+        if buffers != stats.caps.max_buffers_per_bucket {
             self.pool.set_max_buffers_per_bucket(buffers);
         }
         Ok(())

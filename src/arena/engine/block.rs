@@ -59,6 +59,7 @@ pub enum SpanState {
     /// A free block. Its neighbours are not free.
     Free,
     /// A live block.
+    #[non_exhaustive]
     Live {
         /// Its name.
         block: BlockId,

@@ -26,9 +26,9 @@ use super::zone::Zone;
 pub struct Move {
     /// The block.
     pub block: BlockId,
-    /// Its previous offset.
+    /// Its previous offset, bytes.
     pub from: u64,
-    /// Its new, lower offset.
+    /// Its new, lower offset, bytes.
     pub to: u64,
     /// Its length, bytes.
     pub bytes: u64,

@@ -7,23 +7,27 @@ use super::zone::Zone;
 #[non_exhaustive]
 pub enum ArenaError {
     /// An alignment that is not a power of two.
-    #[error("an alignment of {0} bytes: use a power of two")]
-    Alignment(u64),
+    #[error("an alignment of {alignment} bytes: use a power of two")]
+    #[non_exhaustive]
+    Alignment {
+        /// The requested alignment, bytes.
+        alignment: u64,
+    },
     /// A stable zone that leaves no bytes for the dynamic zone.
     #[error(
-        "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the {capacity} bytes \
-         for the dynamic zone; make it smaller or the capacity larger"
+        "a stable zone of {stable_bytes} bytes, rounded up to the alignment, does not leave any of the \
+         {capacity_bytes} bytes for the dynamic zone; make it smaller or the capacity larger"
     )]
     #[non_exhaustive]
     StableTooLarge {
         /// The requested stable zone, bytes.
         stable_bytes: u64,
         /// The requested capacity, bytes.
-        capacity: u64,
+        capacity_bytes: u64,
     },
     /// A request for the stable zone of an arena that has none.
     #[error("the arena has no stable zone; create it with one or ask for dynamic memory")]
-    NoStableRegion,
+    NoStableZone,
     /// A request for 0 bytes.
     #[error("0 bytes were requested; request at least 1")]
     ZeroBytes,
@@ -36,43 +40,45 @@ pub enum ArenaError {
     },
     /// No free block of the zone holds the request.
     #[error(
-        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available} bytes are free, {largest} \
-         in one piece; free some, compact, or raise the limit or the capacity"
+        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available_bytes} bytes are free, \
+         {largest_bytes} in one piece; free some, compact, or raise the limit or the capacity"
     )]
     #[non_exhaustive]
     NoSpace {
         /// Requested bytes, rounded up to the arena's alignment.
         bytes: u64,
-        /// The requested alignment.
+        /// The requested alignment, bytes.
         alignment: u64,
         /// The zone.
         zone: Zone,
         /// Free bytes of the zone.
-        available: u64,
-        /// The largest free block of the zone.
-        largest: u64,
+        available_bytes: u64,
+        /// The largest free block of the zone, bytes.
+        largest_bytes: u64,
     },
     /// The block cannot grow where it is.
     #[error(
-        "the block cannot grow by {by} bytes in place, {room} are free behind it; allocate a larger one and move the contents"
+        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; allocate a larger one and move \
+         the contents"
     )]
     #[non_exhaustive]
     NoRoom {
         /// Additional bytes requested.
-        by: u64,
+        by_bytes: u64,
         /// Free bytes directly after the block.
-        room: u64,
+        room_bytes: u64,
     },
     /// A capacity that would cut off blocks that are in use.
     #[error(
-        "a capacity of {capacity} bytes is too small, {needed} are taken; free, compact or release first, or shrink less"
+        "a capacity of {capacity_bytes} bytes is too small, {needed_bytes} are taken; free, compact or release first, \
+         or shrink less"
     )]
     #[non_exhaustive]
     CapacityInUse {
         /// The requested capacity, bytes.
-        capacity: u64,
+        capacity_bytes: u64,
         /// The smallest capacity possible now, bytes.
-        needed: u64,
+        needed_bytes: u64,
     },
     /// A block that was already freed, or forgotten by a reset.
     #[error("the block was freed before; free each block once and forget it then")]
@@ -81,7 +87,7 @@ pub enum ArenaError {
     #[error("the block belongs to another arena; give it to the one that it came from")]
     ForeignBlock,
     /// The block is pinned.
-    #[error("the block is pinned, or a zone of it exists; unpin it, or drop that, first")]
+    #[error("the block is pinned, or a region of it exists; unpin it, or drop that, first")]
     Pinned,
     /// An unpin without a pin.
     #[error("the block is not pinned; unpin once for each pin")]

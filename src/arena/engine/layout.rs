@@ -8,7 +8,8 @@ use super::error::ArenaError;
 /// use vrampool::arena::{Arena, ArenaError, ArenaLayout};
 /// let arena = Arena::new(ArenaLayout::new(1 << 30).stable_bytes(100 << 20).alignment(512))?;
 /// assert_eq!(arena.capacity(), 1 << 30);
-/// assert!(matches!(Arena::new(ArenaLayout::new(4096).alignment(48)), Err(ArenaError::Alignment(48))));
+/// let refused = Arena::new(ArenaLayout::new(4096).alignment(48));
+/// assert!(matches!(refused, Err(ArenaError::Alignment { alignment: 48, .. })));
 /// assert!(matches!(Arena::new(ArenaLayout::new(4096).stable_bytes(4096)), Err(ArenaError::StableTooLarge { .. })));
 /// # Ok::<(), ArenaError>(())
 /// ```
@@ -42,12 +43,12 @@ impl ArenaLayout {
     pub(super) fn measure(self) -> Result<(u32, u64, u64), ArenaError> {
         let Self { capacity, stable_bytes, alignment } = self;
         if !alignment.is_power_of_two() {
-            return Err(ArenaError::Alignment(alignment));
+            return Err(ArenaError::Alignment { alignment });
         }
         let end = capacity & !(alignment - 1);
         match stable_bytes.checked_next_multiple_of(alignment) {
             Some(stable) if stable == 0 || stable < end => Ok((alignment.trailing_zeros(), stable, end)),
-            _ => Err(ArenaError::StableTooLarge { stable_bytes, capacity }),
+            _ => Err(ArenaError::StableTooLarge { stable_bytes, capacity_bytes: capacity }),
         }
     }
 }

@@ -11,6 +11,18 @@ use super::zone::Zone;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
+///
+/// ```
+/// use vrampool::arena::{Arena, ArenaError, ArenaLayout, Zone};
+/// # fn main() -> Result<(), ArenaError> {
+/// let mut arena = Arena::new(ArenaLayout::new(1 << 20).alignment(256))?;
+/// let block = arena.allocate(1000, Zone::Dynamic)?;
+/// assert_eq!((arena.offset(block)?, arena.size(block)?), (0, 1024)); // rounded to the alignment
+/// arena.free(block)?;
+/// assert_eq!(arena.free(block), Err(ArenaError::StaleBlock));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Arena {
     /// Distinguishes its blocks from other arenas'.
@@ -86,7 +98,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::NoSpace`] if no free block of the zone holds the request;
-    /// [`ArenaError::NoStableRegion`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
+    /// [`ArenaError::NoStableZone`], [`ArenaError::ZeroBytes`], [`ArenaError::Alignment`],
     /// [`ArenaError::Overflow`] if it can never be served; [`ArenaError::TooManyBlocks`],
     /// [`ArenaError::HostMemory`].
     #[inline]
@@ -171,10 +183,10 @@ impl Arena {
             return if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } };
         };
         if !alignment.is_power_of_two() {
-            return ArenaError::Alignment(alignment);
+            return ArenaError::Alignment { alignment };
         }
         if zone == Zone::Stable && self.dynamic.start == 0 {
-            return ArenaError::NoStableRegion;
+            return ArenaError::NoStableZone;
         }
         if let Err(error) = self.table.reserve(2) {
             return error;
@@ -183,8 +195,8 @@ impl Arena {
             bytes: size,
             alignment: alignment.max(self.alignment()),
             zone,
-            available: self.available(zone),
-            largest: self.largest_free_block(zone),
+            available_bytes: self.available(zone),
+            largest_bytes: self.largest_free_block(zone),
         }
     }
 

@@ -45,7 +45,7 @@ impl Arena {
         let by = new - old;
         let room = if self.table[after].is_free() { self.table[after].bytes } else { 0 };
         if by > room {
-            return Err(ArenaError::NoRoom { by, room });
+            return Err(ArenaError::NoRoom { by_bytes: by, room_bytes: room });
         }
         let Self { table, stable, dynamic, .. } = self;
         let space = choose(stable, dynamic, zone);
@@ -75,7 +75,7 @@ impl Arena {
         let start = self.dynamic.start;
         let new = capacity & !(self.alignment() - 1);
         if start > 0 && new <= start {
-            return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity });
+            return Err(ArenaError::StableTooLarge { stable_bytes: start, capacity_bytes: capacity });
         }
         self.set_end(Zone::Dynamic, new)
     }
@@ -96,7 +96,7 @@ impl Arena {
         }
         let needed = if table[last].is_free() { table[last].offset } else { old };
         if new < needed {
-            return Err(ArenaError::CapacityInUse { capacity: new, needed });
+            return Err(ArenaError::CapacityInUse { capacity_bytes: new, needed_bytes: needed });
         }
         space.changes += 1;
         if new == needed && new < old {

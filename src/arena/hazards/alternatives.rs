@@ -181,8 +181,8 @@ impl<B: Backend> State<B> {
             bytes,
             alignment,
             zone: Zone::Dynamic,
-            available: clear.iter().map(|part| part.bytes).sum(),
-            largest: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
+            available_bytes: clear.iter().map(|part| part.bytes).sum(),
+            largest_bytes: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
         })?;
         self.hold_parts(growth)
     }

@@ -113,7 +113,9 @@ impl<B: Backend> DeviceArena<B> {
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {
-            return Err(ArenaError::CapacityInUse { capacity: bytes, needed: backing.mapped }.into());
+            return Err(
+                ArenaError::CapacityInUse { capacity_bytes: bytes, needed_bytes: backing.mapped }.into()
+            );
         }
         backing.limit = limit;
         Ok(())

@@ -218,7 +218,7 @@ impl<B: Backend> State<B> {
     /// The error of a request to a sleeping arena.
     #[cold]
     pub(super) fn asleep(&self, requested: u64) -> Error {
-        Error::Asleep { requested, live: self.engine.used() }
+        Error::Asleep { requested_bytes: requested, live_bytes: self.engine.used() }
     }
 
     /// Forgets the backup of a block to be freed. Returns memory to be dropped without the lock.

@@ -18,6 +18,7 @@ pub enum Doubt {
     #[error(
         "{address:#x} is freed a second time; this free is ignored. Record all allocations of one device"
     )]
+    #[non_exhaustive]
     FreedTwice {
         /// The address.
         address: u64,
@@ -26,6 +27,7 @@ pub enum Doubt {
     #[error(
         "the {size} bytes at {address:#x} overlap a live allocation at {other:#x}; both are kept. Record only one device"
     )]
+    #[non_exhaustive]
     Overlap {
         /// The address of the later allocation.
         address: u64,
@@ -38,16 +40,18 @@ pub enum Doubt {
     #[error(
         "the free of {address:#x} has {freed} bytes, but its allocation {allocated}; the size of the allocation is kept"
     )]
+    #[non_exhaustive]
     OtherSize {
         /// The address.
         address: u64,
-        /// The size at the allocation.
+        /// The size at the allocation, bytes.
         allocated: u64,
-        /// The size at the free.
+        /// The size at the free, bytes.
         freed: u64,
     },
     /// A time before that of the event before, by the same clock.
     #[error("the time is {by_us} µs before that of the previous event; the order of the file is kept")]
+    #[non_exhaustive]
     TimeGoesBack {
         /// Microseconds.
         by_us: u64,
@@ -59,6 +63,7 @@ pub enum Doubt {
     #[error(
         "the block at {address:#x} is live in the segments but freed in the history; the history takes precedence"
     )]
+    #[non_exhaustive]
     FreedAndLive {
         /// The address.
         address: u64,

@@ -75,6 +75,7 @@ pub enum TraceFault {
     #[error(
         "`{found}` begins no trace (`{HEADER}`), RMM log (`{RMM_HEADER}`) or PyTorch pickle; name the format if the file is one of these"
     )]
+    #[non_exhaustive]
     Unknown {
         /// The beginning of the file.
         found: String,
@@ -83,6 +84,7 @@ pub enum TraceFault {
     #[error(
         "`{found}` is not the header; the first line must be `{NEW_HEADER}`, or `{HEADER}` in a file without a last line `end`"
     )]
+    #[non_exhaustive]
     Header {
         /// The first line.
         found: String,
@@ -100,30 +102,35 @@ pub enum TraceFault {
     Extra,
     /// The operation is not one.
     #[error("`{found}` is not an operation; write `a` for an allocation or `f` for a free")]
+    #[non_exhaustive]
     UnknownOp {
         /// The value found.
         found: String,
     },
     /// A number is not one.
     #[error("`{found}` is not a number; write a whole number from 0 to {max}", max = u64::MAX)]
+    #[non_exhaustive]
     NotANumber {
         /// The value found.
         found: String,
     },
     /// A number is below 0.
     #[error("`{found}` is negative; write a whole number from 0 to {max}", max = u64::MAX)]
+    #[non_exhaustive]
     Negative {
         /// The value found.
         found: String,
     },
     /// A number is too large for 64 bits.
     #[error("`{found}` is too large; write a whole number from 0 to {max}", max = u64::MAX)]
+    #[non_exhaustive]
     TooLarge {
         /// The value found.
         found: String,
     },
     /// An allocation under an id that is live.
     #[error("{id} is live since line {since}; free it first, or give this allocation an id of its own")]
+    #[non_exhaustive]
     StillLive {
         /// The id.
         id: u64,
@@ -132,6 +139,7 @@ pub enum TraceFault {
     },
     /// An allocation under an id that an earlier one had.
     #[error("{id} named an allocation that was freed in line {freed}; give each allocation an id of its own")]
+    #[non_exhaustive]
     UsedBefore {
         /// The id.
         id: u64,
@@ -140,12 +148,14 @@ pub enum TraceFault {
     },
     /// A free of an id that no allocation has had.
     #[error("{id} was never allocated; record from the start of the program, or leave this free out")]
+    #[non_exhaustive]
     NeverAllocated {
         /// The id.
         id: u64,
     },
     /// A free of an id that was freed before.
     #[error("{id} was already freed in line {freed}; an allocation is freed once, leave this one out")]
+    #[non_exhaustive]
     FreedTwice {
         /// The id.
         id: u64,
@@ -154,6 +164,7 @@ pub enum TraceFault {
     },
     /// The live bytes are too many for 64 bits.
     #[error("{live} live bytes and {size} more exceed 2^64 - 1; check the sizes")]
+    #[non_exhaustive]
     TooMuchLive {
         /// Bytes live.
         live: u64,
@@ -164,18 +175,21 @@ pub enum TraceFault {
     #[error(
         "stream {stream} exceeds the maximum of {MAX_STREAMS} streams; check that the field numbers streams, not events"
     )]
+    #[non_exhaustive]
     TooManyStreams {
         /// The stream.
         stream: u64,
     },
     /// More events than were allowed.
     #[error("the trace has more than {max} events; shorten it, or raise `max_events` if you trust it")]
+    #[non_exhaustive]
     TooManyEvents {
         /// The limit.
         max: u32,
     },
     /// A field of RMM's log is not what it should be.
     #[error("`{found}` is not {expected}; write the fields of an RMM log, `{RMM_HEADER}`")]
+    #[non_exhaustive]
     Unexpected {
         /// The expected value.
         expected: &'static str,
@@ -186,6 +200,7 @@ pub enum TraceFault {
     #[error(
         "an allocation at {address:#x} is already live; record both allocations and frees, of one device alone"
     )]
+    #[non_exhaustive]
     AddressLive {
         /// The address.
         address: u64,
@@ -195,6 +210,7 @@ pub enum TraceFault {
         "the pickle has instruction {opcode:#04x} ({name}), which is not for plain data; pickles are never executed. Write \
          the snapshot with `torch.cuda.memory._dump_snapshot`"
     )]
+    #[non_exhaustive]
     Opcode {
         /// The instruction.
         opcode: u8,
@@ -203,12 +219,14 @@ pub enum TraceFault {
     },
     /// A pickle of a protocol that is not known.
     #[error("the pickle has protocol {protocol}; write it with protocol 0 to 5")]
+    #[non_exhaustive]
     Protocol {
         /// Its protocol.
         protocol: u8,
     },
     /// The file is cut.
     #[error("the file ends early{}; copy or write it again", if .after.is_empty() { String::new() } else { format!(", {after}") })]
+    #[non_exhaustive]
     CutOff {
         /// After what, in words; may be empty.
         after: &'static str,
@@ -218,6 +236,7 @@ pub enum TraceFault {
         "the file is altered: its last line states {counted} events with checksum {sum:#010x}, but it has {found} with \
          {found_sum:#010x}; copy or write it again. To edit it by hand, make the first line `{HEADER}` and remove the last one"
     )]
+    #[non_exhaustive]
     Altered {
         /// Events by the last line.
         counted: u64,
@@ -239,6 +258,7 @@ pub enum TraceFault {
     NotPickled,
     /// A snapshot has more in it than was allowed.
     #[error("reading the file needs more than {max} bytes of memory; raise `max_events` if you trust it")]
+    #[non_exhaustive]
     TooMuchData {
         /// The limit, bytes.
         max: u64,
@@ -248,6 +268,7 @@ pub enum TraceFault {
         "{read} bytes of the pickle need more than {max} bytes of memory, unlike any PyTorch snapshot; write it with \
          `torch.cuda.memory._dump_snapshot`"
     )]
+    #[non_exhaustive]
     Exploding {
         /// Bytes that were read.
         read: u64,
@@ -258,6 +279,7 @@ pub enum TraceFault {
     #[error(
         "reading the file needs {bytes} more bytes of memory than the system can provide; lower `max_events`"
     )]
+    #[non_exhaustive]
     OutOfMemory {
         /// Bytes.
         bytes: u64,
@@ -266,6 +288,7 @@ pub enum TraceFault {
     #[error(
         "the file is not a PyTorch memory snapshot: {what}; write it with `torch.cuda.memory._dump_snapshot`"
     )]
+    #[non_exhaustive]
     Shape {
         /// The expected value.
         what: &'static str,
@@ -274,6 +297,7 @@ pub enum TraceFault {
     #[error(
         "the snapshot has no events of device {device}; choose one of its {devices} devices, counted from 0"
     )]
+    #[non_exhaustive]
     NoDevice {
         /// The device.
         device: u64,
@@ -282,6 +306,7 @@ pub enum TraceFault {
     },
     /// A device was chosen in a file that has none.
     #[error("device {device} is chosen, but traces as {format} do not name devices; omit the device")]
+    #[non_exhaustive]
     DeviceOfNothing {
         /// The device.
         device: u32,

@@ -24,6 +24,15 @@ pub(crate) const UNNAMED: &str = "trace";
 
 /// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is
 /// of something live, and live bytes fit 64 bits.
+///
+/// ```
+/// use vrampool::trace::{Trace, TraceError};
+/// # fn main() -> Result<(), TraceError> {
+/// let trace = Trace::parse("op,id,size,stream,t_us\na,0,3000,0,0\nf,0,3000,0,5\n".as_bytes())?;
+/// assert_eq!((trace.events().len(), trace.peak_requested()), (2, 3000));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Trace {
     name: String,

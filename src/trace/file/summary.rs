@@ -47,7 +47,7 @@ pub struct Summary {
 pub struct SizeRange {
     /// The smallest size, bytes.
     pub from: u64,
-    /// The largest.
+    /// The largest, bytes.
     pub to: u64,
     /// Number of allocations.
     pub allocations: u64,

@@ -189,8 +189,11 @@ pub(super) fn shared_handles_are_to_the_same_memory<B: Backend>(device: &B) -> C
     refused("exporting another backend's memory", handles.export(&Physical::new(page, ())))?;
     let stream = device.create_stream()?;
     for &shareable in handles.shareable_kinds() {
-        refused("sharing half a granule", handles.create_shareable(page / 2, kind(), shareable))?;
-        let physical = handles.create_shareable(page, kind(), shareable)?;
+        refused(
+            "sharing half a granule",
+            handles.create_shareable(&AllocationRequest::new(page / 2, kind()), shareable),
+        )?;
+        let physical = handles.create_shareable(&AllocationRequest::new(page, kind()), shareable)?;
         let imported = handles.import(handles.export(&physical)?, page)?;
         require!(imported.len() == page, "{page} bytes were imported as {}", imported.len());
         let reservation = memory.reserve(2 * page)?;

@@ -17,7 +17,8 @@ impl Recorder {
     fn note(&self, call: &'static str, event: &HookEvent<'_>) {
         assert_eq!((event.pool, event.device.backend, event.site.file()), ("driver pool", "cuda", file!()));
         let line = event.site.line();
-        let call = (call, event.id, event.requested, event.rounded, event.address, event.outcome, line);
+        let call =
+            (call, event.id, event.requested_bytes, event.rounded_bytes, event.address, event.outcome, line);
         self.0.lock().expect("no panic").push(call);
     }
 
@@ -108,7 +109,7 @@ fn a_request_that_fails_is_told_and_names_are_unique() {
     let outcomes: Vec<_> = recorder.take().iter().map(|call| (call.0, call.3, call.4, call.5)).collect();
     let before = ("before request", 1024, None, Outcome::Pending);
     assert_eq!(outcomes, [before, ("after request", 1024, None, Outcome::Failed)]);
-    assert_eq!(pool.handed_out(), 0);
+    assert_eq!(pool.live_bytes(), 0);
     let error = pool.hook(Recorder::default()).expect_err("there is one");
     assert!(matches!(error, BackendError::InvalidArgument { argument: "hook", .. }), "{error}");
 }

@@ -41,7 +41,8 @@ fn copy_from(device: &CudaDevice, from: &CudaMemory, bytes: u64) -> (vrampool_cu
 fn memory_is_there_for_every_device_that_reaches_it() {
     let Some((first, second, page)) = two() else { return };
     let reservation = first.reserve(page).expect("addresses");
-    let _physical = first.create_and_map(&reservation, 0, page, kind()).expect("memory");
+    let _physical =
+        first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
     let stream = first.create_stream().expect("a stream");
     first.fill(&stream, RegionMut::whole(&reservation, &stream), 7).expect("a fill");
     first.synchronize(&stream).expect("done");
@@ -59,7 +60,8 @@ fn unmapping_waits_for_the_work_of_other_devices() {
     let Some((first, second, page)) = two() else { return };
     for round in 0..20 {
         let reservation = first.reserve(page).expect("addresses");
-        let physical = first.create_and_map(&reservation, 0, page, kind()).expect("memory");
+        let physical =
+            first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
         let stream = first.create_stream().expect("a stream");
         first.fill(&stream, RegionMut::whole(&reservation, &stream), round).expect("a fill");
         first.synchronize(&stream).expect("done");
@@ -79,7 +81,8 @@ fn unmapping_waits_for_the_work_of_other_devices() {
 fn waiting_for_a_device_waits_for_those_that_use_its_memory() {
     let Some((first, second, page)) = two() else { return };
     let reservation = first.reserve(page).expect("addresses");
-    let _physical = first.create_and_map(&reservation, 0, page, kind()).expect("memory");
+    let _physical =
+        first.create_and_map(&reservation, 0, &AllocationRequest::new(page, kind())).expect("memory");
     let (theirs, copied) = copy_from(&second, &reservation, page);
     first.synchronize_all().expect("done");
     // SAFETY: the stream exists; it is only asked whether its work is done.

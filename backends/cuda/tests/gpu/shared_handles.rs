@@ -47,7 +47,8 @@ fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, value: u8
 fn comes_back(kind: ShareableKind) {
     let Some((device, bytes)) = device(kind) else { return };
     let stream = device.create_stream().expect("a stream");
-    let physical = device.create_shareable(bytes, self::kind(), kind).expect("memory");
+    let physical =
+        device.create_shareable(&AllocationRequest::new(bytes, self::kind()), kind).expect("memory");
     let here = mapped(&device, &physical);
     fill(&device, &stream, &here, 4);
     let handle = device.export(&physical).expect("a handle");
@@ -74,7 +75,9 @@ fn memory_leaves_as_a_fabric_handle_and_comes_back() {
 fn another_program_reads_and_writes_it() {
     let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
     let stream = device.create_stream().expect("a stream");
-    let physical = device.create_shareable(bytes, kind(), ShareableKind::FileDescriptor).expect("memory");
+    let physical = device
+        .create_shareable(&AllocationRequest::new(bytes, kind()), ShareableKind::FileDescriptor)
+        .expect("memory");
     let memory = mapped(&device, &physical);
     fill(&device, &stream, &memory, 40);
     let Ok(ShareableHandle::FileDescriptor(descriptor)) = device.export(&physical) else {
@@ -107,7 +110,9 @@ fn asked_by_the_other_program() {
 fn what_is_no_handle_to_so_much_is_refused() {
     let Some((device, bytes)) = device(ShareableKind::FileDescriptor) else { return };
     let page = bytes / PAGES;
-    let physical = device.create_shareable(bytes, kind(), ShareableKind::FileDescriptor).expect("memory");
+    let physical = device
+        .create_shareable(&AllocationRequest::new(bytes, kind()), ShareableKind::FileDescriptor)
+        .expect("memory");
     for wrong in [0, 1, bytes - 1, bytes - page, bytes + page, 4 * bytes, u64::MAX, !(page - 1)] {
         let error = device.import(device.export(&physical).expect("a handle"), wrong).expect_err("it is not");
         eprintln!("{wrong} of {bytes} bytes: {error}");
@@ -138,7 +143,7 @@ fn kinds_of_handle_are_what_really_works() {
     assert!(device.properties().capabilities.contains(Capabilities::SHARED_HANDLES));
     let page = device.granularity(kind()).expect("a granularity");
     for shareable in [ShareableKind::Fabric, ShareableKind::FileDescriptor] {
-        match handles.create_shareable(page, kind(), shareable) {
+        match handles.create_shareable(&AllocationRequest::new(page, kind()), shareable) {
             Ok(physical) => {
                 handles.export(&physical).expect("a handle");
                 assert!(handles.shareable_kinds().contains(&shareable), "{shareable:?}");

@@ -35,7 +35,7 @@ fn invalid<T: std::fmt::Debug>(answer: Result<T, BackendError>) {
 
 /// New memory at `offset`, accessible.
 fn mapped(device: &CudaDevice, reservation: &CudaMemory, offset: u64, bytes: u64) -> Physical {
-    device.create_and_map(reservation, offset, bytes, kind()).expect("memory")
+    device.create_and_map(reservation, offset, &AllocationRequest::new(bytes, kind())).expect("memory")
 }
 
 fn fill(device: &CudaDevice, stream: &CudaStream, memory: &CudaMemory, offset: u64, bytes: u64, value: u8) {
@@ -170,7 +170,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     fill(&device, &stream, &reservation, 2 * page, 2 * page, 6);
     for offset in [page, 2 * page, 3 * page, page / 2, 7 * page, 8 * page, u64::MAX - page + 1, u64::MAX] {
         invalid(device.map(&reservation, offset, &physical));
-        invalid(device.create_and_map(&reservation, offset, 2 * page, kind()));
+        invalid(device.create_and_map(&reservation, offset, &AllocationRequest::new(2 * page, kind())));
     }
     for (offset, bytes) in [
         (2 * page, page),
@@ -206,7 +206,7 @@ fn what_cannot_be_mapped_leaves_what_is_there() {
     let reservation = device.reserve(4 * page).expect("addresses");
     let physical = mapped(&device, &reservation, 0, 2 * page);
     fill(&device, &stream, &reservation, 0, 2 * page, 8);
-    invalid(device.create_and_map(&reservation, page, 2 * page, kind()));
+    invalid(device.create_and_map(&reservation, page, &AllocationRequest::new(2 * page, kind())));
     let Rejected { error, value: physical, .. } =
         device.unmap_and_release(&reservation, page, physical).expect_err("it is not there");
     invalid(Err::<(), _>(error));
@@ -226,12 +226,14 @@ fn more_than_there_is_is_out_of_memory_and_nothing_is_lost() {
     // The driver is asked for the first, and not for the others.
     for bytes in [total & !(page - 1), (total + page) & !(page - 1), 1 << 60] {
         match device.create_physical(&AllocationRequest::new(bytes, kind())) {
-            Err(BackendError::OutOfMemory { requested, free: Some(free), .. }) => {
+            Err(BackendError::OutOfMemory { requested_bytes: requested, free_bytes: Some(free), .. }) => {
                 assert!(requested == bytes && free < bytes, "{requested} {free}");
             }
             other => panic!("{bytes}: {other:?}"),
         }
-        let error = device.create_and_map(&reservation, page, bytes, kind()).expect_err("too much");
+        let error = device
+            .create_and_map(&reservation, page, &AllocationRequest::new(bytes, kind()))
+            .expect_err("too much");
         assert!(error.is_out_of_memory(), "{error}");
     }
     let error = device.reserve(!(page - 1)).expect_err("more than an address space");

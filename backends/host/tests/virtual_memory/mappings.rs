@@ -117,7 +117,7 @@ fn memory_counts_once_until_the_last_handle_and_the_last_mapping_are_gone() {
     let one = device.create_physical(&AllocationRequest::new(3 * PAGE, kind())).expect("memory");
     assert_eq!(free_pages(&device), 1);
     let answer = device.create_physical(&AllocationRequest::new(2 * PAGE, kind()));
-    assert!(matches!(answer, Err(BackendError::OutOfMemory { free: Some(PAGE), .. })), "{answer:?}");
+    assert!(matches!(answer, Err(BackendError::OutOfMemory { free_bytes: Some(PAGE), .. })), "{answer:?}");
     let too_much = device.allocate(&AllocationRequest::new(2 * PAGE, kind()));
     assert!(too_much.is_err_and(|error| error.is_out_of_memory()), "both kinds of memory share the device");
     let reservations = [0; 2].map(|_| device.reserve(8 * PAGE).expect("addresses cost nothing"));
@@ -339,7 +339,7 @@ fn limited_process() {
     let device = device(4);
     let answers = [
         device.create_physical(&AllocationRequest::new(PAGE, kind())),
-        device.create_shareable(PAGE, kind(), ShareableKind::FileDescriptor),
+        device.create_shareable(&AllocationRequest::new(PAGE, kind()), ShareableKind::FileDescriptor),
     ];
     for answer in answers {
         assert!(

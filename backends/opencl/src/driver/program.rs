@@ -27,7 +27,7 @@ use vrampool_backend::{BackendError, fork};
 /// let memory = device.allocate(&AllocationRequest::new(4 * 100, Placement::Device))?;
 /// let view = stream.view_mut::<f32>(RegionMut::whole(&memory, &stream))?;
 /// let to = view.as_view();
-/// let grid = Grid { groups: 100, group: [1, 1] };
+/// let grid = Grid::new(100, [1, 1]);
 /// // SAFETY: the kernel takes a region and a number, and writes as many floats as the view has.
 /// unsafe { ones.launch(&stream, grid, &Arguments::new().view(to).long(to.len() as u64)) }?;
 /// let mut bytes = [0; 4];
@@ -177,12 +177,27 @@ impl<'a> Arguments<'a> {
 }
 
 /// The work-items of a launch: `groups` work-groups side by side, each of `group` items.
+///
+/// ```
+/// use vrampool_opencl::Grid;
+/// let grid = Grid::new(100, [16, 16]); // 25,600 items
+/// assert_eq!(grid.group[0] * grid.group[1], 256);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grid {
     /// The number of groups.
     pub groups: usize,
     /// The items of a group, in two dimensions.
     pub group: [usize; 2],
+}
+
+impl Grid {
+    /// `groups` work-groups of `group` items.
+    #[must_use]
+    pub const fn new(groups: usize, group: [usize; 2]) -> Self {
+        Self { groups, group }
+    }
 }
 
 impl Kernel {

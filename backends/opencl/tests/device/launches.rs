@@ -32,7 +32,7 @@ fn a_kernel_takes_views_wherever_they_lie_and_comes_in_order() {
             let to = stream.view_mut::<f32>(place(to)).expect("a view");
             let arguments = Arguments::new().view(&from).float(2.0).view(to.as_view()).long(5);
             // More items than elements, and fewer.
-            let grid = Grid { groups: 1 + 2 * round, group: [2, 1] };
+            let grid = Grid::new(1 + 2 * round, [2, 1]);
             // SAFETY: the arguments are the kernel's, and it goes through five floats of either view.
             unsafe { scale.launch(&stream, grid, &arguments) }.expect("queued");
         }
@@ -59,13 +59,9 @@ fn what_is_wrong_is_an_error() {
         let arguments = || Arguments::new().view(&view).float(1.0).view(&view).long(0);
         let other = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
         let foreign = other.create_stream().expect("a stream");
-        let one = Grid { groups: 1, group: [1, 1] };
-        let grids = [
-            Grid { groups: 0, ..one },
-            Grid { group: [0, 1], ..one },
-            Grid { group: [1, 0], ..one },
-            Grid { groups: usize::MAX, group: [2, 1] },
-        ];
+        let one = Grid::new(1, [1, 1]);
+        let grids =
+            [Grid::new(0, [1, 1]), Grid::new(1, [0, 1]), Grid::new(1, [1, 0]), Grid::new(usize::MAX, [2, 1])];
         for (stream, grid) in [(&foreign, one)].into_iter().chain(grids.map(|grid| (&stream, grid))) {
             // SAFETY: the arguments are the kernel's, and it goes through no elements.
             let answer = unsafe { kernel.launch(stream, grid, &arguments()) };

@@ -182,7 +182,7 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     for _ in 0..3 {
         let error = device.allocate(&AllocationRequest::new(1, Placement::Device)).expect_err("it is full");
         assert!(
-            matches!(error, BackendError::OutOfMemory { requested: 1..=4, free: Some(0), .. }),
+            matches!(error, BackendError::OutOfMemory { requested_bytes: 1..=4, free_bytes: Some(0), .. }),
             "{error:?}"
         );
         // Nothing else is the worse for it.

@@ -66,19 +66,19 @@ impl OpenClKernels {
     }
 
     fn groups(&self, groups: u64) -> Grid {
-        Grid { groups: groups as usize, group: [self.threads as usize, 1] }
+        Grid::new(groups as usize, [self.threads as usize, 1])
     }
 
     /// The tiles of a product; or its strips, with one item a group, because strips are few and long.
     fn product_grid(&self, rows: u64, columns: u64) -> Grid {
         match self.tile {
-            Some(tile) => Grid {
-                groups: (rows.div_ceil(tile) * columns.div_ceil(tile)) as usize,
-                group: [tile as usize, tile as usize],
-            },
+            Some(tile) => Grid::new(
+                (rows.div_ceil(tile) * columns.div_ceil(tile)) as usize,
+                [tile as usize, tile as usize],
+            ),
             None => {
                 let strips = rows.div_ceil(STRIP.0) * columns.div_ceil(STRIP.1);
-                Grid { groups: strips.min(MOST_GROUPS) as usize, group: [1, 1] }
+                Grid::new(strips.min(MOST_GROUPS) as usize, [1, 1])
             }
         }
     }

@@ -67,6 +67,7 @@ pub enum FittedFault {
         "the file is altered: the last line is `{found}`, but these sizes require `{expected}`; copy or write it again. To edit \
          it by hand, make the first line `{OLD_HEADER}` and remove the last one"
     )]
+    #[non_exhaustive]
     Altered {
         /// The last line.
         found: String,
@@ -80,6 +81,7 @@ pub enum FittedFault {
     #[error(
         "`{found}` is not the header; the first line must be `{HEADER}`, or `{OLD_HEADER}` in a file without a last line `end`"
     )]
+    #[non_exhaustive]
     Header {
         /// The first line, or its beginning.
         found: String,
@@ -91,6 +93,7 @@ pub enum FittedFault {
     FileTooLong,
     /// A size is not a number.
     #[error("`{found}` is not a size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    #[non_exhaustive]
     NotASize {
         /// The text, or its beginning.
         found: String,
@@ -100,6 +103,7 @@ pub enum FittedFault {
     Zero,
     /// A size is not larger than the previous one.
     #[error("{size} is not larger than {before} in the previous line; write each size once, smallest first")]
+    #[non_exhaustive]
     Order {
         /// The size.
         size: u64,

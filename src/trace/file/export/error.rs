@@ -17,6 +17,7 @@ pub enum ExportError {
     Write(#[from] io::Error),
     /// The written file fails to read back.
     #[error("{path}: the written file fails to read back: {fault}; check the disk, or write another format", path = shown(.path))]
+    #[non_exhaustive]
     ReadBack {
         /// The file.
         path: PathBuf,
@@ -27,6 +28,7 @@ pub enum ExportError {
     #[error(
         "event {event}: no addresses are left for {size} bytes: more than {max} bytes are live; write the trace as csv"
     )]
+    #[non_exhaustive]
     TooLarge {
         /// The event, from 0.
         event: u64,

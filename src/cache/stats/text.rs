@@ -1,6 +1,7 @@
 //! Statistics of a pool as text.
 
-use super::stats::{BucketStats, PoolStats};
+use super::PoolStats;
+use super::groups::BucketStats;
 use bytesize::ByteSize;
 use std::fmt;
 
@@ -11,13 +12,13 @@ impl fmt::Display for PoolStats {
         let (live, requested) = (ByteSize(self.live_bytes), ByteSize(self.requested_bytes));
         write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
         write!(f, "idle {}, held {}, ", ByteSize(self.idle_bytes), ByteSize(self.held_bytes))?;
-        write!(f, "reserved {} (source {}), ", ByteSize(self.reserved_bytes), self.source)?;
-        match self.limit {
+        write!(f, "reserved {} (source {}), ", ByteSize(self.source.reserved_bytes), self.source.kind)?;
+        match self.caps.limit {
             Some(limit) => write!(f, "limit {}, ", ByteSize(limit))?,
             None => f.write_str("no limit, ")?,
         }
-        let failed = self.failed_by_limit + self.failed_by_device + self.failed_by_backend;
-        write!(f, "failed {failed}, invalid {}", self.failed_invalid)?;
+        let invalid = self.failed.invalid;
+        write!(f, "failed {}, invalid {invalid}", self.failed.total() - invalid)?;
         if f.alternate() {
             self.buckets.iter().try_for_each(|bucket| write!(f, "\n    {bucket}"))?;
         }

@@ -1,0 +1,12 @@
+//! A test of a program's own way out of a device without memory.
+use vrampool::host::{BackendError, Call, HostDevice};
+use vrampool::prelude::*;
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let device = HostDevice::new();
+    let (stream, pool) = (device.create_stream()?, Pool::new(&device)?);
+    device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(1 << 20, Some(0)));
+    assert!(pool.allocate(300 << 20, &stream).is_err_and(|error| error.is_out_of_memory()));
+    device.faults().clear();
+    assert!(pool.allocate(300 << 20, &stream).is_ok());
+    Ok(())
+}

@@ -1,0 +1,9 @@
+//! Statistics as JSON, and who holds what.
+use vrampool::{host::HostDevice, prelude::*};
+pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let pool = Pool::new(&HostDevice::new())?;
+    let stats = serde_json::to_value(pool.stats())?;
+    assert_eq!(stats["source"], "direct");
+    println!("{}\n{stats:#}", pool.report());
+    Ok(())
+}
