@@ -1,5 +1,7 @@
 //! Groups of a pool's statistics.
 
+use crate::cache::accounts::Accounts;
+use crate::environment::as_limit;
 use crate::source::Source;
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -143,6 +145,18 @@ pub struct Caps {
     pub limit: Option<u64>,
     /// The soft cap on the same sum, in bytes.
     pub budget: Option<u64>,
+}
+
+impl Caps {
+    pub(super) fn of(accounts: &Accounts) -> Self {
+        let caps = &accounts.caps;
+        Self {
+            max_cached_bytes: as_limit(caps.max_cached_bytes),
+            max_buffers_per_bucket: as_limit(caps.max_buffers_per_bucket),
+            limit: as_limit(caps.limit),
+            budget: as_limit(caps.budget),
+        }
+    }
 }
 
 /// Buffers that a pool released to its source, counted by reason. Groups of several pools can be added.

@@ -13,7 +13,6 @@ use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::environment::as_limit;
 use crate::source::Source;
 use groups::{BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
@@ -134,12 +133,7 @@ impl PoolStats {
                 reserved_bytes: accounts.peak.held,
                 needed_bytes: accounts.peak.held,
             },
-            caps: Caps {
-                max_cached_bytes: as_limit(accounts.caps.max_cached_bytes),
-                max_buffers_per_bucket: as_limit(accounts.caps.max_buffers_per_bucket),
-                limit: as_limit(accounts.caps.limit),
-                budget: as_limit(accounts.caps.budget),
-            },
+            caps: Caps::of(accounts),
             released: Releases { by_byte_cap, by_bucket_cap, evicted },
             failed,
             rungs,
