@@ -1,4 +1,4 @@
-//! A test of a program's own way out of a device without memory.
+//! An injected out-of-memory fault, and recovery from it.
 use vrampool::host::{BackendError, Call, HostDevice};
 use vrampool::prelude::*;
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! Statistics as JSON, and who holds what.
+//! Statistics as JSON, and live bytes by holder.
 use vrampool::{host::HostDevice, prelude::*};
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new(&HostDevice::new())?;

@@ -1,4 +1,4 @@
-//! The programs that users write first. Each file is a whole one: imports, device, stream, pool and checks.
+//! Common first programs. Each file is complete: imports, device, stream, pool and checks.
 
 mod defaults;
 mod faults;

@@ -4,8 +4,9 @@
 //! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 //!
 //! A loop may next request the size that it freed last. The engine's free is therefore deferred until the
-//! next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if that gets the block:
-//! a quarter of such a pair's instructions (`docs/src/performance.md`, "The block freed last").
+//! next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if the request gets the
+//! same block. This saves more than a fifth of such a pair's instructions (`docs/src/performance.md`, "The
+//! block freed last").
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;

@@ -234,14 +234,14 @@ impl<B: Backend> BrokerBuilder<B> {
     fn check(&self) -> Result<(), BrokerError> {
         let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
         if self.granularity == Some(0) {
-            return refused("granularity", "nothing is a multiple of 0");
+            return refused("granularity", "0 is no granularity; use at least 1");
         }
         if self.spill_threshold == Some(0) {
-            return refused("spill_threshold", "every array would be in a file; 1 is the least");
+            return refused("spill_threshold", "0 would spill every array to a file; use at least 1");
         }
         // The default directory is checked only when an array is spilled.
         if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
-            return refused("spill_directory", "there is no such directory");
+            return refused("spill_directory", "the directory does not exist; create it or choose another");
         }
         Ok(())
     }

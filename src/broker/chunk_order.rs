@@ -1,4 +1,4 @@
-//! The order of chunks in a run, and the host ranges that each chunk reads and writes.
+//! The remaining chunks of a run, and the host ranges that each chunk reads and writes.
 
 use super::request::ChunkLayout;
 use super::{BrokerError, Stage};
@@ -10,7 +10,7 @@ pub(crate) type Rows<'a> = Vec<Option<(ChunkLayout, Vec<&'a mut [u8]>)>>;
 
 /// The remaining batch: streams take chunks from its front until none is left, or one failed.
 #[derive(Debug)]
-pub(crate) struct Course<'a> {
+pub(crate) struct RemainingChunks<'a> {
     state: Mutex<State<'a>>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Reached {
     pub(crate) shrinks: u64,
 }
 
-impl<'a> Course<'a> {
+impl<'a> RemainingChunks<'a> {
     /// Creates a course of `slots` streams, each with memory for `len` runs.
     pub(crate) fn new(runs: u64, len: u64, slots: usize, rows: Rows<'a>) -> Self {
         Self {
@@ -202,7 +202,7 @@ mod tests {
         let layout = ChunkLayout { is_cut: true, rows: 2, runs: 10, run_bytes: 1 };
         let mut bytes: Vec<u8> = (0..20).collect();
         let rows = bytes.chunks_mut(10).collect();
-        let course = Course::new(10, 4, 2, vec![None, Some((layout, rows))]);
+        let course = RemainingChunks::new(10, 4, 2, vec![None, Some((layout, rows))]);
         let first = course.take(4).expect("a chunk");
         assert_eq!((first.index, first.range), (0, 0..4));
         assert!(course.shorten(3) && !course.shorten(5));

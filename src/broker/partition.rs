@@ -32,7 +32,7 @@ pub struct Partition {
 pub enum ChunkError {
     /// None of the requested arrays may be cut.
     #[error(
-        "All requested arrays are unchunkable, and their {requested_bytes} bytes do not fit in the {available_bytes} there are; \
+        "All requested arrays are unchunkable, and their {requested_bytes} bytes do not fit in the {available_bytes} available bytes; \
          give a larger share, or let arrays be chunked"
     )]
     #[non_exhaustive]

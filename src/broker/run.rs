@@ -1,7 +1,7 @@
 //! The execution of a batch on the device.
 
 use super::bind::{bound, hand_over, rows, sort};
-use super::chunk_order::{Course, Failure};
+use super::chunk_order::{Failure, RemainingChunks};
 use super::commit::{Ended, InRun};
 use super::data::{Data, Way};
 use super::progress::{ProgressHook, RunReport};
@@ -35,7 +35,8 @@ where
     let mut data = bound(&grant, data)?;
     let (rows, mut whole) = rows(&grant, &mut data);
     let sides: Vec<_> = data.iter().map(|data| data.as_ref().map_or(Side::None, Side::of)).collect();
-    let course = Course::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
+    let course =
+        RemainingChunks::new(grant.partition.runs(), grant.partition.chunk_len(), running.slots.len(), rows);
     let session = Session {
         core,
         group,

@@ -1,6 +1,6 @@
 //! The threads of a run: one per stream, each processing chunk after chunk.
 
-use super::chunk_order::{Course, Failure, Piece};
+use super::chunk_order::{Failure, Piece, RemainingChunks};
 use super::footprint::{Demand, Rounding};
 use super::progress::{Progress, ProgressHook, RunReport, StageSpan};
 use super::request::Role;
@@ -24,7 +24,7 @@ pub(super) struct Session<'a, B: Backend, F> {
     pub(super) grant: &'a Grant,
     pub(super) rounding: Rounding,
     pub(super) sides: &'a [Side<'a, B>],
-    pub(super) course: &'a Course<'a>,
+    pub(super) course: &'a RemainingChunks<'a>,
     pub(super) common: &'a [Option<Held<B>>],
     pub(super) work: &'a F,
     pub(super) progress: Option<&'a ProgressHook<'a>>,

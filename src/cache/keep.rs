@@ -1,4 +1,4 @@
-//! Whether the caps let a returned block stay idle, and where: in a magazine or its bucket, or nowhere.
+//! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
 use crate::cache::core::{Block, Depot};
 use crate::cache::magazine::rack::Rack;

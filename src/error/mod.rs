@@ -59,7 +59,7 @@ pub enum Error {
     /// Work on a stream that is being captured into a graph needs an operation that a capture forbids.
     /// Nothing was done, and the capture goes on.
     #[error(
-        "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) would take it; run the step \
+        "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) would need it; run the step \
          once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
     )]
     #[non_exhaustive]

@@ -7,7 +7,7 @@ mod merge;
 mod writer;
 
 use crate::trace::file::error::TraceError;
-use crate::trace::file::position::Place;
+use crate::trace::file::position::Position;
 use crate::trace::file::reader::Trace;
 use clock::Clock;
 use logs::Logs;
@@ -104,7 +104,7 @@ impl Recorder {
         let logs = self.0.logs.all();
         let trace = Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
-            Place { event: Some(event), field: Some(field), ..Place::default() }.error(name, fault)
+            Position { event: Some(event), field: Some(field), ..Position::default() }.error(name, fault)
         })
     }
 

@@ -4,7 +4,7 @@ use super::BlockState;
 use super::callbacks::{Callback, SleepAllocation};
 use super::core::SleeperCore;
 use super::group::GroupBlock;
-use super::separate_blocks::{CheckedOut, LooseBuffer};
+use super::separate_blocks::{CheckedOut, SeparateBuffer};
 use crate::arena::ArenaBuffer;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
@@ -79,7 +79,7 @@ impl<B: Backend> SleepBuffer<B> {
     pub fn capacity(&self) -> u64 {
         match self.block() {
             GroupBlock::Arena(buffer) => buffer.capacity(),
-            GroupBlock::Loose(buffer) => buffer.capacity(),
+            GroupBlock::Separate(buffer) => buffer.capacity(),
         }
     }
 
@@ -97,7 +97,7 @@ impl<B: Backend> SleepBuffer<B> {
         }
         match self.block() {
             GroupBlock::Arena(buffer) => buffer.state(),
-            GroupBlock::Loose(buffer) => buffer.state(),
+            GroupBlock::Separate(buffer) => buffer.state(),
         }
     }
 
@@ -110,7 +110,7 @@ impl<B: Backend> SleepBuffer<B> {
         }
         match self.block() {
             GroupBlock::Arena(buffer) => Some(buffer.range().address()? + buffer.offset().ok()?),
-            GroupBlock::Loose(buffer) => buffer.address(),
+            GroupBlock::Separate(buffer) => buffer.address(),
         }
     }
 
@@ -125,7 +125,7 @@ impl<B: Backend> SleepBuffer<B> {
                 buffer.check_awake()?;
                 Way::Arena(buffer)
             }
-            GroupBlock::Loose(buffer) => Way::Loose(buffer.access()?),
+            GroupBlock::Separate(buffer) => Way::Separate(buffer.access()?),
         };
         Ok(Access { way, len: self.len })
     }
@@ -142,7 +142,7 @@ impl<B: Backend> SleepBuffer<B> {
                 buffer.check_awake()?;
                 WayMut::Arena(buffer)
             }
-            Some(GroupBlock::Loose(buffer)) => WayMut::Loose(LooseBuffer::access_mut(buffer)?),
+            Some(GroupBlock::Separate(buffer)) => WayMut::Separate(SeparateBuffer::access_mut(buffer)?),
             None => unreachable!("a buffer has its block until it is dropped"),
         };
         Ok(AccessMut { way, len })
@@ -205,7 +205,7 @@ pub struct Access<'a, B: Backend> {
 enum Way<'a, B: Backend> {
     Arena(&'a ArenaBuffer<B>),
     /// Keeps the buffer awake until the guard is dropped: sleeping fails meanwhile.
-    Loose(Arc<Buffer<B>>),
+    Separate(Arc<Buffer<B>>),
 }
 
 impl<B: Backend> Access<'_, B> {
@@ -216,7 +216,7 @@ impl<B: Backend> Access<'_, B> {
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match &self.way {
             Way::Arena(buffer) => buffer.on(stream),
-            Way::Loose(buffer) => Ok(buffer.on(stream)?.slice(..self.len)?),
+            Way::Separate(buffer) => Ok(buffer.on(stream)?.slice(..self.len)?),
         }
     }
 
@@ -227,7 +227,7 @@ impl<B: Backend> Access<'_, B> {
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
         match &self.way {
             Way::Arena(buffer) => buffer.used_on(stream),
-            Way::Loose(buffer) => buffer.used_on(stream),
+            Way::Separate(buffer) => buffer.used_on(stream),
         }
     }
 }
@@ -242,7 +242,7 @@ pub struct AccessMut<'a, B: Backend> {
 #[derive(Debug)]
 enum WayMut<'a, B: Backend> {
     Arena(&'a mut ArenaBuffer<B>),
-    Loose(CheckedOut<'a, B>),
+    Separate(CheckedOut<'a, B>),
 }
 
 impl<B: Backend> AccessMut<'_, B> {
@@ -253,7 +253,7 @@ impl<B: Backend> AccessMut<'_, B> {
     pub fn on_mut(&mut self, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
         match &mut self.way {
             WayMut::Arena(buffer) => buffer.on_mut(stream),
-            WayMut::Loose(buffer) => Ok(buffer.get_mut().on_mut(stream)?.slice(..self.len)?),
+            WayMut::Separate(buffer) => Ok(buffer.get_mut().on_mut(stream)?.slice(..self.len)?),
         }
     }
 }

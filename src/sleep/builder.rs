@@ -137,7 +137,7 @@ impl<B: Backend> SleeperBuilder<B> {
                 // Free memory returns to the device at once.
                 let pool = pool.max_cached_bytes(0).magazine_bytes(0);
                 let pool = if let Some(limit) = self.limit { pool.limit(limit) } else { pool };
-                Places::Loose(pool.build()?)
+                Places::Separate(pool.build()?)
             }
         };
         let core = SleeperCore {

@@ -2,7 +2,7 @@
 
 use super::callbacks::Callbacks;
 use super::group::Group;
-use super::separate_blocks::Loose;
+use super::separate_blocks::SeparateBlocks;
 use super::{Offload, SleepUsage};
 use crate::arena::{Allowance, DeviceArena};
 use crate::error::{Error, Owner};
@@ -33,7 +33,7 @@ pub(super) enum Places<B: Backend> {
     /// One growing arena per tag.
     Addresses { allowance: Allowance, chunk_bytes: u64 },
     /// Separate allocations.
-    Loose(Pool<B>),
+    Separate(Pool<B>),
 }
 
 impl<B: Backend> SleeperCore<B> {
@@ -55,7 +55,7 @@ impl<B: Backend> SleeperCore<B> {
             return Ok(group.clone());
         }
         let group = match &self.places {
-            Places::Loose(pool) => Group::Loose(Loose::new(pool)),
+            Places::Separate(pool) => Group::Separate(SeparateBlocks::new(pool)),
             Places::Addresses { allowance, chunk_bytes } => {
                 let arena = DeviceArena::builder(&self.device).growing().memory(self.kind);
                 let arena = arena.limit(self.limit).piece_bytes(*chunk_bytes);

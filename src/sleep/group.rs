@@ -1,6 +1,8 @@
 //! The blocks of a tag: in a growing arena, or as separate allocations.
 
-use super::separate_blocks::{Falling as LooseFalling, Loose, LooseBuffer, Waking as LooseWaking};
+use super::separate_blocks::{
+    Falling as SeparateFalling, SeparateBlocks, SeparateBuffer, Waking as SeparateWaking,
+};
 use super::{Offload, SleepReport, SleepState, SleepUsage, WakeReport};
 use crate::arena::{ArenaBuffer, DeviceArena, Falling as ArenaFalling, Waking as ArenaWaking};
 use crate::error::Error;
@@ -10,34 +12,34 @@ use vrampool_backend::Backend;
 #[derive(Debug)]
 pub(super) enum Group<B: Backend> {
     Arena(DeviceArena<B>),
-    Loose(Loose<B>),
+    Separate(SeparateBlocks<B>),
 }
 
 #[derive(Debug)]
 pub(super) enum GroupBlock<B: Backend> {
     Arena(ArenaBuffer<B>),
-    Loose(LooseBuffer<B>),
+    Separate(SeparateBuffer<B>),
 }
 
 /// A group whose contents are saved. A drop restores it.
 #[derive(Debug)]
 pub(super) enum Falling<'a, B: Backend> {
     Arena(ArenaFalling<'a, B>),
-    Loose(LooseFalling<'a, B>),
+    Separate(SeparateFalling<'a, B>),
 }
 
 /// A group whose contents are restored. A drop puts it to sleep.
 #[derive(Debug)]
 pub(super) enum Waking<'a, B: Backend> {
     Arena(ArenaWaking<'a, B>),
-    Loose(LooseWaking<'a, B>),
+    Separate(SeparateWaking<'a, B>),
 }
 
 impl<B: Backend> Clone for Group<B> {
     fn clone(&self) -> Self {
         match self {
             Self::Arena(arena) => Self::Arena(arena.clone()),
-            Self::Loose(loose) => Self::Loose(loose.clone()),
+            Self::Separate(blocks) => Self::Separate(blocks.clone()),
         }
     }
 }
@@ -46,21 +48,21 @@ impl<B: Backend> Group<B> {
     pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<GroupBlock<B>, Error> {
         match self {
             Self::Arena(arena) => arena.allocate(bytes, stream).map(GroupBlock::Arena),
-            Self::Loose(loose) => loose.allocate(bytes, stream).map(GroupBlock::Loose),
+            Self::Separate(blocks) => blocks.allocate(bytes, stream).map(GroupBlock::Separate),
         }
     }
 
     pub(super) fn begin_sleep(&self, offload: Offload) -> Result<Option<Falling<'_, B>>, Error> {
         Ok(match self {
             Self::Arena(arena) => arena.begin_sleep(offload)?.map(Falling::Arena),
-            Self::Loose(loose) => loose.begin_sleep(offload)?.map(Falling::Loose),
+            Self::Separate(blocks) => blocks.begin_sleep(offload)?.map(Falling::Separate),
         })
     }
 
     pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
         Ok(match self {
             Self::Arena(arena) => arena.begin_wake()?.map(Waking::Arena),
-            Self::Loose(loose) => loose.begin_wake()?.map(Waking::Loose),
+            Self::Separate(blocks) => blocks.begin_wake()?.map(Waking::Separate),
         })
     }
 
@@ -69,14 +71,14 @@ impl<B: Backend> Group<B> {
         match self {
             Self::Arena(arena) => arena.release(0),
             // Free memory has already returned to the device.
-            Self::Loose(_) => Ok(0),
+            Self::Separate(_) => Ok(0),
         }
     }
 
     pub(super) fn state(&self) -> SleepState {
         match self {
             Self::Arena(arena) => arena.state(),
-            Self::Loose(loose) => loose.state(),
+            Self::Separate(blocks) => blocks.state(),
         }
     }
 
@@ -84,13 +86,13 @@ impl<B: Backend> Group<B> {
     pub(super) fn offload(&self) -> Option<Offload> {
         match self {
             Self::Arena(arena) => arena.offload(),
-            Self::Loose(loose) => loose.offload(),
+            Self::Separate(blocks) => blocks.offload(),
         }
     }
 
     pub(super) fn usage(&self) -> SleepUsage {
         match self {
-            Self::Loose(loose) => loose.usage(),
+            Self::Separate(blocks) => blocks.usage(),
             Self::Arena(arena) => {
                 let (used, is_asleep) = (arena.used(), arena.state() == SleepState::Asleep);
                 SleepUsage {
@@ -109,7 +111,7 @@ impl<B: Backend> Falling<'_, B> {
     pub(super) fn commit(self) -> SleepReport {
         match self {
             Self::Arena(falling) => falling.commit(),
-            Self::Loose(falling) => falling.commit(),
+            Self::Separate(falling) => falling.commit(),
         }
     }
 }
@@ -118,7 +120,7 @@ impl<B: Backend> Waking<'_, B> {
     pub(super) fn commit(self) -> WakeReport {
         match self {
             Self::Arena(waking) => waking.commit(),
-            Self::Loose(waking) => waking.commit(),
+            Self::Separate(waking) => waking.commit(),
         }
     }
 }

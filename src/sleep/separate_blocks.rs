@@ -13,18 +13,18 @@ use vrampool_backend::{Backend, Memory};
 
 /// The blocks of a tag.
 #[derive(Debug)]
-pub(super) struct Loose<B: Backend> {
-    core: Arc<LooseCore<B>>,
+pub(super) struct SeparateBlocks<B: Backend> {
+    core: Arc<SeparateCore<B>>,
 }
 
-impl<B: Backend> Clone for Loose<B> {
+impl<B: Backend> Clone for SeparateBlocks<B> {
     fn clone(&self) -> Self {
         Self { core: Arc::clone(&self.core) }
     }
 }
 
 #[derive(Debug)]
-struct LooseCore<B: Backend> {
+struct SeparateCore<B: Backend> {
     /// Keeps no idle memory; its limit is that of all tags.
     pool: Pool<B>,
     /// One sleep, wake or allocation at a time.
@@ -54,19 +54,19 @@ enum Held<B: Backend> {
 
 /// An allocated block.
 #[derive(Debug)]
-pub(super) struct LooseBuffer<B: Backend> {
+pub(super) struct SeparateBuffer<B: Backend> {
     cell: Arc<Cell<B>>,
-    group: Loose<B>,
+    group: SeparateBlocks<B>,
 }
 
-impl<B: Backend> Loose<B> {
+impl<B: Backend> SeparateBlocks<B> {
     pub(super) fn new(pool: &Pool<B>) -> Self {
         let (cells, offload) = (Mutex::new(Vec::new()), Mutex::new(None));
-        let core = LooseCore { pool: pool.clone(), changing: Mutex::new(()), cells, offload };
+        let core = SeparateCore { pool: pool.clone(), changing: Mutex::new(()), cells, offload };
         Self { core: Arc::new(core) }
     }
 
-    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<LooseBuffer<B>, Error> {
+    pub(super) fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<SeparateBuffer<B>, Error> {
         let core = &self.core;
         let granularity = core.pool.device().properties().copy_granularity;
         // The pool refuses sizes that overflow here.
@@ -82,7 +82,7 @@ impl<B: Backend> Loose<B> {
             cells.retain(|cell| cell.strong_count() > 0);
         }
         cells.push(Arc::downgrade(&cell));
-        Ok(LooseBuffer { cell, group: self.clone() })
+        Ok(SeparateBuffer { cell, group: self.clone() })
     }
 
     fn asleep(&self, requested: u64) -> Error {
@@ -176,7 +176,7 @@ impl<B: Backend> Loose<B> {
     }
 }
 
-impl<B: Backend> LooseBuffer<B> {
+impl<B: Backend> SeparateBuffer<B> {
     /// Returns the state, after a pending change is complete.
     fn settled(&self) -> MutexGuard<'_, Held<B>> {
         loop {
@@ -296,7 +296,7 @@ struct Restored<B: Backend> {
 /// Blocks whose contents are saved, before their memory is released. A drop restores them.
 #[derive(Debug)]
 pub(super) struct Falling<'a, B: Backend> {
-    core: &'a LooseCore<B>,
+    core: &'a SeparateCore<B>,
     _alone: MutexGuard<'a, ()>,
     blocks: Vec<Saved<B>>,
     offload: Offload,
@@ -351,7 +351,7 @@ impl<B: Backend> Drop for Falling<'_, B> {
 /// Blocks with memory and contents, and still their backups. A drop puts them to sleep.
 #[derive(Debug)]
 pub(super) struct Waking<'a, B: Backend> {
-    core: &'a LooseCore<B>,
+    core: &'a SeparateCore<B>,
     _alone: MutexGuard<'a, ()>,
     blocks: Vec<Restored<B>>,
     mapped: u64,

@@ -125,7 +125,7 @@ impl<B: Backend> Sleeper<B> {
     pub fn chunk_bytes(&self) -> Option<u64> {
         match self.core.places {
             Places::Addresses { chunk_bytes, .. } => Some(chunk_bytes),
-            Places::Loose(_) => None,
+            Places::Separate(_) => None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Random operations on a pool with caps.
+//! Random operations on a pool with caps, and the checks after each.
 
 use super::{Device, KIB, Stream};
 use crate::twin::Caps;

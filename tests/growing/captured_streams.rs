@@ -8,7 +8,7 @@ use vrampool::sleep::Offload;
 use vrampool::{Backend, Error, Event, Forbidden, Pool, Source};
 use vrampool_test_support::AuditDevice;
 
-/// A captured stream's memory is its graph's: nobody is sent there who would get other memory.
+/// Memory that a captured stream freed belongs to its graph; no other stream gets it.
 #[test]
 fn nobody_is_sent_to_what_a_captured_stream_freed() {
     if !has_virtual_memory() {

@@ -1,5 +1,4 @@
-//! What threads keep to themselves: a hit costs no call of the driver and no heap, and what is kept comes
-//! back.
+//! Magazines: a hit makes no driver call and no heap call, and kept blocks return.
 
 mod accounts;
 mod ends;

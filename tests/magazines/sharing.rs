@@ -1,4 +1,4 @@
-//! What one thread keeps idle fails no request of another.
+//! Idle blocks of one thread never fail a request of another.
 
 use super::{Device, KIB, Turns, device, keep, pairs, pool};
 use fastrand::Rng;

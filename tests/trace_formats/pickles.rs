@@ -1,4 +1,4 @@
-//! Pickles: none of them runs anything, and what is no snapshot is refused where it is wrong.
+//! Pickles: none is executed; invalid ones are rejected with their position.
 
 use super::{SNAPSHOT, refused};
 use vrampool::trace::{Format, Import, TraceFault};

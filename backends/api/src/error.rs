@@ -32,9 +32,9 @@ pub enum BackendError {
     )]
     #[non_exhaustive]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested_bytes: u64,
-        /// Bytes the device says are free, where it says so.
+        /// Free bytes; `None` if the device does not report them.
         free_bytes: Option<u64>,
     },
     /// The device is gone. Nothing works on it any more; open it again.

@@ -51,7 +51,7 @@ impl Drop for Charge {
             return std::mem::forget(Arc::clone(&self.pool));
         }
         // Relaxed, as all of the count: nothing is published with it.
-        self.pool.handed_out.fetch_sub(self.bytes, Relaxed);
+        self.pool.live_bytes.fetch_sub(self.bytes, Relaxed);
         if let Some(told) = &self.told {
             let event = HookEvent::clone(&told.event).with(Outcome::Done);
             told.hooks.after(Occasion::Free, &event);

@@ -90,8 +90,8 @@ impl DriverPool {
     }
 
     pub(crate) fn of(device: &CudaDevice, raw: RawPool) -> Result<Self, BackendError> {
-        let (handed_out, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
-        let core = Arc::new(DriverPoolCore { device: device.core().clone(), raw, handed_out, limit });
+        let (live_bytes, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
+        let core = Arc::new(DriverPoolCore { device: device.core().clone(), raw, live_bytes, limit });
         let pool = Self { core, device: device.clone(), hooks: Hooks::default() };
         if let Some(limit) = Limit::from_environment()? {
             pool.set_limit(limit)?;
@@ -193,7 +193,7 @@ impl DriverPool {
         };
         let limit = pool.limit.load(Relaxed);
         let add = |used: u64| used.checked_add(rounded).filter(|&used| used <= limit);
-        match pool.handed_out.fetch_update(Relaxed, Relaxed, add) {
+        match pool.live_bytes.fetch_update(Relaxed, Relaxed, add) {
             Ok(_) => Ok(Charge::new(pool, rounded)),
             Err(_) => Err(self.out_of_memory(bytes, None)),
         }
@@ -235,7 +235,7 @@ impl DriverPool {
     /// Bytes that this and its clones handed out and that were not dropped, rounded. What the limit bounds.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        self.core.handed_out.load(Relaxed)
+        self.core.live_bytes.load(Relaxed)
     }
 
     /// Bytes of the driver's pool that are in use, by anybody in the process.

@@ -11,7 +11,7 @@ pub(crate) struct DriverPoolCore {
     pub(crate) device: ForkArc<DeviceCore>,
     pub(crate) raw: RawPool,
     /// Bytes handed out by this pool, rounded.
-    pub(crate) handed_out: AtomicU64,
+    pub(crate) live_bytes: AtomicU64,
     pub(crate) limit: AtomicU64,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Debug for DriverPoolCore {
         f.debug_struct("DriverPoolCore")
             .field("device", &self.device.listed().ordinal)
             .field("raw", &self.raw)
-            .field("handed_out", &self.handed_out)
+            .field("live_bytes", &self.live_bytes)
             .field("limit", &self.limit)
             .finish()
     }

@@ -9,7 +9,7 @@ pub enum DriverPoolError {
     /// There is not enough, and giving unused memory back did not help.
     #[error(
         "out of memory: {requested_bytes} bytes were requested, {live_bytes} are live{}{}; {}",
-        reserved_bytes.map(|bytes| format!(" of {bytes} that the driver's pool has")).unwrap_or_default(),
+        reserved_bytes.map(|bytes| format!(" of {bytes} reserved by the driver's pool")).unwrap_or_default(),
         limit.map(|bytes| format!(", and the limit is {bytes}")).unwrap_or_default(),
         match cause {
             Some(cause) => format!("{cause}; drop memory, or have other pools trimmed"),
@@ -18,11 +18,11 @@ pub enum DriverPoolError {
     )]
     #[non_exhaustive]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested bytes.
         requested_bytes: u64,
         /// Live bytes, rounded.
         live_bytes: u64,
-        /// Bytes that the driver's pool has from the device, where it says so.
+        /// Reserved bytes of the driver's pool; `None` if the driver does not report them.
         reserved_bytes: Option<u64>,
         /// The limit in bytes, if there is one.
         limit: Option<u64>,

@@ -4,7 +4,7 @@
 //! * `timeline`: points in the work of streams, from when memory that several of them used was freed;
 //!   `progress`: how far they are;
 //! * `deferred`: blocks that are free once several streams are done with them; `pending_free`: defers and
-//!   frees them; `host_waits`: the same for a captured stream;
+//!   frees them; `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `alternatives`: other memory for a request that may not wait.
 

@@ -3,8 +3,8 @@
 //! A loop may free a block and request it again before any other. The hot block is therefore not kept in its
 //! [list](crate::cache::magazine::rack), but in a thread-local [slot](ThreadSlot), which a hit reaches
 //! without a search of the thread's racks. The epoch, unique to each pool, identifies the block's rack. Such
-//! a pair takes about half the time; every other hit and free has an additional check
-//! (`docs/src/performance.md`, "The block freed last").
+//! a pair takes about half the time; other hits and frees take longer (`docs/src/performance.md`, "The block
+//! freed last").
 //!
 //! A hit is recorded in one word, which [other threads read](Tally::hot_lent), and is accounted for only
 //! when another block is freed first. The hit itself only verifies that it sets no new peak.
@@ -24,7 +24,7 @@ use vrampool_backend::StreamId;
 const NOBODY: u64 = NEVER - 1;
 
 /// The slot of a thread.
-type Place = ThreadSlot<RefCell<HotBlock>>;
+type HotSlot = ThreadSlot<RefCell<HotBlock>>;
 
 #[repr(C)]
 pub(crate) struct HotBlock {
@@ -50,12 +50,12 @@ pub(crate) struct Given {
 
 #[cfg(not(model))]
 thread_local! {
-    static HOT: Place = const { Place::new(RefCell::new(HotBlock::NONE)) };
+    static HOT: HotSlot = const { HotSlot::new(RefCell::new(HotBlock::NONE)) };
 }
 
 #[cfg(model)]
 loom::thread_local! {
-    static HOT: Place = Place::new(RefCell::new(HotBlock::NONE));
+    static HOT: HotSlot = HotSlot::new(RefCell::new(HotBlock::NONE));
 }
 
 /// The result of a lookup of the hot block.

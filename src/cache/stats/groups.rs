@@ -6,7 +6,7 @@ use crate::source::Source;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// What serves a pool's misses, and what it took from the device.
+/// The source of a pool's misses, and the memory that it took from the device.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Source, host::HostDevice};

@@ -1,5 +1,4 @@
-//! Statistics of a pool: `groups` of them, their `text` and their names as serialized, and counts that go on
-//! from one pool to the next.
+//! Statistics of a pool: `groups`, `text`, serialized names, and counts that continue over pools of one name.
 
 pub(crate) mod groups;
 #[cfg(feature = "serde")]
@@ -64,7 +63,7 @@ pub struct PoolStats {
     pub held_bytes: u64,
     /// Waits that the pool inserted between streams.
     pub stream_waits: u64,
-    /// What serves misses.
+    /// The source, which serves misses.
     pub source: SourceStats,
     /// Virtual memory of the source.
     pub virtual_memory: VirtualMemoryStats,

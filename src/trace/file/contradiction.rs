@@ -1,9 +1,10 @@
 //! Contradictions in a trace that do not prevent reading it.
 
-use super::position::Place;
+use super::position::Position;
 use std::fmt;
 
-/// What in a trace's file is doubtful. Reading goes on as each says, and the trace keeps a [`TraceWarning`]; a
+/// A contradiction in a trace's file. The reader continues as each variant describes, and the trace keeps a
+/// [`TraceWarning`]; a
 /// [strict](crate::trace::Import::strict) reader fails instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -89,7 +90,7 @@ pub struct TraceWarning {
 impl fmt::Display for TraceWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let &Self { doubt, line, device, event, count } = self;
-        let place = Place { line, device, event, ..Place::default() }.to_string();
+        let place = Position { line, device, event, ..Position::default() }.to_string();
         f.write_str(&place)?;
         if !place.is_empty() {
             f.write_str(": ")?;
@@ -112,7 +113,7 @@ impl Doubts {
     }
 
     /// Counts it, or returns it as the error that it is to a strict reader.
-    pub(crate) fn note(&mut self, doubt: Doubt, place: &Place) -> Result<(), Doubt> {
+    pub(crate) fn note(&mut self, doubt: Doubt, place: &Position) -> Result<(), Doubt> {
         if self.is_strict {
             return Err(doubt);
         }
@@ -122,7 +123,7 @@ impl Doubts {
         match self.warnings.iter_mut().find(is_same) {
             Some(warning) => warning.count += 1,
             None => {
-                let &Place { line, device, event, .. } = place;
+                let &Position { line, device, event, .. } = place;
                 self.warnings.push(TraceWarning { doubt, line, device, event, count: 1 });
             }
         }

@@ -3,7 +3,7 @@
 use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
 use super::contradiction::Doubt;
 use super::format::Format;
-use super::position::Place;
+use super::position::Position;
 use crate::output::shown;
 use std::fmt;
 use std::io;
@@ -43,8 +43,8 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&shown(&*self.trace))?;
         let &Self { line, offset, device, event, field, .. } = self;
-        let place = Place { line, offset, device, event, field };
-        if place != Place::default() {
+        let place = Position { line, offset, device, event, field };
+        if place != Position::default() {
             write!(f, ", {place}")?;
         }
         write!(f, ": {}", self.fault)
@@ -328,7 +328,7 @@ impl TraceFault {
     }
 }
 
-impl Place {
+impl Position {
     pub(crate) fn error(self, trace: String, fault: TraceFault) -> TraceError {
         let Self { line, offset, device, event, field } = self;
         TraceError { trace: trace.into(), line, offset, device, event, field, fault }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A place in a file: what is known of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) line: Option<u64>,
     pub(crate) offset: Option<u64>,
     pub(crate) device: Option<u32>,
@@ -12,7 +12,7 @@ pub(crate) struct Place {
     pub(crate) field: Option<&'static str>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         let numbers = [

@@ -10,7 +10,7 @@ use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
 use super::other_devices::OtherDevices;
-use super::position::Place;
+use super::position::Position;
 use crate::cache::size_class::fitted::Demand;
 use crate::output::checksum::Checksum;
 use crate::output::shown;
@@ -85,7 +85,7 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
-        let (path, mut place) = (path.as_ref(), Place::default());
+        let (path, mut place) = (path.as_ref(), Position::default());
         let trace = match File::open(path) {
             Ok(file) => Self::parse_read(file, limits, &mut place),
             Err(error) => Err(TraceFault::Open(error)),
@@ -115,11 +115,11 @@ impl Trace {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
-        let mut place = Place::default();
+        let mut place = Position::default();
         Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
     }
 
-    fn parse_read(reader: impl Read, limits: Limits, place: &mut Place) -> Result<Self, TraceFault> {
+    fn parse_read(reader: impl Read, limits: Limits, place: &mut Position) -> Result<Self, TraceFault> {
         Self::parse_lines(Lines::new(reader)?, limits, Doubts::default(), place)
     }
 
@@ -128,7 +128,7 @@ impl Trace {
         mut lines: Lines<'_>,
         limits: Limits,
         mut doubts: Doubts,
-        place: &mut Place,
+        place: &mut Position,
     ) -> Result<Self, TraceFault> {
         let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Checksum::new());
         place.line = Some(1);
@@ -263,7 +263,7 @@ impl Trace {
 }
 
 /// Notes the field that is wrong.
-fn field(place: &mut Place, (field, fault): Wrong) -> TraceFault {
+fn field(place: &mut Position, (field, fault): Wrong) -> TraceFault {
     place.field = Some(field);
     fault
 }

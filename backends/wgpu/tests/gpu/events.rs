@@ -1,4 +1,4 @@
-//! When an event is complete, and what asking it and dropping memory do not wait for.
+//! Completion of events; queries and drops that must not wait.
 
 use crate::{fill, first_device, memory, others, read};
 use std::sync::Arc;

@@ -10,8 +10,8 @@
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `detach`: detaches and restores all of it.
 //!
-//! Only `make`, `release`, `retire`, `widen` and the arena's sleep call the device. The arena's lock protects
-//! it.
+//! Only `make`, `release`, `retire`, `reserve_addresses` and the arena's sleep call the device. The arena's
+//! lock protects it.
 //!
 //! # Placement of a request
 //!

@@ -6,7 +6,7 @@ use crate::trace::file::bounds::MAX_STREAMS;
 use crate::trace::file::contradiction::{Doubt, Doubts};
 use crate::trace::file::error::TraceFault;
 use crate::trace::file::event::{Op, TraceEvent};
-use crate::trace::file::position::Place;
+use crate::trace::file::position::Position;
 use crate::trace::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;
@@ -93,7 +93,7 @@ impl Addresses {
     pub(super) fn free(
         &mut self,
         recorded: Recorded,
-        place: &Place,
+        place: &Position,
         terms: &mut Terms<'_>,
     ) -> Result<(), TraceFault> {
         let Recorded { address, size: freed, .. } = recorded;
@@ -113,7 +113,7 @@ impl Addresses {
     pub(super) fn stays(
         &mut self,
         recorded: Recorded,
-        place: &Place,
+        place: &Position,
         terms: &mut Terms<'_>,
     ) -> Result<(), TraceFault> {
         let Recorded { address, size, .. } = recorded;
@@ -223,7 +223,7 @@ impl Addresses {
         all.extend(addresses.chain(self.events.iter().map(|entry| entry.address)));
         let mut overlaps = Overlaps::new(all, budget)?;
         let mut allocate = |overlaps: &mut Overlaps, address, size| match overlaps.allocate(address, size) {
-            Some(other) => doubts.note(Doubt::Overlap { address, size, other }, &Place::default()),
+            Some(other) => doubts.note(Doubt::Overlap { address, size, other }, &Position::default()),
             None => Ok(()),
         };
         for &Before { address, size, .. } in &self.before {

@@ -1,7 +1,7 @@
 //! Sequential reading of a pickle's bytes.
 
 use super::packed_value::Packed;
-use super::snapshot_keys::Word;
+use super::snapshot_keys::SnapshotKey;
 use crate::trace::file::error::TraceFault;
 use std::io::{self, BufRead};
 
@@ -104,13 +104,13 @@ impl<R: BufRead> Input<R> {
 
     /// Text of protocol 0, perhaps in quotes.
     pub(super) fn line(&mut self) -> Result<Packed, TraceFault> {
-        let (kept, len) = self.text_line::<{ Word::LONGEST + 2 }>()?;
+        let (kept, len) = self.text_line::<{ SnapshotKey::LONGEST + 2 }>()?;
         let text = kept.get(..len).unwrap_or_default();
         let text = match text {
             [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
             text => text,
         };
-        Ok(Word::of(text).map_or(Packed::OTHER, Packed::word))
+        Ok(SnapshotKey::of(text).map_or(Packed::OTHER, Packed::word))
     }
 
     /// A number of protocol 0; `None` where it has more digits than any that is asked for.

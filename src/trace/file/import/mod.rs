@@ -19,7 +19,7 @@ use super::csv;
 use super::error::{TraceError, TraceFault};
 use super::format::Format;
 use super::lines::Lines;
-use super::position::Place;
+use super::position::Position;
 use super::reader::{Limits, Trace, UNNAMED, stem};
 use std::fs::File;
 use std::io::Read;
@@ -101,7 +101,7 @@ impl Import {
     /// # Errors
     /// [`TraceError`], which says where and what to do.
     pub fn read(self, path: impl AsRef<Path>) -> Result<Trace, TraceError> {
-        let (path, mut place) = (path.as_ref(), Place::default());
+        let (path, mut place) = (path.as_ref(), Position::default());
         let trace = match File::open(path) {
             Ok(file) => self.parse_at(file, &mut place),
             Err(error) => Err(TraceFault::Open(error)),
@@ -115,11 +115,11 @@ impl Import {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(self, reader: impl Read) -> Result<Trace, TraceError> {
-        let mut place = Place::default();
+        let mut place = Position::default();
         self.parse_at(reader, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
     }
 
-    fn parse_at(self, reader: impl Read, place: &mut Place) -> Result<Trace, TraceFault> {
+    fn parse_at(self, reader: impl Read, place: &mut Position) -> Result<Trace, TraceFault> {
         let mut lines = Lines::new(reader)?;
         let format = match self.format {
             Some(format) => format,

@@ -1,12 +1,12 @@
 //! Values of a pickle packed into 56 bits, so that a dictionary entry takes one word.
 
-use super::snapshot_keys::Word;
+use super::snapshot_keys::SnapshotKey;
 
 /// A packed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     Whole(i128),
-    Word(Word),
+    SnapshotKey(SnapshotKey),
     /// A list or a tuple.
     List(u32),
     Dictionary(u32),
@@ -47,7 +47,7 @@ impl Packed {
         Self::new(LARGE, place.into())
     }
 
-    pub(super) fn word(word: Word) -> Self {
+    pub(super) fn word(word: SnapshotKey) -> Self {
         Self::new(WORD, word as u64)
     }
 
@@ -69,16 +69,16 @@ impl Packed {
     }
 
     /// Under this key.
-    pub(super) fn keyed(self, key: Word) -> Self {
+    pub(super) fn keyed(self, key: SnapshotKey) -> Self {
         Self(self.0 & VALUE | (key as u64) << KEY_SHIFT)
     }
 
-    pub(super) fn has_key(self, key: Word) -> bool {
+    pub(super) fn has_key(self, key: SnapshotKey) -> bool {
         self.0 >> KEY_SHIFT == key as u64
     }
 
-    pub(super) fn as_word(self) -> Option<Word> {
-        if self.kind() == WORD { Word::ALL.get(self.number() as usize).copied() } else { None }
+    pub(super) fn as_word(self) -> Option<SnapshotKey> {
+        if self.kind() == WORD { SnapshotKey::ALL.get(self.number() as usize).copied() } else { None }
     }
 
     /// `large` has the numbers that do not fit.
@@ -87,7 +87,7 @@ impl Packed {
         match self.kind() {
             WHOLE => Value::Whole(self.signed().into()),
             LARGE => large.get(number as usize).map_or(Value::Other, |&number| Value::Whole(number)),
-            WORD => self.as_word().map_or(Value::Other, Value::Word),
+            WORD => self.as_word().map_or(Value::Other, Value::SnapshotKey),
             LIST => Value::List(number as u32),
             DICTIONARY => Value::Dictionary(number as u32),
             _ => Value::Other,
@@ -116,7 +116,7 @@ mod tests {
     fn what_is_packed_is_what_it_was() {
         for number in [0, 1, -1, 1 << 51, -(1 << 52), (1 << 52) - 1] {
             let packed = Packed::whole(number).expect("it fits");
-            for packed in [packed, packed.keyed(Word::Stream)] {
+            for packed in [packed, packed.keyed(SnapshotKey::Stream)] {
                 assert_eq!(packed.value(&[]), Value::Whole(number.into()));
             }
         }
@@ -124,9 +124,9 @@ mod tests {
             assert_eq!(Packed::whole(number), None);
         }
         assert_eq!(Packed::large(1).value(&[0, 7]), Value::Whole(7));
-        assert_eq!(Packed::list(u32::MAX).keyed(Word::Blocks).value(&[]), Value::List(u32::MAX));
+        assert_eq!(Packed::list(u32::MAX).keyed(SnapshotKey::Blocks).value(&[]), Value::List(u32::MAX));
         assert_eq!(Packed::dictionary(3).node(), Some((3, false)));
-        for &word in Word::ALL {
+        for &word in SnapshotKey::ALL {
             assert_eq!(Packed::word(word).keyed(word).as_word(), Some(word));
             assert!(Packed::OTHER.keyed(word).has_key(word));
         }

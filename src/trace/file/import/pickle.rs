@@ -4,7 +4,7 @@
 //! the memo. What names, makes or calls anything else is refused by its name, so there is nothing that a
 //! pickle could run.
 //!
-//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](Word) it
+//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](SnapshotKey) it
 //! is. Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
 //! reading nor dropping it recurs. A dictionary has each word once, so that looking one up takes the same
 //! time whatever the pickle says.
@@ -15,7 +15,7 @@ use super::memo::Memo;
 use super::packed_value::Packed;
 use super::pickle_value::{Node, Pickled};
 use super::rejected_opcodes::name;
-use super::snapshot_keys::Word;
+use super::snapshot_keys::SnapshotKey;
 use crate::trace::file::error::TraceFault;
 use std::io::BufRead;
 
@@ -225,11 +225,11 @@ impl<R: BufRead> Machine<'_, R> {
     /// Text or bytes behind a length of `N` bytes.
     fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
         let len = self.input.length::<N>()?;
-        let mut text = [0; Word::LONGEST];
+        let mut text = [0; SnapshotKey::LONGEST];
         let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
             Some(text) => {
                 self.input.fill(text)?;
-                Word::of(text).map_or(Packed::OTHER, Packed::word)
+                SnapshotKey::of(text).map_or(Packed::OTHER, Packed::word)
             }
             None => {
                 self.input.skip(len)?;

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::packed_value::{Packed, Value};
-use super::snapshot_keys::Word;
+use super::snapshot_keys::SnapshotKey;
 
 /// The values of a pickle.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Pickled {
 
 #[derive(Debug)]
 pub(super) enum Node {
-    /// A list's items, or the entries of a dictionary whose keys are [words](Word).
+    /// A list's items, or the entries of a dictionary whose keys are [words](SnapshotKey).
     Items(Vec<Packed>),
     /// It was the value of a key that nobody asks for, and had nothing in it that means anything.
     Forgotten,
@@ -50,7 +50,7 @@ impl Pickled {
     }
 
     /// Returns the value of `key` in a dictionary. `Err` if the value is not a dictionary.
-    pub(super) fn get(&self, value: Value, key: Word) -> Result<Option<Value>, ()> {
+    pub(super) fn get(&self, value: Value, key: SnapshotKey) -> Result<Option<Value>, ()> {
         let Value::Dictionary(node) = value else { return Err(()) };
         let entries = self.items(node).ok_or(())?;
         Ok(entries.iter().find(|entry| entry.has_key(key)).map(|&entry| self.value(entry)))

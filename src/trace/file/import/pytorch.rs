@@ -12,11 +12,11 @@ use super::budget::{MEMORY, MEMORY_PER_EVENT};
 use super::packed_value::{Packed, Value};
 use super::pickle;
 use super::pickle_value::Pickled;
-use super::snapshot_keys::Word;
+use super::snapshot_keys::SnapshotKey;
 use crate::trace::file::contradiction::{Doubt, Doubts};
 use crate::trace::file::error::TraceFault;
 use crate::trace::file::other_devices::OtherDevices;
-use crate::trace::file::position::Place;
+use crate::trace::file::position::Position;
 use crate::trace::file::reader::Limits;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ pub(super) fn read(
     device: Option<u32>,
     limits: Limits,
     mut doubts: Doubts,
-    place: &mut Place,
+    place: &mut Position,
 ) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(limits.max_events));
     let mut at = 0;
@@ -73,7 +73,7 @@ impl<'a> Snapshot<'a> {
         if let Some(segments) = pickled.list(root) {
             return Ok(Self { pickled, traces: &[], segments });
         }
-        let list = |key: Word, what| match pickled.get(root, key) {
+        let list = |key: SnapshotKey, what| match pickled.get(root, key) {
             Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape { what }),
             Ok(None) | Err(()) => Err(TraceFault::Shape {
                 what: "a snapshot is a dictionary with `device_traces` and `segments`",
@@ -81,8 +81,8 @@ impl<'a> Snapshot<'a> {
         };
         Ok(Self {
             pickled,
-            traces: list(Word::DeviceTraces, "`device_traces` is a list of lists of events")?,
-            segments: list(Word::Segments, "`segments` is a list of segments")?,
+            traces: list(SnapshotKey::DeviceTraces, "`device_traces` is a list of lists of events")?,
+            segments: list(SnapshotKey::Segments, "`segments` is a list of segments")?,
         })
     }
 
@@ -116,7 +116,7 @@ impl<'a> Snapshot<'a> {
         device: u32,
         addresses: &mut Addresses,
         terms: &mut Terms<'_>,
-        place: &mut Place,
+        place: &mut Position,
     ) -> Result<(), TraceFault> {
         place.device = Some(device);
         let trace = self.traces.get(device as usize);
@@ -153,35 +153,35 @@ impl<'a> Snapshot<'a> {
         addresses: &mut Addresses,
         times: &mut Times,
         terms: &mut Terms<'_>,
-        place: &Place,
+        place: &Position,
     ) -> Result<(), TraceFault> {
         const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
-        let action = self.pickled.get(event, Word::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let action = self.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
         let is_free = match action {
-            Value::Word(Word::Alloc) => false,
-            Value::Word(Word::FreeRequested) => true,
-            Value::Word(
-                Word::FreeCompleted
-                | Word::SegmentAlloc
-                | Word::SegmentFree
-                | Word::SegmentMap
-                | Word::SegmentUnmap
-                | Word::Snapshot
-                | Word::OutOfMemory
-                | Word::UserDefined
-                | Word::WorkspaceSnapshot,
+            Value::SnapshotKey(SnapshotKey::Alloc) => false,
+            Value::SnapshotKey(SnapshotKey::FreeRequested) => true,
+            Value::SnapshotKey(
+                SnapshotKey::FreeCompleted
+                | SnapshotKey::SegmentAlloc
+                | SnapshotKey::SegmentFree
+                | SnapshotKey::SegmentMap
+                | SnapshotKey::SegmentUnmap
+                | SnapshotKey::Snapshot
+                | SnapshotKey::OutOfMemory
+                | SnapshotKey::UserDefined
+                | SnapshotKey::WorkspaceSnapshot,
             ) => return Ok(()),
             _ => return Ok(terms.doubts.note(Doubt::UnknownAction, place)?),
         };
         let address = self
-            .bits(event, Word::Addr)?
+            .bits(event, SnapshotKey::Addr)?
             .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
         let size = self
-            .size(event, Word::Size)?
+            .size(event, SnapshotKey::Size)?
             .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
         // Older versions have no times.
-        let stream = self.bits(event, Word::Stream)?.unwrap_or(0);
-        let time = self.number(event, Word::Time)?.unwrap_or(0);
+        let stream = self.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
+        let time = self.number(event, SnapshotKey::Time)?.unwrap_or(0);
         let t_us = times.since_first(time, terms.doubts, place)?;
         let recorded = Recorded { address, size, stream, t_us };
         match is_free {
@@ -197,13 +197,13 @@ impl<'a> Snapshot<'a> {
         addresses: &mut Addresses,
         entered: &mut HashMap<u32, ()>,
         terms: &mut Terms<'_>,
-        place: &Place,
+        place: &Position,
     ) -> Result<(), TraceFault> {
         const WHAT: TraceFault =
             TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
-        let blocks = self.pickled.get(segment, Word::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
-        let mut address = self.bits(segment, Word::Address)?.ok_or(WHAT)?;
-        let stream = self.bits(segment, Word::Stream)?.unwrap_or(0);
+        let blocks = self.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let mut address = self.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
+        let stream = self.bits(segment, SnapshotKey::Stream)?.unwrap_or(0);
         let Value::List(list) = blocks else { return Err(WHAT) };
         // Else so many segments with so many blocks each could be written in few bytes.
         terms.budget.room_in_map(entered)?;
@@ -214,12 +214,12 @@ impl<'a> Snapshot<'a> {
             const WHAT: TraceFault =
                 TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
             let block = self.pickled.value(block);
-            let state = self.pickled.get(block, Word::State).map_err(|()| WHAT)?;
-            let size = self.size(block, Word::Size)?.ok_or(WHAT)?;
+            let state = self.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
+            let size = self.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
             // Older versions have no addresses of blocks.
-            address = self.bits(block, Word::Address)?.unwrap_or(address);
-            if state == Some(Value::Word(Word::ActiveAllocated)) {
-                let size = self.size(block, Word::RequestedSize)?.unwrap_or(size);
+            address = self.bits(block, SnapshotKey::Address)?.unwrap_or(address);
+            if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
+                let size = self.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
                 addresses.stays(Recorded { address, size, stream, t_us: 0 }, place, terms)?;
             }
             address = address.wrapping_add(size);
@@ -233,23 +233,23 @@ impl<'a> Snapshot<'a> {
 
     fn device(&self, segment: Value) -> Result<u32, TraceFault> {
         const WHAT: TraceFault = TraceFault::Shape { what: "a segment's `device` is a number from 0" };
-        match self.number(segment, Word::Device)? {
+        match self.number(segment, SnapshotKey::Device)? {
             Some(device) => u32::try_from(device).map_err(|_| WHAT),
             None => Ok(0),
         }
     }
 
-    fn size(&self, of: Value, key: Word) -> Result<Option<u64>, TraceFault> {
+    fn size(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
         let size = self.number(of, key)?.map(u64::try_from).transpose();
         size.map_err(|_| TraceFault::Shape { what: "a size is not negative" })
     }
 
     /// A number whose sign has no meaning: an address, or a stream's handle.
-    fn bits(&self, of: Value, key: Word) -> Result<Option<u64>, TraceFault> {
+    fn bits(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
         Ok(self.number(of, key)?.map(|number| number as u64))
     }
 
-    fn number(&self, of: Value, key: Word) -> Result<Option<i128>, TraceFault> {
+    fn number(&self, of: Value, key: SnapshotKey) -> Result<Option<i128>, TraceFault> {
         const NUMBERS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
         match self.pickled.get(of, key) {
             Ok(Some(Value::Whole(number))) if NUMBERS.contains(&number) => Ok(Some(number)),
@@ -264,7 +264,7 @@ impl<'a> Snapshot<'a> {
 
 impl Times {
     /// Microseconds since the first event; 0 before that.
-    fn since_first(&mut self, time: i128, doubts: &mut Doubts, place: &Place) -> Result<u64, TraceFault> {
+    fn since_first(&mut self, time: i128, doubts: &mut Doubts, place: &Position) -> Result<u64, TraceFault> {
         let first = *self.first.get_or_insert(time);
         if let Some(last) = self.last.replace(time).filter(|&last| time < last) {
             let by_us = u64::try_from(last - time).unwrap_or(u64::MAX);

@@ -7,7 +7,7 @@ use crate::trace::file::contradiction::{Doubt, Doubts};
 use crate::trace::file::csv::{Wrong, shown};
 use crate::trace::file::error::TraceFault;
 use crate::trace::file::lines::Lines;
-use crate::trace::file::position::Place;
+use crate::trace::file::position::Position;
 use crate::trace::file::reader::Limits;
 use crate::trace::file::reader::Trace;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub(super) fn read(
     lines: &mut Lines<'_>,
     limits: Limits,
     mut doubts: Doubts,
-    place: &mut Place,
+    place: &mut Position,
 ) -> Result<Trace, TraceFault> {
     let mut budget = Budget::new(u64::MAX);
     let (mut addresses, mut clock, mut threads) =
@@ -54,7 +54,7 @@ pub(super) fn read(
             })?,
         }
     }
-    *place = Place::default();
+    *place = Position::default();
     addresses.into_trace(doubts, &mut budget)
 }
 
@@ -64,7 +64,13 @@ pub(super) fn read(
 struct Threads(HashMap<u64, u64>);
 
 impl Threads {
-    fn note(&mut self, thread: u64, time: u64, doubts: &mut Doubts, place: &Place) -> Result<(), TraceFault> {
+    fn note(
+        &mut self,
+        thread: u64,
+        time: u64,
+        doubts: &mut Doubts,
+        place: &Position,
+    ) -> Result<(), TraceFault> {
         if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
             return Ok(());
         }

@@ -1,16 +1,16 @@
 //! The keys of a snapshot that the reader uses.
 
-/// All words, by what they are called here.
-macro_rules! words {
+/// Defines the keys and their texts.
+macro_rules! keys {
     ($($Name:ident = $text:literal,)*) => {
-        /// One of the words.
+        /// One of the keys.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(super) enum Word {
+        pub(super) enum SnapshotKey {
             $($Name,)*
         }
 
-        impl Word {
-            /// The word that is written so.
+        impl SnapshotKey {
+            /// Returns the key with this text.
             pub(super) fn of(text: &[u8]) -> Option<Self> {
                 $(if text == $text.as_bytes() {
                     return Some(Self::$Name);
@@ -19,8 +19,8 @@ macro_rules! words {
             }
         }
 
-        impl Word {
-            /// All of them, by their number.
+        impl SnapshotKey {
+            /// All keys, in order of their numbers.
             pub(super) const ALL: &[Self] = &[$(Self::$Name),*];
         }
 
@@ -29,7 +29,7 @@ macro_rules! words {
     };
 }
 
-words! {
+keys! {
     Action = "action",
     Addr = "addr",
     Size = "size",
@@ -56,7 +56,7 @@ words! {
     WorkspaceSnapshot = "workspace_snapshot",
 }
 
-impl Word {
+impl SnapshotKey {
     /// Bytes of the longest.
     pub(super) const LONGEST: usize = 18;
 }
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn none_is_longer_than_the_longest() {
-        assert_eq!(TEXTS.iter().map(|text| text.len()).max(), Some(Word::LONGEST));
-        let found: Vec<_> = TEXTS.iter().filter_map(|text| Word::of(text.as_bytes())).collect();
-        assert_eq!(found, Word::ALL);
+        assert_eq!(TEXTS.iter().map(|text| text.len()).max(), Some(SnapshotKey::LONGEST));
+        let found: Vec<_> = TEXTS.iter().filter_map(|text| SnapshotKey::of(text.as_bytes())).collect();
+        assert_eq!(found, SnapshotKey::ALL);
     }
 }
