@@ -1,10 +1,11 @@
 //! What serves misses.
 
-use crate::arena::{ArenaBuffer, DeviceArena, ReservedPeak};
+use crate::arena::{ArenaBuffer, DeviceArena, MappingCalls, ReservedPeak};
 use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::time::Duration;
 use vrampool_backend::{
     AllocationRequest, Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, logging,
 };
@@ -104,6 +105,30 @@ impl FromStr for Source {
     }
 }
 
+/// What an arena counted up to one moment, for whoever uses it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ArenaCounts {
+    pub(crate) stream_waits: u64,
+    pub(crate) mapping_calls: u64,
+    pub(crate) mapping_time: Duration,
+}
+
+impl ArenaCounts {
+    fn of<B: Backend>(arena: &DeviceArena<B>) -> Self {
+        let MappingCalls { calls, time, .. } = arena.mapping_calls();
+        Self { stream_waits: arena.stream_waits(), mapping_calls: calls, mapping_time: time }
+    }
+
+    /// In a forked child an arena counts nothing.
+    fn since(self, before: &Self) -> Self {
+        Self {
+            stream_waits: self.stream_waits.saturating_sub(before.stream_waits),
+            mapping_calls: self.mapping_calls.saturating_sub(before.mapping_calls),
+            mapping_time: self.mapping_time.saturating_sub(before.mapping_time),
+        }
+    }
+}
+
 /// A device, and the arena on it that serves misses, if one does.
 #[derive(Debug)]
 pub(crate) struct Supply<B: Backend> {
@@ -111,6 +136,8 @@ pub(crate) struct Supply<B: Backend> {
     source: Source,
     arena: Option<DeviceArena<B>>,
     reserved_peak: Option<ReservedPeak>,
+    /// What an arena of others' had counted before the pool was created.
+    before: ArenaCounts,
     /// Whether that arena is others' too.
     is_shared: bool,
     /// Whether nothing of the arena is moved for the pool.
@@ -128,12 +155,19 @@ impl<B: Backend> Supply<B> {
         addresses_stay: bool,
     ) -> Self {
         let reserved_peak = arena.as_ref().map(DeviceArena::watch_reserved);
-        Self { device, source, arena, reserved_peak, is_shared, addresses_stay }
+        let before = arena.as_ref().filter(|_| is_shared).map(ArenaCounts::of).unwrap_or_default();
+        Self { device, source, arena, reserved_peak, before, is_shared, addresses_stay }
     }
 
     /// The most bytes that the arena reserved since [`reset_reserved_peak`](Self::reset_reserved_peak).
     pub(crate) fn reserved_peak(&self) -> u64 {
         self.reserved_peak.as_ref().map_or(0, ReservedPeak::bytes)
+    }
+
+    /// What the arena counted since the pool was created.
+    pub(crate) fn arena_counts(&self) -> ArenaCounts {
+        let now = self.arena.as_ref().map(ArenaCounts::of).unwrap_or_default();
+        now.since(&self.before)
     }
 
     pub(crate) fn reset_reserved_peak(&self) {

@@ -154,7 +154,11 @@ impl PoolCore {
     ) -> (Option<Box<Block>>, Found) {
         let mut at_depot = |rack: Option<&Rack>| {
             let mut depot = self.depot();
-            if depot.is_shut || depot.is_promised(key.class, waiter) {
+            if depot.is_shut {
+                return (None, Found::Idle);
+            }
+            if depot.is_promised(key.class, waiter) {
+                depot.count_miss(key);
                 return (None, Found::Idle);
             }
             match depot.take(key, requested, stream.id(), rack) {

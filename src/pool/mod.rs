@@ -123,7 +123,10 @@ impl<B: Backend> Handle<B> {
         let supply = self.core.supply::<B>();
         let (stats, peak_end) = self.core.stats();
         match supply.arena() {
-            Some(arena) => stats.with_arena(supply.source(), arena, (supply.reserved_peak(), peak_end)),
+            Some(arena) => {
+                let peaks = (supply.reserved_peak(), peak_end);
+                stats.with_arena(supply.source(), arena, supply.arena_counts(), peaks)
+            }
             None if supply.source() == Source::Driver => stats.with_driver_pool(),
             None => stats,
         }

@@ -120,12 +120,18 @@ pub const METRICS: &[Metric] = &[
 #[derive(Debug, Clone)]
 pub(super) struct PoolFigures {
     stats: PoolStats,
+    /// Of this pool and of the earlier ones, each by its own source: summed counts do not tell.
+    memory_calls: u64,
     device: Option<MemoryInfo>,
 }
 
 impl PoolFigures {
     pub(super) fn of<B: Backend>(pool: &Pool<B>) -> Self {
-        Self { stats: pool.stats(), device: pool.device().memory_info().ok() }
+        Self { device: pool.device().memory_info().ok(), ..Self::ended(pool.stats()) }
+    }
+
+    fn ended(stats: PoolStats) -> Self {
+        Self { memory_calls: stats.memory_calls(), stats, device: None }
     }
 }
 
@@ -148,7 +154,7 @@ impl<B: Backend> Watch<PoolFigures> for WatchedPool<B> {
             // In this order: a pool writes there before it lets go of it.
             let is_final = Arc::get_mut(&mut self.last).is_some();
             return match self.last.get() {
-                Some(last) => Observed::Gone(Some(PoolFigures { stats: last.clone(), device: None })),
+                Some(last) => Observed::Gone(Some(PoolFigures::ended(last.clone()))),
                 None if is_final => Observed::Gone(None),
                 None => Observed::Ending,
             };
@@ -170,7 +176,11 @@ impl<B: Backend> Watch<PoolFigures> for WatchedPool<B> {
 
 impl Figures for PoolFigures {
     fn counting_on(&self, before: &Self) -> Self {
-        Self { stats: self.stats.counting_on(&before.stats), device: self.device }
+        Self {
+            stats: self.stats.counting_on(&before.stats),
+            memory_calls: self.memory_calls.saturating_add(before.memory_calls),
+            device: self.device,
+        }
     }
 
     fn closed(&self) -> Self {
@@ -191,7 +201,7 @@ impl Figures for PoolFigures {
         for bucket in &mut stats.buckets {
             (bucket.idle_bytes, bucket.idle_buffers) = (0, 0);
         }
-        Self { stats, device: None }
+        Self { stats, memory_calls: self.memory_calls, device: None }
     }
 
     fn samples(&self, to: &mut dyn FnMut(Sample<'_>)) {
@@ -226,7 +236,7 @@ impl Figures for PoolFigures {
             to(Sample::count("vrampool_allocation_failures_total", failures).with("reason", reason));
         }
         for (name, count) in [
-            ("vrampool_driver_calls_total", stats.memory_calls()),
+            ("vrampool_driver_calls_total", self.memory_calls),
             ("vrampool_allocated_bytes_total", stats.source.allocated_bytes),
             ("vrampool_source_allocations_total", stats.source.allocations),
             ("vrampool_source_frees_total", stats.source.frees),
@@ -242,7 +252,7 @@ impl Figures for PoolFigures {
 
 impl PoolFigures {
     fn gauges(&self, to: &mut dyn FnMut(Sample<'_>)) {
-        let Self { stats, device } = self;
+        let Self { stats, device, .. } = self;
         for (name, value) in [
             ("vrampool_cached_bytes", stats.idle_bytes),
             ("vrampool_live_bytes", stats.live_bytes),

@@ -5,6 +5,7 @@ use super::series::Series;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::any::Any;
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,21 @@ pub(super) struct Keep {
     pub(super) times: u32,
     /// How many are remembered after that. The next owner of their series counts on from there.
     pub(super) most: usize,
+}
+
+impl Keep {
+    /// Forgets the eldest of those that were told, a quarter of them at a time.
+    fn forget<F>(self, gone: &mut FxHashMap<Series, Gone<F>>) {
+        if gone.len() <= self.most {
+            return;
+        }
+        let told = gone.values().filter(|gone| gone.times >= self.times);
+        let mut numbers: Vec<u64> = told.map(|gone| gone.number).collect();
+        numbers.sort_unstable_by_key(|&number| Reverse(number));
+        if let Some(&newest_forgotten) = numbers.get(self.most - self.most / 4) {
+            gone.retain(|_, gone| gone.times < self.times || gone.number > newest_forgotten);
+        }
+    }
 }
 
 /// An owner of a series, watched without keeping it alive.
@@ -54,6 +70,8 @@ pub(super) struct Published<F> {
 struct Listed<F> {
     owners: Vec<Owner<F>>,
     gone: FxHashMap<Series, Gone<F>>,
+    /// How many were ever put there.
+    ended: u64,
 }
 
 struct Owner<F> {
@@ -67,6 +85,8 @@ struct Owner<F> {
 
 struct Gone<F> {
     figures: F,
+    /// Its place among all that ended.
+    number: u64,
     /// How often they were told.
     times: u32,
 }
@@ -85,7 +105,7 @@ impl<F> fmt::Debug for Published<F> {
 
 impl<F: Figures> Published<F> {
     pub(super) fn new(keep: Keep) -> Self {
-        let listed = Listed { owners: Vec::new(), gone: FxHashMap::default() };
+        let listed = Listed { owners: Vec::new(), gone: FxHashMap::default(), ended: 0 };
         Self { keep, listed: Arc::new(Mutex::new(listed)) }
     }
 
@@ -114,7 +134,7 @@ impl<F: Figures> Published<F> {
                 continue;
             };
             let other = listed.owners.swap_remove(index);
-            break (series, last.map(|last| other.counting_on(&last)).or(other.told));
+            break (series, other.last(last));
         };
         listed.owners.push(Owner { series, watch: Box::new(watch), before, told: None });
         true
@@ -127,7 +147,7 @@ impl<F: Figures> Published<F> {
         let mut closing = Vec::new();
         let _turn = TURN.lock();
         let mut listed = self.listed.lock();
-        let Listed { owners, gone } = &mut *listed;
+        let Listed { owners, gone, ended } = &mut *listed;
         let mut index = 0;
         while let Some(owner) = owners.get_mut(index) {
             match owner.watch.observe() {
@@ -145,10 +165,11 @@ impl<F: Figures> Published<F> {
                     index += 1;
                 }
                 Observed::Gone(last) => {
-                    let last = last.map(|last| owner.counting_on(&last)).or(owner.told.take());
-                    let Owner { series, .. } = owners.swap_remove(index);
-                    if let Some(last) = last {
-                        gone.insert(series, Gone { figures: last.closed(), times: 0 });
+                    let owner = owners.swap_remove(index);
+                    let series = owner.series.clone();
+                    if let Some(last) = owner.last(last) {
+                        *ended += 1;
+                        gone.insert(series, Gone { figures: last.closed(), number: *ended, times: 0 });
                     }
                 }
             }
@@ -157,9 +178,7 @@ impl<F: Figures> Published<F> {
             to(series, &gone.figures);
             gone.times += 1;
         }
-        if gone.len() > self.keep.most {
-            gone.retain(|_, gone| gone.times < self.keep.times);
-        }
+        self.keep.forget(gone);
         closing
     }
 }
@@ -170,6 +189,11 @@ impl<F: Figures> Owner<F> {
             Some(before) => figures.counting_on(before),
             None => figures.clone(),
         }
+    }
+
+    /// What a series ends with whose owner had these last figures, if it had any.
+    fn last(self, figures: Option<F>) -> Option<F> {
+        figures.map(|figures| self.counting_on(&figures)).or(self.told).or(self.before)
     }
 }
 
@@ -267,6 +291,17 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_that_nothing_is_known_of_leaves_what_was_counted_before_it() {
+        let published = Published::new(KEEP);
+        assert!(published.add(&series("a"), Course(vec![gone(5)], 1)));
+        assert!(published.add(&series("a"), Course(vec![Observed::Gone(None)], 2)));
+        assert!(published.add(&series("a"), Course(vec![Observed::Gone(None)], 3)));
+        assert_eq!(round(&published), [("a".into(), 5, 0)]);
+        assert!(published.add(&series("a"), Course(vec![there(1)], 4)));
+        assert_eq!(round(&published), [("a".into(), 6, 7)]);
+    }
+
+    #[test]
     fn the_next_of_a_series_counts_on() {
         let published = Published::new(KEEP);
         assert!(published.add(&series("a"), Course(vec![gone(5)], 1)));
@@ -294,6 +329,9 @@ mod tests {
             assert!(published.add(&of_its_own, Course(vec![gone(1)], number)));
             assert_eq!(round(&published).len(), 1);
             assert!(published.listed.lock().gone.len() <= KEEP.most);
+            // The last ones are among them, however many came before.
+            assert!(published.listed.lock().gone.len() >= (number + 1).min(KEEP.most / 2));
+            assert!(published.listed.lock().gone.contains_key(&of_its_own));
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod broker;
 mod pool_names;
+mod totals;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::source::Source;
+use crate::source::{ArenaCounts, Source};
 use groups::{BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
@@ -146,23 +146,23 @@ impl PoolStats {
         self
     }
 
-    /// Sets the fields that differ for an arena; the peaks are its reserved bytes, and the highest end of a
+    /// Sets the fields that differ for an arena; `counts` are the arena's since the pool was created, the peaks are its reserved bytes, and the highest end of a
     /// block if its size is fixed.
     pub(crate) fn with_arena<B: Backend>(
         mut self,
         source: Source,
         arena: &DeviceArena<B>,
+        counts: ArenaCounts,
         (peak_reserved, peak_end): (u64, u64),
     ) -> Self {
         let reserved = arena.reserved_bytes();
         (self.source.kind, self.source.reserved_bytes) = (source, reserved);
         self.peak.reserved_bytes = peak_reserved.max(reserved);
         self.peak.needed_bytes = if arena.is_growing() { self.peak.reserved_bytes } else { peak_end };
-        self.stream_waits += arena.stream_waits();
-        let of_mapping = arena.mapping_calls();
+        self.stream_waits += counts.stream_waits;
         self.virtual_memory = VirtualMemoryStats {
-            calls: of_mapping.calls,
-            time: of_mapping.time,
+            calls: counts.mapping_calls,
+            time: counts.mapping_time,
             mappings: arena.mappings(),
             stitched_ranges: arena.stitched_ranges(),
             address_bytes: arena.address_bytes(),

@@ -1,0 +1,414 @@
+//! Counts of pools against those of a naive twin: several pools over every source, on several threads, with
+//! magazines, faults and resets of peaks.
+
+use proptest::prelude::*;
+use std::sync::Mutex;
+use vrampool::arena::DeviceArena;
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, Buffer, Error, Pool, PoolStats, Shortage, SizeClasses, Source};
+use vrampool_test_support::{AuditDevice, has_virtual_memory};
+
+type Device = AuditDevice<HostDevice>;
+
+const KIB: u64 = 1024;
+const LIMIT: u64 = 2048 * KIB;
+const MAX_CACHED: u64 = 300 * KIB;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Allocate {
+        pool: usize,
+        bytes: u64,
+        stream: usize,
+    },
+    /// Out and back at once.
+    Pair {
+        pool: usize,
+        bytes: u64,
+    },
+    /// On a stream of another device.
+    Foreign {
+        pool: usize,
+    },
+    Drop(usize),
+    HandOver(usize),
+    TakeOver,
+    Trim {
+        pool: usize,
+        to: u64,
+    },
+    ResetPeaks {
+        pool: usize,
+    },
+    Look {
+        pool: usize,
+    },
+    /// For all threads: requests fail from now on.
+    Close {
+        pool: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let bytes = || prop_oneof![3 => 0..5 * KIB, 3 => 0..70 * KIB, 1 => 0..3 * LIMIT / 2, 1 => Just(u64::MAX)];
+    prop_oneof![
+        8 => (0..2usize, bytes(), 0..3usize).prop_map(|(pool, bytes, stream)| Step::Allocate { pool, bytes, stream }),
+        8 => (0..2usize, bytes()).prop_map(|(pool, bytes)| Step::Pair { pool, bytes }),
+        1 => (0..2usize).prop_map(|pool| Step::Foreign { pool }),
+        6 => any::<usize>().prop_map(Step::Drop),
+        1 => any::<usize>().prop_map(Step::HandOver),
+        1 => Just(Step::TakeOver),
+        1 => (0..2usize, prop_oneof![Just(0), 0..MAX_CACHED]).prop_map(|(pool, to)| Step::Trim { pool, to }),
+        1 => (0..2usize).prop_map(|pool| Step::ResetPeaks { pool }),
+        8 => (0..2usize).prop_map(|pool| Step::Look { pool }),
+        1 => (0..60usize).prop_map(|at| if at < 2 { Step::Close { pool: at } } else { Step::TakeOver }),
+    ]
+}
+
+/// What the callers of one pool saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    served: u64,
+    by_limit: u64,
+    by_device: u64,
+    by_backend: u64,
+    invalid: u64,
+}
+
+impl Seen {
+    fn note<T>(&mut self, outcome: &Result<T, Error>) {
+        let count = match outcome {
+            Ok(_) => &mut self.served,
+            Err(Error::OutOfMemory(shortage)) => match shortage.shortage {
+                Shortage::Limit(_) => &mut self.by_limit,
+                _ => &mut self.by_device,
+            },
+            Err(Error::Backend(_)) => &mut self.by_backend,
+            Err(Error::WrongDevice(_) | Error::TooLarge { .. } | Error::Closed) => &mut self.invalid,
+            Err(other) => panic!("unexpected: {other:?}"),
+        };
+        *count += 1;
+    }
+
+    fn add(&mut self, more: Self) {
+        self.served += more.served;
+        self.by_limit += more.by_limit;
+        self.by_device += more.by_device;
+        self.by_backend += more.by_backend;
+        self.invalid += more.invalid;
+    }
+}
+
+/// What is true whenever one looks.
+fn check(stats: &PoolStats) {
+    assert!(stats.live_bytes + stats.idle_bytes == stats.held_bytes, "{stats:?}");
+    assert!(stats.held_bytes + stats.source.in_transit_bytes <= LIMIT, "{stats:?}");
+    assert!(stats.idle_bytes <= MAX_CACHED && stats.peak.idle_bytes <= MAX_CACHED, "{stats:?}");
+    assert!(stats.requested_bytes <= stats.live_bytes, "{stats:?}");
+    let (peak, source) = (&stats.peak, &stats.source);
+    let peaks = [peak.requested_bytes, peak.live_bytes, peak.idle_bytes, peak.held_bytes];
+    assert!(peaks.iter().all(|&peak| peak <= LIMIT), "{stats:?}");
+    let now = [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes];
+    assert!(now.iter().zip(peaks).all(|(&now, peak)| now <= peak), "{stats:?}");
+    assert!(
+        source.reserved_bytes <= peak.reserved_bytes && peak.needed_bytes <= peak.reserved_bytes,
+        "{stats:?}"
+    );
+    assert_eq!(source.allocations, source.served_by_arena + source.served_by_driver, "{stats:?}");
+    let sum = |of: fn(&vrampool::stats::BucketStats) -> u64| stats.buckets.iter().map(of).sum::<u64>();
+    assert_eq!((sum(|bucket| bucket.hits), sum(|bucket| bucket.misses)), (stats.hits, stats.misses));
+    assert_eq!(sum(|bucket| bucket.idle_bytes), stats.idle_bytes, "{stats:?}");
+    assert!(stats.buckets.is_sorted_by(|one, next| one.class < next.class), "{stats:?}");
+}
+
+/// Counts that never fall.
+fn counts(stats: &PoolStats) -> Vec<u64> {
+    let (source, released, failed) = (&stats.source, &stats.released, &stats.failed);
+    vec![
+        stats.hits,
+        stats.misses,
+        stats.stream_waits,
+        source.served_by_arena,
+        source.served_by_driver,
+        source.allocations,
+        source.frees,
+        source.allocated_bytes,
+        released.by_byte_cap,
+        released.by_bucket_cap,
+        released.evicted,
+        failed.by_limit,
+        failed.by_device,
+        failed.by_backend,
+        failed.invalid,
+        stats.virtual_memory.calls,
+        stats.memory_calls(),
+        stats.driver_calls(),
+    ]
+}
+
+/// What is true when nobody else works.
+fn check_quiet(stats: &PoolStats, is_closed: bool, seen: &Seen, live: &[&Buffer<Device>]) {
+    check(stats);
+    let failed = &stats.failed;
+    let of_pool = Seen {
+        served: stats.hits + stats.source.allocations,
+        by_limit: failed.by_limit,
+        by_device: failed.by_device,
+        by_backend: failed.by_backend,
+        invalid: failed.invalid,
+    };
+    assert_eq!(of_pool, *seen, "{stats:?}");
+    assert_eq!(
+        stats.misses,
+        stats.source.allocations + failed.by_limit + failed.by_device + failed.by_backend
+    );
+    let sum = |of: fn(&Buffer<Device>) -> u64| live.iter().map(|buffer| of(buffer)).sum::<u64>();
+    assert_eq!(stats.live_buffers, live.len() as u64, "{stats:?}");
+    assert_eq!(
+        (stats.live_bytes, stats.requested_bytes),
+        (sum(Buffer::capacity), sum(Buffer::len)),
+        "{stats:?}"
+    );
+    let idle: u64 = stats.buckets.iter().map(|bucket| bucket.idle_buffers).sum();
+    assert_eq!(stats.source.allocations - stats.source.frees, live.len() as u64 + idle, "{stats:?}");
+    assert_eq!(stats.source.in_transit_bytes, 0);
+    assert!(stats.source.frees >= stats.released.total(), "{stats:?}");
+    // A closed pool keeps nothing, for no reason that is counted; neither are classes kept that an arena serves.
+    if !is_closed && stats.source.kind != Source::Virtual {
+        assert_eq!(stats.source.frees, stats.released.total(), "{stats:?}");
+    }
+    check_text(stats);
+}
+
+/// No key is written twice, and what is read is what was written.
+#[cfg(feature = "serde")]
+fn check_text(stats: &PoolStats) {
+    let text = serde_json::to_string(stats).expect("JSON");
+    let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let (mut depth, mut keys) = (0, 0);
+    let bytes = text.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b':' if depth == 1 && bytes[at - 1] == b'"' => keys += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(value.as_object().map(serde_json::Map::len), Some(keys), "{text}");
+    for (key, expected) in [
+        ("hits", stats.hits),
+        ("source_frees", stats.source.frees),
+        ("failed_by_limit", stats.failed.by_limit),
+        ("peak_needed_bytes", stats.peak.needed_bytes),
+        ("drops_over_bytes", stats.released.by_byte_cap),
+        ("mapping_calls", stats.virtual_memory.calls),
+    ] {
+        assert_eq!(value[key].as_u64(), Some(expected), "{key}");
+    }
+    assert_eq!(value["source"], stats.source.kind.name());
+}
+
+#[cfg(not(feature = "serde"))]
+fn check_text(_: &PoolStats) {}
+
+struct Scene {
+    device: Device,
+    foreign: HostStream,
+    streams: Vec<HostStream>,
+    pools: [Pool<Device>; 2],
+    is_shared: bool,
+}
+
+/// Two pools of a source, or over one arena.
+fn scene(source: Source, is_shared: bool, classes: &SizeClasses, magazine_bytes: u64) -> Option<Scene> {
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 26).granularity(4 * KIB).build());
+    if source == Source::Virtual && !has_virtual_memory(device.inner()) {
+        return None;
+    }
+    let is_shared = is_shared && matches!(source, Source::Arena | Source::Virtual);
+    let arena = is_shared.then(|| {
+        let builder = DeviceArena::builder(&device).limit(3 * LIMIT / 2);
+        let builder = if source == Source::Virtual { builder.growing() } else { builder };
+        builder.build().expect("an arena")
+    });
+    let pool = || {
+        let builder =
+            Pool::builder(&device).limit(LIMIT).max_cached_bytes(MAX_CACHED).max_buffers_per_bucket(6);
+        let builder = builder.size_classes(classes.clone()).magazine_bytes(magazine_bytes).source(source);
+        match &arena {
+            Some(arena) => builder.arena(arena),
+            None => builder,
+        }
+        .build()
+        .expect("a pool")
+    };
+    let pools = [pool(), pool()];
+    let streams = (0..3).map(|_| device.create_stream().expect("a stream")).collect();
+    let foreign = HostDevice::new().create_stream().expect("a stream");
+    Some(Scene { foreign, streams, pools, device, is_shared })
+}
+
+type Live = (usize, Buffer<Device>);
+
+fn work(scene: &Scene, steps: &[Step], handed_over: &Mutex<Vec<Live>>) -> ([Seen; 2], Vec<Live>) {
+    let (mut seen, mut live) = ([Seen::default(); 2], Vec::<Live>::new());
+    let mut before = scene.pools.each_ref().map(|pool| counts(&pool.stats()));
+    for step in steps {
+        match *step {
+            Step::Allocate { pool, bytes, stream } => {
+                let outcome = scene.pools[pool].allocate(bytes, &scene.streams[stream]);
+                seen[pool].note(&outcome);
+                live.extend(outcome.map(|buffer| (pool, buffer)));
+            }
+            Step::Pair { pool, bytes } => {
+                seen[pool].note(&scene.pools[pool].allocate(bytes, &scene.streams[0]))
+            }
+            Step::Foreign { pool } => seen[pool].note(&scene.pools[pool].allocate(10, &scene.foreign)),
+            Step::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
+            Step::HandOver(which) if !live.is_empty() => {
+                let index = which % live.len();
+                handed_over.lock().expect("no panic").push(live.swap_remove(index));
+            }
+            Step::TakeOver => {
+                let taken = handed_over.lock().expect("no panic").pop();
+                drop(taken);
+            }
+            Step::Drop(_) | Step::HandOver(_) => {}
+            Step::Trim { pool, to } => _ = scene.pools[pool].trim_to(to),
+            Step::Close { pool } => scene.pools[pool].close(),
+            Step::ResetPeaks { pool } => scene.pools[pool].reset_peaks(),
+            Step::Look { pool } => {
+                let stats = scene.pools[pool].stats();
+                check(&stats);
+                let now = counts(&stats);
+                assert!(
+                    now.iter().zip(&before[pool]).all(|(now, before)| now >= before),
+                    "{now:?} {before:?}"
+                );
+                before[pool] = now;
+            }
+        }
+    }
+    (seen, live)
+}
+
+fn sources() -> impl Strategy<Value = (Source, bool)> {
+    (prop::sample::select(Source::ALL.to_vec()), any::<bool>())
+}
+
+fn classes() -> impl Strategy<Value = SizeClasses> {
+    prop_oneof![
+        Just(SizeClasses::Fixed),
+        Just(SizeClasses::PowerOfTwo),
+        Just(SizeClasses::Geometric { per_doubling: 4, from: 2 * KIB }),
+        Just(SizeClasses::Multiple(8 * KIB)),
+        Just(SizeClasses::Exact(1)),
+        Just(SizeClasses::Tight),
+    ]
+}
+
+fn run(scene: &Scene, lists: &[Vec<Step>]) {
+    let handed_over = Mutex::default();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            lists.iter().map(|list| scope.spawn(|| work(scene, list, &handed_over))).collect();
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect()
+    });
+    let (mut seen, mut live) = ([Seen::default(); 2], handed_over.into_inner().expect("no panic"));
+    for (of_thread, left) in outcomes {
+        seen.iter_mut().zip(of_thread).for_each(|(seen, more)| seen.add(more));
+        live.extend(left);
+    }
+    let of = |live: &[Live], pool: usize, stats: &PoolStats| {
+        let live: Vec<_> = live.iter().filter(|(of, _)| *of == pool).map(|(_, buffer)| buffer).collect();
+        check_quiet(stats, scene.pools[pool].is_closed(), &seen[pool], &live);
+    };
+    for (number, pool) in scene.pools.iter().enumerate() {
+        of(&live, number, &pool.stats());
+        pool.reset_peaks();
+        let stats = pool.stats();
+        of(&live, number, &stats);
+        let peak = &stats.peak;
+        let peaks = [peak.requested_bytes, peak.live_bytes, peak.held_bytes, peak.reserved_bytes];
+        let now = [stats.requested_bytes, stats.live_bytes, stats.held_bytes, stats.source.reserved_bytes];
+        assert_eq!(peaks, now, "{stats:?}");
+    }
+    if !scene.is_shared && scene.pools[0].arena().is_none() {
+        let held = scene.pools.each_ref().map(|pool| pool.stats().held_bytes);
+        assert_eq!(scene.device.taken(), held[0] + held[1]);
+        let frees = scene.pools.each_ref().map(|pool| pool.stats().source.frees);
+        assert_eq!(scene.device.frees(), frees[0] + frees[1]);
+    }
+    live.clear();
+    scene.device.inner().faults().clear();
+    for (number, pool) in scene.pools.iter().enumerate() {
+        pool.trim().expect("a trim");
+        let stats = pool.stats();
+        of(&live, number, &stats);
+        assert_eq!((stats.held_bytes, stats.source.allocations), (0, stats.source.frees), "{stats:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn every_count_is_what_the_callers_saw(
+        (source, is_shared) in sources(),
+        classes in classes(),
+        magazine_bytes in prop::sample::select(vec![0, 8 * KIB, 100 * KIB, 1 << 30]),
+        lists in prop::collection::vec(prop::collection::vec(step(), 0..150), 1..4),
+    ) {
+        let Some(scene) = scene(source, is_shared, &classes, magazine_bytes) else { return Ok(()) };
+        run(&scene, &lists);
+    }
+
+    #[test]
+    fn every_count_is_what_the_callers_saw_when_the_driver_fails(
+        (source, is_shared) in sources(),
+        magazine_bytes in prop::sample::select(vec![0, 100 * KIB]),
+        faults in prop::collection::vec((0..6usize, 1..40u64, any::<bool>()), 1..20),
+        lists in prop::collection::vec(prop::collection::vec(step(), 0..150), 1..3),
+    ) {
+        let Some(scene) = scene(source, is_shared, &SizeClasses::Fixed, magazine_bytes) else { return Ok(()) };
+        let calls = [Call::Allocate, Call::Record, Call::Wait, Call::CreatePhysical, Call::Map, Call::SetAccess];
+        for (call, n, out_of_memory) in faults {
+            let call = calls[call];
+            if out_of_memory && matches!(call, Call::Allocate | Call::CreatePhysical) {
+                let error = vrampool::BackendError::out_of_memory(1, Some(0));
+                scene.device.inner().faults().fail_nth_with(call, n, error);
+            } else {
+                scene.device.inner().faults().fail_nth(call, n);
+            }
+        }
+        run(&scene, &lists);
+    }
+}
+
+/// A request that finds all memory promised to one that came before is refused without a look at the buckets.
+#[test]
+fn a_request_that_is_refused_for_one_that_waits_is_a_miss() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    for magazine_bytes in [0, 100 * KIB] {
+        let builder = Pool::builder(&device).limit(LIMIT).magazine_bytes(magazine_bytes);
+        let pool = builder.size_classes(SizeClasses::PowerOfTwo).build().expect("a pool");
+        let half = pool.allocate(LIMIT / 2, &stream).expect("memory");
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.allocate_timeout(LIMIT, &stream, std::time::Duration::MAX));
+            while pool.waiting_requests() == 0 {
+                std::thread::yield_now();
+            }
+            let before = pool.stats();
+            for bytes in [KIB, LIMIT / 4, KIB] {
+                assert!(pool.allocate(bytes, &stream).is_err());
+            }
+            let after = pool.stats();
+            assert_eq!((after.failed.by_limit, after.hits), (before.failed.by_limit + 3, before.hits));
+            assert_eq!(after.misses, before.misses + 3);
+            drop(half);
+            waiting.join().expect("no panic").expect("memory");
+        });
+    }
+}
