@@ -26,7 +26,7 @@ pub(super) struct Keep {
 }
 
 impl Keep {
-    /// Forgets the eldest of those that were told, a quarter of them at a time.
+    /// Forgets the oldest of those that were told, a quarter of them at a time.
     fn forget<F>(self, gone: &mut FxHashMap<Series, Gone<F>>) {
         if gone.len() <= self.most {
             return;

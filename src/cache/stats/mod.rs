@@ -146,8 +146,8 @@ impl PoolStats {
         self
     }
 
-    /// Sets the fields that differ for an arena; `counts` are the arena's since the pool was created, the peaks are its reserved bytes, and the highest end of a
-    /// block if its size is fixed.
+    /// Sets the fields that differ for an arena. `counts` are the arena's since the pool was created; the
+    /// peaks are its reserved bytes, and the highest end of a block if its size is fixed.
     pub(crate) fn with_arena<B: Backend>(
         mut self,
         source: Source,
