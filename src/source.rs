@@ -1,11 +1,10 @@
 //! What serves misses.
 
-use crate::arena::{ArenaBuffer, DeviceArena, MappingCalls, ReservedPeak};
+use crate::arena::{ArenaBuffer, ArenaCounts, DeviceArena, ReservedPeak};
 use crate::error::{Error, names};
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use std::time::Duration;
 use vrampool_backend::{
     AllocationRequest, Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, logging,
 };
@@ -105,30 +104,6 @@ impl FromStr for Source {
     }
 }
 
-/// What an arena counted up to one moment, for whoever uses it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ArenaCounts {
-    pub(crate) stream_waits: u64,
-    pub(crate) mapping_calls: u64,
-    pub(crate) mapping_time: Duration,
-}
-
-impl ArenaCounts {
-    fn of<B: Backend>(arena: &DeviceArena<B>) -> Self {
-        let MappingCalls { calls, time, .. } = arena.mapping_calls();
-        Self { stream_waits: arena.stream_waits(), mapping_calls: calls, mapping_time: time }
-    }
-
-    /// In a forked child an arena counts nothing.
-    fn since(self, before: &Self) -> Self {
-        Self {
-            stream_waits: self.stream_waits.saturating_sub(before.stream_waits),
-            mapping_calls: self.mapping_calls.saturating_sub(before.mapping_calls),
-            mapping_time: self.mapping_time.saturating_sub(before.mapping_time),
-        }
-    }
-}
-
 /// A device, and the arena on it that serves misses, if one does.
 #[derive(Debug)]
 pub(crate) struct Supply<B: Backend> {
@@ -136,7 +111,7 @@ pub(crate) struct Supply<B: Backend> {
     source: Source,
     arena: Option<DeviceArena<B>>,
     reserved_peak: Option<ReservedPeak>,
-    /// What an arena of others' had counted before the pool was created.
+    /// What a shared arena had counted before the pool was created.
     before: ArenaCounts,
     /// Whether that arena is others' too.
     is_shared: bool,

@@ -44,6 +44,7 @@ pub(crate) use mapping::make::mapping_calls_of_this_thread;
 pub use mapping::quota::Allowance;
 pub(crate) use reserved_peaks::ReservedPeak;
 pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
+pub(crate) use stats::ArenaCounts;
 pub use stats::MappingCalls;
 
 pub use engine::block::{BlockId, Span, SpanState};

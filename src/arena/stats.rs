@@ -31,6 +31,30 @@ pub struct MappingCalls {
     pub time: Duration,
 }
 
+/// Counts of an arena up to one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ArenaCounts {
+    pub(crate) stream_waits: u64,
+    pub(crate) mapping_calls: u64,
+    pub(crate) mapping_time: Duration,
+}
+
+impl ArenaCounts {
+    pub(crate) fn of<B: Backend>(arena: &DeviceArena<B>) -> Self {
+        let MappingCalls { calls, time, .. } = arena.mapping_calls();
+        Self { stream_waits: arena.stream_waits(), mapping_calls: calls, mapping_time: time }
+    }
+
+    /// Returns the counts after `before`; zero in a forked child.
+    pub(crate) fn since(self, before: &Self) -> Self {
+        Self {
+            stream_waits: self.stream_waits.saturating_sub(before.stream_waits),
+            mapping_calls: self.mapping_calls.saturating_sub(before.mapping_calls),
+            mapping_time: self.mapping_time.saturating_sub(before.mapping_time),
+        }
+    }
+}
+
 impl<B: Backend> DeviceArena<B> {
     /// The arena's device.
     #[must_use]

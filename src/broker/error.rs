@@ -230,7 +230,8 @@ impl std::fmt::Display for BrokerWarning {
             Self::ManyChunks { requested_bytes, available_bytes } => {
                 write!(
                     f,
-                    "{requested_bytes} bytes are requested and {available_bytes} are available: the batch needs many chunks"
+                    "{requested_bytes} bytes are requested and {available_bytes} are available: \
+                     the batch needs many chunks"
                 )
             }
             Self::Shrunk { group, chunk_len } => {

@@ -32,8 +32,8 @@ pub struct Partition {
 pub enum ChunkError {
     /// None of the requested arrays may be cut.
     #[error(
-        "All requested arrays are unchunkable, and their {requested_bytes} bytes do not fit in the {available_bytes} available bytes; \
-         give a larger share, or let arrays be chunked"
+        "All requested arrays are unchunkable, and their {requested_bytes} bytes do not fit in the \
+         {available_bytes} available bytes; give a larger share, or let arrays be chunked"
     )]
     #[non_exhaustive]
     AllUnchunkable {
@@ -53,8 +53,8 @@ pub enum ChunkError {
     },
     /// Not even one run fits.
     #[error(
-        "Can't fit a single run in GPU VRAM: it takes {single_run_bytes} bytes beside {unchunkable_bytes} of unchunkable \
-         arrays, and there are {available_bytes}; give a larger share, or use fewer streams"
+        "Can't fit a single run in GPU VRAM: it takes {single_run_bytes} bytes beside \
+         {unchunkable_bytes} of unchunkable arrays, and there are {available_bytes}; give a larger share, or use fewer streams"
     )]
     #[non_exhaustive]
     SingleRunTooLarge {

@@ -40,8 +40,8 @@ pub enum Error {
     OutOfMemory(Box<OutOfMemory>),
     /// More than the device allocates in one piece, however much is free.
     #[error(
-        "{requested_bytes} bytes, rounded up to a size class, are more than the {max_allocation} bytes that this device \
-             allocates in one piece; ask for less at a time"
+        "{requested_bytes} bytes, rounded up to a size class, are more than the {max_allocation} bytes that \
+             this device allocates in one piece; ask for less at a time"
     )]
     #[non_exhaustive]
     TooLarge {
@@ -59,8 +59,8 @@ pub enum Error {
     /// Work on a stream that is being captured into a graph needs an operation that a capture forbids.
     /// Nothing was done, and the capture goes on.
     #[error(
-        "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) would need it; run the step \
-         once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
+        "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) \
+         would need it; run the step once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
     )]
     #[non_exhaustive]
     Capture {
@@ -73,8 +73,8 @@ pub enum Error {
     },
     /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
     #[error(
-        "{requested_bytes} bytes are requested from memory that is asleep, with {live_bytes} bytes of live blocks; wake it first, or use \
-         memory that is awake"
+        "{requested_bytes} bytes are requested from memory that is asleep, with {live_bytes} bytes of \
+         live blocks; wake it first, or use memory that is awake"
     )]
     #[non_exhaustive]
     Asleep {

@@ -22,7 +22,7 @@ pub(super) enum Operation {
     Drop {
         which: usize,
     },
-    /// Hand one of this thread's buffers to whoever takes it next.
+    /// Hand one of this thread's buffers to the next thread that takes one.
     HandOver {
         which: usize,
     },
@@ -183,7 +183,7 @@ pub(super) fn run(
     mine.into_iter().for_each(give_back);
 }
 
-/// Runs each list on a thread of its own while others look, and checks what is left.
+/// Runs each list on a separate thread while other threads read statistics, then checks the remaining state.
 pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_class: bool) {
     let (addresses, handed_over) = (Mutex::default(), Mutex::default());
     let done = AtomicBool::new(false);

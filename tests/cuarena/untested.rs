@@ -232,9 +232,10 @@ fn sizes_that_overflow_are_errors() {
     }
     for alignment in [0, 3, 96, u64::MAX] {
         let answer = setup.arena.allocate_aligned(1, alignment, Zone::Dynamic, &setup.stream);
-        assert!(
-            matches!(answer.as_ref().err().and_then(Error::arena), Some(ArenaError::Alignment { alignment: given, .. }) if *given == alignment)
-        );
+        assert!(matches!(
+            answer.as_ref().err().and_then(Error::arena),
+            Some(ArenaError::Alignment { alignment: given, .. }) if *given == alignment
+        ));
     }
     assert!(setup.arena.allocate_aligned(1, 1 << 63, Zone::Dynamic, &setup.stream).is_err());
     assert_eq!(setup.arena.align_up(u64::MAX), None);

@@ -7,7 +7,7 @@ use vrampool::broker::{ArrayRequest, Broker, Client, ClientHandle, HostBacking, 
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{Publisher, publish_broker};
 
-/// A client of a group of its own, and a plan of its that holds `bytes` in all, cut into chunks of 100 runs.
+/// A client in a separate group, and its plan that holds `bytes` in total, in chunks of 100 runs.
 fn holder(
     broker: &Broker<HostDevice>,
     name: &str,

@@ -44,7 +44,7 @@ fn damaged_pickles_are_refused_where_they_are_damaged() {
         b"\x80\x02.",      // nothing to answer
         b"\x80\x02e.",     // items of no list
         b"\x80\x02(e.",    // likewise
-        b"\x80\x02N(e.",   // to what is none
+        b"\x80\x02N(e.",   // to a value that is no list
         b"\x80\x02Na.",    // likewise
         b"\x80\x02}(Nu.",  // a key without a value
         b"\x80\x02N(NNu.", // in what is no dictionary

@@ -40,8 +40,8 @@ pub enum ArenaError {
     },
     /// No free block of the zone holds the request.
     #[error(
-        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: {available_bytes} bytes are free, \
-         {largest_bytes} in one piece; free some, compact, or raise the limit or the capacity"
+        "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: \
+         {available_bytes} bytes are free, {largest_bytes} in one piece; free some, compact, or raise the limit or the capacity"
     )]
     #[non_exhaustive]
     NoSpace {
@@ -58,8 +58,8 @@ pub enum ArenaError {
     },
     /// The block cannot grow where it is.
     #[error(
-        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; allocate a larger one and move \
-         the contents"
+        "the block cannot grow by {by_bytes} bytes in place, {room_bytes} are free behind it; \
+         allocate a larger one and move the contents"
     )]
     #[non_exhaustive]
     NoRoom {

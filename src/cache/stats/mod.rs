@@ -7,12 +7,12 @@ mod serialize;
 mod sum;
 mod text;
 
-use crate::arena::DeviceArena;
+use crate::arena::{ArenaCounts, DeviceArena};
 use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::oom_rung::Rung;
 use crate::cache::served_by::ServedBy;
-use crate::source::{ArenaCounts, Source};
+use crate::source::Source;
 use groups::{BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 

@@ -100,7 +100,7 @@ fn own_device() -> Option<WgpuDevice> {
     Some(WgpuDevice::from_parts(device, queue).expect("a device"))
 }
 
-/// Whoever polls is told of what is done, and may be told of something else before.
+/// A poll calls back for finished work, and may call back for other work first.
 #[test]
 fn an_event_is_complete_behind_a_wait_while_another_thread_is_being_called_back() {
     let Some(device) = own_device() else { return };

@@ -8,7 +8,7 @@ use vrampool_c::boundary::{Given, Out, Place, Text};
 use vrampool_c::*;
 
 impl Caller<'_> {
-    /// Writes to a block of its own, and finds that there later.
+    /// Writes to a block that only this thread uses, and verifies its contents later.
     pub(super) fn own_block(&mut self) -> Status {
         if self.own.len() < 20 && self.choices.bool() {
             let (pool, bytes) = (self.shared.calm[self.choices.usize(..2)], self.choices.usize(1..60_000));
