@@ -225,6 +225,7 @@ impl<B: Backend> BrokerCore<B> {
         let request = if request == u64::MAX { exact } else { request };
         let mut most = u64::MAX;
         let mut attempt = 0;
+        let mut refusal = None;
         loop {
             attempt += 1;
             let available = self.make_available(group, request, false)?.min(most);
@@ -239,7 +240,9 @@ impl<B: Backend> BrokerCore<B> {
                 Err(_) => {
                     // A single run, or an array that is not cut, does not fit: idle clients release more.
                     let available = self.make_available(group, request, true)?.min(most);
-                    fit(available, &demand, runs, slots, most_runs)?
+                    let fitting = fit(available, &demand, runs, slots, most_runs);
+                    // After a refusal `available` is less than there is.
+                    fitting.map_err(|error| refusal.take().unwrap_or_else(|| error.into()))?
                 }
             };
             match self.allocate_all(group, &arrays, partition, used as usize) {
@@ -254,6 +257,7 @@ impl<B: Backend> BrokerCore<B> {
                     let missing = held.saturating_sub(self.room_for(group)?);
                     self.evict_idle(Some(group), missing);
                     most = held.min(most) / 8 * 7;
+                    refusal = Some(error);
                 }
                 Err(error) => return Err(error),
             }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use vrampool_backend::spi::check_headroom_for_thread;
 use vrampool_backend::{Backend, logging};
 
 pub(super) type Panic = Box<dyn Any + Send>;
@@ -89,7 +90,8 @@ where
                 // Without the group's name, because a thread's name must not contain NUL.
                 let (index, name) = (slot.index, format!("broker stream {}", slot.index));
                 let thread = std::thread::Builder::new().name(name);
-                match thread.spawn_scoped(scope, || guarded(slot)) {
+                let spawn = || thread.spawn_scoped(scope, || guarded(slot));
+                match check_headroom_for_thread().and_then(|()| spawn()) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
                         logging::warn!(

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use std::any::type_name;
+use vrampool_backend::spi::reserve;
 use vrampool_backend::{Backend, BackendError};
 
 /// A type whose values are plain bytes: a number, an array of them, and every type that is
@@ -103,8 +104,7 @@ impl<B: Backend> Buffer<B> {
             return Err(BackendError::invalid("element type", reason).into());
         };
         let mut elements = Vec::new();
-        let none = |_| BackendError::out_of_memory(self.len(), None);
-        elements.try_reserve_exact(count).map_err(none)?;
+        reserve(&mut elements, count)?;
         elements.resize(count, T::zeroed());
         self.read(T::bytes_mut(&mut elements), stream)?;
         Ok(elements)

@@ -1,6 +1,7 @@
 //! Host memory that holds a copy of device memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use vrampool_backend::spi::reserve;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, Memory, Placement, Region, RegionMut, logging,
 };
@@ -36,10 +37,9 @@ pub(crate) fn on_a_stream<B: Backend, E: From<BackendError>>(
 
 /// Makes `memory` so many zeros, or leaves it empty where the host has no room for them.
 pub(crate) fn zero(memory: &mut Vec<u8>, bytes: u64) -> Result<(), BackendError> {
-    let none = || BackendError::out_of_memory(bytes, None);
     memory.clear();
-    let length = usize::try_from(bytes).map_err(|_| none())?;
-    memory.try_reserve_exact(length).map_err(|_| none())?;
+    let length = usize::try_from(bytes).map_err(|_| BackendError::out_of_memory(bytes, None))?;
+    reserve(memory, length)?;
     memory.resize(length, 0);
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use vrampool_backend::spi::check_headroom_for_thread;
 use vrampool_backend::{Backend, fork};
 
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes
@@ -73,7 +74,8 @@ impl Exporter {
                 let _ = started.send(Err(reason));
             }
         };
-        let thread = std::thread::Builder::new().name("vrampool exporter".into()).spawn(serve);
+        let thread = std::thread::Builder::new().name("vrampool exporter".into());
+        let thread = check_headroom_for_thread().and_then(|()| thread.spawn(serve));
         let thread = thread.map_err(|error| failed(format!("no thread to serve from: {error}")))?;
         starting
             .recv()

@@ -2,8 +2,10 @@
 
 use crate::{MIB, device};
 use std::process::Command;
+use vrampool::backend::AllocationRequest;
 use vrampool::broker::{Broker, BrokerError, HostBacking};
 use vrampool::errors::chain;
+use vrampool::{Backend, Placement};
 
 /// Whether this is the process with the limit.
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
@@ -79,4 +81,35 @@ fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
     let is_open_in = |folder: &str| files.iter().any(|file| file.starts_with(folder));
     assert!(is_open_in("/var/tmp") && !is_open_in(MEMORY), "{files:?}");
     drop(array);
+}
+
+/// Whatever takes all addresses that a process may have: a thread's start, which ends the process where it
+/// lacks a page, has enough, and so has what is small.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_takes_all_addresses_leaves_room_for_threads() {
+    if again("limits::what_takes_all_addresses_leaves_room_for_threads", "ulimit -v 500000") {
+        return;
+    }
+    let device = vrampool::host::HostDevice::new();
+    let broker = Broker::builder(&device).build().expect("a broker");
+    let takers: [&dyn Fn(u64) -> Option<Box<dyn std::any::Any>>; 4] = [
+        &|bytes| Some(Box::new(device.allocate(&AllocationRequest::new(bytes, Placement::Device)).ok()?)),
+        &|bytes| Some(Box::new(broker.host_array_in(bytes, HostBacking::Pinned).ok()?)),
+        &|bytes| Some(Box::new(broker.host_array_in(bytes, HostBacking::Pageable).ok()?)),
+        &|bytes| Some(Box::new(device.virtual_memory()?.reserve(bytes).ok()?)),
+    ];
+    for take in takers {
+        let mut taken = Vec::with_capacity(8192);
+        let mut bytes = 64 * MIB;
+        while bytes >= 64 << 10 && taken.len() < 8192 {
+            match take(bytes) {
+                Some(memory) => taken.push(memory),
+                None => bytes /= 2,
+            }
+        }
+        assert!(bytes < 64 << 10, "{} taken", taken.len());
+        let threads = [(); 8].map(|()| std::thread::spawn(|| vec![1_u8; 1000].len()).join());
+        assert!(threads.into_iter().all(|len| len.is_ok_and(|len| len == 1000)));
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use vrampool::backend::AllocationRequest;
 use vrampool::broker::{ArrayRequest, Broker, BrokerError, Client, ClientHandle, Share};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Placement};
+use vrampool::{Backend, BackendError, Placement};
 use vrampool_test_support::close_gate;
 
 /// A client in a group of its name, with one array that cannot be cut, and a count of how often that was
@@ -50,6 +50,23 @@ fn test_inflight_owner_is_not_evicted() {
     broker.device().synchronize(&stream).expect("no failure");
     assert!(broker.commit("needy").is_ok());
     assert_eq!(taken.load(Relaxed), 1);
+}
+
+/// Each attempt asks for less, until that is less than a run takes: what is reported is the refusal.
+#[test]
+fn a_device_that_refuses_whatever_is_asked_for_is_out_of_memory() {
+    let device = device(10 * MIB);
+    let (broker, _) = broker(&device);
+    let squarer = Squarer::new(&broker, Client::new("client"), 1000);
+    device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(0, None));
+    for runs in [1, 16, 1000] {
+        broker.set_chunk_runs("default", runs).expect("idle");
+        let error = broker.commit("default").expect_err("the device refuses");
+        assert!(error.out_of_memory().is_some(), "{error}");
+    }
+    assert_eq!(squarer.client.stats().held_bytes, 0);
+    device.faults().clear();
+    assert!(broker.commit("default").is_ok());
 }
 
 #[test]
@@ -249,7 +266,7 @@ fn memory_that_goes_between_the_question_and_the_allocation_makes_chunks_finer()
     for failures in 1..4 {
         // A pool asks three times.
         for nth in 1..=3 * failures {
-            let error = vrampool::BackendError::out_of_memory(0, None);
+            let error = BackendError::out_of_memory(0, None);
             device.faults().fail_nth_with(Call::Allocate, nth, error);
         }
         client.queue(ArrayRequest::scratch("x", [20 * MIB], 1)).expect("queued");

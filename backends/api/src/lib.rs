@@ -27,6 +27,7 @@ pub mod conformance;
 mod device;
 mod error;
 pub mod fork;
+mod headroom;
 mod hold;
 mod hook;
 mod hooks;

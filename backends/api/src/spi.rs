@@ -7,9 +7,11 @@
 //! * [`OpenDevices`]: one core for all handles of a device;
 //! * [`Hold`]: keeps memory in place while regions of it exist;
 //! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
-//! * [`host_memory`]: the memory that the system leaves to the process.
+//! * [`host_memory`]: the memory that the system leaves to the process;
+//! * [`has_headroom`], [`check_headroom_for_thread`], [`reserve`]: what large allocations leave of it.
 
 pub use crate::account::{Account, Charge};
+pub use crate::headroom::{check_headroom_for_thread, has_headroom, reserve};
 pub use crate::hold::Hold;
 pub use crate::hook::Ticket;
 pub use crate::hooks::{Announced, Hooks, Occasion};

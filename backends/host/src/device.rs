@@ -7,6 +7,7 @@ use crate::stream::{HostEvent, HostStream};
 use crate::worker::on_a_stream;
 use crossbeam_channel::bounded;
 use std::sync::Arc;
+use vrampool_backend::spi::reserve;
 use vrampool_backend::{
     AllocationRequest, Backend, BackendError, DeviceId, MemoryInfo, Properties, Region, RegionMut, arguments,
 };
@@ -114,8 +115,7 @@ impl HostDevice {
 /// An empty copy with room for so many bytes, or the error that the host has no memory for it.
 fn room_for(bytes: usize) -> Result<Vec<u8>, BackendError> {
     let mut copy = Vec::new();
-    let none = |_| BackendError::out_of_memory(bytes as u64, None);
-    copy.try_reserve_exact(bytes).map_err(none)?;
+    reserve(&mut copy, bytes)?;
     Ok(copy)
 }
 

@@ -8,22 +8,24 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use vrampool_backend::spi::has_headroom;
 
 /// The most that are kept. No memory is behind them but page tables; each is one of the 65,530 mappings that
-/// Linux grants a process. None is kept where a process may have so many bytes of addresses and no more:
-/// others would lack them.
+/// Linux grants a process.
 const MOST: usize = 1024;
 
 /// A device's.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     kept: Mutex<Vec<MmapMut>>,
-    most: usize,
+    /// Whether a process may have so many bytes of addresses and no more. Then none is kept, because others
+    /// would lack them, and some are left to what is small.
+    are_limited: bool,
 }
 
 impl Default for Ranges {
     fn default() -> Self {
-        Self { kept: Mutex::default(), most: if addresses_are_limited() { 0 } else { MOST } }
+        Self { kept: Mutex::default(), are_limited: addresses_are_limited() }
     }
 }
 
@@ -38,13 +40,18 @@ pub(super) struct Range {
 impl Ranges {
     /// Zeroed bytes. `None` when the system has none of this size.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Range> {
-        let map = self.kept(len).or_else(|| map(len)).or_else(|| {
+        let map = self.kept(len).or_else(|| self.map(len)).or_else(|| {
             // What is kept may be what is missing.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
-            map(len)
+            self.map(len)
         })?;
         Some(Range { map: Some(map), of: Arc::clone(self) })
+    }
+
+    fn map(&self, len: usize) -> Option<MmapMut> {
+        let map = MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()?;
+        (!self.are_limited || has_headroom()).then_some(map)
     }
 
     /// The newest of this size.
@@ -56,9 +63,9 @@ impl Ranges {
 
     /// Gives memory back to the system, and keeps its addresses.
     fn keep(&self, map: MmapMut) {
-        let Some(map) = Some(map).filter(|_| self.most > 0).and_then(without_memory) else { return };
+        let Some(map) = Some(map).filter(|_| !self.are_limited).and_then(without_memory) else { return };
         let mut kept = self.kept.lock();
-        let oldest = (kept.len() >= self.most).then(|| kept.remove(0));
+        let oldest = (kept.len() >= MOST).then(|| kept.remove(0));
         kept.push(map);
         drop(kept);
         drop(oldest);
@@ -78,10 +85,6 @@ impl Drop for Range {
             self.of.keep(map);
         }
     }
-}
-
-fn map(len: usize) -> Option<MmapMut> {
-    MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()
 }
 
 #[cfg(target_os = "linux")]
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn none_is_kept_where_addresses_are_limited() {
-        let ranges = Arc::new(Ranges { most: 0, ..Ranges::default() });
+        let ranges = Arc::new(Ranges { are_limited: true, ..Ranges::default() });
         drop(ranges.take(1 << 20));
         assert_eq!(count(&ranges), 0);
     }

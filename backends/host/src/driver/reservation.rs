@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vrampool_backend::spi::has_headroom;
 use vrampool_backend::{BackendError, Physical, Placement, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
@@ -64,7 +65,7 @@ impl Reservation {
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
         let reservation = Self { base, len: bytes, mappings: Mutex::default(), entries: AtomicU64::new(0) };
         reservation.take_entries(1, bytes)?;
-        Ok(reservation)
+        if has_headroom() { Ok(reservation) } else { Err(BackendError::out_of_memory(bytes, None)) }
     }
 
     fn take_entries(&self, entries: u64, bytes: u64) -> Result<(), BackendError> {
