@@ -8,14 +8,19 @@
 use crate::driver::{Allocation, RawEvent};
 use crate::releases::Releases;
 use crate::stream_core::StreamPoint;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::BackendError;
 
 /// Dropped memory of one device, in the order of dropping.
 #[derive(Debug)]
 pub(crate) struct Deferred {
     waiting: Mutex<Vec<Waiting>>,
+    /// Bytes there, and of what a thread looks through.
+    bytes: AtomicU64,
+    /// Held by the thread that looks through it.
+    look: ReentrantMutex<()>,
     /// Where releasing memory may wait for the device.
     releases: Option<Releases>,
 }
@@ -28,7 +33,12 @@ struct Waiting {
 
 impl Deferred {
     pub(crate) fn new(releases: Option<Releases>) -> Self {
-        Self { waiting: Mutex::default(), releases }
+        Self {
+            waiting: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            look: ReentrantMutex::default(),
+            releases,
+        }
     }
 
     /// Frees memory that `work` uses, when that is done.
@@ -36,6 +46,8 @@ impl Deferred {
         if work.is_empty() {
             return self.release(allocation);
         }
+        // Relaxed, here and below: only the number matters.
+        self.bytes.fetch_add(allocation.len(), Relaxed);
         self.waiting.lock().push(Waiting { work, allocation });
         self.sweep();
     }
@@ -48,31 +60,38 @@ impl Deferred {
 
     /// Bytes that were dropped and are not free yet.
     pub(crate) fn bytes(&self) -> u64 {
-        let waiting: u64 = self.waiting.lock().iter().map(|waiting| waiting.allocation.len()).sum();
-        waiting + self.releases.as_ref().map_or(0, Releases::bytes)
+        self.bytes.load(Relaxed) + self.releases.as_ref().map_or(0, Releases::bytes)
     }
 
-    /// Frees what no work uses any more. Never blocks.
+    /// Frees what no work uses any more. Never blocks for work.
     pub(crate) fn sweep(&self) {
-        self.free_where(|event| event.is_complete());
+        if let Some(_look) = self.look.try_lock() {
+            self.free_where(|event| event.is_complete());
+        }
     }
 
-    /// Waits for the work, and frees all. Answers whether there was something to free.
-    pub(crate) fn finish(&self) -> bool {
-        let freed = self.free_where(|event| event.wait().map(|()| true));
-        self.releases.as_ref().is_some_and(Releases::finish) || freed
+    /// Waits for the work, and frees all that was dropped before.
+    pub(crate) fn finish(&self) {
+        // What another thread looks through is dropped, too.
+        let look = self.look.lock();
+        self.free_where(|event| event.wait().map(|()| true));
+        drop(look);
+        if let Some(releases) = &self.releases {
+            releases.finish();
+        }
     }
 
-    fn free_where(&self, is_done: impl Fn(&RawEvent) -> Result<bool, BackendError>) -> bool {
-        // The driver is asked, and memory freed, outside the lock.
+    fn free_where(&self, is_done: impl Fn(&RawEvent) -> Result<bool, BackendError>) {
+        // The driver is asked, and memory freed, outside the lock of those who drop memory.
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        let (mut still, mut freed) = (Vec::new(), false);
+        let mut still = Vec::new();
         for Waiting { mut work, allocation } in waiting {
             // Work that failed is over. A device that is lost does none.
             work.retain(|mark| mark.event().is_some_and(|event| !is_done(event).unwrap_or(true)));
             if work.is_empty() {
-                freed = true;
+                let bytes = allocation.len();
                 self.release(allocation);
+                self.bytes.fetch_sub(bytes, Relaxed);
             } else {
                 still.push(Waiting { work, allocation });
             }
@@ -80,6 +99,5 @@ impl Deferred {
         if !still.is_empty() {
             self.waiting.lock().append(&mut still);
         }
-        freed
     }
 }

@@ -238,8 +238,9 @@ impl Backend for OpenClDevice {
         let origin = origin_of(kind, &self.core)?;
         self.core.deferred().sweep();
         let allocation = match self.core.allocate(bytes, origin) {
-            // What was dropped under work is free when that is done.
-            Err(error) if error.is_out_of_memory() && self.core.deferred().finish() => {
+            // What was dropped under work is free when that is done, or has become so meanwhile.
+            Err(error) if error.is_out_of_memory() => {
+                self.core.deferred().finish();
                 self.core.allocate(bytes, origin)
             }
             answer => answer,

@@ -55,14 +55,12 @@ impl Releases {
         *self.pending.bytes.lock()
     }
 
-    /// Waits until all is released. Answers whether there was something to wait for.
-    pub(crate) fn finish(&self) -> bool {
+    /// Waits until all is released.
+    pub(crate) fn finish(&self) {
         let mut bytes = self.pending.bytes.lock();
-        let some = *bytes > 0;
         while *bytes > 0 {
             self.pending.none.wait(&mut bytes);
         }
-        some
     }
 }
 

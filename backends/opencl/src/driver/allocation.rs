@@ -6,7 +6,7 @@ use super::handle::Handle;
 use super::host_side::HostSide;
 use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, ReentrantMutexGuard};
 use std::ffi::c_void;
 use vrampool_backend::spi::Charge;
 use vrampool_backend::{BackendError, fork};
@@ -138,6 +138,7 @@ impl Context {
 
     fn allocate_shared(&self, size: usize, flags: cl::cl_svm_mem_flags) -> Option<Handle> {
         let library = self.library().shared.as_ref()?;
+        let _turn = self.turn();
         // SAFETY: the context is alive, and its device has shared memory, as the caller checked.
         let address = unsafe { (library.clSVMAlloc)(self.handle().raw(), flags, size, 0) };
         (!address.is_null()).then(|| Handle::of(address))
@@ -145,6 +146,7 @@ impl Context {
 
     fn free_shared(&self, address: Handle) {
         if let Some(library) = &self.library().shared {
+            let _turn = self.turn();
             // SAFETY: `allocate_shared` gave it, its one owner gives it up, and no work uses it.
             unsafe { (library.clSVMFree)(self.handle().raw(), address.raw()) };
         }
@@ -179,6 +181,7 @@ impl Allocation {
 
     /// What the driver says that the buffer was made with.
     pub(crate) fn flags(&self) -> Result<cl::cl_mem_flags, BackendError> {
+        let turn = self.context.turn();
         let bytes = info("clGetMemObjectInfo", |size, place, written| {
             // SAFETY: the buffer is alive; the call writes at most `size` bytes to `place`, and one number to
             // `written`.
@@ -192,6 +195,7 @@ impl Allocation {
                 )
             }
         });
+        drop(turn);
         self.context.judged(bytes).map(|bytes| number(&bytes))
     }
 
@@ -209,25 +213,26 @@ impl Allocation {
     }
 
     pub(super) fn map(&self, flags: cl::cl_map_flags, offset: usize, bytes: usize) -> (Handle, cl::cl_int) {
-        let (queue, mut code) = (self.context.transfer(), 0);
-        let (none, nobody) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: the queue and the buffer are alive and of one context; the call writes one number to
-        // `code`, and returns when the bytes are there.
+        let (queue, none) = (self.context.transfer(), std::ptr::null());
+        let (mut code, mut event) = (0, std::ptr::null_mut());
+        let turn = self.context.turn();
+        // SAFETY: the queue and the buffer are alive and of one context; the call writes one number to `code`,
+        // and one handle to `event`, which says when the bytes are there.
         let address = unsafe {
             (self.context.library().core.clEnqueueMapBuffer)(
                 queue.handle().raw(),
                 self.buffer().raw(),
-                1,
+                0,
                 flags,
                 offset,
                 bytes,
                 0,
                 none,
-                nobody,
+                &raw mut event,
                 &raw mut code,
             )
         };
-        (Handle::of(address), code)
+        (Handle::of(address), self.outcome(turn, code, event))
     }
 
     pub(super) fn unmap(&self, address: Handle, after: &[&RawEvent]) -> Result<RawEvent, BackendError> {
@@ -237,12 +242,11 @@ impl Allocation {
             false => (self.context.endings(), list.as_ptr()),
         };
         let unmap = self.context.library().core.clEnqueueUnmapMemObject;
-        let done = self.context.enqueue_for_event("clEnqueueUnmapMemObject", queue, |queue, event| {
+        self.context.enqueue_for_event("clEnqueueUnmapMemObject", queue, |queue, event| {
             // SAFETY: `map` gave the address for this buffer, and it is unmapped this once; the events are
             // alive.
             unsafe { unmap(queue, self.buffer().raw(), address.raw(), list.len() as u32, place, event) }
-        });
-        done.and_then(|done| self.context.flush(queue).map(|()| done))
+        })
     }
 
     /// When nobody has the memory any more.
@@ -260,13 +264,27 @@ impl Allocation {
         let (queue, none) = (self.context.transfer(), std::ptr::null());
         let mut event = std::ptr::null_mut();
         let migrate = self.context.library().core.clEnqueueMigrateMemObjects;
+        let turn = self.context.turn();
         // SAFETY: queue and buffer are alive and of one context; the call writes one handle to `event`.
         let code = unsafe { migrate(queue.handle().raw(), 1, list.as_ptr(), flags, 0, none, &raw mut event) };
+        self.outcome(turn, code, event)
+    }
+
+    /// What comes of work on the queue of transfers whose enqueuing answered `code`: waits for it, outside of
+    /// the turn in which it was enqueued.
+    fn outcome(
+        &self,
+        turn: ReentrantMutexGuard<'_, ()>,
+        code: cl::cl_int,
+        event: cl::cl_event,
+    ) -> cl::cl_int {
         if code != 0 {
             return code;
         }
         let event = RawEvent { handle: Handle::of(event), context: self.context.clone() };
-        match event.wait_plainly() {
+        let flushed = self.context.flush(self.context.transfer());
+        drop(turn);
+        match flushed.and_then(|()| event.wait_plainly()) {
             Err(BackendError::Driver { code, .. }) => code as cl::cl_int,
             _ => 0,
         }
@@ -302,9 +320,11 @@ impl SubBuffer {
         let (context, mut code) = (range.allocation.context.clone(), 0);
         let create = context.library().core.clCreateSubBuffer;
         let (kind, region) = (cl::CL_BUFFER_CREATE_TYPE_REGION, (&raw const region).cast());
+        let turn = context.turn();
         // SAFETY: the buffer is alive and no part of another one; `region` is what this type of creation
         // takes; the call writes one number to `code`. The part keeps a count of the whole.
         let handle = unsafe { create(range.buffer(), 0, kind, region, &raw mut code) };
+        drop(turn);
         context.judged(check("clCreateSubBuffer", code))?;
         Ok(Self { handle: Handle::of(handle), context })
     }

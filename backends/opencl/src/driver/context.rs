@@ -18,6 +18,12 @@ pub(crate) struct Context {
     inner: Arc<ContextInner>,
 }
 
+/// Held during every call that does not wait for work, and from a kernel's first argument to its launch. The
+/// standard has no two threads set arguments of one kernel, and all others are safe; but in NVIDIA's driver (580)
+/// two threads that call for one context at times crash it, lose an event that one waits for, or have it refuse
+/// memory that there is. So what waits is flushed before, in its turn.
+pub(super) type Calls = Arc<ReentrantMutex<()>>;
+
 #[derive(Debug)]
 struct ContextInner {
     library: &'static Library,
@@ -27,11 +33,7 @@ struct ContextInner {
     transfer: Queue,
     /// Another one, for what does wait: the ends of mappings that are in use.
     endings: Queue,
-    /// Held during calls that enqueue, take or release, and from a kernel's first argument to its launch. The
-    /// standard has no two threads set arguments of one kernel; NVIDIA's driver (580) crashes at times when
-    /// two threads launch different kernels, or one launches while another fills or releases memory of the
-    /// same context.
-    calls: ReentrantMutex<()>,
+    calls: Calls,
     /// Whether the driver has said, or shown, that nothing works on it any more.
     lost: AtomicBool,
 }
@@ -77,15 +79,16 @@ impl Context {
         handle: Handle,
         device: RawDevice,
     ) -> Result<Self, BackendError> {
+        let calls = Calls::default();
         // SAFETY: the caller's promise.
-        let queue = || unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder) };
+        let queue = || unsafe { Queue::create(library, handle, &device, QueueOrder::InOrder, &calls) };
         let queues = queue().and_then(|transfer| Ok((transfer, queue()?)));
         // SAFETY: the device exists, and is released with the context.
         let retained =
             check("clRetainDevice", unsafe { (library.core.clRetainDevice)(device.handle().raw()) });
         match retained.and(queues) {
             Ok((transfer, endings)) => {
-                let (calls, lost) = (ReentrantMutex::new(()), AtomicBool::new(false));
+                let lost = AtomicBool::new(false);
                 Ok(Self {
                     inner: Arc::new(ContextInner { library, handle, device, transfer, endings, calls, lost }),
                 })
@@ -105,6 +108,10 @@ impl Context {
     /// One thread's turn to call the driver.
     pub(crate) fn turn(&self) -> ReentrantMutexGuard<'_, ()> {
         self.inner.calls.lock()
+    }
+
+    pub(super) fn calls(&self) -> &Calls {
+        &self.inner.calls
     }
 
     pub(crate) fn handle(&self) -> Handle {
@@ -129,7 +136,8 @@ impl Context {
 
     pub(crate) fn create_queue(&self, order: QueueOrder) -> Result<Queue, BackendError> {
         // SAFETY: the context and its device are alive.
-        let queue = unsafe { Queue::create(self.library(), self.handle(), self.device(), order) };
+        let queue =
+            unsafe { Queue::create(self.library(), self.handle(), self.device(), order, self.calls()) };
         self.judged(queue)
     }
 
@@ -179,7 +187,7 @@ impl Context {
         self.judged(done)
     }
 
-    /// The same, and the point in the stream where it is done. Not judged.
+    /// The same, sent on its way, and the point in the stream where it is done. Not judged.
     pub(super) fn enqueue_for_event(
         &self,
         call: &'static str,
@@ -187,21 +195,21 @@ impl Context {
         work: impl FnOnce(cl::cl_command_queue, *mut cl::cl_event) -> cl::cl_int,
     ) -> Result<RawEvent, BackendError> {
         let mut event = std::ptr::null_mut();
-        let turn = self.turn();
+        let _turn = self.turn();
         queue.in_turn(|handle| check(call, work(handle, &raw mut event)))?;
-        drop(turn);
-        Ok(RawEvent { handle: Handle::of(event), context: self.clone() })
+        let event = RawEvent { handle: Handle::of(event), context: self.clone() };
+        self.flush(queue)?;
+        Ok(event)
     }
 
-    /// Marks the end of the work on `queue`, and sends it on its way, so that others may wait for the mark.
+    /// Marks the end of the work on `queue`. Others may wait for the mark.
     pub(crate) fn record(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
         let mark = self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
             // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes
             // after all work before it, out-of-order queues included.
             unsafe { (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event) }
         });
-        let flushed = mark.and_then(|mark| self.flush(queue).map(|()| mark));
-        self.judged(flushed)
+        self.judged(mark)
     }
 
     /// Makes later work on `queue` wait for `events`.
@@ -220,14 +228,17 @@ impl Context {
         })
     }
 
-    pub(crate) fn flush(&self, queue: &Queue) -> Result<(), BackendError> {
+    pub(super) fn flush(&self, queue: &Queue) -> Result<(), BackendError> {
+        let _turn = self.turn();
         // SAFETY: the queue is alive.
         check("clFlush", unsafe { (self.library().core.clFlush)(queue.handle().raw()) })
     }
 
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
+        let flushed = self.flush(queue);
         // SAFETY: the queue is alive.
-        self.judged(check("clFinish", unsafe { (self.library().core.clFinish)(queue.handle().raw()) }))
+        let finished = check("clFinish", unsafe { (self.library().core.clFinish)(queue.handle().raw()) });
+        self.judged(flushed.and(finished))
     }
 }
 
@@ -257,6 +268,7 @@ impl RawEvent {
         let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
         let (to, nowhere) = ((&raw mut status).cast::<c_void>(), std::ptr::null_mut());
         let ask = self.context.library().core.clGetEventInfo;
+        let _turn = self.context.turn();
         // SAFETY: the event is alive; the call writes a number of that size to `status`.
         check("clGetEventInfo", unsafe { ask(self.handle.raw(), what, size, to, nowhere) })?;
         match status {
@@ -285,6 +297,7 @@ impl Drop for RawEvent {
         if fork::is_child() {
             return;
         }
+        let _turn = self.context.turn();
         // SAFETY: this value had a count of the event. Work that waits for it goes on unharmed.
         let _ = unsafe { (self.context.library().core.clReleaseEvent)(self.handle.raw()) };
     }

@@ -7,6 +7,7 @@ use crate::error::check;
 use crate::stream::OpenClStream;
 use opencl_sys as cl;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use vrampool_backend::BackendError;
 
 impl OpenClDevice {
@@ -57,6 +58,7 @@ impl OpenClDevice {
     pub unsafe fn wrap_queue(&self, queue: cl::cl_command_queue) -> Result<OpenClStream, BackendError> {
         let context = self.core().context();
         let library = context.library();
+        let _turn = context.turn();
         let ask = |what| {
             let answer = info("clGetCommandQueueInfo", |size, place, written| {
                 // SAFETY: the caller vouches for the queue; the call writes at most `size` bytes to `place`,
@@ -77,7 +79,8 @@ impl OpenClDevice {
         };
         // SAFETY: the caller vouches for the queue.
         check("clRetainCommandQueue", unsafe { (library.core.clRetainCommandQueue)(queue) })?;
-        let queue = Queue { library, handle: Handle::of(queue), order, turn: Mutex::new(()) };
+        let calls = Arc::clone(context.calls());
+        let queue = Queue { library, handle: Handle::of(queue), order, turn: Mutex::new(()), calls };
         Ok(OpenClStream::of(self.core(), queue))
     }
 }

@@ -129,12 +129,14 @@ impl Span<'_> {
             return Ok(());
         }
         if let (Some(address), Some(library)) = (self.shared(), &context.library().shared) {
-            let (queue, none, null) =
-                (context.transfer().handle().raw(), std::ptr::null(), std::ptr::null_mut());
-            // SAFETY: the range lies in shared memory (`Span::new` checked it); the call returns when the
-            // host may use it.
-            let code = unsafe { (library.clEnqueueSVMMap)(queue, 1, flags, address, count, 0, none, null) };
-            context.judged(check("clEnqueueSVMMap", code))?;
+            let none = std::ptr::null();
+            let map = |queue, event: *mut *mut c_void| {
+                // SAFETY: the range lies in shared memory (`Span::new` checked it); `event` says when the host
+                // may use it.
+                unsafe { (library.clEnqueueSVMMap)(queue, 0, flags, address, count, 0, none, event) }
+            };
+            let mapped = context.enqueue_for_event("clEnqueueSVMMap", context.transfer(), map);
+            context.judged(mapped.and_then(|mapped| mapped.wait_plainly()))?;
             access(address.cast());
             let unmap = |queue, event: *mut *mut c_void| {
                 // SAFETY: it was mapped above, and is unmapped this once.

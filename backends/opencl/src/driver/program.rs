@@ -52,6 +52,7 @@ impl Program {
         let context = device.core().context();
         let core = &context.library().core;
         let (text, size, mut code) = (source.as_ptr().cast::<c_char>(), source.len(), 0);
+        let turn = context.turn();
         // SAFETY: the context is alive; one text of `size` bytes is given; the call writes one number to
         // `code`.
         let handle = unsafe {
@@ -63,6 +64,7 @@ impl Program {
                 &raw mut code,
             )
         };
+        drop(turn);
         context.judged(check("clCreateProgramWithSource", code))?;
         let program = Self { handle: Handle::of(handle), context: context.clone() };
         let device = context.device().handle().raw();
@@ -110,6 +112,7 @@ impl Program {
         fork::check()?;
         let mut code = 0;
         let create = self.context.library().core.clCreateKernel;
+        let _turn = self.context.turn();
         // SAFETY: the program is alive, and the kernel keeps it so; the call writes one number to `code`.
         let handle = unsafe { create(self.handle.raw(), name.as_ptr(), &raw mut code) };
         self.context.judged(check("clCreateKernel", code))?;
@@ -122,6 +125,7 @@ impl Drop for Program {
         if fork::is_child() {
             return;
         }
+        let _turn = self.context.turn();
         // SAFETY: this value had a count of the program.
         let _ = unsafe { (self.context.library().core.clReleaseProgram)(self.handle.raw()) };
     }
@@ -269,6 +273,7 @@ impl Drop for Kernel {
         if fork::is_child() {
             return;
         }
+        let _turn = self.context.turn();
         // SAFETY: this value had a count of the kernel.
         let _ = unsafe { (self.context.library().core.clReleaseKernel)(self.handle.raw()) };
     }

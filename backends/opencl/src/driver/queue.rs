@@ -1,11 +1,13 @@
 //! Queues as the driver has them, and their order.
 
+use super::context::Calls;
 use super::device::RawDevice;
 use super::handle::Handle;
 use super::library::Library;
 use crate::error::check;
 use opencl_sys as cl;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use vrampool_backend::{BackendError, fork};
 
 /// In what order a queue runs what is enqueued on it.
@@ -30,6 +32,8 @@ pub(crate) struct Queue {
     /// Held by whoever enqueues on an out-of-order queue, so that nobody's work gets between another's and
     /// its barriers.
     pub(super) turn: Mutex<()>,
+    /// Its context's.
+    pub(super) calls: Calls,
 }
 
 impl Queue {
@@ -40,12 +44,14 @@ impl Queue {
         context: Handle,
         device: &RawDevice,
         order: QueueOrder,
+        calls: &Calls,
     ) -> Result<Self, BackendError> {
         let properties = match order {
             QueueOrder::InOrder => 0,
             QueueOrder::OutOfOrder => cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE,
         };
         let mut code = 0;
+        let _turn = calls.lock();
         // The call of OpenCL 1.2, because its successor is not there on every device that this crate opens.
         //
         // SAFETY: the caller's promise; the call writes one number to `code`.
@@ -61,7 +67,8 @@ impl Queue {
             return Err(BackendError::unsupported("queues of this order"));
         }
         check("clCreateCommandQueue", code)?;
-        Ok(Self { library, handle: Handle::of(handle), order, turn: Mutex::new(()) })
+        let calls = Arc::clone(calls);
+        Ok(Self { library, handle: Handle::of(handle), order, turn: Mutex::new(()), calls })
     }
 
     pub(crate) fn handle(&self) -> Handle {
@@ -102,6 +109,7 @@ impl Drop for Queue {
         if fork::is_child() {
             return;
         }
+        let _turn = self.calls.lock();
         // SAFETY: this value had a count of the queue. What is enqueued on it is done all the same.
         let _ = unsafe { (self.library.core.clReleaseCommandQueue)(self.handle.raw()) };
     }
