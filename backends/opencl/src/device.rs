@@ -237,15 +237,8 @@ impl Backend for OpenClDevice {
         }
         let origin = origin_of(kind, &self.core)?;
         self.core.deferred().sweep();
-        let allocation = match self.core.allocate(bytes, origin) {
-            // What was dropped under work is free when that is done, or has become so meanwhile.
-            Err(error) if error.is_out_of_memory() => {
-                self.core.deferred().finish();
-                self.core.allocate(bytes, origin)
-            }
-            answer => answer,
-        }?;
-        Ok(OpenClMemory::new(&self.core, allocation, kind))
+        let allocation = self.core.allocate(bytes, origin);
+        Ok(OpenClMemory::new(&self.core, allocation?, kind))
     }
 
     /// Frees what no work uses any more. Does not wait: work may be waiting for an event of the program's

@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::{Account, OpenDevices};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
 
+/// How often an allocation waits for dropped memory at most: other threads may take what it waited for.
+const ATTEMPTS: usize = 16;
+
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
 pub(crate) struct DeviceCore {
@@ -138,7 +141,25 @@ impl DeviceCore {
         self.context.device().free_bytes().map_or(free, |told| told.min(free))
     }
 
+    /// Memory; of what was dropped under work, when that is done.
     pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
+        let mut answer = self.allocate_now(bytes, origin);
+        for _ in 0..ATTEMPTS {
+            if !answer.as_ref().is_err_and(BackendError::is_out_of_memory) {
+                break;
+            }
+            // Where it is 0 all may have become free since the refusal.
+            let dropped = self.deferred.bytes();
+            self.deferred.finish();
+            answer = self.allocate_now(bytes, origin);
+            if dropped == 0 {
+                break;
+            }
+        }
+        answer
+    }
+
+    fn allocate_now(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
         let charge = self.account.charge(bytes);
         let free = Some(self.free_bytes());
         let charge = charge.map_err(|_| BackendError::out_of_memory(bytes, free))?;

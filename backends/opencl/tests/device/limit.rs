@@ -79,3 +79,34 @@ fn a_limit_is_no_more_than_the_device_has() {
         );
     }
 }
+
+/// Each has one block at a time, so there is always room once work is done: whoever takes it first, and whoever
+/// looks through dropped memory meanwhile.
+#[test]
+fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
+    const THREADS: u64 = 4;
+    for device in all_devices() {
+        for kind in [DeviceKind::Integrated, DeviceKind::Discrete] {
+            let limit = (THREADS + 1) * BYTES;
+            let device =
+                OpenClDevice::builder(device.listed().ordinal).memory_limit(limit).kind(kind).build();
+            let device = device.expect("a device");
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let device = &device;
+                    scope.spawn(move || {
+                        let stream = device.create_stream().expect("a stream");
+                        let placement = [Placement::Device, Placement::HostVisible][thread as usize % 2];
+                        for round in 0..200 {
+                            let request = AllocationRequest::new(BYTES, placement);
+                            let memory = device.allocate(&request).expect("there is room");
+                            fill(device, &stream, &memory, round);
+                        }
+                    });
+                }
+            });
+            settled(&device);
+            assert_eq!(device.memory_info().expect("an answer").free_bytes, limit);
+        }
+    }
+}
