@@ -25,6 +25,7 @@ mod account;
 pub mod arguments;
 pub mod conformance;
 mod device;
+mod dropped_memory;
 mod error;
 pub mod fork;
 mod headroom;

@@ -4,6 +4,7 @@
 //! SemVer.
 //!
 //! * [`Account`], [`Charge`]: bytes taken from a device whose driver does not report how many are free;
+//! * [`allocate_with_dropped`]: an allocation that waits for memory that was dropped;
 //! * [`OpenDevices`]: one core for all handles of a device;
 //! * [`Hold`]: keeps memory in place while regions of it exist;
 //! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
@@ -11,6 +12,7 @@
 //! * [`has_headroom`], [`check_headroom_for_thread`], [`reserve`]: what large allocations leave of it.
 
 pub use crate::account::{Account, Charge};
+pub use crate::dropped_memory::allocate_with_dropped;
 pub use crate::headroom::{check_headroom_for_thread, has_headroom, reserve};
 pub use crate::hold::Hold;
 pub use crate::hook::Ticket;

@@ -8,11 +8,8 @@ use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::spi::{Account, OpenDevices};
+use vrampool_backend::spi::{Account, OpenDevices, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
-
-/// How often an allocation waits for dropped memory at most: other threads may take what it waited for.
-const ATTEMPTS: usize = 16;
 
 /// What a device's handles, streams and memory share.
 #[derive(Debug)]
@@ -143,20 +140,11 @@ impl DeviceCore {
 
     /// Memory; of what was dropped under work, when that is done.
     pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
-        let mut answer = self.allocate_now(bytes, origin);
-        for _ in 0..ATTEMPTS {
-            if !answer.as_ref().is_err_and(BackendError::is_out_of_memory) {
-                break;
-            }
-            // Where it is 0 all may have become free since the refusal.
-            let dropped = self.deferred.bytes();
+        let finish = || {
             self.deferred.finish();
-            answer = self.allocate_now(bytes, origin);
-            if dropped == 0 {
-                break;
-            }
-        }
-        answer
+            Ok(())
+        };
+        allocate_with_dropped(|| self.deferred.bytes(), finish, || self.allocate_now(bytes, origin))
     }
 
     fn allocate_now(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {

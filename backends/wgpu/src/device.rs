@@ -247,15 +247,7 @@ impl Backend for WgpuDevice {
         let size = bytes.next_multiple_of(GRANULARITY);
         // What is done with gives its memory back when wgpu is polled, and not before.
         self.core.settle_dropped()?;
-        let charge = || self.core.account.as_ref().map(|account| account.charge(size)).transpose();
-        let charge = match charge() {
-            Err(_) => {
-                // So does what is not done with, later.
-                self.core.finish_dropped()?;
-                charge()?
-            }
-            Ok(charge) => charge,
-        };
+        let charge = self.core.charge(size)?;
         let buffer = match self.create(size, usage, request.label) {
             Err(error) if error.is_out_of_memory() => {
                 self.core.reclaim()?;

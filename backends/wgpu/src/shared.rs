@@ -8,7 +8,7 @@ use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::spi::{Account, Charge};
+use vrampool_backend::spi::{Account, Charge, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
@@ -84,6 +84,14 @@ impl DeviceCore {
         self.gpu.wait_idle()?;
         self.dropped.bytes(&self.gpu);
         Ok(())
+    }
+
+    /// Counts bytes as taken, where the device has a limit; those that were dropped, when the work that uses
+    /// them is done.
+    pub(crate) fn charge(&self, bytes: u64) -> Result<Option<Charge>, BackendError> {
+        let Some(account) = &self.account else { return Ok(None) };
+        let dropped = || self.dropped.bytes(&self.gpu);
+        allocate_with_dropped(dropped, || self.finish_dropped(), || account.charge(bytes)).map(Some)
     }
 
     /// As [`finish_dropped`](Self::finish_dropped), and idle staging buffers go too.

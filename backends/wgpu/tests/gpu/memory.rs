@@ -201,6 +201,29 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     device.allocate(&AllocationRequest::new(4 * BYTES, placement)).expect("all of it");
 }
 
+/// Each has one block at a time, so there is always room once work is done, whoever takes it first.
+#[test]
+fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
+    const THREADS: u64 = 4;
+    let Some(device) = first_device() else { return };
+    let limit = (THREADS + 1) * BYTES;
+    let device = device.with_memory_limit(limit).expect("a device");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..200 {
+                    let request = AllocationRequest::new(BYTES, Placement::Device);
+                    let memory = device.allocate(&request).expect("there is room");
+                    fill(&device, &stream, &memory, round);
+                }
+            });
+        }
+    });
+    device.reclaim().expect("no fault");
+    assert_eq!(device.memory_info().expect("memory info").free_bytes, limit);
+}
+
 /// What wgpu has from the driver.
 fn taken(device: &WgpuDevice) -> u64 {
     device.device().generate_allocator_report().expect("a report").total_allocated_bytes
