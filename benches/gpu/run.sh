@@ -204,15 +204,15 @@ if part opencl; then
     echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
     export OCL_ICD_VENDORS="$vendors/"
     unset OCL_ICD_FILENAMES
-    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool-cli.vrampool; do
+    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool.devices vrampool-cli.vrampool; do
         try opencl "$suite" 90 "$binaries/$suite"
     done
     try opencl train 60 "$binaries/vrampool" train --backend opencl --json
 fi
 if part wgpu; then
     export VRAMPOOL_REQUIRE=wgpu VRAMPOOL_TEST_BACKENDS=wgpu
-    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool-cli.vrampool; do
-        try wgpu "$suite" 90 "$binaries/$suite"
+    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool.devices vrampool-cli.vrampool; do
+        try wgpu "$suite" 180 "$binaries/$suite"
     done
     try wgpu train 60 "$binaries/vrampool" train --backend wgpu --json
 fi

@@ -107,6 +107,14 @@ impl There {
     /// Bytes that are free, once the device has taken back what was dropped.
     pub(crate) fn free(&self) -> u64 {
         self.device.reclaim().expect("no fault");
+        // A thread of its own gives memory back to an OpenCL driver.
+        #[cfg(feature = "opencl")]
+        while let AnyDevice::OpenCl(device) = &self.device
+            && device.deferred_bytes() > 0
+        {
+            std::thread::yield_now();
+            self.device.reclaim().expect("no fault");
+        }
         self.device.memory_info().expect("figures").free_bytes
     }
 

@@ -18,10 +18,10 @@ pub(crate) struct Context {
     inner: Arc<ContextInner>,
 }
 
-/// Held during every call that does not wait for work, and from a kernel's first argument to its launch. The
-/// standard has no two threads set arguments of one kernel, and all others are safe; but in NVIDIA's driver (580)
-/// two threads that call for one context at times crash it, lose an event that one waits for, or have it refuse
-/// memory that there is. So what waits is flushed before, in its turn.
+/// Held during every call that does not wait for work, and from a kernel's first argument to its launch. By the
+/// standard only the arguments of one kernel are not for two threads at once. But two threads that call NVIDIA's
+/// driver (580) for one context at times crash it, lose an event for which one waits, or have it refuse memory
+/// that there is. So a queue for whose work a call waits is flushed before, in its turn.
 pub(super) type Calls = Arc<ReentrantMutex<()>>;
 
 #[derive(Debug)]
