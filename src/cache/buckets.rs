@@ -80,17 +80,6 @@ impl Buckets {
         }
     }
 
-    /// Undoes a hit whose block could not be made ready.
-    pub(crate) fn undo_hit(&mut self, key: Key) {
-        // A bucket forgotten meanwhile moved its count, and may exist again without it.
-        let requests = match self.place(&key).filter(|&place| self.list[place].requests.hits > 0) {
-            Some(place) => &mut self.list[place].requests,
-            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
-        };
-        requests.hits = requests.hits.saturating_sub(1);
-        requests.misses += 1;
-    }
-
     /// Returns the keys of filled buckets: least recently requested first, then larger classes first.
     pub(crate) fn stalest(&self) -> Vec<Key> {
         let mut filled: Vec<&Bucket> = self.list.iter().filter(|bucket| !bucket.idle.is_empty()).collect();
@@ -169,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_forgotten_buckets_are_kept_and_undone() {
+    fn counts_of_forgotten_buckets_are_kept() {
         let mut buckets = Buckets::new(SizeClasses::Exact(1));
         let key = |class| Key { kind: MemoryKind::default(), class };
         let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
@@ -184,9 +173,5 @@ mod tests {
                 .fold((0, 0), |sum, (_, requests, _)| (sum.0 + requests.hits, sum.1 + requests.misses))
         };
         assert_eq!(sum(&buckets), (0, rounds), "and what they counted is not");
-        // A hit on a bucket that was forgotten and requested again is undone where it was counted.
-        buckets.forgotten.entry(1).or_default().hits = 1;
-        buckets.undo_hit(key(1));
-        assert_eq!(sum(&buckets), (0, rounds + 1));
     }
 }

@@ -66,7 +66,7 @@ impl Depot {
     }
 
     /// Takes an idle block for `key`, preferably one of `stream`, from the buckets and this thread's `rack`.
-    /// Counts the hit or miss.
+    /// Counts the hit or miss; a hit that needs a wait is for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -82,7 +82,7 @@ impl Depot {
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
         if !is_for_list && let Some(block) = bucket.take(stream) {
-            bucket.requests.hits += 1;
+            bucket.requests.hits += u64::from(block.is_ready_on(stream));
             return Some(self.lend(block, requested));
         }
         if self.accounts.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
@@ -99,7 +99,7 @@ impl Depot {
         let requests = self.buckets.requests(key);
         match &mut taken {
             Some(block) => {
-                requests.hits += 1;
+                requests.hits += u64::from(block.is_ready_on(stream));
                 block.requested = requested;
                 self.accounts.lend(block.key.class, requested);
             }
@@ -121,6 +121,19 @@ impl Depot {
         bucket.last_request = self.clock;
         bucket.requests.hits += 1;
         Some(self.lend(block, requested))
+    }
+
+    /// Counts a request whose block was not ready: a hit with its waits, or a miss where it could not be made
+    /// ready. Not before, because no count may fall.
+    pub(crate) fn count_hand_over(&mut self, key: Key, waits: Option<&u64>) {
+        let requests = self.buckets.requests(key);
+        match waits {
+            Some(waits) => {
+                requests.hits += 1;
+                self.counters.stream_waits += waits;
+            }
+            None => requests.misses += 1,
+        }
     }
 
     /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.

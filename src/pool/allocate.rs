@@ -180,26 +180,27 @@ impl PoolCore {
         magazine::visit(self, at_depot)
     }
 
-    /// Makes an idle block ready for `stream`. On an error the block returns to its bucket.
+    /// Makes an idle block ready for `stream`, and counts the hit of one that was not. On an error the block
+    /// returns to its bucket, and the request is a miss.
     fn reuse<B: Backend>(
         &self,
         mut block: Box<Block>,
         key: Key,
         stream: &B::Stream,
     ) -> Result<Box<Block>, Error> {
-        let handed_over = match block.is_ready_on(stream.id()) {
-            true => Ok(0),
-            false => block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, After::Work)),
-        };
+        if block.is_ready_on(stream.id()) {
+            return Ok(block);
+        }
+        let claimed = block.check_claim::<B>(stream);
+        let handed_over = claimed.and_then(|()| block.hand_over::<B>(stream, After::Work));
+        self.depot().count_hand_over(key, handed_over.as_ref().ok());
         match handed_over {
-            Ok(waits) => self.count_waits(waits),
+            Ok(_) => Ok(block),
             Err(error) => {
-                self.depot().buckets.undo_hit(key);
                 Self::release(block);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(block)
     }
 
     fn miss<B: Backend>(

@@ -211,8 +211,9 @@ pub struct Failures {
     pub by_device: u64,
     /// Requests that failed because of another error of the device.
     pub by_backend: u64,
-    /// Invalid requests: no matching size class, or a stream of another device. They count neither as hits
-    /// nor as misses.
+    /// Invalid requests: no matching size class, a stream of another device, or a closed pool. They count
+    /// neither as hits nor as misses, but for those that looked for memory while the pool was closed: these
+    /// are misses, too.
     pub invalid: u64,
 }
 

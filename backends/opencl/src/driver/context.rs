@@ -1,12 +1,13 @@
 //! Contexts, and points in the work of their queues.
 
+use super::calls::Calls;
 use super::device::RawDevice;
 use super::handle::Handle;
 use super::library::Library;
 use super::queue::{Queue, QueueOrder};
 use crate::error::{check, is_ambiguous};
 use opencl_sys as cl;
-use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
+use parking_lot::ReentrantMutexGuard;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +18,6 @@ use vrampool_backend::{BackendError, fork};
 pub(crate) struct Context {
     inner: Arc<ContextInner>,
 }
-
-/// Held during every call that does not wait for work, and from a kernel's first argument to its launch. By the
-/// standard only the arguments of one kernel are not for two threads at once. But two threads that call NVIDIA's
-/// driver (580) for one context at times crash it, lose an event for which one waits, or have it refuse memory
-/// that there is. So a queue for whose work a call waits is flushed before, in its turn.
-pub(super) type Calls = Arc<ReentrantMutex<()>>;
 
 #[derive(Debug)]
 struct ContextInner {

@@ -1,6 +1,6 @@
 //! Queues as the driver has them, and their order.
 
-use super::context::Calls;
+use super::calls::Calls;
 use super::device::RawDevice;
 use super::handle::Handle;
 use super::library::Library;
