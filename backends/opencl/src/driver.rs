@@ -7,6 +7,7 @@
 //! that sets a kernel's arguments.
 
 mod allocation;
+mod calls;
 mod context;
 mod copies;
 mod device;
