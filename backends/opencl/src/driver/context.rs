@@ -159,14 +159,7 @@ impl Context {
 
     /// Whether it does not even mark a point any more.
     pub(super) fn is_broken(&self) -> bool {
-        let marked =
-            self.enqueue_for_event("clEnqueueMarkerWithWaitList", self.transfer(), |queue, event| {
-                // SAFETY: the queue is alive; the call writes one handle to `event`.
-                unsafe {
-                    (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event)
-                }
-            });
-        marked.and_then(|event| event.wait_plainly()).is_err()
+        self.mark(self.transfer()).and_then(|mark| mark.wait_plainly()).is_err()
     }
 
     /// Work on `queue`, in the order of its stream.
@@ -199,12 +192,16 @@ impl Context {
 
     /// Marks the end of the work on `queue`. Others may wait for the mark.
     pub(crate) fn record(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
-        let mark = self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
+        self.judged(self.mark(queue))
+    }
+
+    /// The same, not judged.
+    fn mark(&self, queue: &Queue) -> Result<RawEvent, BackendError> {
+        self.enqueue_for_event("clEnqueueMarkerWithWaitList", queue, |queue, event| {
             // SAFETY: the queue is alive; the call writes one handle to `event`. A mark without a list comes
             // after all work before it, out-of-order queues included.
             unsafe { (self.library().core.clEnqueueMarkerWithWaitList)(queue, 0, std::ptr::null(), event) }
-        });
-        self.judged(mark)
+        })
     }
 
     /// Makes later work on `queue` wait for `events`.
@@ -230,10 +227,14 @@ impl Context {
     }
 
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
-        let flushed = self.flush(queue);
+        // Flushes, too.
+        let mark = self.mark(queue);
         // SAFETY: the queue is alive.
         let finished = check("clFinish", unsafe { (self.library().core.clFinish)(queue.handle().raw()) });
-        self.judged(flushed.and(finished))
+        // NVIDIA's driver (580) at times says only later of an event before that it is complete. Whether the
+        // queue is finished is the other call's to say.
+        let _ = mark.and_then(|mark| mark.wait_plainly());
+        self.judged(finished)
     }
 }
 
