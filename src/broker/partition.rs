@@ -54,7 +54,8 @@ pub enum ChunkError {
     /// Not even one run fits.
     #[error(
         "Can't fit a single run in GPU VRAM: it takes {single_run_bytes} bytes beside \
-         {unchunkable_bytes} of unchunkable arrays, and there are {available_bytes}; give a larger share, or use fewer streams"
+         {unchunkable_bytes} of unchunkable arrays, and there are {available_bytes}; give a larger share, or \
+         use fewer streams"
     )]
     #[non_exhaustive]
     SingleRunTooLarge {

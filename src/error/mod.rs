@@ -60,7 +60,8 @@ pub enum Error {
     /// Nothing was done, and the capture goes on.
     #[error(
         "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) \
-         would need it; run the step once before the capture, on the same stream and with all its buffers of a `GraphMemory`"
+         would need it; run the step once before the capture, on the same stream and with all its \
+         buffers of a `GraphMemory`"
     )]
     #[non_exhaustive]
     Capture {

@@ -88,7 +88,8 @@ fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
 #[test]
 #[cfg(target_os = "linux")]
 fn what_takes_all_addresses_leaves_room_for_threads() {
-    if again("limits::what_takes_all_addresses_leaves_room_for_threads", "ulimit -v 500000") {
+    let name = "limits::what_takes_all_addresses_leaves_room_for_threads";
+    if ["ulimit -v 500000", "ulimit -d 400000"].map(|limit| again(name, limit)) == [true; 2] {
         return;
     }
     let device = vrampool::host::HostDevice::new();
@@ -108,7 +109,8 @@ fn what_takes_all_addresses_leaves_room_for_threads() {
                 None => bytes /= 2,
             }
         }
-        assert!(bytes < 64 << 10, "{} taken", taken.len());
+        // Reserved addresses are no data.
+        assert!(bytes < 64 << 10 || taken.len() == 8192, "{} taken", taken.len());
         let threads = [(); 8].map(|()| std::thread::spawn(|| vec![1_u8; 1000].len()).join());
         assert!(threads.into_iter().all(|len| len.is_ok_and(|len| len == 1000)));
     }

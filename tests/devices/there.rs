@@ -107,7 +107,7 @@ impl There {
     /// Bytes that are free, once the device has taken back what was dropped.
     pub(crate) fn free(&self) -> u64 {
         self.device.reclaim().expect("no fault");
-        // A thread of its own gives memory back to an OpenCL driver.
+        // The OpenCL backend releases memory on a separate thread.
         #[cfg(feature = "opencl")]
         while let AnyDevice::OpenCl(device) = &self.device
             && device.deferred_bytes() > 0

@@ -5,10 +5,11 @@ use crate::BackendError;
 /// The most waits of one allocation: other threads may take what it waited for.
 const MOST_WAITS: usize = 16;
 
-/// Attempts an allocation, and where memory runs out waits for what was dropped and attempts it again.
+/// Attempts an allocation. When it is out of memory, waits for dropped memory to become free and repeats the
+/// attempt.
 ///
-/// `dropped` answers how many bytes were dropped and are not free yet, `wait` waits until they are. It ends when
-/// two attempts in a row are refused while there are none, or after 16 waits.
+/// `dropped` returns the number of bytes that were dropped and are not yet free; `wait` blocks until they are free.
+/// The result is final after two consecutive failures with no dropped bytes, or after 16 waits.
 ///
 /// ```
 /// use vrampool_backend::{BackendError, spi::allocate_with_dropped};

@@ -1,4 +1,5 @@
-//! What a process leaves of its addresses where it may have so many bytes of them and no more (`ulimit -v`).
+//! What a process leaves of its addresses where it may have so many bytes of them and no more (`ulimit -v`, and
+//! `ulimit -d` for those that it may write).
 //!
 //! When large allocations leave nothing, the next small one ends the process, and so does the start of a
 //! thread: both are what reports that memory ran out.
@@ -40,7 +41,7 @@ pub fn has_headroom() -> bool {
 /// let thread = std::thread::Builder::new().name("worker".into());
 /// vrampool_backend::spi::check_headroom_for_thread()?;
 /// let thread = thread.spawn(|| 7)?;
-/// # assert_eq!(thread.join().unwrap(), 7);
+/// # assert!(thread.join().is_ok_and(|answer| answer == 7));
 /// # Ok(())
 /// # }
 /// ```
@@ -67,6 +68,9 @@ pub fn check_headroom_for_thread() -> io::Result<()> {
 /// # Errors
 /// [`BackendError::OutOfMemory`] where the process has no such memory.
 pub fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<(), BackendError> {
+    if vec.capacity() - vec.len() >= additional {
+        return Ok(());
+    }
     let bytes = additional.saturating_mul(size_of::<T>());
     let has_room = vec.try_reserve_exact(additional).is_ok() && (bytes < LARGE_BYTES || has_headroom());
     if has_room {

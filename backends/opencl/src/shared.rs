@@ -138,7 +138,7 @@ impl DeviceCore {
         self.context.device().free_bytes().map_or(free, |told| told.min(free))
     }
 
-    /// Memory; of what was dropped under work, when that is done.
+    /// Allocates memory. When there is none, waits for dropped memory to become free.
     pub(crate) fn allocate(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
         let finish = || {
             self.deferred.finish();

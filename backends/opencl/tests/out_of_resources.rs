@@ -3,7 +3,9 @@
 //! own.
 #![cfg(target_os = "linux")]
 
-use std::process::Command;
+mod interposed;
+
+use interposed::Interposed;
 use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, OpenClDevice, Placement, list};
 use vrampool_test_support::require;
@@ -44,38 +46,12 @@ fn a_lack_of_resources_is_one_of_memory_only_where_the_context_works() {
     if all_devices().is_empty() {
         return;
     }
-    if Command::new("cc").arg("--version").output().is_err() {
-        return eprintln!("skipped: there is no C compiler");
+    let Some(library) = Interposed::build("resources", LIBRARY) else { return };
+    for (variable, expected) in [
+        (None, "out of memory: true, lost: false"),
+        (Some("VRAMPOOL_TEST_BROKEN"), "out of memory: false, lost: true"),
+    ] {
+        let said = library.run("asked_by_the_other_test", variable);
+        assert!(said.contains(expected), "{variable:?}: {said}");
     }
-    let folder = std::env::temp_dir().join(format!("vrampool-opencl-resources-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let (library, file) = (folder.join("libOpenCL.so"), folder.join("library.c"));
-    std::fs::write(&file, LIBRARY).expect("a file");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-w", "-Wl,--no-as-needed", "-o"])
-        .arg(&library)
-        .arg(&file)
-        .args(["-l:libOpenCL.so.1", "-ldl"])
-        .output()
-        .expect("it starts");
-    let is_built = built.status.success();
-    for (is_broken, expected) in
-        [(false, "out of memory: true, lost: false"), (true, "out of memory: false, lost: true")]
-    {
-        if !is_built {
-            // The linker does not know where the library is.
-            eprintln!("skipped: {}", String::from_utf8_lossy(&built.stderr));
-            break;
-        }
-        let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args(["--exact", "asked_by_the_other_test", "--nocapture", "--ignored"]);
-        child.env("OPENCL_DYLIB_PATH", &library);
-        if is_broken {
-            child.env("VRAMPOOL_TEST_BROKEN", "1");
-        }
-        let output = child.output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains(expected), "{is_broken}: {output:?}");
-    }
-    std::fs::remove_dir_all(&folder).expect("it was there");
 }

@@ -86,8 +86,8 @@ impl DeviceCore {
         Ok(())
     }
 
-    /// Counts bytes as taken, where the device has a limit; those that were dropped, when the work that uses
-    /// them is done.
+    /// Counts bytes as taken if the device has a limit. When none are left, waits for dropped memory to become
+    /// free.
     pub(crate) fn charge(&self, bytes: u64) -> Result<Option<Charge>, BackendError> {
         let Some(account) = &self.account else { return Ok(None) };
         let dropped = || self.dropped.bytes(&self.gpu);

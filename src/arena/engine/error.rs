@@ -41,7 +41,8 @@ pub enum ArenaError {
     /// No free block of the zone holds the request.
     #[error(
         "no hole for {bytes} bytes at an alignment of {alignment} in the {zone} zone: \
-         {available_bytes} bytes are free, {largest_bytes} in one piece; free some, compact, or raise the limit or the capacity"
+         {available_bytes} bytes are free, {largest_bytes} in one piece; free some, compact, or \
+         raise the limit or the capacity"
     )]
     #[non_exhaustive]
     NoSpace {

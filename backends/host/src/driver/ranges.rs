@@ -89,7 +89,9 @@ impl Drop for Range {
 
 #[cfg(target_os = "linux")]
 fn addresses_are_limited() -> bool {
-    rustix::process::getrlimit(rustix::process::Resource::As).current.is_some()
+    use rustix::process::{Resource, getrlimit};
+    // Mappings that may be written count as data.
+    [Resource::As, Resource::Data].into_iter().any(|limit| getrlimit(limit).current.is_some())
 }
 
 #[cfg(not(target_os = "linux"))]

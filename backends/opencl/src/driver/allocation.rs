@@ -270,8 +270,8 @@ impl Allocation {
         self.outcome(turn, code, event)
     }
 
-    /// What comes of work on the queue of transfers whose enqueuing answered `code`: waits for it, outside of
-    /// the turn in which it was enqueued.
+    /// Waits for work on the queue of transfers that was enqueued in this `turn`, with the answer `code`. Returns
+    /// the code of what failed, whatever it was; 0 if nothing did.
     fn outcome(
         &self,
         turn: ReentrantMutexGuard<'_, ()>,
@@ -282,11 +282,12 @@ impl Allocation {
             return code;
         }
         let event = RawEvent { handle: Handle::of(event), context: self.context.clone() };
-        let flushed = self.context.flush(self.context.transfer());
+        let flushed = self.context.flush_for_code(self.context.transfer());
+        // Others have theirs while this one waits.
         drop(turn);
-        match flushed.and_then(|()| event.wait_plainly()) {
-            Err(BackendError::Driver { code, .. }) => code as cl::cl_int,
-            _ => 0,
+        match flushed {
+            0 => event.wait_for_code(),
+            code => code,
         }
     }
 }

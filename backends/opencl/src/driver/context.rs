@@ -220,10 +220,14 @@ impl Context {
         })
     }
 
-    pub(super) fn flush(&self, queue: &Queue) -> Result<(), BackendError> {
+    fn flush(&self, queue: &Queue) -> Result<(), BackendError> {
+        check("clFlush", self.flush_for_code(queue))
+    }
+
+    pub(super) fn flush_for_code(&self, queue: &Queue) -> cl::cl_int {
         let _turn = self.turn();
         // SAFETY: the queue is alive.
-        check("clFlush", unsafe { (self.library().core.clFlush)(queue.handle().raw()) })
+        unsafe { (self.library().core.clFlush)(queue.handle().raw()) }
     }
 
     pub(crate) fn synchronize(&self, queue: &Queue) -> Result<(), BackendError> {
@@ -260,17 +264,24 @@ impl RawEvent {
     }
 
     fn status(&self) -> Result<cl::cl_int, BackendError> {
+        let (status, code) = self.ask_status();
+        check("clGetEventInfo", code)?;
+        match status {
+            failed if failed < 0 => check("the work before the event", failed).map(|()| failed),
+            status => Ok(status),
+        }
+    }
+
+    /// The status, and the code with which the driver answers.
+    fn ask_status(&self) -> (cl::cl_int, cl::cl_int) {
         let (mut status, size) = (0, size_of::<cl::cl_int>());
         let what = cl::CL_EVENT_COMMAND_EXECUTION_STATUS;
         let (to, nowhere) = ((&raw mut status).cast::<c_void>(), std::ptr::null_mut());
         let ask = self.context.library().core.clGetEventInfo;
         let _turn = self.context.turn();
         // SAFETY: the event is alive; the call writes a number of that size to `status`.
-        check("clGetEventInfo", unsafe { ask(self.handle.raw(), what, size, to, nowhere) })?;
-        match status {
-            failed if failed < 0 => check("the work before the event", failed).map(|()| failed),
-            status => Ok(status),
-        }
+        let code = unsafe { ask(self.handle.raw(), what, size, to, nowhere) };
+        (status, code)
     }
 
     /// Blocks the host until the point is reached.
@@ -280,11 +291,22 @@ impl RawEvent {
     }
 
     pub(super) fn wait_plainly(&self) -> Result<(), BackendError> {
-        let list = [self.handle.raw()];
-        // SAFETY: the event is alive.
-        let code = unsafe { (self.context.library().core.clWaitForEvents)(1, list.as_ptr()) };
+        let code = self.block();
         // It says that there was a failure; the event says which.
         self.status().and_then(|_| check("clWaitForEvents", code))
+    }
+
+    /// As [`wait_plainly`](Self::wait_plainly), and returns the code of what failed; 0 if nothing did.
+    pub(super) fn wait_for_code(&self) -> cl::cl_int {
+        let waited = self.block();
+        let (status, asked) = self.ask_status();
+        [status.min(0), waited, asked].into_iter().find(|&code| code != 0).unwrap_or(0)
+    }
+
+    fn block(&self) -> cl::cl_int {
+        let list = [self.handle.raw()];
+        // SAFETY: the event is alive.
+        unsafe { (self.context.library().core.clWaitForEvents)(1, list.as_ptr()) }
     }
 }
 

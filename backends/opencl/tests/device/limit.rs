@@ -80,8 +80,8 @@ fn a_limit_is_no_more_than_the_device_has() {
     }
 }
 
-/// Each has one block at a time, so there is always room once work is done: whoever takes it first, and whoever
-/// looks through dropped memory meanwhile.
+/// Each thread holds one block at a time, so memory is available as soon as the work is done, also when another
+/// thread takes it first or is checking dropped memory.
 #[test]
 fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
     const THREADS: u64 = 4;

@@ -201,7 +201,8 @@ fn a_device_with_a_limit_runs_out_and_goes_on() {
     device.allocate(&AllocationRequest::new(4 * BYTES, placement)).expect("all of it");
 }
 
-/// Each has one block at a time, so there is always room once work is done, whoever takes it first.
+/// Each thread holds one block at a time, so memory is available as soon as the work is done, also when another
+/// thread takes it first.
 #[test]
 fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
     const THREADS: u64 = 4;
