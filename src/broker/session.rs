@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 use vrampool_backend::{Backend, logging};
 
 pub(super) type Panic = Box<dyn Any + Send>;
@@ -91,7 +91,7 @@ where
                 let (index, name) = (slot.index, format!("broker stream {}", slot.index));
                 let thread = std::thread::Builder::new().name(name);
                 let spawn = || thread.spawn_scoped(scope, || guarded(slot));
-                match check_headroom_for_thread().and_then(|()| spawn()) {
+                match start_thread(spawn) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => {
                         logging::warn!(

@@ -16,7 +16,7 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 
 /// Blocks of one pool left by an ended thread.
 struct Left {
@@ -106,7 +106,7 @@ fn start() -> bool {
     }
     let builder = std::thread::Builder::new().name("vrampool ended".into());
     // A pool may be closed after a thread's local variables are gone, which starting a thread may need.
-    let spawn = || check_headroom_for_thread().and_then(|()| builder.spawn(run)).is_ok();
+    let spawn = || start_thread(|| builder.spawn(run)).is_ok();
     catch_unwind(AssertUnwindSafe(spawn)).unwrap_or(false)
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 use vrampool_backend::{Backend, fork};
 
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes
@@ -75,7 +75,7 @@ impl Exporter {
             }
         };
         let thread = std::thread::Builder::new().name("vrampool exporter".into());
-        let thread = check_headroom_for_thread().and_then(|()| thread.spawn(serve));
+        let thread = start_thread(|| thread.spawn(serve));
         let thread = thread.map_err(|error| failed(format!("no thread to serve from: {error}")))?;
         starting
             .recv()

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 use vrampool_backend::{Backend, fork};
 
 /// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does
@@ -69,7 +69,7 @@ impl Publisher {
             published.tell(&mut facade::tell);
         };
         let thread = thread::Builder::new().name("vrampool metrics".into());
-        let thread = check_headroom_for_thread().and_then(|()| thread.spawn(publish));
+        let thread = start_thread(|| thread.spawn(publish));
         let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
         Ok(Self { both, stop, thread: Some(thread) })
     }

@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use vrampool_backend::Backend;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 
 /// Streams of its own, and the buffers that are live.
 #[derive(Debug)]
@@ -158,8 +158,8 @@ impl<'scope> Hand<'scope> {
     ) -> io::Result<Self> {
         let (orders, to_do) = sync_channel(1);
         let (done, replies) = sync_channel(1);
-        check_headroom_for_thread()?;
-        let thread = Builder::new().name("vrampool replay".into()).spawn_scoped(scope, move || {
+        let thread = Builder::new().name("vrampool replay".into());
+        let work = move || {
             for order in to_do {
                 let reply = match order {
                     Order::Run => {
@@ -172,7 +172,8 @@ impl<'scope> Hand<'scope> {
                     break;
                 }
             }
-        })?;
+        };
+        let thread = start_thread(|| thread.spawn_scoped(scope, work))?;
         Ok(Self { orders: Some(orders), replies, thread: Some(thread) })
     }
 

@@ -2,58 +2,70 @@
 //! `ulimit -d` for those that it may write).
 //!
 //! When large allocations leave nothing, the next small one ends the process, and so does the start of a
-//! thread: both are what reports that memory ran out.
+//! thread: both are what reports that memory ran out. So what is left is asked before anything is taken, by one
+//! thread at a time: to take it and give it back would leave nothing to the others meanwhile.
 
 use crate::BackendError;
+use crate::host_memory::Left;
 use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes that are left: a thread's stack, and then what threads and reports of errors take.
-const HEADROOM_BYTES: usize = 4 << 20;
+/// Bytes that are left: what threads and reports of errors take.
+const HEADROOM_BYTES: u64 = 4 << 20;
 
 /// From this size on an allocation is large, bytes.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Whether this process can still have some megabytes of addresses. A backend calls it after it has taken
-/// many, and gives them back and reports that memory ran out if it cannot.
+/// What a thread's start takes, bytes: its stack.
+const STACK_BYTES: usize = 2 << 20;
+
+/// Runs `take`, which takes so many bytes of addresses, and so many of them to write. `None` where a limit of the
+/// process would leave less than some megabytes after that.
 ///
-/// Always `true` where addresses are not limited. Takes some microseconds.
+/// Without a limit when this is first called, no more than `take`; with one, some tens of microseconds more.
 ///
 /// ```
-/// use vrampool_backend::{BackendError, spi::has_headroom};
-/// fn keep<T>(memory: T, bytes: u64) -> Result<T, BackendError> {
-///     if has_headroom() { Ok(memory) } else { Err(BackendError::out_of_memory(bytes, None)) }
+/// use vrampool_backend::{BackendError, spi::with_headroom};
+/// fn map(bytes: usize) -> Result<Vec<u8>, BackendError> {
+///     with_headroom(bytes, bytes, || vec![0; bytes]).ok_or(BackendError::out_of_memory(bytes as u64, None))
 /// }
-/// # assert!(keep((), 1).is_ok());
+/// assert!(map(100).is_ok());
 /// ```
-#[must_use]
-pub fn has_headroom() -> bool {
-    #[cfg(unix)]
-    return memmap2::MmapOptions::new().len(HEADROOM_BYTES).map_anon().is_ok();
-    #[cfg(not(unix))]
-    return true;
+pub fn with_headroom<T>(addresses: usize, data: usize, take: impl FnOnce() -> T) -> Option<T> {
+    static IS_LIMITED: OnceLock<bool> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let is_limited = || Left::now().addresses.or(Left::now().data).is_some();
+    if !*IS_LIMITED.get_or_init(is_limited) {
+        return Some(take());
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = Left::now();
+    let fits = |bytes: usize, left: Option<u64>| {
+        left.is_none_or(|left| left >= (bytes as u64).saturating_add(HEADROOM_BYTES))
+    };
+    (fits(addresses, left.addresses) && fits(data, left.data)).then(take)
 }
 
-/// Call it before a thread is started: a thread that has a stack and not the few pages that it needs next
-/// ends the process.
+/// Runs `spawn`, which starts a thread, if there is room for it: a thread that has a stack and not the few pages
+/// that it needs next ends the process.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
 /// let thread = std::thread::Builder::new().name("worker".into());
-/// vrampool_backend::spi::check_headroom_for_thread()?;
-/// let thread = thread.spawn(|| 7)?;
+/// let thread = vrampool_backend::spi::start_thread(|| thread.spawn(|| 7))?;
 /// # assert!(thread.join().is_ok_and(|answer| answer == 7));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
-/// [`io::ErrorKind::OutOfMemory`] where [`has_headroom`] answers `false`.
-pub fn check_headroom_for_thread() -> io::Result<()> {
-    if has_headroom() { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+/// [`io::ErrorKind::OutOfMemory`] where there is no room; those of `spawn`.
+pub fn start_thread<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    with_headroom(STACK_BYTES, STACK_BYTES, spawn).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))
 }
 
-/// Makes room in `vec` for so many more elements, and leaves [headroom](has_headroom). On an error the vector is
-/// empty.
+/// Makes room in `vec` for so many more elements, with [headroom](with_headroom) if they are large. On an error the
+/// vector is empty.
 ///
 /// ```
 /// use vrampool_backend::spi::reserve;
@@ -72,8 +84,9 @@ pub fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<(), BackendErro
         return Ok(());
     }
     let bytes = additional.saturating_mul(size_of::<T>());
-    let has_room = vec.try_reserve_exact(additional).is_ok() && (bytes < LARGE_BYTES || has_headroom());
-    if has_room {
+    let mut take = || vec.try_reserve_exact(additional).is_ok();
+    let is_taken = if bytes < LARGE_BYTES { take() } else { with_headroom(bytes, bytes, take) == Some(true) };
+    if is_taken {
         return Ok(());
     }
     *vec = Vec::new();

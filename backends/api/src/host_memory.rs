@@ -29,12 +29,32 @@ fn of_root(root: &Path) -> Option<u64> {
         let path = path_of(&groups, controller).unwrap_or("/");
         least(&root.join(mount), path, file)
     });
-    let limits = read("proc/self/limits").unwrap_or_default();
-    let status = read("proc/self/status").unwrap_or_default();
-    let left =
-        |limit, used| Some(soft_limit(&limits, limit)?.saturating_sub(kibibytes(&status, used).unwrap_or(0)));
-    let of_limits = [left("Max address space", "VmSize:"), left("Max data size", "VmData:")];
-    of_groups.chain(of_limits.into_iter().flatten()).chain([machine]).min()
+    let Left { addresses, data } = Left::of_root(root);
+    of_groups.chain([addresses, data].into_iter().flatten()).chain([machine]).min()
+}
+
+/// Bytes that limits of this process leave; `None` without a limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Left {
+    /// Of addresses (`ulimit -v`).
+    pub(crate) addresses: Option<u64>,
+    /// Of addresses that are the process's own and may be written (`ulimit -d`).
+    pub(crate) data: Option<u64>,
+}
+
+impl Left {
+    pub(crate) fn now() -> Self {
+        Self::of_root(Path::new("/"))
+    }
+
+    fn of_root(root: &Path) -> Self {
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+        let (limits, status) = (read("proc/self/limits"), read("proc/self/status"));
+        let left = |limit, used| {
+            Some(soft_limit(&limits, limit)?.saturating_sub(kibibytes(&status, used).unwrap_or(0)))
+        };
+        Self { addresses: left("Max address space", "VmSize:"), data: left("Max data size", "VmData:") }
+    }
 }
 
 /// The path of the group of that controller; an empty one is version 2.

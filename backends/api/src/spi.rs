@@ -9,11 +9,11 @@
 //! * [`Hold`]: keeps memory in place while regions of it exist;
 //! * [`Hooks`], [`Occasion`], [`Announced`], [`Ticket`]: the callers' side of [`Hook`](crate::Hook);
 //! * [`host_memory`]: the memory that the system leaves to the process;
-//! * [`has_headroom`], [`check_headroom_for_thread`], [`reserve`]: what large allocations leave of it.
+//! * [`with_headroom`], [`start_thread`], [`reserve`]: what large allocations leave of it.
 
 pub use crate::account::{Account, Charge};
 pub use crate::dropped_memory::allocate_with_dropped;
-pub use crate::headroom::{check_headroom_for_thread, has_headroom, reserve};
+pub use crate::headroom::{reserve, start_thread, with_headroom};
 pub use crate::hold::Hold;
 pub use crate::hook::Ticket;
 pub use crate::hooks::{Announced, Hooks, Occasion};

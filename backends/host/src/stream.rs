@@ -10,7 +10,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 use vrampool_backend::{BackendError, DeviceId, Event, Region, RegionMut, Stream, StreamId, arguments, fork};
 
 /// An ordered queue of work on a [`HostDevice`](crate::HostDevice). Its thread ends, with all work done, when
@@ -92,7 +92,7 @@ impl HostStream {
             device: Arc::clone(device),
         };
         let thread = std::thread::Builder::new().name(format!("vrampool host {id}"));
-        let spawned = check_headroom_for_thread().and_then(|()| thread.spawn(move || worker.run()));
+        let spawned = start_thread(|| thread.spawn(move || worker.run()));
         spawned.map_err(|error| {
             BackendError::driver("spawn", error.raw_os_error().map_or(-1, i64::from), error.to_string())
         })?;

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 
 /// Begun by the first release, and ended with the device.
 #[derive(Debug, Default)]
@@ -36,8 +36,7 @@ impl Releases {
             let (queue, released) = channel();
             let pending = Arc::clone(&self.pending);
             let builder = std::thread::Builder::new().name("vrampool opencl release".into());
-            check_headroom_for_thread().ok()?;
-            let handle = builder.spawn(move || pending.release(&released)).ok()?;
+            let handle = start_thread(|| builder.spawn(move || pending.release(&released))).ok()?;
             Some(Thread { queue, handle })
         });
         *self.pending.bytes.lock() += allocation.len();

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use vrampool_backend::BackendError;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 
 /// A device whose progress futures wait for.
 pub(crate) trait Waited: Send + Sync + 'static {
@@ -78,7 +78,7 @@ fn drive(device: &Arc<impl Waited>) -> bool {
         let thread = std::thread::Builder::new().name("vrampool wgpu".into());
         state.has_thread = true;
         drop(state);
-        let started = check_headroom_for_thread().and_then(|()| thread.spawn(move || driver.0.drive()));
+        let started = start_thread(|| thread.spawn(move || driver.0.drive()));
         return started.is_ok();
     }
     true

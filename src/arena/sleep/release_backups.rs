@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use vrampool_backend::Backend;
-use vrampool_backend::spi::check_headroom_for_thread;
+use vrampool_backend::spi::start_thread;
 
 /// Pinned memory that a separate thread releases, because that takes as long as copying it. Only a later use
 /// of pinned memory, and the drop of the arena, wait for that thread.
@@ -48,7 +48,7 @@ impl GivingBack {
         };
         // If no thread can be created, the closure and its contents are dropped here.
         let thread = std::thread::Builder::new().name("vrampool backups".into());
-        let spawned = check_headroom_for_thread().and_then(|()| thread.spawn(give_back));
+        let spawned = start_thread(|| thread.spawn(give_back));
         match spawned {
             Ok(thread) => *self.thread.lock() = Some(thread),
             Err(_) => self.bytes.store(0, Ordering::Relaxed),

@@ -8,7 +8,7 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use vrampool_backend::spi::has_headroom;
+use vrampool_backend::spi::with_headroom;
 
 /// The most that are kept. No memory is behind them but page tables; each is one of the 65,530 mappings that
 /// Linux grants a process.
@@ -19,7 +19,7 @@ const MOST: usize = 1024;
 pub(crate) struct Ranges {
     kept: Mutex<Vec<MmapMut>>,
     /// Whether a process may have so many bytes of addresses and no more. Then none is kept, because others
-    /// would lack them, and some are left to what is small.
+    /// would lack them.
     are_limited: bool,
 }
 
@@ -40,18 +40,13 @@ pub(super) struct Range {
 impl Ranges {
     /// Zeroed bytes. `None` when the system has none of this size.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Range> {
-        let map = self.kept(len).or_else(|| self.map(len)).or_else(|| {
+        let map = self.kept(len).or_else(|| map(len)).or_else(|| {
             // What is kept may be what is missing.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
-            self.map(len)
+            map(len)
         })?;
         Some(Range { map: Some(map), of: Arc::clone(self) })
-    }
-
-    fn map(&self, len: usize) -> Option<MmapMut> {
-        let map = MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()?;
-        (!self.are_limited || has_headroom()).then_some(map)
     }
 
     /// The newest of this size.
@@ -85,6 +80,10 @@ impl Drop for Range {
             self.of.keep(map);
         }
     }
+}
+
+fn map(len: usize) -> Option<MmapMut> {
+    with_headroom(len, len, || MmapOptions::new().len(len).no_reserve_swap().map_anon().ok()).flatten()
 }
 
 #[cfg(target_os = "linux")]

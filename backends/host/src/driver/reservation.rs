@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::spi::has_headroom;
+use vrampool_backend::spi::with_headroom;
 use vrampool_backend::{BackendError, Physical, Placement, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
@@ -51,21 +51,19 @@ impl Reservation {
     pub(crate) fn new(bytes: u64) -> Result<Self, BackendError> {
         let len = usize::try_from(bytes).ok().filter(|&len| isize::try_from(len).is_ok());
         let len = len.ok_or_else(|| BackendError::invalid("bytes", "no address space is as large"))?;
-        // SAFETY: without an address and without `FIXED` the system chooses addresses that nobody has.
-        let base = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
+        let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let reserve = || {
+            // SAFETY: without an address and without `FIXED` the system chooses addresses that nobody has.
+            unsafe { mmap_anonymous(anywhere, len, ProtFlags::empty(), flags) }
         };
+        // Nothing of it may be written yet.
+        let base = with_headroom(len, 0, reserve).ok_or_else(|| BackendError::out_of_memory(bytes, None))?;
         let base = base.map_err(|error| no_memory_or("mmap", error, bytes))?;
         keep_from_children(base, len);
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
         let reservation = Self { base, len: bytes, mappings: Mutex::default(), entries: AtomicU64::new(0) };
         reservation.take_entries(1, bytes)?;
-        if has_headroom() { Ok(reservation) } else { Err(BackendError::out_of_memory(bytes, None)) }
+        Ok(reservation)
     }
 
     fn take_entries(&self, entries: u64, bytes: u64) -> Result<(), BackendError> {
