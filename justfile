@@ -7,10 +7,12 @@ default:
 # Formats the code.
 fmt:
     cargo fmt --all
+    cargo fmt --manifest-path backends/cuda/simulator/Cargo.toml
 
 # Checks everything that compiles on this machine.
 lint:
     cargo clippy --workspace --all-features --all-targets --locked -- -D warnings
+    cargo clippy --manifest-path backends/cuda/simulator/Cargo.toml --workspace --all-targets --locked -- -D warnings
 
 # Runs the tests, or some of them: just test --test caps
 test *arguments:

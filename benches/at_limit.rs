@@ -54,14 +54,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             time.as_nanos() / requests.max(1),
             longest.as_nanos(),
             stats.live_bytes,
-            stats.source.reserved_bytes,
-            stats.virtual_memory.calls,
+            stats.reserved_bytes,
+            stats.mapping.calls,
             pool.arena().map_or(0, vrampool::arena::DeviceArena::address_bytes),
             std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count()),
         );
     }
     drop(live);
     pool.trim().expect("a trim");
-    println!("{{\"reserved_after_trim\":{}}}", pool.stats().source.reserved_bytes);
+    println!("{{\"reserved_after_trim\":{}}}", pool.stats().reserved_bytes);
     Ok(())
 }

@@ -28,8 +28,8 @@ PEERS = ["vrampool", "vrampool, direct", "pytorch", "rmm pool", "rmm arena", "rm
 OURS = PEERS[0]
 #: Of each case in which a peer is ahead, why.
 REASONS = ROOT / "benches/gpu/behind.json"
-#: It is one range without streams: what is true of the others is not of it, and its reasons are of `CASE, cuArena`.
-APART = "cuArena"
+#: A single range without streams. Reasons for the other peers do not apply to it; its own are under `CASE, cuArena`.
+SINGLE_RANGE = "cuArena"
 #: What these hold is not known: the benchmark reports the size that it chose for them.
 UNKNOWN = {"rmm arena", "rmm binning", "cuArena"}
 
@@ -111,13 +111,13 @@ def behind(rows: list[Row]) -> dict[str, list[str]]:
     for case, figures in best.items():
         for peer in PEERS[2:]:
             if peer in figures and figures[peer] < figures.get(OURS, 0):
-                found.setdefault(f"{case}, {peer}" if peer == APART else case, []).append(peer)
+                found.setdefault(f"{case}, {peer}" if peer == SINGLE_RANGE else case, []).append(peer)
     return found
 
 
 def explained(rows: list[Row], reasons: dict[str, str]) -> str:
     """A row for each case in which a peer is ahead, with the reason."""
-    body = [[case.removesuffix(f", {APART}"), ", ".join(peers), reasons.get(case, "")] for case, peers in behind(rows).items()]
+    body = [[case.removesuffix(f", {SINGLE_RANGE}"), ", ".join(peers), reasons.get(case, "")] for case, peers in behind(rows).items()]
     return markdown(["case", "ahead of vrampool", "reason"], body, words=3)
 
 
@@ -279,10 +279,10 @@ def host() -> dict[str, str]:
 
     body = []
     for row in lines(folder / "freed_last.jsonl"):
-        without = [(row[f"without_{name}"], row["kept"]) for name in ("hot", "last_free", "hand")]
-        cells = [f"{number(count)} ({100 * (count / kept - 1):+.0f} %)" if abs(count / kept - 1) >= 0.015 else "=" for count, kept in without]
-        body.append([row["case"], number(row["kept"]), *cells])
-    made["freed-last"] = markdown(["instructions", "with all three", "without the hot block", "without the deferred free", "without the block in hand"], body)
+        kept, without = row["kept"], row["without_hand"]
+        change = f"{number(without)} ({100 * (without / kept - 1):+.0f} %)" if abs(without / kept - 1) >= 0.015 else "="
+        body.append([row["case"], number(kept), change])
+    made["freed-last"] = markdown(["instructions", "with the block in hand", "without"], body)
 
     cold = {(row["choice"], row["trace"]): row for row in lines(folder / "size_classes.jsonl") if row["pass"] == "cold"}
 
@@ -300,9 +300,9 @@ def host() -> dict[str, str]:
 
     body = []
     for row in lines(folder / "virtual.jsonl"):
-        apart = f" ({row['least']} to {row['most']})" if "least" in row else ""
+        range_text = f" ({row['least']} to {row['most']})" if "least" in row else ""
         physical = held("virtual", row["trace"], "peak_reserved")
-        body.append([row["trace"], f"{physical:.3f}", f"{row['calls']:,}", f"{row['driver_us']:.1f}", f"{row['warm_ns']}{apart}"])
+        body.append([row["trace"], f"{physical:.3f}", f"{row['calls']:,}", f"{row['driver_us']:.1f}", f"{row['warm_ns']}{range_text}"])
     made["virtual"] = markdown(["", "physical ÷ requested", "calls, first pass", "µs an operation in them", "ns an operation, warm"], body)
 
     body = []

@@ -7,6 +7,7 @@
 * Every page of docs/src is in SUMMARY.md, every alert of grafana has a section in the page of operations, README.md has under 200 lines,
   and benches/README.md has at most 1,200 words.
 * Every program of examples/ has its command in examples/README.md.
+* README.md names the command that runs the tests, beside the one that runs the program; .ci/run calls it.
 * With BOOK, the folder of the built guide: every link of its pages to the guide has its page and its heading.
 """
 
@@ -127,7 +128,12 @@ def rules() -> list[str]:
     for example in sorted((ROOT / "examples").glob("*.rs")):
         if not re.search(rf"--example {example.stem}\b", commands):
             faults.append(f"examples/README.md: no command of {example.name}")
-    lines = len((ROOT / "README.md").read_text().splitlines())
+    readme = (ROOT / "README.md").read_text()
+    commands = next((code["code"] for code in FENCE.finditer(readme) if "cargo vrampool train" in code["code"]), "")
+    tests = next((line.split("#")[0].strip() for line in commands.splitlines() if "runs all tests" in line), None)
+    if tests is None or tests not in {line.strip() for line in (ROOT / ".ci/run").read_text().splitlines()}:
+        faults.append(f"README.md: the command that runs all tests is missing, or .ci/run does not call it: {tests}")
+    lines = len(readme.splitlines())
     if lines > MAX_README_LINES:
         faults.append(f"README.md: {lines} lines are more than {MAX_README_LINES}")
     shown = re.sub(r"<!--.*?-->", "", (ROOT / "benches/README.md").read_text(), flags=re.DOTALL)

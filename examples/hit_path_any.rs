@@ -1,5 +1,5 @@
-//! As `hit_path`, of a device that is chosen at run time. Apart from it, because what both use would be put
-//! out of line.
+//! As `hit_path`, of a device that is chosen at run time. In a file of its own, because functions that both use
+//! would be put out of line.
 
 use vrampool::any::{self, AnyDevice, AnyStream};
 use vrampool::{Backend, Buffer, Error, Pool};

@@ -33,6 +33,8 @@ PICTURE = HERE / "dashboard.svg"
 ROWS = 33
 COLUMN, ROW, GAP = 50, 32, 8
 POINTS = 60
+#: Most lines of a panel with a name below it.
+NAMED = 5
 #: What Grafana chooses for `$__rate_interval` is at least four scrapes.
 RATE_INTERVAL = 20
 ALERTS = 'ALERTS{alertname=~"Vrampool.+"}'
@@ -129,7 +131,7 @@ def lines_of(panel: Json, recorded: Json) -> list[tuple[str, list[list[float]]]]
 def graph(panel: Json, recorded: Json, box: tuple[float, float, float, float], unit: str | None) -> list[str]:
     x, y, width, height = box
     lines = lines_of(panel, recorded)
-    left, top, bottom = x + 62, y + 34, y + height - 22 - 15 * min(4, max(1, len(lines)))
+    left, top, bottom = x + 62, y + 34, y + height - 22 - 15 * min(NAMED, max(1, len(lines)))
     values = [value for _, points in lines for _, value in points if math.isfinite(value)]
     most = 1.0 if unit == "percentunit" else max(values, default=1.0) * 1.05 or 1.0
     out = []
@@ -145,7 +147,7 @@ def graph(panel: Json, recorded: Json, box: tuple[float, float, float, float], u
             if math.isfinite(value)
         )
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        if index < 4:
+        if index < NAMED:
             below = bottom + 20 + 15 * index
             last = shown(points[-1][1], unit) if points else ""
             out.append(f'<rect x="{left:.1f}" y="{below - 7:.1f}" width="12" height="3" fill="{colour}"/>')

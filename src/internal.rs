@@ -1,13 +1,11 @@
-//! For vrampool's own crates: no release keeps any of it as it is.
+//! For this repository's crates only; no stability guarantee.
 
+use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
-#[cfg(feature = "trace")]
-use crate::recorder::Recorder;
+use crate::pool::builder::PoolBuilder;
 use std::ops::Range;
 use vrampool_backend::Backend;
-#[cfg(feature = "trace")]
-use vrampool_backend::StreamId;
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.
@@ -31,32 +29,9 @@ pub fn parts<B: Backend>(buffer: &Buffer<B>) -> Vec<Range<u64>> {
     buffer.parts()
 }
 
-/// Returns the recorder's number, from 1, which is unique among recorders of the process.
-#[cfg(feature = "trace")]
-#[must_use]
-pub fn recorder_number(recorder: &Recorder) -> u64 {
-    recorder.number()
-}
-
-/// Records an allocation as [`Recorder::note_allocation`], but only on its fast path and without a handle.
-///
-/// The fast path applies if this thread last recorded with the recorder of this
-/// [number](recorder_number) and no periodic work is due. Otherwise this returns `None`, and nothing is
-/// recorded yet.
-#[cfg(feature = "trace")]
-#[must_use]
-#[inline]
-pub fn note_allocation_of(recorder: u64, bytes: u64, stream: StreamId) -> Option<u64> {
-    Recorder::note_allocation_of(recorder, bytes, stream)
-}
-
-/// Records a free as [`Recorder::note_free`], but only on the fast path of [`note_allocation_of`]. The number
-/// must not be 0. Returns whether the free is recorded.
-#[cfg(feature = "trace")]
-#[must_use]
-#[inline]
-pub fn note_free_of(recorder: u64, number: u64, stream: StreamId) -> bool {
-    Recorder::note_free_of(recorder, number, stream)
+/// Returns the bound on memory that spares waits between streams, as set or read from the environment.
+pub fn overlap_of<B: Backend>(builder: &PoolBuilder<B>) -> Overlap {
+    builder.resolved_overlap()
 }
 
 /// For the C ABI, whose blocks are behind such a lock too.

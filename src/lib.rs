@@ -1,18 +1,22 @@
 //! A bounded caching buffer pool for device memory.
 //!
-//! * A [`Pool`] keeps released buffers in buckets of size classes and hands them out again. Idle bytes
+//! * A [`Pool`] keeps released buffers in buckets of size classes and reuses them. Idle bytes
 //!   ([`PoolBuilder::max_cached_bytes`]), idle buffers in a bucket ([`PoolBuilder::max_buffers_per_bucket`]) and bytes
 //!   taken from the device ([`PoolBuilder::limit`]) have caps that hold at every instant, under any number of
 //!   threads.
 //! * A [`Buffer`] is used through a stream, and waits between streams are inserted on the device: memory is
-//!   never handed out while earlier work may still touch it.
+//!   never reused while earlier work may still touch it.
 //! * A [`Source`] serves misses: the device, an [arena], virtual memory, or the driver's own pool.
-//!   [`SizeClasses`] state how requests round up; [`fitted`] learns them.
+//!   [`SizeClasses`] state how requests round up.
 //! * [`any`] opens a backend that is chosen at run time. A backend of your own implements [`Backend`].
-//! * [`sleep`] releases memory by tag and restores it at the same addresses, [`broker`] cuts batches into
-//!   chunks that fit a share of the device, [`hooks`] watch requests.
-//! * `trace` (feature) records, reads, writes and replays allocation traces; `metrics` (feature) publishes
-//!   statistics.
+//! * [`hooks`] observe requests.
+//! * `metrics` (feature) publishes statistics.
+//!
+//! The crate [`vrampool-sleep`](https://docs.rs/vrampool-sleep) releases memory by tag and restores it at the same addresses.
+//! The crate [`vrampool-broker`](https://docs.rs/vrampool-broker) cuts batches into chunks that fit a share of the device.
+//! The crate [`vrampool-hooks`](https://docs.rs/vrampool-hooks) counts requests and live bytes by source line.
+//! The crate [`vrampool-trace`](https://docs.rs/vrampool-trace) records, reads, writes and replays allocation
+//! traces, and fits size classes to them.
 //!
 //! ```
 //! # #[cfg(feature = "host")]
@@ -33,21 +37,18 @@
 //! # fn main() {}
 //! ```
 //!
-//! A device that is chosen at run time, and a hook:
+//! A device that is chosen at run time:
 //!
 //! ```
 //! # #[cfg(feature = "host")]
 //! # fn main() -> Result<(), vrampool::Error> {
-//! use std::sync::Arc;
-//! use vrampool::{Backend, Pool, any, hooks::CallSites};
+//! use vrampool::{Backend, Pool, any};
 //!
 //! let device = any::open("auto")?; // or "cuda:1", "host"
 //! let stream = device.create_stream()?;
-//! let sites = Arc::new(CallSites::new());
-//! let pool = Pool::builder(&device).hook(Arc::clone(&sites)).build()?;
+//! let pool = Pool::new(&device)?;
 //! let weights = pool.allocate(40_000, &stream)?;
-//! println!("{}", sites.report()); // each line of code that allocates, most bytes first
-//! assert_eq!(sites.report().total().live_bytes, weights.capacity());
+//! assert_eq!(pool.stats().live_bytes, weights.capacity());
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "host"))]
@@ -56,8 +57,8 @@
 //!
 //! # Threads and panics
 //!
-//! All types at the root, and all handles in the modules, are [`Send`], [`Sync`] and [`Unpin`]. Scopes that
-//! belong to a thread ([`hooks::Scope`], [`sleep::TagScope`]) stay there. Errors, statistics and settings are
+//! All types at the root, and all handles in the modules, are [`Send`], [`Sync`] and [`Unpin`]. Changes
+//! of an arena ([`arena::Detaching`]) stay on their thread. Errors, statistics and settings are
 //! [`UnwindSafe`](std::panic::UnwindSafe). Pools, buffers, regions and other handles are not, because a backend
 //! or a [hook](hooks) may panic in a state of its own. vrampool's state is consistent after a caught panic: use
 //! [`AssertUnwindSafe`](std::panic::AssertUnwindSafe) if that of the backend and the hooks is, too.
@@ -74,7 +75,6 @@
 //! | `prometheus` | `vrampool::telemetry::Exporter`: an endpoint for Prometheus |
 //! | `serde` | `serde::Serialize` of all statistics and reports; durations in nanoseconds |
 //! | `tracing` | log messages as events of `tracing`, on threads that have a subscriber; elsewhere they go to `log` |
-//! | `trace` | `vrampool::trace`: allocation traces recorded, read, written and replayed |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 // Not in the workspace's lints, because tests may.
@@ -83,47 +83,80 @@
 
 pub mod any;
 pub mod arena;
-pub mod broker;
 mod cache;
-mod environment;
+pub mod environment;
 mod error;
 /// Details of an [`Error`].
 pub mod errors {
-    pub use crate::error::{Chain, InvalidSetting, InvalidVariable, Owner, WrongDevice, chain};
+    pub use crate::error::{
+        Cause, Chain, InvalidSetting, InvalidVariable, OtherPool, Owner, WrongDevice, chain,
+    };
 }
-pub mod hooks;
+pub mod figures;
+/// Hooks of pools ([`PoolBuilder::hook`]): calls around each request, each allocation of the driver's, and each free.
+///
+/// ```
+/// # #[cfg(feature = "host")]
+/// # fn main() -> Result<(), vrampool::Error> {
+/// use std::sync::{Arc, Mutex};
+/// use vrampool::hooks::{Hook, HookEvent, Outcome};
+/// use vrampool::{Backend, Pool, host::HostDevice};
+///
+/// /// The source lines of failed requests.
+/// #[derive(Debug, Default)]
+/// struct Failures(Mutex<Vec<String>>);
+///
+/// impl Hook for Failures {
+///     fn name(&self) -> &str {
+///         "failures"
+///     }
+///
+///     fn after_request(&self, event: &HookEvent<'_>) {
+///         if event.outcome == Outcome::Failed {
+///             self.0.lock().expect("no panic").push(format!("{}: {} bytes", event.site, event.requested_bytes));
+///         }
+///     }
+/// }
+///
+/// let device = HostDevice::new();
+/// let stream = device.create_stream()?;
+/// let failures = Arc::new(Failures::default());
+/// let pool = Pool::builder(&device).limit(1 << 20).hook(Arc::clone(&failures)).build()?;
+/// assert!(pool.allocate(2 << 20, &stream).is_err());
+/// assert!(failures.0.lock().expect("no panic")[0].ends_with(": 2097152 bytes"));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "host"))]
+/// # fn main() {}
+/// ```
+pub mod hooks {
+    pub use vrampool_backend::{Holder, Hook, HookCalls, HookEvent, Outcome};
+}
 #[cfg(not(model))]
 #[doc(hidden)]
 pub mod internal;
-pub mod output;
+mod overlap;
 mod pool;
 pub mod prelude;
-#[cfg(feature = "trace")]
-mod recorder;
 #[cfg(feature = "serde")]
 mod serialize;
-pub mod sleep;
 mod source;
-mod staging;
 /// Groups of [`PoolStats`].
 pub mod stats {
-    pub use crate::cache::stats::groups::{
-        BucketStats, Caps, Failures, Peaks, Releases, SourceStats, VirtualMemoryStats,
+    pub use crate::arena::MappingCalls;
+    pub use crate::cache::stats::table::{
+        BucketStats, Caps, Failures, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
     };
 }
 mod streams;
 mod sync;
 #[cfg(feature = "metrics")]
 pub mod telemetry;
-#[cfg(feature = "trace")]
-pub mod trace;
 
-pub use cache::oom_rung::Rung;
-pub use cache::served_by::ServedBy;
-pub use cache::size_class::SizeClasses;
-pub use cache::size_class::fitted;
-pub use cache::stats::PoolStats;
+pub use cache::size_class::{SizeClasses, SizeTable};
+pub use cache::stats::table::PoolStats;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
+pub use overlap::Overlap;
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::PoolBuilder;
@@ -131,8 +164,8 @@ pub use pool::elements::Element;
 pub use pool::private_pool::{GraphBuffer, GraphMemory};
 pub use pool::report::PoolReport;
 pub use source::Source;
-pub use staging::stager::{Stager, Upload};
 pub use vrampool_backend as backend;
+pub use vrampool_backend::spi::Ledger;
 pub use vrampool_backend::{
     Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
 };
@@ -144,26 +177,3 @@ pub use vrampool_host as host;
 pub use vrampool_opencl as opencl;
 #[cfg(feature = "wgpu")]
 pub use vrampool_wgpu as wgpu;
-
-#[cfg(all(test, feature = "host"))]
-mod thread_safety {
-    fn crosses_threads<T: Send + Sync>() {}
-
-    #[test]
-    fn what_users_share_between_threads_can_be_shared() {
-        crosses_threads::<crate::Pool<crate::host::HostDevice>>();
-        crosses_threads::<crate::Buffer<crate::host::HostDevice>>();
-        crosses_threads::<crate::Stager<crate::host::HostDevice>>();
-        crosses_threads::<crate::arena::DeviceArena<crate::host::HostDevice>>();
-        crosses_threads::<crate::arena::ArenaBuffer<crate::host::HostDevice>>();
-        crosses_threads::<crate::Pool<crate::any::AnyDevice>>();
-        crosses_threads::<crate::sleep::Sleeper<crate::host::HostDevice>>();
-        crosses_threads::<crate::sleep::SleepBuffer<crate::host::HostDevice>>();
-        crosses_threads::<crate::Error>();
-        crosses_threads::<crate::broker::Broker<crate::host::HostDevice>>();
-        crosses_threads::<crate::broker::ClientHandle<crate::host::HostDevice>>();
-        crosses_threads::<crate::broker::Plan<crate::host::HostDevice>>();
-        crosses_threads::<crate::broker::HostArray<crate::host::HostDevice>>();
-        crosses_threads::<crate::broker::BrokerError>();
-    }
-}

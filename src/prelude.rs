@@ -19,10 +19,9 @@
 //! ```
 
 pub use crate::cache::size_class::SizeClasses;
-pub use crate::cache::stats::PoolStats;
+pub use crate::cache::stats::table::PoolStats;
 pub use crate::pool::Pool;
 pub use crate::pool::buffer::Buffer;
 pub use crate::source::Source;
-pub use crate::staging::stager::Stager;
 pub use vrampool_backend::{Backend as _, Event as _, Memory as _, Stream as _};
 pub use vrampool_backend::{MemoryKind, Placement, Region, RegionMut};

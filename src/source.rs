@@ -1,7 +1,9 @@
 //! What serves misses.
 
-use crate::arena::{ArenaBuffer, ArenaCounts, DeviceArena, ReservedPeak};
+use crate::arena::{ArenaBuffer, DeviceArena};
 use crate::error::{Error, names};
+use crate::streams::markers::Markers;
+use parking_lot::Mutex;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -42,13 +44,13 @@ pub enum Source {
     /// go to the device.
     Arena,
     /// Blocks of a [growing](crate::arena::ArenaBuilder::growing) arena: addresses are reserved once, and physical
-    /// memory is mapped as it is needed, stitched where holes are too small, and given back by
+    /// memory is mapped as it is needed, stitched where holes are too small, and released by
     /// [`Pool::trim`](crate::Pool::trim). Before more is mapped for a request of a class that is kept idle,
     /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual
     /// memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
     /// A request waits on the host for the device only on the last rung of the out-of-memory ladder, where
-    /// memory, addresses or mappings run out, and without a lock: for the work that used what is given back,
+    /// memory, addresses or mappings run out, and without a lock: for the work that used the released memory,
     /// and for that of other devices of the process that can access it.
     ///
     /// ```
@@ -59,15 +61,15 @@ pub enum Source {
     /// let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Virtual).limit(1 << 30).build()?;
     /// drop(pool.allocate(5 << 20, &stream)?);
-    /// assert_eq!(pool.stats().source.reserved_bytes, 6 << 20); // whole pages of 2 MiB
+    /// assert_eq!(pool.stats().reserved_bytes, 6 << 20); // whole pages of 2 MiB
     /// pool.trim()?;
-    /// assert_eq!(pool.stats().source.reserved_bytes, 0);
+    /// assert_eq!(pool.stats().reserved_bytes, 0);
     /// # Ok(())
     /// # }
     /// ```
     Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
-    /// ([`Backend::allocate_on`]): neither a miss nor what is given back waits for the device. How much the
+    /// ([`Backend::allocate_on`]): neither a miss nor a release waits for the device. How much the
     /// driver keeps of what it got back is its own affair.
     Driver,
 }
@@ -110,45 +112,26 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
     source: Source,
     arena: Option<DeviceArena<B>>,
-    reserved_peak: Option<ReservedPeak>,
-    /// What a shared arena had counted before the pool was created.
-    before: ArenaCounts,
-    /// Whether that arena is others' too.
-    is_shared: bool,
+    /// Markers of idle blocks of the pool. Locked after the depot.
+    pub(crate) markers: Mutex<Markers<B>>,
+    /// Whether the arena was built for the pool, and not by the program.
+    owns_arena: bool,
     /// Whether nothing of the arena is moved for the pool.
     addresses_stay: bool,
 }
 
 impl<B: Backend> Supply<B> {
-    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `is_shared`: it is others'
-    /// too.
+    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `owns_arena`: it was built for
+    /// the pool.
     pub(crate) fn new(
         device: B,
         source: Source,
         arena: Option<DeviceArena<B>>,
-        is_shared: bool,
+        owns_arena: bool,
         addresses_stay: bool,
     ) -> Self {
-        let reserved_peak = arena.as_ref().map(DeviceArena::watch_reserved);
-        let before = arena.as_ref().filter(|_| is_shared).map(ArenaCounts::of).unwrap_or_default();
-        Self { device, source, arena, reserved_peak, before, is_shared, addresses_stay }
-    }
-
-    /// The most bytes that the arena reserved since [`reset_reserved_peak`](Self::reset_reserved_peak).
-    pub(crate) fn reserved_peak(&self) -> u64 {
-        self.reserved_peak.as_ref().map_or(0, ReservedPeak::bytes)
-    }
-
-    /// What the arena counted since the pool was created.
-    pub(crate) fn arena_counts(&self) -> ArenaCounts {
-        let now = self.arena.as_ref().map(ArenaCounts::of).unwrap_or_default();
-        now.since(&self.before)
-    }
-
-    pub(crate) fn reset_reserved_peak(&self) {
-        if let Some((arena, peak)) = self.arena.as_ref().zip(self.reserved_peak.as_ref()) {
-            arena.reset_reserved(peak);
-        }
+        let markers = Mutex::new(Markers::new());
+        Self { device, source, arena, markers, owns_arena, addresses_stay }
     }
 
     /// The end of the highest live block of an arena of fixed size; 0 for other sources.
@@ -169,7 +152,7 @@ impl<B: Backend> Supply<B> {
     }
 
     fn release_arena(&self) {
-        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared)
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena)
             && arena.used() > 0
             && let Err(error) = arena.release(0)
         {
@@ -177,19 +160,19 @@ impl<B: Backend> Supply<B> {
         }
     }
 
-    /// Has the device give memory back that it keeps for work.
+    /// Lets the device release memory that it keeps for work.
     pub(crate) fn reclaim(&self) {
         if let Err(error) = self.device.reclaim()
             && !error.is_device_lost()
             && !error.is_would_block()
         {
-            logging::warn!("device {}: dropped memory is not given back: {error}", self.device.id());
+            logging::warn!("device {}: dropped memory is not released: {error}", self.device.id());
         }
     }
 
     /// An own arena that grows may have so much.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
-        match self.arena.as_ref().filter(|arena| arena.is_growing() && !self.is_shared) {
+        match self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena) {
             Some(arena) => arena.resize(bytes),
             None => Ok(()),
         }
@@ -208,7 +191,7 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
     }
 
-    /// Memory of `key`. Before an arena maps more for it, `reclaim` may give back to it what is to serve
+    /// Memory of `key`. Before an arena maps more for it, `reclaim` may return to it the memory that serves
     /// instead.
     pub(crate) fn allocate(
         &self,
@@ -261,8 +244,7 @@ impl<B: Backend> SourceMemory<B> {
     /// Where it is at this moment, where the device has addresses, and whether it stays there.
     pub(crate) fn address(&self) -> Option<(u64, bool)> {
         match self {
-            // After a reset of the arena it is nowhere.
-            Self::Arena(buffer) => buffer.address(),
+            Self::Arena(buffer) => buffer.place(),
             Self::Direct(_) | Self::Driver(..) => Some((self.range().address()?, true)),
         }
     }

@@ -58,7 +58,7 @@ fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
     drop(pool.allocate(7 * limit, &stream).expect("there are addresses again"));
     drop((block, kept));
     pool.trim().expect("a trim");
-    assert_eq!((pool.stats().source.reserved_bytes, pool.stats().virtual_memory.mappings), (0, 0));
+    assert_eq!((pool.stats().reserved_bytes, pool.stats().virtual_memory.mappings), (0, 0));
     arena.release(0).expect("no fault");
     assert_eq!((arena.reserved_bytes(), arena.mappings()), (0, 0));
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
-use vrampool::host::{HostDevice, HostEvent, HostMemory};
+use vrampool::host::{HostDevice, HostMemory};
 use vrampool::{
-    Backend, BackendError, Buffer, Error, Forbidden, GraphBuffer, GraphMemory, MemoryKind, OutOfMemory,
-    Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Rung, ServedBy, Shortage,
-    SizeClasses, Source, Stager, Upload, Usage,
+    Backend, BackendError, Buffer, Error, Forbidden, GraphBuffer, GraphMemory, Ledger, MemoryKind,
+    OutOfMemory, Overlap, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage,
+    SizeClasses, SizeTable, Source, Usage,
 };
 
 fn crosses_threads<T: Send + Sync + Unpin>() {}
@@ -41,10 +41,10 @@ macro_rules! check {
 #[test]
 fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
-        BackendError Error Forbidden MemoryKind OutOfMemory Placement PoolReport PoolStats Rung ServedBy
-        Shortage SizeClasses Source Usage;
+        BackendError Error Forbidden Ledger MemoryKind OutOfMemory Overlap Placement PoolReport PoolStats
+        Shortage SizeClasses SizeTable Source Usage;
         Buffer<HostDevice> PoolBuilder<HostDevice> GraphBuffer<HostDevice> GraphMemory<HostDevice> Pool<HostDevice>
-        Region<'static, HostMemory> RegionMut<'static, HostMemory> Stager<HostDevice> Upload<HostEvent>
+        Region<'static, HostMemory> RegionMut<'static, HostMemory>
     );
     let listed: BTreeSet<&str> = include_str!("api/vrampool.txt")
         .lines()
@@ -67,14 +67,14 @@ fn what_is_chosen_at_run_time_and_the_modules_handles_cross_threads() {
     crosses_threads::<vrampool::any::AnyStream>();
     crosses_threads::<vrampool::any::AnyMemory>();
     crosses_threads::<vrampool::any::AnyEvent>();
-    crosses_threads::<vrampool::arena::Allowance>();
     crosses_threads::<vrampool::arena::DeviceArena<AnyDevice>>();
-    crosses_threads::<vrampool::sleep::Sleeper<AnyDevice>>();
-    crosses_threads::<vrampool::broker::Broker<AnyDevice>>();
-    crosses_threads::<vrampool::hooks::Learner>();
-    crosses_threads::<vrampool::hooks::CallSites>();
-    #[cfg(feature = "trace")]
-    crosses_threads::<vrampool::trace::Recorder>();
+    crosses_threads::<vrampool::arena::ArenaBuffer<AnyDevice>>();
+}
+
+#[test]
+fn a_result_takes_at_most_24_bytes() {
+    assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
+    assert!(size_of::<Result<Buffer<HostDevice>, Error>>() <= 24);
 }
 
 /// The handles after a panic of the program's own.

@@ -1,9 +1,8 @@
 //! Bad input gets a typed error that names field and remedy, and nothing is lost.
 
 use vrampool::arena::DeviceArena;
-use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, Source, Stager};
+use vrampool::{Backend, BackendError, Error, Pool, SizeClasses, SizeTable, Source};
 use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
@@ -23,8 +22,8 @@ fn sizes_from_nothing_to_everything() {
         SizeClasses::Multiple(1 << 20),
         SizeClasses::EXACT,
         SizeClasses::Exact(1),
-        SizeClasses::Fitted(FittedClasses::new([1, 4096]).expect("sizes")),
-        SizeClasses::Fitted(FittedClasses::new([]).expect("no sizes")),
+        SizeClasses::Table(SizeTable::new([1, 4096])),
+        SizeClasses::Table(SizeTable::new([])),
     ] {
         let (device, stream) = scene();
         let pool = Pool::builder(&device).size_classes(classes.clone()).build().expect("a pool");
@@ -68,12 +67,14 @@ fn caps_of_nothing_cache_nothing() {
 }
 
 #[test]
-fn a_limit_below_one_class_says_so() {
+fn a_limit_below_one_class_serves_what_fits() {
     let (device, stream) = scene();
     let pool = Pool::builder(&device).limit(KIB - 1).build().expect("a pool");
-    let error = pool.allocate(1, &stream).expect_err("nothing fits");
+    let error = pool.allocate(KIB, &stream).expect_err("it does not fit");
     assert!(error.to_string().contains("raise `limit`"), "{error}");
     assert_eq!((device.allocations(), pool.stats().failed.by_limit), (0, 1));
+    let buffer = pool.allocate(KIB - 1, &stream).expect("it fits");
+    assert_eq!((buffer.capacity(), device.taken()), (KIB - 1, KIB - 1));
 }
 
 #[test]
@@ -113,7 +114,7 @@ fn a_full_device_is_an_error_and_then_goes_on() {
     assert_eq!(live.len(), 16);
     assert!(error.is_out_of_memory() && error.to_string().contains("drop live buffers"), "{error}");
     live.truncate(8);
-    assert!(pool.allocate(1 << 28, &stream).is_ok(), "idle memory was given back for it");
+    assert!(pool.allocate(1 << 28, &stream).is_ok(), "idle memory was released for it");
     drop(live);
     assert_eq!(pool.stats().live_bytes, 0);
 }
@@ -123,7 +124,6 @@ fn a_lost_device_is_an_error_everywhere_and_memory_still_comes_back() {
     let (device, stream) = scene();
     let other = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let stager = Stager::with_max_bytes(&device, 4 << 20);
     drop(pool.allocate(KIB, &stream).expect("memory"));
     let mut live = pool.allocate(128 * KIB, &stream).expect("memory");
     device.inner().faults().lose_device();
@@ -136,9 +136,6 @@ fn a_lost_device_is_an_error_everywhere_and_memory_still_comes_back() {
     lost(live.write(&[1], &stream).expect_err("an upload must be queued"));
     lost(live.read(&mut [0], &stream).expect_err("a download must be queued"));
     lost(live.on(&other).expect_err("a wait must be queued"));
-    let region = live.on_mut(&stream).expect("a region");
-    lost(stager.upload(&vec![0; 128 * KIB as usize], region, &stream).expect_err("a copy must be queued"));
-    assert_eq!(stager.pinned_bytes(), 0);
     drop(live);
     let stats = pool.stats();
     assert_eq!((stats.live_bytes, stats.held_bytes), (0, stats.idle_bytes));
@@ -240,8 +237,27 @@ fn an_arena_beside_another_source_is_refused() {
         );
     }
     assert_eq!(with(Source::Arena).expect("its own").source(), Source::Arena);
-    let pool = Pool::builder(&device).arena(&fixed).build().expect("the arena's");
+    let other = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+    let pool = Pool::builder(&device).arena(&other).build().expect("the arena's");
     assert_eq!(pool.source(), Source::Arena);
+}
+
+/// Two pools of one arena would evict and count for each other.
+#[test]
+fn an_arena_serves_one_pool() {
+    let device = HostDevice::new();
+    let arena = DeviceArena::builder(&device).limit(1 << 20).build().expect("an arena");
+    let first = Pool::builder(&device).arena(&arena).build().expect("the first");
+    let refused = || {
+        let error = Pool::builder(&device).arena(&arena).build().expect_err("it serves another pool");
+        assert!(matches!(&error, Error::Configuration(setting) if setting.field == "arena"), "{error:?}");
+        assert!(error.to_string().contains("serves only one"), "{error}");
+    };
+    refused();
+    let stream = device.create_stream().expect("a stream");
+    drop(first.allocate(KIB, &stream).expect("the first one works"));
+    drop(first);
+    refused();
 }
 
 /// A pool asks twice where memory runs out: all calls fail until the faults are cleared.

@@ -1,11 +1,11 @@
-//! The card really runs out: the ladder runs, the error explains, everything is given back, work goes on.
+//! The device runs out of memory: the ladder runs, the error explains, all memory is released, and work continues.
 //! Alone in its process, because it takes everything.
 #![cfg(feature = "cuda")]
 
 use std::sync::Mutex;
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaStream, DriverPool, PoolHandle, TestKernels};
-use vrampool::{Backend, Error, Placement, Pool, Rung, Shortage, SizeClasses, Source};
+use vrampool::{Backend, Error, Placement, Pool, Shortage, SizeClasses, Source};
 use vrampool_test_support::{Count, require, streams};
 
 /// Each test here takes everything.
@@ -32,8 +32,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         // Idle memory that is in the way of what comes next.
         drop([(); 4].map(|()| pool.allocate(150 * MIB, &stream).expect("memory")));
         assert_eq!(pool.stats().idle_bytes, 600 * MIB, "{source}");
-        let large = pool.allocate(700 * MIB, &stream).expect("once what is idle was given back");
-        assert!(pool.stats().rung(Rung::Trim) > 0, "{source}");
+        let large = pool.allocate(700 * MIB, &stream).expect("after idle memory was released");
+        assert!(pool.stats().rungs.trim > 0, "{source}");
 
         let earlier = pool.stats();
         let error = pool.allocate(4 * GIB, &stream).expect_err("there is no more");
@@ -45,7 +45,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         let Error::OutOfMemory(error) = error else { panic!("{text}") };
         assert!(matches!(error.shortage, Shortage::Device(_)), "{error:?}");
         let stats = pool.stats();
-        assert_eq!((stats.live_bytes, stats.rung(Rung::Fail)), (earlier.live_bytes, 1), "{source}");
+        assert_eq!((stats.live_bytes, stats.rungs.fail), (earlier.live_bytes, 1), "{source}");
         assert_eq!(stats.held_bytes, stats.live_bytes, "{source}: nothing idle is kept back");
 
         // Work goes on, and nobody's data was touched.
@@ -68,8 +68,8 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
     assert!(after.free_bytes + GIB / 4 >= before.free_bytes, "{before:?} {after:?}");
 }
 
-/// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: what the driver's pool keeps is nobody
-/// else's until it is given back, and a pool gives back what it keeps before it says that there is no memory.
+/// CuPy's test_alloc_large_chunk and test_free_all_blocks_large_chunk: memory that the driver's pool keeps is
+/// not available to others until it is released, and a pool releases it before it fails.
 #[test]
 fn what_one_pool_keeps_is_given_back_for_others() {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -81,7 +81,7 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     drop(pool.allocate_on(free / 10 * 7, &stream).expect("memory"));
     device.synchronize(&stream).expect("no fault");
     // The 70 % lie in the way of the 80 %, unless the pool trims itself.
-    drop(pool.allocate_on(free / 10 * 8, &stream).expect("what it keeps is given back first"));
+    drop(pool.allocate_on(free / 10 * 8, &stream).expect("the kept memory is released first"));
     device.synchronize(&stream).expect("no fault");
     // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the
     // pool has less.)

@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
-use vrampool::host::HostDevice;
-use vrampool::sleep::Offload;
-use vrampool::{Backend, Pool, PoolStats, SizeClasses, Source};
+use vrampool::arena::DeviceArena;
+use vrampool::host::{HostDevice, HostStream};
+use vrampool::{Backend, Overlap, Pool, PoolStats, SizeClasses, Source};
+use vrampool_test_support::{close_gate, has_virtual_memory, streams};
 
 const MIB: u64 = 1 << 20;
 const THREADS: u64 = 8;
@@ -27,19 +28,22 @@ fn an_arena_reports_the_region_that_it_took_from_the_device() {
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Arena).limit(29 * MIB);
     let pool = builder.size_classes(SizeClasses::Exact(1)).build().expect("a pool");
-    let reserved = || (pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes, taken(&device));
+    let reserved = || (pool.stats().reserved_bytes, pool.stats().peak.reserved_bytes, taken(&device));
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
     let buffer = pool.allocate(6 * MIB, &stream).expect("memory");
     assert_eq!(reserved(), (29 * MIB, 29 * MIB, 29 * MIB));
-    assert_eq!((pool.stats().held_bytes, pool.stats().peak.needed_bytes), (6 * MIB, 6 * MIB));
+    assert_eq!((pool.stats().held_bytes, pool.stats().peak.limit_bytes), (6 * MIB, 6 * MIB));
     pool.reset_peaks();
-    assert_eq!((reserved().1, pool.stats().peak.needed_bytes), (29 * MIB, 6 * MIB));
+    assert_eq!((reserved().1, pool.stats().peak.limit_bytes), (29 * MIB, 6 * MIB));
+    drop((buffer, pool));
 
-    let arena = pool.arena().expect("it has one");
+    let arena = DeviceArena::builder(&device).limit(29 * MIB).build().expect("an arena");
+    let buffer = arena.allocate(6 * MIB, &stream).expect("memory");
     arena.resize(40 * MIB).expect("memory");
-    assert_eq!(reserved(), (69 * MIB, 69 * MIB, 69 * MIB), "the buffer keeps the region of before");
+    let reserved = || (arena.reserved_bytes(), taken(&device));
+    assert_eq!(reserved(), (69 * MIB, 69 * MIB), "the buffer keeps the region of before");
     drop(buffer);
-    assert_eq!(reserved(), (40 * MIB, 69 * MIB, 40 * MIB));
+    assert_eq!(reserved(), (40 * MIB, 40 * MIB));
 }
 
 #[test]
@@ -53,34 +57,36 @@ fn whatever_maps_memory_counts_for_the_peak_of_what_is_reserved() {
     let pool = Pool::builder(&device).source(Source::Virtual).limit(64 * MIB).build().expect("a pool");
     let arena = pool.arena().expect("it has one");
     let buffer = pool.allocate(20 * MIB, &stream).expect("memory");
-    let _ = arena.sleep(Offload::Pinned).expect("no fault");
+    let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
+    detaching.unmap().expect("no fault").commit(|_| {});
     pool.reset_peaks();
-    assert_eq!((pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes), (0, 0));
-    assert_eq!(arena.wake().expect("no fault").mapped_bytes, 20 * MIB);
+    assert_eq!((pool.stats().reserved_bytes, pool.stats().peak.reserved_bytes), (0, 0));
+    let attaching = arena.attach().expect("no fault").expect("detached");
+    assert_eq!(attaching.commit(), 20 * MIB);
     drop(buffer);
     pool.trim().expect("a trim");
     assert_eq!(
-        (pool.stats().source.reserved_bytes, pool.stats().peak.reserved_bytes),
+        (pool.stats().reserved_bytes, pool.stats().peak.reserved_bytes),
         (0, 20 * MIB),
-        "by a wake"
+        "by an attachment"
     );
 
-    let shared = Pool::builder(&device).arena(arena).build().expect("a pool");
     drop(arena.allocate(30 * MIB, &stream).expect("memory"));
     pool.trim().expect("a trim");
-    let peaks = [&pool, &shared].map(|pool| pool.stats().peak.reserved_bytes);
-    assert_eq!((pool.stats().source.reserved_bytes, peaks), (0, [30 * MIB; 2]), "by others of the arena");
+    let stats = pool.stats();
+    assert_eq!((stats.reserved_bytes, stats.peak.reserved_bytes), (0, 30 * MIB), "by the program");
+
+    let arena = DeviceArena::builder(&device).growing().limit(64 * MIB).build().expect("an arena");
+    drop(arena.allocate(30 * MIB, &stream).expect("memory"));
+    arena.release(0).expect("no fault");
+    let pool = Pool::builder(&device).arena(&arena).build().expect("a pool");
+    assert_eq!(pool.stats().peak.reserved_bytes, 0, "what was before the pool is not its peak");
 }
 
 /// What must be true of every look at a pool that can have `bound` bytes.
 fn check(stats: &PoolStats, bound: u64) {
-    let now = [
-        stats.requested_bytes,
-        stats.live_bytes,
-        stats.idle_bytes,
-        stats.held_bytes,
-        stats.source.reserved_bytes,
-    ];
+    let now =
+        [stats.requested_bytes, stats.live_bytes, stats.idle_bytes, stats.held_bytes, stats.reserved_bytes];
     let peaks = [
         stats.peak.requested_bytes,
         stats.peak.live_bytes,
@@ -90,15 +96,15 @@ fn check(stats: &PoolStats, bound: u64) {
     ];
     assert!(now.iter().zip(peaks).all(|(&now, peak)| now <= peak && peak <= bound), "{bound}: {stats:?}");
     assert!(
-        stats.caps.limit.is_none_or(|limit| stats.held_bytes + stats.source.in_transit_bytes <= limit),
+        stats.caps.limit_bytes.is_none_or(|limit| stats.held_bytes + stats.in_transit_bytes <= limit),
         "{stats:?}"
     );
-    assert!(stats.peak.needed_bytes <= stats.peak.reserved_bytes, "{stats:?}");
+    assert!(stats.peak.limit_bytes <= stats.peak.reserved_bytes, "{stats:?}");
     assert_eq!(stats.held_bytes, stats.live_bytes + stats.idle_bytes);
     assert!(stats.caps.max_cached_bytes.is_none_or(|cap| stats.peak.idle_bytes <= cap), "{stats:?}");
     match stats.source.kind {
-        Source::Arena => assert_eq!(stats.source.reserved_bytes, bound),
-        Source::Direct | Source::Driver => assert_eq!(stats.source.reserved_bytes, stats.held_bytes),
+        Source::Arena => assert_eq!(stats.reserved_bytes, bound),
+        Source::Direct | Source::Driver => assert_eq!(stats.reserved_bytes, stats.held_bytes),
         _ => {}
     }
 }
@@ -164,8 +170,83 @@ fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
             });
             let stats = pool.stats();
             check(&stats, bound);
-            assert!(stats.rung(vrampool::Rung::Fail) > 0, "{source}: it was at its limit: {stats:?}");
-            assert_eq!((stats.live_bytes, stats.source.in_transit_bytes), (0, 0));
+            assert!(stats.rungs.fail > 0, "{source}: it was at its limit: {stats:?}");
+            assert_eq!((stats.live_bytes, stats.in_transit_bytes), (0, 0));
         }
+    }
+}
+
+/// Pools that two streams use, over every source that the device has. Blocks are as large as requested.
+fn pools_of_two_streams(overlap: Overlap) -> Vec<(Pool<HostDevice>, [HostStream; 2])> {
+    let pool_over = |source: Source| {
+        let device = device(1 << 30);
+        let builder =
+            Pool::builder(&device).source(source).limit(64 * MIB).size_classes(SizeClasses::Exact(1));
+        let (pool, streams) = (builder.overlap(overlap).build().expect("a pool"), streams(&device));
+        streams.iter().for_each(|stream| drop(pool.allocate(4 * MIB, stream).expect("memory")));
+        pool.trim().expect("a trim");
+        pool.reset_peaks();
+        (pool, streams)
+    };
+    let is_there = |source: &Source| *source != Source::Virtual || has_virtual_memory(&device(1 << 30));
+    [Source::Direct, Source::Arena, Source::Virtual].into_iter().filter(is_there).map(pool_over).collect()
+}
+
+fn needed(stats: &PoolStats) -> [u64; 4] {
+    [stats.live_bytes, stats.in_flight_bytes, stats.needed_bytes, stats.peak.needed_bytes]
+}
+
+#[test]
+fn freed_memory_is_in_flight_until_the_work_on_it_is_complete() {
+    for (pool, [a, b]) in pools_of_two_streams(Overlap::Unlimited) {
+        let source = pool.source();
+        let open = close_gate(&a);
+        let mut used = pool.allocate(8 * MIB, &a).expect("memory");
+        used.fill(1, &a).expect("queued");
+        assert_eq!(needed(&pool.stats()), [8 * MIB, 0, 8 * MIB, 8 * MIB], "{source}");
+        drop(used);
+        assert_eq!(needed(&pool.stats()), [0, 8 * MIB, 8 * MIB, 8 * MIB], "{source}: still used");
+        let other = pool.allocate(8 * MIB, &b).expect("memory");
+        let stats = pool.stats();
+        assert_eq!(needed(&stats), [8 * MIB, 8 * MIB, 16 * MIB, 16 * MIB], "{source}: other memory");
+        assert_eq!((stats.reuse_waits, stats.peak.live_bytes), (0, 8 * MIB), "{source}");
+        drop(open);
+        pool.device().synchronize(&a).expect("no fault");
+        assert_eq!(needed(&pool.stats()), [8 * MIB, 0, 8 * MIB, 16 * MIB], "{source}: complete");
+        pool.reset_peaks();
+        assert_eq!(needed(&pool.stats()), [8 * MIB, 0, 8 * MIB, 8 * MIB], "{source}");
+        drop(other);
+    }
+}
+
+#[test]
+fn the_peak_of_needed_bytes_misses_nothing_between_two_looks() {
+    for (pool, [a, b]) in pools_of_two_streams(Overlap::Unlimited) {
+        let open = close_gate(&a);
+        pool.allocate(8 * MIB, &a).expect("memory").fill(1, &a).expect("queued");
+        drop(pool.allocate(8 * MIB, &b).expect("memory"));
+        drop(open);
+        pool.device().synchronize(&a).expect("no fault");
+        pool.device().synchronize(&b).expect("no fault");
+        assert_eq!(needed(&pool.stats()), [0, 0, 0, 16 * MIB], "{}", pool.source());
+    }
+}
+
+#[test]
+fn without_overlap_a_stream_waits_and_the_wait_is_counted() {
+    for (pool, [a, b]) in pools_of_two_streams(Overlap::Bytes(0)) {
+        let source = pool.source();
+        let open = close_gate(&a);
+        pool.allocate(8 * MIB, &a).expect("memory").fill(1, &a).expect("queued");
+        let before = pool.stats();
+        let reused = pool.allocate(8 * MIB, &b).expect("memory");
+        let stats = pool.stats();
+        assert_eq!(stats.reuse_waits, before.reuse_waits + 1, "{source}");
+        assert_eq!(stats.stream_waits, before.stream_waits + 1, "{source}");
+        assert_eq!(needed(&stats), [8 * MIB, 0, 8 * MIB, 8 * MIB], "{source}: it is live again");
+        drop(reused.on(&a).expect("a region"));
+        let waits = (pool.stats().reuse_waits, pool.stats().stream_waits);
+        assert_eq!(waits, (stats.reuse_waits, stats.stream_waits + 1), "{source}: for data");
+        drop(open);
     }
 }

@@ -1,5 +1,5 @@
-//! Objects of drivers in a forked child: every call fails typed, drops do nothing, and nobody waits. Apart
-//! from other forks, whose children end as processes do: what drivers do then is theirs.
+//! Objects of drivers in a forked child: every call fails with a typed error, drops do nothing, and nothing waits. A
+//! program of its own, because other tests' children exit normally and run the drivers' exit handlers.
 #![cfg(all(target_os = "linux", feature = "cuda", feature = "opencl", feature = "wgpu"))]
 
 use std::mem::ManuallyDrop;
@@ -34,6 +34,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
             assert_forked(device.allocate(&AllocationRequest::new(KIB, Placement::Device)));
             assert_forked(device.write_mapped(memory, 0, &[1]));
             assert_forked(device.read_mapped(memory, 0, &mut [1]));
+            assert_forked(device.mapped(memory));
             assert_forked(device.download(stream, Region::whole(&*memory, stream), &mut vec![0; 4096]));
             // SAFETY: this process drops them here and ends, and the parent drops its own.
             unsafe { ManuallyDrop::drop(&mut mine) };
@@ -109,6 +110,7 @@ fn objects_of_the_cuda_driver_refuse_a_child_without_a_call_of_the_driver() {
         assert_forked(device.allocate_on(&AllocationRequest::new(KIB, Placement::Device), stream));
         assert_forked(device.write_mapped(memory, 0, &[1]));
         assert_forked(device.read_mapped(memory, 0, &mut [1]));
+        assert_forked(device.mapped(memory));
         assert_forked(device.reserve(2 * MIB));
         assert_forked(device.create_physical(&AllocationRequest::new(2 * MIB, Placement::Device)));
         assert_forked(device.map(range, 0, physical));

@@ -3,19 +3,40 @@
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 use std::mem::ManuallyDrop;
+use std::panic::Location;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::VirtualMemory;
-use vrampool::hooks::CallSites;
+use vrampool::hooks::{Holder, Hook, HookEvent};
 use vrampool::host::HostDevice;
-use vrampool::sleep::Offload;
 use vrampool::{Backend, Memory, Placement, Pool, PoolStats, Source};
 use vrampool_test_support::{assert_forked, in_child};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// Is called under a lock, by threads that a child does not have.
+#[derive(Debug, Default)]
+struct Locking(Mutex<u64>);
+
+impl Hook for Locking {
+    fn name(&self) -> &str {
+        "locking"
+    }
+
+    fn after_request(&self, _: &HookEvent<'_>) {
+        *self.0.lock().expect("no panic") += 1;
+    }
+
+    fn holders(&self) -> Vec<Holder> {
+        let requests = *self.0.lock().expect("no panic");
+        vec![Holder::new(Location::caller(), requests, requests)]
+    }
+}
 
 #[test]
 fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
@@ -31,7 +52,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     for source in [Source::Direct, Source::Arena, Source::Virtual] {
         let device = HostDevice::builder().memory_limit(256 * MIB).build();
         let stream = device.create_stream().expect("a stream");
-        let builder = Pool::builder(&device).source(source).limit(64 * MIB).hook(CallSites::new());
+        let builder = Pool::builder(&device).source(source).limit(64 * MIB).hook(Locking::default());
         let pool = builder.build().expect("a pool");
         let arena = DeviceArena::builder(&device).limit(16 * MIB).growing().build().expect("an arena");
         let mut live = pool.allocate(3 * MIB, &stream).expect("memory");
@@ -95,12 +116,12 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(block.write(&[1], stream));
                     assert_forked(pool.set_limit(1));
                     assert_forked(pool.decay());
-                    assert_forked(pool.settle_for(stream));
+                    assert_forked(pool.synchronize_freed(stream));
                     assert_forked(pool.compact(1, stream, |_| {}));
                     assert_forked(arena.release(0));
                     assert_forked(arena.reset());
-                    assert_forked(arena.sleep(Offload::Pageable));
-                    assert_forked(arena.wake());
+                    assert_forked(arena.detach(Duration::ZERO).map(drop));
+                    assert_forked(arena.attach().map(drop));
                     assert_forked(Pool::builder(&HostDevice::new()).build());
                     assert_forked(DeviceArena::builder(device).limit(MIB).build());
                     assert_forked(pool.trim());

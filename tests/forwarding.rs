@@ -22,7 +22,7 @@ fn every_method_of_the_contract_is_forwarded() {
     for (contract, head, forwarding, forwarding_head) in [
         (hook.0, hook.1, "backends/api/src/hook.rs", "impl<H: Hook + ?Sized> Hook for Arc<H>"),
         (hook.0, hook.1, "backends/api/src/hooks.rs", "impl Hook for Hooks"),
-        (hook.0, hook.1, "src/hooks/scoped.rs", "impl Hook for Scoped"),
+        (hook.0, hook.1, "extensions/hooks/src/scoped.rs", "impl Hook for Scoped"),
         ("memory.rs", "pub trait Memory", "src/any/device.rs", "impl Memory for AnyMemory"),
         ("stream.rs", "pub trait Stream", "src/any/device.rs", "impl Stream for AnyStream"),
         ("stream.rs", "pub trait Event", "src/any/device.rs", "impl Event for AnyEvent"),

@@ -1,8 +1,8 @@
 //! What a graph uses is nobody else's while the graph lives, and a capture makes no call that is forbidden.
 
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, GraphMemory, Memory, Pool};
-use vrampool_test_support::AuditDevice;
+use vrampool::{Backend, Error, GraphMemory, Memory, Overlap, Pool};
+use vrampool_test_support::{AuditDevice, close_gate};
 
 #[test]
 fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
@@ -42,10 +42,10 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
 }
 
 #[test]
-fn nobody_gets_a_graphs_memory_before_the_graph_is_gone() {
+fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     let device = HostDevice::new();
     let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let pool = Pool::builder(&device).build().expect("a pool");
+    let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
     let memory = GraphMemory::new(&pool, &stream);
     let buffer = memory.allocate(1000).expect("memory");
     let place = buffer.on(&stream).expect("a region").address();
@@ -54,12 +54,13 @@ fn nobody_gets_a_graphs_memory_before_the_graph_is_gone() {
     assert_ne!(outsider.memory().address(), place);
     // Launched on another stream, for which the next owner waits.
     memory.used_on(&other).expect("a use");
-    let late = memory.allocate(5000).expect("memory");
+    let _launched = close_gate(&other);
+    let survivor = memory.allocate(5000).expect("memory");
     drop(memory);
     let waits = pool.stats().stream_waits;
     let next = pool.allocate(1000, &stream).expect("memory");
     assert_eq!((next.memory().address(), pool.stats().stream_waits), (place, waits + 1));
     let class = pool.stats().idle_bytes;
-    drop(late);
-    assert!(pool.stats().idle_bytes > class, "what outlived the graph's memory is the pool's again");
+    drop(survivor);
+    assert!(pool.stats().idle_bytes > class, "a buffer that outlived the graph's memory returns to the pool");
 }

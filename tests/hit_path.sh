@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # No lock, no atomic read-modify-write and no fence among the instructions of a hit: neither an allocation that a thread's
 # magazine serves nor a drop that it takes back. And what they may call is the way to the depot, a thread's first visit, the
-# refusal in a forked child, and unwinding; nothing else. So on the host device, and on a device that is chosen at run time; and of a pool that is
-# recorded, whose hits may take a way of their own for what is due every so many events.
+# refusal in a forked child, and unwinding; nothing else. So on the host device, and on a device that is chosen at run time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: the instructions are looked at on x86-64 only"; exit 0; }
@@ -14,13 +13,8 @@ for package in vrampool vrampool-backend vrampool-host vrampool-cuda vrampool-op
         optimized+=(--config "profile.dev.package.$package.$setting")
     done
 done
-may_call='magazine::take_of_list|put_anew|refuse_in_child|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
-then_may_call='PoolRecorder>?::put_recorded|magazine::(put_anew|put_in_list|take_hot|take_from_list|flush_hot)|Rack>?::(begin_hot|flush_hot)|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
-# A thread's first visit.
-then_may_call+='|thread_local::destructors::linux_like::register'
-# A recorded hit, and its ways from there: what is due, the lists, the depot.
-recorded='Pool<B>::allocate_recorded Pool<B>::allocate_from_list Pool<B>::record PoolRecorder>::put_recorded'
-then_may_call+='|WeakRecorder::note_allocation>|PoolRecorder>?::put_in_time>|Pool<B>::(allocate_from_list|allocate_unrecorded|record)>'
+may_call='magazine::take_of_bin|put_in_bin|refuse_in_child|allocate_past_magazines|release_to_depot|drop_in_place|_Unwind_Resume|panic_in_cleanup'
+then_may_call='ThreadCache>?::pop_below|drop_in_place|__rust_dealloc|_Unwind_Resume|panic_in_cleanup'
 listing=$(mktemp)
 trap 'rm -f "$listing"' EXIT
 
@@ -80,8 +74,8 @@ for example in "${examples[@]}"; do
     listing_of "$(grep "/$example\$" <<<"$programs")" >"$listing"
     look_at "$example::take" 20 "$may_call"
     look_at "$example::put" 20 "$may_call"
-    # What they may call and is still a hit: other lists, and another pool's hot block.
-    for function in magazine::take_of_list magazine::take_hot magazine::take_from_list magazine::put_anew magazine::put_in_list 'rack::Rack>::begin_hot' rack::Rack::flush_hot $recorded; do
+    # What they may call and is still a hit.
+    for function in magazine::take_of_bin magazine::put_in_bin; do
         look_at "$function" 5 "$then_may_call"
     done
 done

@@ -1,4 +1,4 @@
-//! A logger may ask what it likes: nothing is logged under a lock of the broker's, a pool's or an arena's.
+//! A logger may ask what it likes: nothing is logged under a lock of a pool or an arena.
 
 use log::{LevelFilter, Log, Metadata, Record};
 use std::cell::Cell;
@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use vrampool::broker::{ArrayRequest, Broker, Client};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Source};
 
@@ -17,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Asks everybody for everything at each record.
 struct Asking;
 
-static ASKED: OnceLock<(Broker<HostDevice>, Vec<Pool<HostDevice>>)> = OnceLock::new();
+static ASKED: OnceLock<Vec<Pool<HostDevice>>> = OnceLock::new();
 static RECORDS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -30,11 +29,10 @@ impl Log for Asking {
     }
 
     fn log(&self, _: &Record<'_>) {
-        if let Some((broker, pools)) = ASKED.get()
+        if let Some(pools) = ASKED.get()
             && !IS_ASKING.replace(true)
         {
             RECORDS.fetch_add(1, Ordering::Relaxed);
-            drop(broker.stats());
             for pool in pools {
                 drop(pool.stats());
                 let _ = pool.arena().map(|arena| (arena.used(), arena.reserved_bytes()));
@@ -54,7 +52,6 @@ fn a_logger_may_ask_whoever_logs() {
     let worker = thread::spawn(move || {
         let device = HostDevice::builder().memory_limit(10 << 20).granularity(4096).build();
         let stream = device.create_stream().expect("a stream");
-        let broker = Broker::builder(&device).build().expect("a broker");
         let sources = [Source::Direct, Source::Arena, Source::Virtual];
         let pools = sources
             .into_iter()
@@ -62,27 +59,55 @@ fn a_logger_may_ask_whoever_logs() {
         let pools: Vec<_> = pools
             .map(|source| Pool::builder(&device).source(source).limit(1 << 19).build().expect("a pool"))
             .collect();
-        assert!(ASKED.set((broker.clone(), pools.clone())).is_ok());
-        // One client's memory is taken back for the other.
-        let _clients = ["idle", "needy"].map(|name| {
-            let client = broker.register(Client::new(name).group(name)).expect("a client");
-            let array = ArrayRequest::scratch("x", [6 << 20], 1).unchunkable();
-            assert!(client.queue(array).is_ok(), "{name}");
-            let plan = broker.commit(name);
-            assert!(plan.is_ok(), "{name}: {plan:?}");
-            client
-        });
-        assert_eq!(broker.stats().counts.evictions, 1);
+        assert!(ASKED.set(pools.clone()).is_ok());
         for pool in &pools {
             let blocks: Vec<_> = (0..16).filter_map(|_| pool.allocate(30_000, &stream).ok()).collect();
             drop(blocks);
             drop(pool.compact(u64::MAX, &stream, |_| {}));
             pool.trim().expect("a trim");
-            drop(pool.arena().map(|arena| arena.reset()));
         }
         done.send(()).expect("somebody listens");
     });
     is_done.recv_timeout(PATIENCE).expect("no logger waits for a lock of whoever logs");
     worker.join().expect("no panic");
     assert!(RECORDS.load(Ordering::Relaxed) > 0);
+}
+
+/// Prints each record.
+struct Printing;
+
+impl Log for Printing {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        println!("{}: {}", record.level(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// A name with a mistake in it would have no effect, in silence. Runs again in a process that has such a variable.
+#[test]
+fn a_variable_that_nothing_reads_is_a_warning_once() {
+    const NAME: &str = "VRAMPOOL_LIMITGB";
+    if std::env::var_os(NAME).is_some() {
+        log::set_logger(&Printing).expect("the only one");
+        log::set_max_level(LevelFilter::Warn);
+        for _ in 0..2 {
+            let device = HostDevice::new();
+            let builder = Pool::builder(&device).from_environment().expect("no value is wrong");
+            assert_eq!(builder.build().expect("a pool").limit(), None);
+        }
+        return;
+    }
+    let program = std::env::current_exe().expect("its own path");
+    let mut command = std::process::Command::new(program);
+    let test = "a_variable_that_nothing_reads_is_a_warning_once";
+    let output = command.args(["--exact", test, "--nocapture"]).env(NAME, "1").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains(NAME)).collect();
+    assert!(warnings.len() == 1 && warnings[0].contains("VRAMPOOL_LIMIT_GB, "), "{text}");
 }

@@ -1,4 +1,4 @@
-//! A pool, an arena and a stager on every OpenCL device.
+//! A pool and an arena on every OpenCL device.
 #![cfg(feature = "opencl")]
 
 use opencl3::command_queue::enqueue_barrier_with_wait_list;
@@ -7,11 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
-use vrampool::backend::AllocationRequest;
 use vrampool::opencl::{DeviceKind, OpenClDevice, OpenClStream, TestKernels, list};
-use vrampool::{
-    Backend, Buffer, Error, Memory, Placement, Pool, Region, RegionMut, SizeClasses, Source, Stager, Upload,
-};
+use vrampool::{Backend, Buffer, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::{Count, require};
 
 /// Returns every device, as it is and as if it were discrete, or skips the test without one.
@@ -90,26 +87,6 @@ fn memory_that_is_out_is_a_typed_error_and_work_goes_on() {
         held.truncate(8);
         drop(pool.allocate(8 << 20, &stream).expect("what is idle makes room"));
         churn(&device, &pool);
-    }
-}
-
-#[test]
-fn a_stager_uploads_by_pinned_memory() {
-    for device in devices() {
-        let stager = Stager::with_max_bytes(&device, 8 << 20);
-        let stream = device.create_stream().expect("a stream");
-        let target = device.allocate(&AllocationRequest::new(1 << 20, Placement::Device)).expect("memory");
-        for round in 0..40u8 {
-            let source = vec![round; 1 << 20];
-            let upload =
-                stager.upload(&source, RegionMut::whole(&target, &stream), &stream).expect("an upload");
-            assert!(round > 0 || matches!(upload, Upload::Staged(_)), "the first has a slot");
-            drop(source);
-            let mut bytes = vec![0; target.len() as usize];
-            device.download(&stream, Region::whole(&target, &stream), &mut bytes).expect("a download");
-            assert_eq!(bytes, vec![round; 1 << 20]);
-        }
-        assert!(stager.pinned_bytes() <= 8 << 20);
     }
 }
 

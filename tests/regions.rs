@@ -3,6 +3,10 @@
 //! nor a region made from the memory outlive the hold, are doctests that must not compile: `Region`,
 //! `RegionMut`, `HeldMemory`, `Buffer`.)
 
+#[allow(dead_code, reason = "other tests use all of it")]
+#[path = "detached/mod.rs"]
+mod detached;
+
 use proptest::prelude::*;
 use std::sync::mpsc::channel;
 use std::thread;
@@ -10,7 +14,6 @@ use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
 use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::sleep::Offload;
 use vrampool::{
     Backend, BackendError, Buffer, Error, GraphMemory, Pool, Region, RegionMut, SizeClasses, Source,
 };
@@ -24,7 +27,7 @@ enum Part<'a> {
     Memory(#[expect(dead_code, reason = "it holds")] HeldMemory<'a, HostMemory>),
 }
 
-/// A way from a buffer to a part of it. All else that it makes is gone when it returns.
+/// A way from a buffer to a part of it. All other values that it creates are dropped when it returns.
 type Way<'a> = fn(&'a mut Buffer<HostDevice>, &HostStream) -> Part<'a>;
 
 /// Every way there is, by name.
@@ -122,7 +125,7 @@ fn every_part_of_a_region_keeps_its_block_where_it_is() {
         assert_eq!(part.offset(), offset, "{name}");
         assert!(matches!(
             pool.arena().expect("it has one").reset().as_ref().err().and_then(Error::arena),
-            Some(ArenaError::Pinned)
+            Some(ArenaError::ServesPool)
         ));
         part.end(&device, &stream);
         assert_eq!(buffer.address(), place, "{name}");
@@ -131,8 +134,7 @@ fn every_part_of_a_region_keeps_its_block_where_it_is() {
     }
 }
 
-/// Two halves written while the pool closes its holes: what was written through the old workaround, a region
-/// made anew of the memory, went to the block's old place.
+/// Two halves are written while the pool closes its holes.
 #[test]
 fn what_is_written_through_parts_arrives_in_the_buffer() {
     let (device, stream, pool, mut buffer) = scene();
@@ -152,7 +154,7 @@ fn what_is_written_through_parts_arrives_in_the_buffer() {
 }
 
 #[test]
-fn a_growing_arena_does_not_fall_asleep_under_a_part() {
+fn a_growing_arena_is_not_detached_under_a_part() {
     let device = HostDevice::new();
     if device.virtual_memory().is_none() {
         return;
@@ -164,12 +166,12 @@ fn a_growing_arena_does_not_fall_asleep_under_a_part() {
         matches!(outcome.as_ref().err().and_then(Error::arena), Some(ArenaError::Pinned))
     };
     let part = buffer.on_mut(&stream).expect("no fault").split_at(1).expect("inside").1;
-    assert!(is_pinned(arena.sleep(Offload::Pageable).map(drop)));
+    assert!(is_pinned(detached::detach(&arena).map(drop)));
     drop(part);
     let memory = buffer.memory();
-    assert!(is_pinned(arena.sleep(Offload::Pageable).map(drop)));
+    assert!(is_pinned(detached::detach(&arena).map(drop)));
     drop(memory);
-    assert!(!arena.sleep(Offload::Pageable).expect("nothing is held").was_asleep);
+    assert!(detached::detach(&arena).expect("nothing is held").is_some());
     assert!(buffer.on_mut(&stream).is_err_and(|error| matches!(error, Error::Asleep { .. })));
 }
 
@@ -207,7 +209,7 @@ fn regions_of_other_handles_keep_their_block_too() {
     assert_eq!(moved(), 0, "written");
     drop(region);
     let memory = buffer.memory();
-    assert_eq!(moved(), 0, "lent");
+    assert_eq!(moved(), 0, "borrowed");
     drop(memory);
     assert_eq!(moved(), 1);
 
@@ -257,9 +259,9 @@ fn bytes_of(buffer: &Buffer<HostDevice>, stream: &HostStream) -> Vec<u8> {
     bytes
 }
 
-/// Neither the pool's end nor giving memory back takes what is held.
+/// Neither the end of the pool nor a trim releases borrowed memory.
 #[test]
-fn memory_under_a_part_is_not_given_back() {
+fn memory_under_a_part_is_not_released() {
     for source in [Source::Direct, Source::Arena, Source::Virtual] {
         let device = HostDevice::new();
         if source == Source::Virtual && device.virtual_memory().is_none() {
@@ -273,7 +275,7 @@ fn memory_under_a_part_is_not_given_back() {
         pool.trim().expect("a trim");
         if let Some(arena) = pool.arena() {
             arena.release(0).expect("no fault");
-            arena.settle_for(&stream).expect("no fault");
+            arena.synchronize_freed(&stream).expect("no fault");
         }
         device.fill(&stream, head, 1).expect("queued");
         drop(pool);

@@ -1,5 +1,5 @@
 //! A hundred million operations by up to sixteen threads that come and go: the caps hold at every look, and
-//! in the end everything is given back.
+//! in the end all memory is released.
 
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -132,5 +132,5 @@ fn caps_hold_through_a_hundred_million_operations_and_nothing_is_lost() {
         println!("{threads} threads: hit rate {:.4}", stats.hit_rate());
     }
     scene.pool.trim().expect("a trim");
-    assert_eq!(scene.device.taken(), 0, "everything is given back");
+    assert_eq!(scene.device.taken(), 0, "all memory is released");
 }

@@ -1,11 +1,11 @@
-//! Requests that wait for memory that is being given back get it in the order in which they came. No later
-//! request takes it, whether the limit or the device refused the earlier ones.
+//! Requests that wait for a release in progress are served first come, first served. No later request
+//! takes the memory, whether the limit or the device refused the earlier ones.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Pool, Rung, SizeClasses, Source};
+use vrampool::{Backend, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 const KIB: u64 = 1024;
@@ -14,9 +14,9 @@ const ROUNDS: usize = 20;
 type Device = AuditDevice<HostDevice>;
 type Hook = Box<dyn Fn() + Send + Sync>;
 
-/// One thread gives all memory back, in the middle of which `on_drop` calls a hook that holds it up. Another
-/// thread waits for the memory. A later request does not get it instead, whether it comes before or after the
-/// memory is free: least of all that of the thread that gave it back, which need not be woken.
+/// One thread releases all memory, during which `on_drop` calls a hook that blocks. Another thread waits for
+/// the memory. A later request does not get it instead, whether it comes before or after the memory is free,
+/// nor does a request of the releasing thread, which need not be woken.
 fn assert_waiter_is_first(
     pool: &Pool<Device>,
     stream: &<Device as Backend>::Stream,
@@ -40,12 +40,12 @@ fn assert_waiter_is_first(
             allocate().is_ok()
         }
     });
-    is_there.recv().expect("it is being given back");
+    is_there.recv().expect("the release began");
     let waiter = thread::spawn({
         let allocate = Arc::clone(&allocate);
         move || allocate()
     });
-    while pool.stats().rung(Rung::Wait) == 0 {
+    while pool.stats().rungs.wait == 0 {
         thread::yield_now();
     }
     drop(go);
@@ -95,7 +95,7 @@ fn those_who_wait_are_served_in_their_order() {
         let pool = pool.clone();
         move || pool.trim().expect("a trim")
     });
-    is_there.recv().expect("it is being given back");
+    is_there.recv().expect("the release began");
     // Of 8 KiB: the first two fit, the third does not, the last one would.
     let waiters: Vec<_> = (0..)
         .zip([3, 4, 4, 1])
@@ -105,7 +105,7 @@ fn those_who_wait_are_served_in_their_order() {
                 let pool = pool.clone();
                 move || pool.allocate(kib * KIB, &stream)
             });
-            while pool.stats().rung(Rung::Wait) <= number {
+            while pool.stats().rungs.wait <= number {
                 thread::yield_now();
             }
             waiter
@@ -122,8 +122,8 @@ fn those_who_wait_are_served_in_their_order() {
     assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
 }
 
-/// The same where nothing but the device's memory is short: one thread gives it back slowly and asks for it
-/// again at once. Another one was refused before.
+/// The same where nothing but the device's memory is short: one thread releases it slowly and requests it
+/// again at once.
 #[test]
 fn a_request_that_the_device_refused_is_not_overtaken() {
     for source in [Source::Direct, Source::Driver] {

@@ -1,4 +1,4 @@
-//! The pool, the arena and the stager on a device of wgpu's. Every test is skipped, and says so, where there
+//! The pool and the arena on a device of wgpu's. Every test is skipped, and says so, where there
 //! is none.
 #![cfg(feature = "wgpu")]
 
@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::wgpu::{TestKernels, WgpuDevice, wgpu};
-use vrampool::{Backend, Error, Placement, Pool, Rung, SizeClasses, Stager, Upload};
+use vrampool::{Backend, Error, Placement, Pool, SizeClasses};
 use vrampool_test_support::{Count, require};
 
 const KIB: u64 = 1 << 10;
@@ -84,23 +84,6 @@ fn data_survives_compaction_through_a_staging_buffer() {
             kernels.count_mismatches(&stream, region, seed, count.on(&stream)).expect("queued");
         }
         assert_eq!(count.read(&stream), 0, "holes of {hole} B, blocks of {block} B");
-    }
-}
-
-#[test]
-fn uploads_are_staged_in_order() {
-    let Some(device) = device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).build().expect("a pool");
-    let stager = Stager::new(&device);
-    let mut target = pool.allocate(MIB, &stream).expect("memory");
-    for round in 0..30u8 {
-        let bytes = vec![round; MIB as usize];
-        let upload = stager.upload(&bytes, target.on_mut(&stream).expect("a region"), &stream);
-        assert!(matches!(upload.expect("an upload"), Upload::Staged(_)));
-        let mut found = vec![0; MIB as usize];
-        target.read(&mut found, &stream).expect("a copy");
-        assert!(found == bytes, "round {round}");
     }
 }
 
@@ -307,9 +290,9 @@ fn fill_with_idle_memory(device: &WgpuDevice) {
         let all = held.len() as u64 * PIECE;
         drop(held);
         assert_eq!(pool.stats().idle_bytes, all, "{idle:?}");
-        let trims = pool.stats().rung(Rung::Trim);
+        let trims = pool.stats().rungs.trim;
         drop(pool.allocate_kind(200 * MIB, wanted, &stream).expect("what is idle makes room"));
-        assert!(pool.stats().rung(Rung::Trim) > trims, "{idle:?}");
+        assert!(pool.stats().rungs.trim > trims, "{idle:?}");
     }
     println!("idle memory made room");
 }

@@ -79,7 +79,7 @@ struct Vrampool : Peer {
         vrampool_stats stats{};
         stats.struct_size = sizeof stats;
         vrampool_get_stats(pool, &stats);
-        return stats.peak_reserved;
+        return stats.peak_reserved_bytes;
     }
     vrampool_pool pool = 0;
 };

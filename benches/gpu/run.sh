@@ -3,7 +3,7 @@
 #
 # BINARIES is what collect.sh made. Of RESULTS, results.jsonl has a line for each thing that was run, peers.jsonl and the folders beside
 # it the figures. Parts are listed below, each with its limit in seconds; what lacks something (PyTorch, nvcc, RMM) says so and
-# counts as not run. On the simulated driver (VRAMPOOL_SIMULATOR is set), ask for `suites` and `sanitizer`, which make sense there.
+# counts as not run. On the simulated driver (VRAMPOOL_SIMULATOR is set), ask for `suites`, `sanitizer` and `streams`, which make sense there.
 # Exits with 1 if anything failed.
 set -uo pipefail
 binaries=$(realpath "$1")
@@ -76,7 +76,7 @@ lacks() { # PART NAME WHAT
 
 export VRAMPOOL_TEST_BACKENDS=cuda
 cuda_suites=(vrampool-cuda.{gpu,conformance,capture,waiting,lost,out_of_memory,physical}
-    vrampool.{cuda,cuda_capture,cuda_out_of_memory,cuda_second_process,cupy,devices}
+    vrampool.{cuda,cuda_capture,cuda_out_of_memory,cupy,devices} vrampool-broker.{cuda_second_process,devices} vrampool-{sleep,trace}.devices
     vrampool-cli.vrampool vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
 
 # 1. The CUDA suites, as they run on the simulated driver, and its file of facts.
@@ -166,6 +166,34 @@ if part pytorch && has_pytorch pytorch; then
     try pytorch workloads $((limit + 10)) env SECONDS_IN_ALL="$limit" bindings/python/benches/run_on_gpu.sh "$wheel" "$results/pytorch" \
         oom sleep snapshot cupy_job train_resnet50 train_gpt2 generate input_pipeline empty_pairs tests_alone
 fi
+# 7. Streams whose kernels take time: one pool beside a pool for each stream, and PyTorch with each allocator.
+unpacked_wheel() { # Sets `package` to the folder of vrampool's Python package.
+    package=$(mktemp -d)
+    "$python" -m zipfile -e "$wheel" "$package"
+}
+if part streams; then
+    flags=(--device cuda --rounds 5)
+    [ -z "${VRAMPOOL_SIMULATOR:-}" ] || flags=(--device cuda --quick --kernel-us 500)
+    try streams bench 200 "$binaries/vrampool.streams" "${flags[@]}" --out "$results/streams.jsonl"
+    if has_pytorch streams; then
+        unpacked_wheel
+        try streams pytorch 150 env PYTHONPATH="$package" "$python" bindings/python/benches/streams.py --out "$results/streams"
+        rm -r "$package"
+    fi
+fi
+# The same on several GPUs: FSDP and DDP steps, and all-reduces.
+if part distributed && has_pytorch distributed; then
+    gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
+    if [ "$gpus" -lt 2 ]; then
+        lacks distributed steps "two GPUs are needed"
+    else
+        unpacked_wheel
+        # Two processes with PyTorch's allocator differ by up to a fifth, because steps are short of processor time.
+        try distributed steps 340 env PYTHONPATH="$package" "$python" bindings/python/benches/distributed.py --ranks "$gpus" \
+            --allocators native,expandable,vrampool,native,vrampool --out "$results/distributed"
+        rm -r "$package"
+    fi
+fi
 # The rest, side by side: 48 GiB at most for the batches, and less than 4 GiB for the tests.
 if part pytorch_tests && has_pytorch pytorch_tests; then
     names=(largest_batch tests)
@@ -204,14 +232,14 @@ if part opencl; then
     echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
     export OCL_ICD_VENDORS="$vendors/"
     unset OCL_ICD_FILENAMES
-    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool.devices vrampool-cli.vrampool; do
+    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool{,-broker,-trace}.devices vrampool-cli.vrampool; do
         try opencl "$suite" 90 "$binaries/$suite"
     done
     try opencl train 60 "$binaries/vrampool" train --backend opencl --json
 fi
 if part wgpu; then
     export VRAMPOOL_REQUIRE=wgpu VRAMPOOL_TEST_BACKENDS=wgpu
-    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool.devices vrampool-cli.vrampool; do
+    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool{,-broker,-trace}.devices vrampool-cli.vrampool; do
         try wgpu "$suite" 180 "$binaries/$suite"
     done
     try wgpu train 60 "$binaries/vrampool" train --backend wgpu --json

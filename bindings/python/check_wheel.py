@@ -3,7 +3,7 @@
 
 * The licenses of the package, of the linked crates and of Rust's standard library are named in the metadata and present.
 * The SBOM is CycloneDX, and lists the crates with version, license and checksum.
-* The module, the header, the types and their marker are present.
+* The module, the library of vLLM's functions, the header, the types and their marker are present.
 * No file has the path of a folder of the machine that built it, unless `--any-path` is given.
 * The module has no unwinder of its own: exceptions of C++ are thrown through it.
 """
@@ -19,7 +19,10 @@ from email.parser import Parser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("vrampool/__init__.py", "vrampool/_native.pyi", "vrampool/py.typed", "vrampool/include/vrampool.h")
+FILES = (
+    *("vrampool/__init__.py", "vrampool/_native.pyi", "vrampool/py.typed", "vrampool/include/vrampool.h"),
+    "vrampool/lib/cumem_allocator.so",
+)
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT", "third-party/THIRD_PARTY_LICENSES.txt")
 
 

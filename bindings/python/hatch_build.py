@@ -1,4 +1,4 @@
-"""Builds the native module by cargo and puts it into the wheel, with the C ABI's header."""
+"""Builds the native module and the library of vLLM's functions by cargo and puts them into the wheel, with the C ABI's header."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
     The wheel has the licenses of all linked crates, and their list as an SBOM.
 
     `VRAMPOOL_PROFILE` is cargo's profile (`release`), `VRAMPOOL_FEATURES` the crate's features where the default ones are
-    not wanted; the target folder is cargo's as always. `VRAMPOOL_BUILT_LIBRARY` names a module that is built already.
+    not wanted; the target folder is cargo's as always. `VRAMPOOL_BUILT_LIBRARY` names a module that is built already, with
+    `libcumem_allocator.so` beside it.
     `VRAMPOOL_TARGET` is Rust's name of another platform, and `VRAMPOOL_GLIBC`, as in `2.28`, the C library that the module is
     linked for, by cargo-zigbuild. `VRAMPOOL_CARGO_ARGUMENTS` are further arguments of cargo.
     """
@@ -39,7 +40,7 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
             raise SystemExit("there is no source distribution, which would lack the crates: build a wheel (python -m build --wheel)")
         if sys.platform != "linux":
             raise SystemExit("vrampool's Python package is for Linux")
-        library = self._library()
+        library, functions = self._libraries()
         tag, suffix = "cp310-abi3", ".abi3.so"
         if _is_free_threaded():
             python = f"cp{sys.version_info.major}{sys.version_info.minor}"
@@ -48,9 +49,13 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
         build_data["tag"] = f"{tag}-{self._platform(library)}"
         if version == "editable":
             # Python finds the package in its sources, where the module has to be.
-            self._copy(library, Path(self.root) / "src" / "vrampool" / f"_native{suffix}")
+            package = Path(self.root) / "src" / "vrampool"
+            self._copy(library, package / f"_native{suffix}")
+            (package / "lib").mkdir(exist_ok=True)
+            self._copy(functions, package / "lib" / "cumem_allocator.so")
         else:
             build_data["force_include"][str(library)] = f"vrampool/_native{suffix}"
+            build_data["force_include"][str(functions)] = "vrampool/lib/cumem_allocator.so"
             header = Path(self.root).parent / "c" / "include" / "vrampool.h"
             build_data["force_include"][str(header)] = "vrampool/include/vrampool.h"
             self._add_licenses(build_data)
@@ -87,22 +92,28 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
         shutil.copy(library, new)
         new.replace(to)
 
-    def _library(self) -> Path:
+    def _libraries(self) -> tuple[Path, Path]:
+        """The native module, and the library of vLLM's functions."""
         if built := os.environ.get("VRAMPOOL_BUILT_LIBRARY"):
-            return Path(built).resolve(strict=True)
-        crate = Path(self.root) / "native" / "Cargo.toml"
+            module = Path(built).resolve(strict=True)
+            return module, module.with_name("libcumem_allocator.so").resolve(strict=True)
+        module = self._build("native", "vrampool_python", *_features())
+        return module, self._build("cumem_allocator", "cumem_allocator")
+
+    def _build(self, folder: str, library: str, *features: str) -> Path:
+        crate = Path(self.root) / folder / "Cargo.toml"
         if not (Path(self.root).parent / "c" / "Cargo.toml").is_file():
             raise SystemExit(f"{crate} needs the crates around it: wheels are built within vrampool's repository")
         cargo = os.environ.get("CARGO") or shutil.which("cargo")
         if cargo is None:
-            raise SystemExit("cargo is not there: Rust builds the native module of this package (https://rustup.rs)")
+            raise SystemExit("cargo is not installed: Rust builds the native module of this package (https://rustup.rs)")
         profile = os.environ.get("VRAMPOOL_PROFILE", "release")
         target = os.environ.get("VRAMPOOL_TARGET") or (_target() if _glibc() else "")
         if glibc := _glibc():
             command = [cargo, "zigbuild", "--target", f"{target}.{glibc}"]
         else:
             command = [cargo, "build", *(["--target", target] if target else [])]
-        command += ["--locked", "--lib", "--manifest-path", str(crate), "--profile", profile, *_features()]
+        command += ["--locked", "--lib", "--manifest-path", str(crate), "--profile", profile, *features]
         command += ["--message-format=json-render-diagnostics", *os.environ.get("VRAMPOOL_CARGO_ARGUMENTS", "").split()]
         # The stable ABI is the same whatever Python is here.
         python = {"PYO3_PYTHON": sys.executable} if _is_free_threaded() else {"PYO3_NO_PYTHON": "1"}
@@ -120,9 +131,9 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
             raise SystemExit(f"cargo failed: {' '.join(command)}")
         for line in reversed(done.stdout.splitlines()):
             message = json.loads(line)
-            if message.get("reason") == "compiler-artifact" and message["target"]["name"] == "vrampool_python":
+            if message.get("reason") == "compiler-artifact" and message["target"]["name"] == library:
                 return next(Path(name) for name in message["filenames"] if name.endswith(".so"))
-        raise SystemExit("cargo built no vrampool_python")
+        raise SystemExit(f"cargo built no {library}")
 
     def _repository(self) -> Path:
         return Path(self.root).resolve().parents[1]

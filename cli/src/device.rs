@@ -7,11 +7,11 @@ use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
 use vrampool::cuda::{self, CudaDevice};
-use vrampool::host::{Faults, HostDevice};
+use vrampool::host::{self, Faults, HostDevice};
 use vrampool::opencl::{self, OpenClDevice};
-use vrampool::trace::{HostTouch, Touch};
 use vrampool::wgpu::{self, WgpuDevice};
 use vrampool::{Backend, BackendError};
+use vrampool_trace::Touch;
 
 /// A device that every command works on.
 pub(crate) trait Device: Rivals {
@@ -54,7 +54,7 @@ impl Device for HostDevice {
     }
 
     fn touch(&self) -> Result<impl Touch<Self>, BackendError> {
-        Ok(HostTouch)
+        Ok(host::TestKernels)
     }
 
     fn oscillator(&self) -> Result<impl Oscillator<Self>, BackendError> {

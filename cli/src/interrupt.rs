@@ -30,7 +30,7 @@ impl Interrupt {
 
     /// The exit code that says which signal came, if one did.
     pub(crate) fn exit_code(&self) -> Option<u8> {
-        // Relaxed: the handler stores the number first, and a number that is late is looked at again.
+        // Relaxed: the handler stores the number first, and a number that is not visible yet is read at the next check.
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
             signal => Some(exit_code(signal as i32)),

@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
-use vrampool::output::Output;
+use vrampool_trace::output::Output;
 
 /// Flags of `vrampool man`.
 #[derive(Debug, Clone, Args)]

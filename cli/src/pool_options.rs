@@ -5,8 +5,8 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::errors::chain;
-use vrampool::fitted::FittedClasses;
-use vrampool::{Backend, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Backend, Overlap, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool_trace::fitted::FittedClasses;
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
@@ -38,6 +38,10 @@ pub(crate) struct PoolOptions {
     /// [default: unlimited; 85 % of a discrete device]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) budget: Option<u64>,
+    /// Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream:
+    /// a size, a share of the held bytes as 25%, or `unlimited` [default: VRAMPOOL_OVERLAP, or unlimited]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) overlap: Option<Overlap>,
 }
 
 /// A rule of size classes, and the file that it was read from.
@@ -74,6 +78,9 @@ impl PoolOptions {
         if let Some(bytes) = self.budget {
             builder = builder.budget(bytes);
         }
+        if let Some(overlap) = self.overlap {
+            builder = builder.overlap(overlap);
+        }
         builder
     }
 }
@@ -90,7 +97,7 @@ pub(crate) fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, Stri
 fn size_classes(text: &str) -> Result<Classes, String> {
     match text.strip_prefix("fitted:") {
         Some(path) => match FittedClasses::load(path) {
-            Ok(classes) => Ok(Classes { rule: SizeClasses::Fitted(classes), file: Some(path.into()) }),
+            Ok(classes) => Ok(Classes { rule: SizeClasses::from(classes), file: Some(path.into()) }),
             Err(error) => Err(chain(&error).to_string()),
         },
         None => match text.parse() {

@@ -4,9 +4,9 @@ use crate::stdout::warn;
 use clap::Args;
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use vrampool::output::{Output, OutputError, shown};
-use vrampool::trace::{Export, Format, Recorder};
 use vrampool::{Backend, PoolBuilder};
+use vrampool_trace::output::{Output, OutputError, shown};
+use vrampool_trace::{Export, Format, Recorder};
 
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
@@ -28,7 +28,7 @@ impl RecordOptions {
         events: u64,
     ) -> Result<Recording, OutputError> {
         let Some(path) = &self.record else { return Ok(Recording(None)) };
-        let output = Output::create(path)?.apart_from(inputs)?;
+        let output = Output::create(path)?.distinct_from(inputs)?;
         Ok(Recording(Some((output, Recorder::with_events(events)))))
     }
 
@@ -54,7 +54,7 @@ impl RecordOptions {
 impl Recording {
     pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         match &self.0 {
-            Some((_, recorder)) => builder.recorder(recorder),
+            Some((_, recorder)) => builder.hook(recorder.hook()),
             None => builder,
         }
     }

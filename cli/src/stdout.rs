@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// The reader of standard output is gone: the program ends quietly.
+/// The reader of standard output has ended: the program ends quietly.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
 pub(crate) struct Closed;

@@ -5,8 +5,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::Duration;
-use vrampool::output::shown;
-use vrampool::trace::{Import, Limits, Trace, TraceError};
+use vrampool_trace::output::shown;
+use vrampool_trace::{Import, Limits, Trace, TraceError};
 
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);

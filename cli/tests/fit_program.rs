@@ -47,7 +47,7 @@ fn what_is_written_is_what_replay_and_train_run_with() {
         (names.collect::<Vec<_>>(), rows.iter().map(|row| row["peak_held"].as_u64()).max().flatten())
     };
     let (names, by_fitted) = held(&fitted);
-    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("fitted:")), "{names:?}");
+    assert!(names.len() == 2 && names.iter().all(|name| name.starts_with("table:")), "{names:?}");
     assert!(by_fitted < held("fixed").1);
     let (code, out, err) = vrampool(&["train", "--epochs", "1", "--json", "--size-classes", &fitted]);
     assert_eq!((code, err.as_str(), out.lines().count()), (Some(0), "", 1));
@@ -74,7 +74,7 @@ fn json_is_the_fit_then_each_class_then_each_rule() {
     assert_eq!(classes.iter().map(|row| number(row, "sizes")).sum::<u64>(), 92);
     assert_eq!(classes.iter().filter(|row| row["learned"] == true).count(), 3);
     let names: Vec<_> = rules.iter().map(|row| row["size_classes"].as_str().expect("a word")).collect();
-    assert_eq!(names, ["fitted:3", "fixed", "power-of-two", "geometric", "exact"]);
+    assert_eq!(names, ["table:3", "fixed", "power-of-two", "geometric", "exact"]);
     let held: Vec<_> = rules.iter().map(|row| number(row, "held")).collect();
     assert_eq!(held[0], classes.iter().map(|row| number(row, "held")).sum::<u64>());
     assert!(held[1..].iter().all(|&other| held[0] <= other), "{held:?}");
@@ -130,7 +130,7 @@ fn what_goes_wrong_is_said() {
         (order.as_str(), "order.classes, line 4: 512 is not larger"),
         (&none, "none: the file cannot be opened"),
         ("fitted:", "the file cannot be opened"),
-        ("fitted", "by `FittedClasses::load`"),
+        ("fitted", "known are fixed"),
     ] {
         for command in [&["replay", TRACE][..], &["train", "--epochs", "1"]] {
             let (code, _, err) = vrampool(&[command, &["--size-classes", classes]].concat());

@@ -60,8 +60,9 @@ fn fails_to_solve(option: &str, mebibytes: u64) -> bool {
     if status.code() != Some(1) {
         return false;
     }
-    let is_told =
-        ["out of memory", "Resource temporarily unavailable"].iter().any(|what| error.contains(what));
+    let is_told = ["out of memory", "Resource temporarily unavailable", "bytes of host memory"]
+        .iter()
+        .any(|what| error.contains(what));
     assert!(is_told && !error.contains("panicked"), "{limit}: {error}");
     true
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 14] = [
     "trace",
     "backend",
     "size_classes",
@@ -13,8 +13,10 @@ const KEYS: [&str; 12] = [
     "peak_live",
     "peak_held",
     "peak_reserved",
+    "peak_needed",
     "hit_rate",
     "driver_calls",
+    "reuse_waits",
 ];
 
 fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -57,11 +59,11 @@ fn touched_memory_stays_as_it_was_written_and_is_counted() {
         csv += &format!("a,{id},{},{},0\n", id * 7 % 900, id % 3);
         // Freed by its own stream, by another one, or never.
         if id % 4 > 0 {
-            csv += &format!("f,{id},0,{},0\n", id % 2);
+            csv += &format!("f,{id},{},{},0\n", id * 7 % 900, id % 2);
         }
     }
-    let trace = vrampool::trace::Trace::parse(csv.as_bytes()).expect("a trace");
-    vrampool::trace::Export::new(vrampool::trace::Format::Csv).save(&trace, &path).expect("a file");
+    let trace = vrampool_trace::Trace::parse(csv.as_bytes()).expect("a trace");
+    vrampool_trace::Export::new(vrampool_trace::Format::Csv).save(&trace, &path).expect("a file");
     for source in ["direct", "arena", "virtual"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
         // Without it Mesa's drivers have something to say on stderr.
@@ -96,7 +98,9 @@ fn without_json_it_is_a_table() {
     let (code, out, _) = replay(&["--threads", "3", "--limit", "unlimited"]);
     assert_eq!(code, Some(0));
     assert!(
-        ["held/req.", "multistream", "cold", "warm", "MiB", "2169"].iter().all(|text| out.contains(text)),
+        ["held/req.", "res./needed", "multistream", "cold", "warm", "MiB", "2169"]
+            .iter()
+            .all(|text| out.contains(text)),
         "{out}"
     );
 }
@@ -108,7 +112,7 @@ fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
     assert!(err.starts_with("error: no/such/file: the file cannot be opened"), "{err}");
     for (arguments, text) in [
         (["--limit", "100MiB"], "raise `limit`"),
-        (["--device-memory", "100MiB"], "drop live buffers"),
+        (["--device-memory", "100MiB"], "choose size classes that round up less"),
         (["--max-events", "10"], "raise `max_events`"),
     ] {
         let (code, _, err) = replay(&arguments);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::process::{Command, Output};
 use vrampool::any;
-use vrampool::broker::Broker;
+use vrampool_broker::Broker;
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
@@ -83,6 +83,12 @@ fn a_comparison_tells_what_is_hidden() {
     for key in ["single_stream_seconds", "copy_seconds", "compute_seconds", "speedup", "hidden"] {
         assert!(report[key].as_f64().is_some_and(f64::is_finite), "{key}: {report}");
     }
+    let spill = ["--host", "file", "--spill-directory", "/nowhere/at/all"];
+    let (code, _, err) = vrampool(&[&["solve"], &SMALL[..], &spill].concat());
+    assert!(code != Some(0) && err.contains("spill_directory"), "{err}");
+    let folder = std::env::temp_dir();
+    let spill = ["--host", "file", "--spill-directory", &*folder.to_string_lossy()];
+    assert_eq!(vrampool(&[&["solve"], &SMALL[..], &spill].concat()).0, Some(0));
     let (code, out, err) = vrampool(&[&["solve"], &SMALL[..], &["--host", "file"]].concat());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for words in ["52000 of 16 samples", "512.0 KiB", "file", "runs a second", "worst error"] {
@@ -93,7 +99,7 @@ fn a_comparison_tells_what_is_hidden() {
 #[test]
 fn what_cannot_be_is_said() {
     for (arguments, words) in [
-        (&["--share", "100"][..], "Can't fit a single run in GPU VRAM"),
+        (&["--share", "100"][..], "Can't fit a single run in device memory"),
         (&["--runs", "18446744073709551615"], "no memory has as many bytes"),
         (&["--plot", "/nowhere/at/all.svg", "--runs", "1000"], "at/all"),
     ] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use vrampool::trace::{Import, Trace};
+use vrampool_trace::{Import, Trace};
 
 type Row = serde_json::Map<String, serde_json::Value>;
 
@@ -49,7 +49,7 @@ fn conversions_there_and_back_keep_the_trace() {
 
 #[test]
 fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
-    let snapshot = format!("{ROOT}/tests/golden/snapshot.pickle");
+    let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
     let (code, out, err) = run(&["trace", "show", "--json", &snapshot]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let expected = [
@@ -79,7 +79,7 @@ fn what_goes_wrong_is_said_and_the_exit_status_is_1() {
     let folder = tempfile::tempdir().expect("a folder");
     let evil = path(folder.path(), "evil.pickle");
     std::fs::write(&evil, b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.").expect("a file");
-    let snapshot = format!("{ROOT}/tests/golden/snapshot.pickle");
+    let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
     let nowhere = path(folder.path(), "no/such/folder/out.csv");
     for (arguments, text) in [
         (&["trace", "show", "no/such/file"][..], "no/such/file: the file cannot be opened"),
@@ -117,7 +117,7 @@ fn what_is_replayed_or_trained_is_recorded() {
         let recorded = Import::new().read(&output).expect("a trace");
         // With what the trace does not free, which the replay drops.
         let allocations =
-            trace.events().iter().filter(|event| event.op == vrampool::trace::Op::Allocate).count();
+            trace.events().iter().filter(|event| event.op == vrampool_trace::Op::Allocate).count();
         assert_eq!(recorded.events().len(), 2 * 2 * threads * allocations);
         assert_eq!(out.lines().count(), 2);
         if threads == 1 {
@@ -131,7 +131,7 @@ fn what_is_replayed_or_trained_is_recorded() {
 }
 
 #[test]
-fn a_reader_that_is_gone_ends_the_program_quietly() {
+fn a_closed_pipe_ends_the_program_without_a_message() {
     let trace = format!("{ROOT}/benches/traces/multistream.csv.gz");
     for arguments in [
         &["devices"][..],

@@ -8,9 +8,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use vrampool::fitted::FittedClasses;
-use vrampool::trace::{Export, Format, Import, Trace};
 use vrampool_test_support::skip;
+use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::{Export, Format, Import, Trace};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vrampool");
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet50.csv.gz");

@@ -2,7 +2,7 @@
 #![no_main]
 #![allow(dead_code, reason = "each target reads one format")]
 
-#[path = "../../tests/readers/mod.rs"]
+#[path = "../../extensions/trace/tests/readers/mod.rs"]
 mod readers;
 
 use libfuzzer_sys::fuzz_target;

@@ -101,6 +101,10 @@ impl Backend for AnyDevice {
         on_each!(self, device => device.capture_of(stream.try_into()?))
     }
 
+    fn is_idle(&self, stream: &AnyStream) -> Result<bool, BackendError> {
+        on_each!(self, device => device.is_idle(stream.try_into()?))
+    }
+
     fn synchronize(&self, stream: &AnyStream) -> Result<(), BackendError> {
         on_each!(self, device => device.synchronize(stream.try_into()?))
     }
@@ -165,6 +169,10 @@ impl Backend for AnyDevice {
 
     fn read_mapped(&self, memory: &AnyMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         on_each!(self, device => device.read_mapped(memory.try_into()?, offset, bytes))
+    }
+
+    fn mapped<'a>(&self, memory: &'a mut AnyMemory) -> Result<&'a [u8], BackendError> {
+        on_each!(self, device => device.mapped(memory.try_into()?))
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = AnyMemory>> {

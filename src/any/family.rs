@@ -2,7 +2,13 @@
 
 use super::available::{DeviceListing, HOST};
 use super::variants::AnyDevice;
+#[cfg(feature = "host")]
+use std::sync::LazyLock;
+#[cfg(feature = "host")]
+use vrampool_backend::Backend;
 use vrampool_backend::BackendError;
+#[cfg(any(feature = "cuda", feature = "host"))]
+use vrampool_backend::DeviceKind;
 
 /// A backend's devices.
 #[derive(Debug)]
@@ -22,40 +28,23 @@ pub(super) struct Compiled {
     pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
 }
 
+/// The constant of a backend, if its feature is enabled.
+macro_rules! compiled {
+    ($feature:literal $compiled:ident) => {{
+        #[cfg(feature = $feature)]
+        let compiled = Some($compiled);
+        #[cfg(not(feature = $feature))]
+        let compiled = None;
+        compiled
+    }};
+}
+
 /// The best first.
 pub(super) static FAMILIES: [Family; 4] = [
-    Family {
-        name: "cuda",
-        forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
-        #[cfg(feature = "cuda")]
-        compiled: Some(cuda::COMPILED),
-        #[cfg(not(feature = "cuda"))]
-        compiled: None,
-    },
-    Family {
-        name: "opencl",
-        forms: &["opencl", "opencl:NUMBER"],
-        #[cfg(feature = "opencl")]
-        compiled: Some(opencl::COMPILED),
-        #[cfg(not(feature = "opencl"))]
-        compiled: None,
-    },
-    Family {
-        name: "wgpu",
-        forms: &["wgpu", "wgpu:NUMBER"],
-        #[cfg(feature = "wgpu")]
-        compiled: Some(wgpu::COMPILED),
-        #[cfg(not(feature = "wgpu"))]
-        compiled: None,
-    },
-    Family {
-        name: HOST,
-        forms: &[HOST],
-        #[cfg(feature = "host")]
-        compiled: Some(host::COMPILED),
-        #[cfg(not(feature = "host"))]
-        compiled: None,
-    },
+    Family { name: "cuda", forms: &["cuda", "cuda:NUMBER", "cuda:UUID"], compiled: compiled!("cuda" CUDA) },
+    Family { name: "opencl", forms: &["opencl", "opencl:NUMBER"], compiled: compiled!("opencl" OPENCL) },
+    Family { name: "wgpu", forms: &["wgpu", "wgpu:NUMBER"], compiled: compiled!("wgpu" WGPU) },
+    Family { name: HOST, forms: &[HOST], compiled: compiled!("host" HOST_MEMORY) },
 ];
 
 impl Family {
@@ -72,15 +61,8 @@ impl Family {
 }
 
 #[cfg(feature = "cuda")]
-mod cuda {
-    use super::{Compiled, DeviceListing};
-    use vrampool_backend::{BackendError, DeviceKind};
-    use vrampool_cuda::CudaDevice;
-
-    pub(super) const COMPILED: Compiled =
-        Compiled { list, open: |name| Ok(CudaDevice::open_by_name(name)?.into()) };
-
-    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+const CUDA: Compiled = Compiled {
+    list: || {
         let devices = vrampool_cuda::list()?.into_iter().map(|device| DeviceListing {
             name: format!("cuda:{}", device.ordinal),
             backend: "cuda",
@@ -89,19 +71,13 @@ mod cuda {
             total_bytes: Some(device.total_bytes),
         });
         Ok(devices.collect())
-    }
-}
+    },
+    open: |name| Ok(vrampool_cuda::CudaDevice::open_by_name(name)?.into()),
+};
 
 #[cfg(feature = "opencl")]
-mod opencl {
-    use super::{Compiled, DeviceListing};
-    use vrampool_backend::BackendError;
-    use vrampool_opencl::OpenClDevice;
-
-    pub(super) const COMPILED: Compiled =
-        Compiled { list, open: |name| Ok(OpenClDevice::open_by_name(name)?.into()) };
-
-    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+const OPENCL: Compiled = Compiled {
+    list: || {
         let devices = vrampool_opencl::list()?.into_iter().map(|device| DeviceListing {
             name: format!("opencl:{}", device.ordinal),
             backend: "opencl",
@@ -110,19 +86,13 @@ mod opencl {
             total_bytes: Some(device.total_bytes),
         });
         Ok(devices.collect())
-    }
-}
+    },
+    open: |name| Ok(vrampool_opencl::OpenClDevice::open_by_name(name)?.into()),
+};
 
 #[cfg(feature = "wgpu")]
-mod wgpu {
-    use super::{Compiled, DeviceListing};
-    use vrampool_backend::BackendError;
-    use vrampool_wgpu::WgpuDevice;
-
-    pub(super) const COMPILED: Compiled =
-        Compiled { list, open: |name| Ok(WgpuDevice::open_by_name(name)?.into()) };
-
-    fn list() -> Result<Vec<DeviceListing>, BackendError> {
+const WGPU: Compiled = Compiled {
+    list: || {
         let devices = vrampool_wgpu::list()?.into_iter().map(|device| DeviceListing {
             name: format!("wgpu:{}", device.ordinal),
             backend: "wgpu",
@@ -131,23 +101,18 @@ mod wgpu {
             total_bytes: None,
         });
         Ok(devices.collect())
-    }
-}
+    },
+    open: |name| Ok(vrampool_wgpu::WgpuDevice::open_by_name(name)?.into()),
+};
+
+/// The host's device, one for the process: a device that is opened again is the same.
+#[cfg(feature = "host")]
+static HOST_DEVICE: LazyLock<vrampool_host::HostDevice> = LazyLock::new(vrampool_host::HostDevice::new);
 
 #[cfg(feature = "host")]
-mod host {
-    use super::{Compiled, DeviceListing, HOST};
-    use std::sync::LazyLock;
-    use vrampool_backend::{Backend, BackendError, DeviceKind};
-    use vrampool_host::HostDevice;
-
-    pub(super) const COMPILED: Compiled = Compiled { list, open: |_| Ok(DEVICE.clone().into()) };
-
-    /// One for the process: a device that is opened again is the same.
-    static DEVICE: LazyLock<HostDevice> = LazyLock::new(HostDevice::new);
-
-    fn list() -> Result<Vec<DeviceListing>, BackendError> {
-        let properties = DEVICE.properties();
+const HOST_MEMORY: Compiled = Compiled {
+    list: || {
+        let properties = HOST_DEVICE.properties();
         Ok(vec![DeviceListing {
             name: HOST.into(),
             backend: HOST,
@@ -155,5 +120,6 @@ mod host {
             kind: DeviceKind::Cpu,
             total_bytes: Some(properties.total_bytes),
         }])
-    }
-}
+    },
+    open: |_| Ok(HOST_DEVICE.clone().into()),
+};

@@ -37,6 +37,7 @@
 pub(crate) mod available;
 mod device;
 mod family;
+mod kernels;
 mod listing;
 mod name;
 mod variants;
@@ -45,4 +46,4 @@ mod virtual_memory;
 pub use available::{Absent, DeviceListing, Devices, NotOpened};
 pub use listing::devices;
 pub use name::{Name, from_environment, open};
-pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream};
+pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, AnyTestKernels};

@@ -94,6 +94,20 @@ macro_rules! any {
             }
 
             #[cfg(feature = $feature)]
+            impl<'a> TryFrom<&'a mut $Any> for &'a mut $Own {
+                type Error = vrampool_backend::BackendError;
+
+                fn try_from(any: &'a mut $Any) -> Result<Self, vrampool_backend::BackendError> {
+                    let backend = any.backend();
+                    match any {
+                        $Any::$Variant(own) => Ok(own),
+                        #[allow(unreachable_patterns, reason = "there may be one variant")]
+                        _ => Err(other($argument, $feature, backend)),
+                    }
+                }
+            }
+
+            #[cfg(feature = $feature)]
             impl<'a> TryFrom<&'a $Any> for &'a $Own {
                 type Error = vrampool_backend::BackendError;
 
@@ -137,6 +151,13 @@ any! {
     /// Memory of an [`AnyDevice`].
     AnyMemory, "memory": "cuda" Cuda(CudaMemory) as_cuda, "opencl" OpenCl(OpenClMemory) as_opencl,
         "wgpu" Wgpu(WgpuMemory) as_wgpu, "host" Host(HostMemory) as_host
+}
+
+any! {
+    /// Kernels that verify memory and the order of streams of an [`AnyDevice`], in tests.
+    AnyTestKernels, "kernels": "cuda" Cuda(vrampool_cuda::TestKernels) as_cuda,
+        "opencl" OpenCl(vrampool_opencl::TestKernels) as_opencl, "wgpu" Wgpu(vrampool_wgpu::TestKernels) as_wgpu,
+        "host" Host(vrampool_host::TestKernels) as_host
 }
 
 #[cfg(all(test, feature = "host", feature = "cuda"))]

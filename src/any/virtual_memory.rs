@@ -9,26 +9,34 @@ fn absent() -> BackendError {
     BackendError::unsupported("virtual memory")
 }
 
+/// Runs the same code on the virtual memory of any variant's device.
+macro_rules! on_virtual {
+    ($any:expr, $memory:ident => $result:expr) => {
+        on_each!($any, device => {
+            let $memory = device.virtual_memory().ok_or_else(absent)?;
+            $result
+        })
+    };
+}
+
 /// By the device behind it; what that has not is not supported.
 impl VirtualMemory for AnyDevice {
     type Memory = AnyMemory;
 
     fn granularity(&self, kind: MemoryKind) -> Result<u64, BackendError> {
-        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.granularity(kind))
+        on_virtual!(self, memory => memory.granularity(kind))
     }
 
     fn reserve(&self, bytes: u64) -> Result<AnyMemory, BackendError> {
-        on_each!(self, device => Ok(device.virtual_memory().ok_or_else(absent)?.reserve(bytes)?.into()))
+        on_virtual!(self, memory => Ok(memory.reserve(bytes)?.into()))
     }
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
-        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.create_physical(request))
+        on_virtual!(self, memory => memory.create_physical(request))
     }
 
     fn map(&self, reservation: &AnyMemory, offset: u64, physical: &Physical) -> Result<(), BackendError> {
-        on_each!(self, device => {
-            device.virtual_memory().ok_or_else(absent)?.map(reservation.try_into()?, offset, physical)
-        })
+        on_virtual!(self, memory => memory.map(reservation.try_into()?, offset, physical))
     }
 
     fn set_access(
@@ -38,22 +46,15 @@ impl VirtualMemory for AnyDevice {
         bytes: u64,
         devices: &[DeviceId],
     ) -> Result<(), BackendError> {
-        on_each!(self, device => {
-            let memory = device.virtual_memory().ok_or_else(absent)?;
-            memory.set_access(reservation.try_into()?, offset, bytes, devices)
-        })
+        on_virtual!(self, memory => memory.set_access(reservation.try_into()?, offset, bytes, devices))
     }
 
     fn unmap(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        on_each!(self, device => {
-            device.virtual_memory().ok_or_else(absent)?.unmap(reservation.try_into()?, offset, bytes)
-        })
+        on_virtual!(self, memory => memory.unmap(reservation.try_into()?, offset, bytes))
     }
 
-    fn unmap_settled(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
-        on_each!(self, device => {
-            device.virtual_memory().ok_or_else(absent)?.unmap_settled(reservation.try_into()?, offset, bytes)
-        })
+    fn unmap_unused(&self, reservation: &AnyMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+        on_virtual!(self, memory => memory.unmap_unused(reservation.try_into()?, offset, bytes))
     }
 
     fn create_and_map(
@@ -62,10 +63,7 @@ impl VirtualMemory for AnyDevice {
         offset: u64,
         request: &AllocationRequest<'_>,
     ) -> Result<Physical, BackendError> {
-        on_each!(self, device => {
-            let memory = device.virtual_memory().ok_or_else(absent)?;
-            memory.create_and_map(reservation.try_into()?, offset, request)
-        })
+        on_virtual!(self, memory => memory.create_and_map(reservation.try_into()?, offset, request))
     }
 
     fn unmap_and_release(
@@ -87,7 +85,7 @@ impl VirtualMemory for AnyDevice {
         on_each!(self, device => device.virtual_memory().is_some_and(VirtualMemory::has_others))
     }
 
-    fn settle_others(&self) -> Result<(), BackendError> {
-        on_each!(self, device => device.virtual_memory().ok_or_else(absent)?.settle_others())
+    fn synchronize_others(&self) -> Result<(), BackendError> {
+        on_virtual!(self, memory => memory.synchronize_others())
     }
 }

@@ -6,7 +6,7 @@ use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
-use crate::streams::order::{After, Need};
+use crate::streams::order::{Need, WaitFor};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -123,7 +123,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// [`Error::Arena`] after a reset or resize of the arena.
     pub fn offset(&self) -> Result<u64, Error> {
         fork::check()?;
-        let state = self.arena.settled(self.block);
+        let state = self.arena.lock_unmoved(self.block);
         // After a resize the name is of another engine, after a reset of an earlier state: both are stale.
         if state.slots.get(self.block).is_none() {
             return Err(ArenaError::StaleBlock.into());
@@ -139,12 +139,12 @@ impl<B: Backend> ArenaBuffer<B> {
     }
 
     /// Returns the current address, if the device has addresses, and whether it is permanent.
-    pub(crate) fn address(&self) -> Option<(u64, bool)> {
+    pub(crate) fn place(&self) -> Option<(u64, bool)> {
         let start = self.range().address()?;
         if fork::is_child() {
             return None;
         }
-        let state = self.arena.settled(self.block);
+        let state = self.arena.lock_unmoved(self.block);
         state.slots.get(self.block)?;
         let offset = self.offset_in(&state).ok()?;
         Some((start + offset, state.backing.is_some()))
@@ -158,7 +158,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if fork::is_child() {
             return Vec::new();
         }
-        let state = self.arena.settled(self.block);
+        let state = self.arena.lock_unmoved(self.block);
         let Some(slot) = state.slots.get(self.block) else { return Vec::new() };
         let blocks = std::iter::once(self.block).chain(slot.more().iter().copied());
         let extents = blocks.map(|block| state.engine.extent(block));
@@ -173,7 +173,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if fork::is_child() {
             return HeldMemory::new(self.range(), None);
         }
-        let mut state = self.arena.settled(self.block);
+        let mut state = self.arena.lock_unmoved(self.block);
         // A stale block has no slot, and so nothing to hold in place.
         let hold = state.slots.get_mut(self.block).map(|slot| self.hold_of(slot));
         HeldMemory::new(self.range(), hold)
@@ -213,7 +213,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Returns the first `len` bytes for reading; `len` is at most the block's size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         let (hold, offset, _) =
-            self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by)?;
+            self.hold(stream, WaitFor::Data, LiveBlock::before_read, LiveBlock::read_by)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
@@ -224,9 +224,17 @@ impl<B: Backend> ArenaBuffer<B> {
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         let (hold, offset, _) =
-            self.hold(stream, After::Contents, LiveBlock::before_write, LiveBlock::written_by)?;
+            self.hold(stream, WaitFor::Data, LiveBlock::before_write, LiveBlock::written_by)?;
         let room = self.size.saturating_sub(len);
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
+    }
+
+    /// Returns its device address at this moment; `None` if the device has no addresses, after a reset or resize of
+    /// the arena, and in a forked child. In a [growing](super::ArenaBuilder::growing) arena it stays, also while the
+    /// arena is detached.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        self.place().map(|(address, _)| address)
     }
 
     /// Records that work on `stream` reads the block, for work that obtained the address in another way.
@@ -237,13 +245,13 @@ impl<B: Backend> ArenaBuffer<B> {
     /// # Errors
     /// As [`on`](Self::on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.lend(stream)?;
+        self.use_on(stream)?;
         Ok(self.arena.device.flush(stream)?)
     }
 
     /// As [`used_on`](Self::used_on), without submitting work.
-    pub(crate) fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, After::Contents, LiveBlock::before_read, LiveBlock::read_by).map(drop)
+    pub(crate) fn use_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        self.hold(stream, WaitFor::Data, LiveBlock::before_read, LiveBlock::read_by).map(drop)
     }
 
     /// Records that work on `stream` uses the block, without a wait: the program itself orders the work.
@@ -267,7 +275,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// As [`record_stream`](Self::record_stream), for an uncaptured stream of the device.
     pub(crate) fn note_stream(&self, stream: &B::Stream) -> Result<(), Error> {
-        let mut state = self.arena.awake(self.block, self.len)?;
+        let mut state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
         slot.recorded_on(stream);
         Ok(())
@@ -276,14 +284,27 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Whether all reads since the last write are part of `capture`; also if the block is stale, of which its
     /// next use is told.
     pub(crate) fn readers_are_all_in(&self, capture: CaptureId) -> bool {
-        let state = self.arena.settled(self.block);
+        let state = self.arena.lock_unmoved(self.block);
         state.slots.get(self.block).is_none_or(|slot| slot.readers_are_all_in(capture))
+    }
+
+    /// All streams that may use the block; none if it is stale.
+    pub(crate) fn users(&self) -> Streams<B::Stream> {
+        let state = self.arena.state.lock_with_deferred();
+        state.slots.get(self.block).map(LiveBlock::users).unwrap_or_default()
+    }
+
+    /// Makes `stream`, which need not wait for any user, the block's writer.
+    pub(crate) fn adopt(&self, stream: &B::Stream) {
+        if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
+            slot.written_by(stream, None);
+        }
     }
 
     /// Makes `stream` wait for every stream that used the block, and makes it the block's writer. Returns the
     /// capture to which the order is limited, if any.
-    pub(crate) fn hand_over(&self, stream: &B::Stream, after: After) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, after, LiveBlock::before_write, LiveBlock::written_by).map(|(.., capture)| capture)
+    pub(crate) fn hand_over(&self, stream: &B::Stream, until: WaitFor) -> Result<Option<CaptureId>, Error> {
+        self.hold(stream, until, LiveBlock::before_write, LiveBlock::written_by).map(|(.., capture)| capture)
     }
 
     /// Holds the block in place, and orders later work on `stream` after the streams that `before` returns.
@@ -291,12 +312,12 @@ impl<B: Backend> ArenaBuffer<B> {
     fn hold(
         &self,
         stream: &B::Stream,
-        after: After,
+        until: WaitFor,
         before: impl FnOnce(&LiveBlock<B::Stream>, &B::Stream) -> Streams<B::Stream>,
         then: impl FnOnce(&mut LiveBlock<B::Stream>, &B::Stream, Option<CaptureId>),
     ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
         self.arena.check_device(stream)?;
-        let mut state = self.arena.awake(self.block, self.len)?;
+        let mut state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
         let offset = self.offset_in(&state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // From here on the block cannot move, so a compaction's stream cannot become a user.
@@ -307,7 +328,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset, None));
         }
         drop(state);
-        let capture = self.arena.order(users.iter(), stream, self.need(), after)?;
+        let capture = self.arena.order(users.iter(), stream, self.need(), until)?;
         if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
             then(slot, stream, capture);
         }
@@ -327,16 +348,19 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
             self.range = None;
             return;
         }
-        let mut state = self.arena.settled(self.block);
-        let backup = if state.is_awake() { Vec::new() } else { state.forget_backup(self.block) };
+        let mut state = self.arena.lock_unmoved(self.block);
+        let report = state.freed_detached(self.block);
         // A block that a reset made stale has no slot and is not freed.
         let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
         drop(state);
         if let Some(to_record) = &freed.to_record {
-            self.arena.record_points(to_record);
+            self.arena.record_markers(to_record);
         }
-        drop((freed, range, backup));
+        drop((freed, range));
+        if let Some((on_free, extents)) = report {
+            on_free.call(&extents);
+        }
     }
 }
 

@@ -1,20 +1,21 @@
 //! Configuration of a device arena.
 
 use super::DeviceArena;
-use super::core::{ArenaCore, Reclaim};
+use super::core::{ArenaCore, MappingCounters, Reclaim};
 use super::mapping::make::virtual_memory;
 use super::mapping::pages::{Backing, MOST_ADDRESSES};
-use super::mapping::quota::{Allowance, QuotaUse};
-use super::reset_callbacks::ResetCallbacks;
-use super::sleep::GivingBack;
+use super::mapping::share::Share;
+use super::pool_over::PoolOver;
 use super::state::{LockedState, State};
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::overlap::Overlap;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
+use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork, logging};
 
 /// Free device memory that an arena without a limit leaves unused, bytes (cuArena's).
@@ -50,7 +51,9 @@ pub struct ArenaBuilder<B: Backend> {
     grows: bool,
     piece_bytes: u64,
     addresses: Option<u64>,
-    allowance: Option<Allowance>,
+    ledger: Option<Ledger>,
+    overlap: Overlap,
+    overlap_within: u64,
 }
 
 impl<B: Backend> ArenaBuilder<B> {
@@ -64,7 +67,9 @@ impl<B: Backend> ArenaBuilder<B> {
             grows: false,
             piece_bytes: u64::MAX,
             addresses: None,
-            allowance: None,
+            ledger: None,
+            overlap: Overlap::default(),
+            overlap_within: u64::MAX,
         }
     }
 
@@ -141,9 +146,22 @@ impl<B: Backend> ArenaBuilder<B> {
         self
     }
 
-    /// Counts physical memory against `allowance`, as well as against the [`limit`](Self::limit).
-    pub fn within(mut self, allowance: &Allowance) -> Self {
-        self.allowance = Some(allowance.clone());
+    /// Counts physical memory against `ledger`, as well as against the [`limit`](Self::limit).
+    pub fn within(mut self, ledger: &Ledger) -> Self {
+        self.ledger = Some(ledger.clone());
+        self
+    }
+
+    /// Bounds the memory that a [growing](Self::growing) arena maps so that streams do not wait for each other:
+    /// mapped bytes beyond the peak of live bytes. Default: [`Overlap::Unlimited`].
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = overlap;
+        self
+    }
+
+    /// As [`overlap`](Self::overlap): no memory is mapped for that beyond `bytes`, a pool's budget.
+    pub(crate) fn overlap_within(mut self, bytes: u64) -> Self {
+        self.overlap_within = bytes;
         self
     }
 
@@ -197,21 +215,22 @@ impl<B: Backend> ArenaBuilder<B> {
             State::reserve(&self.device, self.kind, layout, bytes)?
         };
         logging::debug!("arena on {id}: {:?}, at {:?}", self.kind, state.range.address());
+        let in_flight = state.uses.ticks.shared_in_flight();
         let reclaim = Reclaim(self.device.clone());
         let core = ArenaCore {
             id,
             device: self.device,
             kind: self.kind,
             state: LockedState::new(state),
-            settled: Condvar::new(),
+            move_ended: Condvar::new(),
             changing: LongMutex::new(()),
-            giving_back: GivingBack::default(),
-            resets: ResetCallbacks::default(),
-            share: QuotaUse::of(self.allowance),
-            mapping_calls: AtomicU64::new(0),
-            mapping_nanoseconds: AtomicU64::new(0),
+            pool: PoolOver::default(),
+            share: Share::of(self.ledger.unwrap_or_else(|| Ledger::new(None))),
+            mapping: MappingCounters::default(),
             waits: AtomicU64::new(0),
-            has_points: AtomicBool::new(false),
+            reuse_waits: AtomicU64::new(0),
+            in_flight,
+            has_markers: Arc::default(),
             _reclaim: reclaim,
         };
         Ok(DeviceArena { core: Arc::new(core) })
@@ -243,7 +262,7 @@ impl<B: Backend> ArenaBuilder<B> {
                 device.reserve(bytes).map(|range| (range, 0, bytes))
             }
             None => {
-                let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.cap());
+                let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
                 reserve_for(device, limit.min(total).min(quota), granularity)
             }
         };
@@ -256,7 +275,7 @@ impl<B: Backend> ArenaBuilder<B> {
         logging::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let engine = Arena::divided(alignment, front)?;
         let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
-        let backing = backing.within(self.allowance.clone());
+        let backing = backing.within(self.ledger.clone()).overlapping(self.overlap, self.overlap_within);
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

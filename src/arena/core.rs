@@ -1,14 +1,15 @@
 //! The data shared by an arena's handles and its buffers.
 
-use super::mapping::quota::QuotaUse;
-use super::reset_callbacks::ResetCallbacks;
-use super::sleep::GivingBack;
+use super::detach::Phase;
+use super::mapping::share::Share;
+use super::pool_over::PoolOver;
 use super::state::{LockedState, State};
 use crate::arena::engine::BlockId;
 use crate::error::Error;
-use crate::streams::order::{After, Need};
+use crate::streams::order::{Need, WaitFor};
 use crate::sync::{Condvar, MutexGuard};
 use parking_lot::Mutex as LongMutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, logging};
 
@@ -20,22 +21,31 @@ pub(super) struct ArenaCore<B: Backend> {
     pub(super) kind: MemoryKind,
     pub(super) state: LockedState<B>,
     /// Signalled at the end of a move.
-    pub(super) settled: Condvar,
-    /// Serializes compaction, growth, release, sleep and wake.
+    pub(super) move_ended: Condvar,
+    /// Serializes compaction, growth, release, detaching and attaching.
     pub(super) changing: LongMutex<()>,
-    pub(super) giving_back: GivingBack,
-    pub(super) resets: ResetCallbacks,
+    pub(super) pool: PoolOver,
     /// Declared after the state: the quota is returned after the memory is released.
-    pub(super) share: QuotaUse,
+    pub(super) share: Share,
     /// Device calls for virtual memory, and their duration.
-    pub(super) mapping_calls: AtomicU64,
-    pub(super) mapping_nanoseconds: AtomicU64,
+    pub(super) mapping: MappingCounters,
     /// Waits inserted between streams.
     pub(super) waits: AtomicU64,
-    /// Whether the timeline has points: a hint.
-    pub(super) has_points: AtomicBool,
+    /// The part of them for memory that another stream used before.
+    pub(super) reuse_waits: AtomicU64,
+    /// Free bytes that device work may still use, as far as markers show.
+    pub(super) in_flight: Arc<AtomicU64>,
+    /// Whether there are markers: a hint.
+    pub(super) has_markers: Arc<AtomicBool>,
     /// Declared last: runs after the arena's memory is dropped.
     pub(super) _reclaim: Reclaim<B>,
+}
+
+/// See [`MappingCalls`](super::MappingCalls).
+#[derive(Debug, Default)]
+pub(super) struct MappingCounters {
+    pub(super) calls: AtomicU64,
+    pub(super) nanoseconds: AtomicU64,
 }
 
 /// On drop, reclaims memory that the device keeps for pending work.
@@ -65,9 +75,9 @@ impl<B: Backend> ArenaCore<B> {
         users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
         need: Need,
-        after: After,
+        until: WaitFor,
     ) -> Result<Option<CaptureId>, Error> {
-        let (waits, capture) = need.order(&self.device, users, to, after)?;
+        let (waits, capture) = need.order(&self.device, users, to, until)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
         Ok(capture)
     }
@@ -75,27 +85,68 @@ impl<B: Backend> ArenaCore<B> {
     /// As [`Need::take_over`].
     pub(super) fn take_over<'a>(
         &self,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
         to: &B::Stream,
         need: Need,
     ) -> Result<(), Error> {
         let waits = need.take_over(&self.device, users, to)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
+        self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
         Ok(())
     }
 
     /// Locks the state once no move of the block is in progress.
-    pub(super) fn settled(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
+    pub(super) fn lock_unmoved(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock_with_deferred();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.state.wait(&self.settled, state);
+            state = self.state.wait(&self.move_ended, state);
         }
         state
+    }
+
+    /// Locks the state by `lock` once no change between attached and detached is in progress. A detached arena
+    /// refuses requests here.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`] with the requested `bytes`.
+    #[inline]
+    pub(super) fn attached<'a>(
+        &'a self,
+        bytes: u64,
+        lock: impl Fn() -> MutexGuard<'a, State<B>>,
+    ) -> Result<MutexGuard<'a, State<B>>, Error> {
+        let state = lock();
+        if matches!(state.phase, Phase::Attached) {
+            return Ok(state);
+        }
+        drop(state);
+        self.wait_attached(bytes, lock)
+    }
+
+    #[cold]
+    fn wait_attached<'a>(
+        &'a self,
+        bytes: u64,
+        lock: impl Fn() -> MutexGuard<'a, State<B>>,
+    ) -> Result<MutexGuard<'a, State<B>>, Error> {
+        loop {
+            let state = lock();
+            match state.phase {
+                Phase::Attached => return Ok(state),
+                Phase::Detached(_) => {
+                    return Err(Error::Asleep { requested_bytes: bytes, live_bytes: state.engine.used() });
+                }
+                Phase::Changing => {
+                    drop(state);
+                    drop(self.changing.lock());
+                }
+            }
+        }
     }
 }
 
 impl<B: Backend> Drop for ArenaCore<B> {
     fn drop(&mut self) {
-        logging::info!("arena on {}: given back", self.id);
+        logging::info!("arena on {}: released", self.id);
     }
 }

@@ -2,15 +2,10 @@
 //!
 //! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
 //! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
-//!
-//! A loop may next request the size that it freed last. The engine's free is therefore deferred until the
-//! next lookup ([`LockedState`](super::state::LockedState)) or request, and omitted if the request gets the
-//! same block. This saves more than a fifth of such a pair's instructions (`docs/src/performance.md`, "The
-//! block freed last").
 
 use super::ArenaBuffer;
 use super::hazards::ranges::Streams;
-use super::state::{LastFree, State};
+use super::state::State;
 use crate::arena::engine::{BlockId, Zone};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -23,7 +18,7 @@ pub(crate) struct Refill<S> {
     /// Permanent address, if the device has addresses and the block never moves; else 0.
     pub(crate) address: u64,
     /// Must be dropped without any lock.
-    pub(crate) gone: Option<S>,
+    pub(crate) dropped: Option<S>,
 }
 
 impl<B: Backend> ArenaBuffer<B> {
@@ -33,13 +28,11 @@ impl<B: Backend> ArenaBuffer<B> {
         if !self.is_emptied {
             return None;
         }
-        let mut state = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
+        let mut state = self.arena.state.try_lock()?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
-        let (block, offset, size) = match state.take_again(size, stream) {
-            Some(block) => (block, state.engine.extent(block).0, size),
-            None => state.take_anew((bytes, size), stream)?,
-        };
-        let (writer, gone) = match self.stream.take() {
+        state.uses.ticks.used_by(stream.id());
+        let (block, offset, size) = state.take_anew((bytes, size), stream)?;
+        let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
@@ -54,7 +47,7 @@ impl<B: Backend> ArenaBuffer<B> {
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         self.is_emptied = false;
         let end = if stays { 0 } else { offset + size };
-        Some(Refill { end, address, gone })
+        Some(Refill { end, address, dropped })
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
@@ -63,19 +56,20 @@ impl<B: Backend> ArenaBuffer<B> {
         if self.stitched_at.is_some() {
             return false;
         }
-        // A sleeping block has a backup, which the general path frees.
-        let Some(mut state) = self.arena.state.try_lock_as_it_is().filter(|state| state.is_awake()) else {
-            return false;
-        };
-        let State { engine, slots, unsettled, .. } = &mut *state;
+        let state = self.arena.state.try_lock();
+        let Some(mut state) = state.filter(|state| !state.marks(self.block)) else { return false };
+        let may_mark = state.may_mark(self.block);
+        let State { engine, slots, uses, .. } = &mut *state;
         let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
-        if !unsettled.put_own(offset..offset + size, user) {
+        if !uses.put_own(offset..offset + size, user) {
             return false;
         }
-        let Some(freed) = LastFree::new(self.block, size, user.id()) else { return false };
+        if may_mark {
+            uses.ticks.freed_unmarked(user.id(), size);
+        }
         self.stream = slots.take_sole(self.block);
-        state.defer_free(freed);
+        state.free_freed(self.block);
         // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
         drop(state);
@@ -83,29 +77,31 @@ impl<B: Backend> ArenaBuffer<B> {
         true
     }
 
-    /// As [`empty`](Self::empty), for a block that several streams used. Returns work to do without any lock:
-    /// recording points of those streams, and dropping handles.
+    /// As [`empty`](Self::empty), for a block whose free gets markers. Returns work to do without any lock:
+    /// recording them, and dropping handles.
     #[cold]
-    pub(crate) fn empty_shared(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
+    pub(crate) fn empty_marked(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
         if self.stitched_at.is_some() {
             return None;
         }
         let arena = Arc::clone(&self.arena);
-        let mut state = arena.state.try_lock_as_it_is().filter(|state| state.is_awake())?;
+        let mut state = arena.state.try_lock()?;
+        let is_marked = state.marks(self.block);
         let State { slots, .. } = &mut *state;
-        slots.get(self.block).filter(|slot| slot.is_shared() && !slot.moving)?;
+        slots.get(self.block).filter(|slot| (slot.is_shared() || is_marked) && !slot.moving)?;
         let slot = slots.remove(self.block)?;
-        let (gone, to_record) = match state.defer(self.block, &slot) {
+        let deferred = if slot.is_shared() { state.defer(self.block, &slot) } else { None };
+        let (dropped, to_record) = match deferred {
             Some(to_record) => (Streams::new(), to_record),
-            None => state.free_shared(self.block, &slot),
+            None => state.free_marked(self.block, &slot),
         };
         self.stream = Some(slot.writer.clone());
         let handle = state.keep_handle_of_emptied(&mut self.range);
         drop(state);
         self.becomes_empty();
         Some(move || {
-            arena.record_points(&to_record);
-            drop((gone, to_record, slot, handle));
+            arena.record_markers(&to_record);
+            drop((dropped, to_record, slot, handle));
         })
     }
 
@@ -126,36 +122,21 @@ impl<B: Backend> State<B> {
         if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
     }
 
-    /// Returns the block that was freed last, live but without a slot, if a request of `size` gets it again.
-    #[inline(always)]
-    fn take_again(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
-        let last = self.last_free.as_ref()?;
-        if last.size.get() != size || last.stream != stream.id() {
-            return None;
-        }
-        let block = last.block;
-        // The engine's earlier state would yield the same place, and no hole fits better than an exact one.
-        if self.placed_last != block.index() && !self.engine.is_between_live(block) {
-            return None;
-        }
-        self.last_free = None;
-        Some(block)
-    }
-
     /// Allocates a new block from the engine, unless its bytes need a wait.
     #[inline(always)]
     fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
-        self.finish_last_free();
-        let avoids_waits = self.timeline.were_any() && self.is_large(size);
-        let block = if avoids_waits { self.place_settled(size, stream)? } else { self.place(bytes, size)? };
+        // Only with pending markers: without them, the check below finds memory of a busy stream.
+        let avoids_waits = !self.markers.is_empty() && self.uses.ticks.are_several() && self.is_large(size);
+        let block =
+            if avoids_waits { self.place_without_wait(size, stream)? } else { self.place(bytes, size)? };
         let (offset, size) = self.engine.extent(block);
-        if !avoids_waits && !self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+        if !avoids_waits && !self.uses.needs_no_wait(&(offset..offset + size), stream) {
             // The general path gets the same block, or one with a shorter wait.
             self.free_freed(block);
             return None;
         }
         self.note_peak();
-        self.placed_last = block.index();
+        self.uses.note_reused(&(offset..offset + size));
         Some((block, offset, size))
     }
 

@@ -3,16 +3,15 @@
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
-//!   `reserved_bytes` and `reserved_peaks`: bytes reserved on the device, and their peaks; `former_ranges`:
-//!   ranges before a resize;
+//!   `reserved_bytes`: bytes reserved on the device, and their peak; `former_ranges`: ranges before a resize;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock; `live_block`: users
 //!   and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
-//! * `compaction`: moves blocks with their data; `reset`: resets an arena and notifies its pools
-//!   (`reset_callbacks`);
-//! * `sleep`: releases all physical memory and restores it at the same addresses; `panics`: defers a panic of
-//!   the device until the accounts are consistent.
+//! * `compaction`: moves blocks with their data; `reset`: forgets all blocks; `pool_over`: the pool that an
+//!   arena serves;
+//! * `detach`: returns all physical memory and keeps the addresses; `panics`: defers a panic of the device until
+//!   the accounts are consistent.
 //!
 //! One lock protects all of that. No device call is made under it.
 
@@ -20,6 +19,7 @@ mod buffer;
 mod builder;
 mod compaction;
 mod core;
+mod detach;
 pub mod engine;
 mod fast_path;
 mod former_ranges;
@@ -27,23 +27,20 @@ mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
+mod pool_over;
 mod reserved_bytes;
-mod reserved_peaks;
 mod reset;
-mod reset_callbacks;
 mod resize;
-pub(crate) mod sleep;
 mod state;
 mod stats;
 
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
+pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
-pub(crate) use mapping::make::mapping_calls_of_this_thread;
-pub use mapping::quota::Allowance;
-pub(crate) use reserved_peaks::ReservedPeak;
-pub(crate) use sleep::{Falling, Stored, Waking, can_pin, on_a_stream};
+pub(crate) use hazards::ranges::{Streams, add};
+pub(crate) use mapping::make::calls_of_this_thread;
 pub(crate) use stats::ArenaCounts;
 pub use stats::MappingCalls;
 
@@ -57,16 +54,15 @@ pub use engine::zone::Zone;
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
 use crate::sync::MutexGuard;
-use hazards::timeline::Before;
-use state::{State, Taken};
+use state::{Before, State, Taken};
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, fork};
+use vrampool_backend::{Backend, Stream, fork};
 
 /// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
 /// The range has a fixed size and is reserved once. A [growing](ArenaBuilder::growing) arena reserves
-/// addresses and maps memory as needed, and can [sleep](Self::sleep).
+/// addresses and maps memory as needed, and can [detach](Self::detach) it.
 ///
 /// The arena has cuArena's zones, bins and compaction, in constant time, on any backend. A block waits on the
 /// device for earlier work on its bytes, and mostly not for later work of streams that shared them. It
@@ -78,8 +74,10 @@ use vrampool_backend::{Backend, fork};
 /// had enqueued when they freed them. With OpenCL that may include an event that the program itself
 /// completes: do not block a thread on `stream` if that thread has yet to complete the event.
 ///
-/// In a program that shares blocks between streams, a request prefers the shortest wait. A growing arena may
-/// also map new memory, up to three eighths above the peak of live bytes, unless an [`Allowance`] limits it.
+/// Once several streams use the arena, the free of a large block records an event on the streams that used it. A
+/// request then prefers memory whose events are complete. A growing arena maps new memory rather than make a
+/// stream wait, while its limit, its [`Ledger`](crate::Ledger), its [bound on overlap](ArenaBuilder::overlap) and the device
+/// leave room. Else the stream waits for the event.
 /// For an arena of pageable host memory, use [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
@@ -175,7 +173,7 @@ impl<B: Backend> DeviceArena<B> {
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.core.check_device(stream)?;
-        let is_captured = self.core.is_captured(stream);
+        let is_captured = Some(self.core.is_captured(stream));
         let mut state = self.core.lock_for_request();
         if state.backing.is_some() {
             // A growing arena has no dynamic zone in which blocks move.
@@ -184,7 +182,7 @@ impl<B: Backend> DeviceArena<B> {
         }
         let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, zone))?;
         let request = (bytes, alignment);
-        let served = self.core.hand_out((state, is_captured), Taken::plain(block), request, stream);
+        let served = self.core.finish_allocation((state, is_captured), Taken::plain(block), request, stream);
         self.core.or_elsewhere(served, zone, request, stream)
     }
 
@@ -210,9 +208,11 @@ impl<B: Backend> DeviceArena<B> {
             error.requested_bytes = requested.unwrap_or(error.requested_bytes);
             error.class_bytes = self.align_up(error.requested_bytes).unwrap_or(error.requested_bytes);
             error.live_bytes = self.used();
+            error.live_requested_bytes = error.live_bytes;
             error.held_bytes = self.reserved_bytes().max(error.live_bytes);
             error.idle_bytes = error.held_bytes - error.live_bytes;
             error.owner = Owner::Arena;
+            error.can_compact = !self.is_growing();
         })
     }
 
@@ -231,20 +231,21 @@ impl<B: Backend> DeviceArena<B> {
 impl<B: Backend> ArenaCore<B> {
     /// Returns a buffer of a new block, ordered after the work of earlier users of its bytes.
     #[inline(always)]
-    fn hand_out(
+    fn finish_allocation(
         self: &Arc<Self>,
         (mut state, is_captured): (MutexGuard<'_, State<B>>, Option<bool>),
         taken: Taken<B>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
+        state.uses.ticks.used_by(stream.id());
         let Taken { block, stitched } = state.keep_without_wait(taken, alignment, (stream, is_captured))?;
-        let (_, mut size, mut before) = state.settle(block, stream);
+        let (_, mut size, mut before) = state.await_users(block, stream);
         if let Some(place) = &stitched {
-            (size, before) = state.settle_more(&place.more, stream, (size, before));
+            (size, before) = state.await_more_users(&place.more, stream, (size, before));
         }
-        let before = before.map(|before| state.points_of(before));
-        let writer = state.stream(stream);
+        let before = before.map(|before| state.markers_of(before));
+        let writer = stream.clone();
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
             slot.awaits(before.streams.iter().map(|(user, _)| user));
@@ -256,9 +257,9 @@ impl<B: Backend> ArenaCore<B> {
                 (place.memory, Some(place.offset))
             }
         };
-        let gone = state.unsettled.take_gone();
+        let dropped = state.uses.take_dropped();
         drop(state);
-        drop(gone);
+        drop(dropped);
         let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
         buffer.stitched_at = stitched_at;
         let Some(before) = before else { return Ok(buffer) };
@@ -292,14 +293,14 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
     ) -> Result<(), Error> {
         let users = before.streams.iter();
-        let users = users.map(|(user, mark)| (user, mark.as_ref().map(|mark| &*mark.event)));
+        let users = users.map(|(user, marker)| (user, marker.as_ref().map(|marker| &*marker.event)));
         self.take_over(users, stream, buffer.need())?;
-        let State { slots, unsettled, .. } = &mut *self.state.lock_with_deferred();
+        let State { slots, uses, .. } = &mut *self.state.lock_with_deferred();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.forget_awaited();
         }
-        for (user, mark) in &before.streams {
-            unsettled.waited(user, stream, mark.as_ref().map_or(before.era, |point| point.era));
+        for (user, marker) in &before.streams {
+            uses.waited(user, stream, marker.as_ref().map_or(before.tick, |marker| marker.tick));
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
-//! Bytes that an arena reserved on the device.
+//! Bytes that an arena reserved on the device, and their peak.
 
 use super::DeviceArena;
-use super::reserved_peaks::ReservedPeak;
 use super::state::State;
 use vrampool_backend::{Backend, Memory, fork};
 
@@ -10,6 +9,13 @@ impl<B: Backend> State<B> {
         match &self.backing {
             Some(backing) => backing.mapped,
             None => self.range.len() + self.former_ranges.bytes(),
+        }
+    }
+
+    fn reserved_peak(&mut self) -> &mut u64 {
+        match &mut self.backing {
+            Some(backing) => &mut backing.mapped_peak,
+            None => &mut self.reserved_peak,
         }
     }
 }
@@ -24,15 +30,14 @@ impl<B: Backend> DeviceArena<B> {
         if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }
     }
 
-    /// Starts to track the peak of [`reserved_bytes`](Self::reserved_bytes).
-    pub(crate) fn watch_reserved(&self) -> ReservedPeak {
-        let state = self.core.state.lock_with_deferred();
-        state.reserved_peaks.watch(state.reserved_bytes())
+    /// The peak of [`reserved_bytes`](Self::reserved_bytes) since it was restarted.
+    pub(crate) fn reserved_peak(&self) -> u64 {
+        if fork::is_child() { 0 } else { *self.core.state.lock_with_deferred().reserved_peak() }
     }
 
-    /// Restarts a peak from the current value.
-    pub(crate) fn reset_reserved(&self, peak: &ReservedPeak) {
-        let state = self.core.state.lock_with_deferred();
-        peak.restart(state.reserved_bytes());
+    /// Restarts the peak from the current value.
+    pub(crate) fn restart_reserved_peak(&self) {
+        let mut state = self.core.state.lock_with_deferred();
+        *state.reserved_peak() = state.reserved_bytes();
     }
 }

@@ -1,50 +1,64 @@
-//! Resets or resizes an arena, and notifies the pools over it.
+//! Resets or resizes an arena, unless a pool has blocks of it.
 
 use super::DeviceArena;
-use super::hazards::ranges::Unsettled;
+use super::hazards::ranges::UseMap;
 use super::live_block::LiveBlock;
+use super::pool_over::Handle;
 use super::state::State;
 use crate::arena::engine::{ArenaError, ArenaLayout, Zone};
 use crate::error::Error;
 use vrampool_backend::{Backend, fork, logging};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Forgets all blocks at once: the whole range is free.
-    ///
-    /// A sleeping arena wakes with nothing mapped. Existing buffers return errors from then on, and free
-    /// nothing. Reused memory still waits for the work that used it. Pools over the arena drop their idle
-    /// blocks. Waits for a running compaction.
+    /// Makes the arena the source of a pool. `is_in_use` returns whether the pool has a handle or a live buffer.
     ///
     /// # Errors
-    /// [`Error::Arena`] while a region of a block exists, because its bytes would belong to another block.
-    pub fn reset(&self) -> Result<(), Error> {
-        fork::check()?;
-        self.forget_blocks()?;
-        self.core.resets.notify();
+    /// [`Error::Configuration`] if the arena serves, or served, another pool.
+    pub(crate) fn serve_pool(
+        &self,
+        is_in_use: impl Fn() -> (bool, Option<Handle>) + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        // A reset checks for a pool under this lock.
+        let _quiet = self.core.changing.lock();
+        if !self.core.pool.set(is_in_use) {
+            return Err(Error::configuration(
+                "arena",
+                self.core.id.to_string(),
+                "the arena serves, or served, another pool, and an arena serves only one; build one for this pool",
+            ));
+        }
+        self.restart_reserved_peak();
         Ok(())
     }
 
-    /// Calls `told` after each reset, until it returns `false`.
-    pub(crate) fn on_reset(&self, told: impl Fn() -> bool + Send + Sync + 'static) {
-        self.core.resets.tell(told);
-    }
-
-    fn forget_blocks(&self) -> Result<(), Error> {
+    /// Forgets all blocks at once: the whole range is free.
+    ///
+    /// A detached arena is attached with nothing mapped. Existing buffers return errors from then on, and free
+    /// nothing. Reused memory still waits for the work that used it. Waits for a running compaction.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] with [`Pinned`](ArenaError::Pinned) while a region of a block exists, because its bytes
+    /// would belong to another block; with [`ServesPool`](ArenaError::ServesPool) while a pool over the arena, or
+    /// a buffer of it, exists.
+    pub fn reset(&self) -> Result<(), Error> {
+        fork::check()?;
+        // Dropped after the lock.
+        let mut pool = None;
         let _quiet = self.core.changing.lock();
-        let mut state = self.core.state.lock();
-        if !state.is_awake() {
-            drop(state);
-            return self.core.wake_empty();
+        self.core.pool.check_unused(&mut pool)?;
+        if self.core.attach_empty()? {
+            return Ok(());
         }
-        let State { engine, slots, unsettled, backing, .. } = &mut *state;
+        let mut state = self.core.state.lock();
+        let State { engine, slots, uses, backing, .. } = &mut *state;
         if slots.iter().any(LiveBlock::is_held) {
             return Err(ArenaError::Pinned.into());
         }
-        let mut gone = Vec::new();
+        let mut dropped = Vec::new();
         for (block, slot) in slots.drain() {
             for &block in [block].iter().chain(slot.more()) {
                 let (offset, size) = engine.extent(block);
-                gone.extend(unsettled.put(offset..offset + size, slot.users()));
+                dropped.extend(uses.put(offset..offset + size, slot.users()));
             }
         }
         let backing = backing.as_mut();
@@ -53,7 +67,7 @@ impl<B: Backend> DeviceArena<B> {
             Some(backing) => backing.reset(engine)?,
         }
         drop(state);
-        drop(gone);
+        drop(dropped);
         Ok(())
     }
 
@@ -64,13 +78,17 @@ impl<B: Backend> DeviceArena<B> {
     /// changes.
     ///
     /// # Errors
-    /// [`Error::Backend`] if the device has too little memory for both; [`Error::Arena`] for an invalid size.
+    /// [`Error::Backend`] if the device has too little memory for both; [`Error::Arena`] for an invalid size, and
+    /// with [`ServesPool`](ArenaError::ServesPool) in an arena of fixed size, as [`reset`](Self::reset).
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         if self.is_growing() {
             return self.set_limit(bytes);
         }
+        // Dropped after the lock.
+        let mut pool = None;
         let quiet = self.core.changing.lock();
+        self.core.pool.check_unused(&mut pool)?;
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
         // The quotient is a share of the new size, so it fits; u128 keeps the product exact.
@@ -81,16 +99,13 @@ impl<B: Backend> DeviceArena<B> {
         let mut state = self.core.state.lock();
         resized.peak = state.peak;
         // Pending points and waits do not apply to the new range.
-        resized.unsettled = Unsettled::after(&mut state.unsettled);
-        resized.reserved_peaks = state.reserved_peaks.clone();
+        resized.uses = UseMap::after(&mut state.uses);
         resized.former_ranges = std::mem::take(&mut state.former_ranges);
         resized.former_ranges.push(&state.range);
-        resized.reserved_peaks.note(resized.reserved_bytes());
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         drop(quiet);
         logging::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
-        self.core.resets.notify();
         drop(old);
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
 use crate::arena::state::State;
 use crate::error::Error;
-use crate::streams::order::After;
+use crate::streams::order::WaitFor;
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl<B: Backend> ArenaBuffer<B> {
         keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.arena.check_device(stream)?;
-        let mut state = self.arena.awake(self.block, bytes)?;
+        let mut state = self.arena.attached(bytes, || self.arena.lock_unmoved(self.block))?;
         let zone = state.engine.zone(self.block)?;
         if bytes <= self.size && bytes > 0 {
             self.len = bytes;
@@ -110,7 +110,7 @@ impl<B: Backend> ArenaBuffer<B> {
         state.note_peak();
         let grown = state.engine.size(self.block)?;
         // The users of those bytes remain recorded until the block is freed.
-        let behind = state.unsettled.users_in(&(before.end..before.start + grown));
+        let behind = state.uses.users_in(&(before.end..before.start + grown));
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
         let users = slot.users();
         slot.awaits(&behind);
@@ -120,7 +120,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let ordered = self
             .arena
             .take_over(others, stream, self.need())
-            .and_then(|()| self.arena.order(users.iter(), stream, self.need(), After::Contents));
+            .and_then(|()| self.arena.order(users.iter(), stream, self.need(), WaitFor::Data));
         let mut state = self.arena.state.lock_with_deferred();
         if ordered.is_err() {
             // Restoring the old size cannot fail.

@@ -1,20 +1,19 @@
 //! The state under an arena's lock.
 
+use super::detach::Phase;
 use super::former_ranges::FormerRanges;
 use super::hazards::deferred::Deferred;
-use super::hazards::ranges::{Awaited, Streams, Unsettled, add, await_also};
-use super::hazards::timeline::{Before, Timeline};
+use super::hazards::ranges::{Awaited, Streams, UseMap, add, await_also};
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
-use super::reserved_peaks::ReservedPeaks;
-use super::sleep::Sleep;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
+use crate::streams::markers::{Marker, Markers};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::num::NonZeroU64;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream, StreamId};
+use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream};
 
 /// Range handles that are kept for further buffers.
 const HANDLES: usize = 16;
@@ -25,50 +24,29 @@ pub(super) struct State<B: Backend> {
     pub(super) range: Arc<B::Memory>,
     /// Handles of the range from freed buffers, for new ones: a count shared between threads is expensive.
     handles: Vec<Arc<B::Memory>>,
-    /// The stream handle of the block that was freed last, for a new block.
-    stream: Option<B::Stream>,
     pub(super) engine: Arena,
     pub(super) slots: LiveBlocks<B::Stream>,
-    pub(super) unsettled: Unsettled<B::Stream>,
-    pub(super) timeline: Timeline<B>,
+    pub(super) uses: UseMap<B::Stream>,
+    pub(super) markers: Markers<B>,
     pub(super) deferred: Deferred<B::Stream>,
     /// Only in a growing arena.
     pub(super) backing: Option<Backing<B>>,
     /// Only in an arena of fixed size.
     pub(super) former_ranges: FormerRanges<B::Memory>,
-    pub(super) reserved_peaks: ReservedPeaks,
-    /// Whether a request prefers memory without a wait even without points: in a range of fixed size.
-    pub(super) prefers_settled: bool,
-    pub(super) sleep: Sleep<B>,
+    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
+    pub(super) reserved_peak: u64,
+    /// Whether the device runs streams concurrently. If not, no request waits.
+    pub(super) are_concurrent: bool,
+    pub(super) phase: Phase<B>,
     /// Bytes of a compaction's staging blocks.
     pub(super) staged: u64,
     /// The peak of bytes used by other blocks, over all ranges so far.
     pub(super) peak: u64,
-    /// The block that was freed last, while the engine's free is deferred. Visible only through
-    /// [`try_lock_as_it_is`](LockedState::try_lock_as_it_is).
-    pub(super) last_free: Option<LastFree>,
-    /// The index of the block that was allocated last, if nothing happened since; else 0, which no block has.
-    pub(super) placed_last: u32,
+    /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
+    pub(super) peak_needed: u64,
 }
 
-/// A freed block that is still live in the engine. It has no slot.
-#[derive(Debug)]
-pub(super) struct LastFree {
-    pub(super) block: BlockId,
-    pub(super) size: NonZeroU64,
-    /// The block's only user.
-    pub(super) stream: StreamId,
-}
-
-impl LastFree {
-    /// Returns `None` if `size` is 0, which cannot occur.
-    #[inline]
-    pub(super) fn new(block: BlockId, size: u64, stream: StreamId) -> Option<Self> {
-        Some(Self { block, size: NonZeroU64::new(size)?, stream })
-    }
-}
-
-/// The state behind its lock. Except on the fast path, locking completes the last free in the engine.
+/// The state behind its lock.
 #[derive(Debug)]
 pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
 
@@ -86,9 +64,7 @@ impl<B: Backend> LockedState<B> {
 
     /// Locks without freeing deferred blocks, for operations that do not need all free memory.
     pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.0.lock();
-        state.finish_last_free();
-        state
+        self.0.lock()
     }
 
     /// Releases the lock until `signal` is notified. Deferred blocks remain deferred.
@@ -97,37 +73,47 @@ impl<B: Backend> LockedState<B> {
         signal: &Condvar,
         state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
-        let mut state = signal.wait(state);
-        state.finish_last_free();
-        state
+        signal.wait(state, None)
     }
 
-    /// Tries to lock for the fast path, without completing the last free and without freeing deferred blocks.
+    /// Tries to lock the state of an attached arena, without freeing deferred blocks.
     #[inline]
-    pub(super) fn try_lock_as_it_is(&self) -> Option<MutexGuard<'_, State<B>>> {
-        self.0.try_lock()
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
+        self.0.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
     }
+}
+
+type AwaitedStream<B> = (<B as Backend>::Stream, Option<Marker<B>>);
+
+/// Streams to wait for, each with the earliest sufficient marker, if there is one.
+#[derive(Debug)]
+pub(super) struct Before<B: Backend> {
+    pub(super) streams: SmallVec<[AwaitedStream<B>; 1]>,
+    /// The tick that ended with the query, for streams without a marker.
+    pub(super) tick: u64,
 }
 
 /// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
 /// handle of a stream may wait for its work.
 #[derive(Debug)]
 pub(super) struct Freed<S> {
-    _gone: (Option<S>, Option<Streams<S>>),
-    /// Set if several streams used the block.
+    _dropped: (Option<S>, Option<Streams<S>>),
+    /// Set if the free records markers.
     pub(super) to_record: Option<ToRecord<S>>,
 }
 
-/// Streams whose [points](super::hazards::timeline) must be recorded now that an era has ended.
+/// Streams whose [markers](crate::streams::markers) must be recorded now that a tick has ended.
 #[derive(Debug)]
 pub(super) struct ToRecord<S> {
     pub(super) streams: Streams<S>,
-    pub(super) era: u64,
+    pub(super) tick: u64,
+    /// Freed bytes that work of the first stream may still use.
+    pub(super) bytes: u64,
 }
 
 impl<S> Default for Freed<S> {
     fn default() -> Self {
-        Self { _gone: (None, None), to_record: None }
+        Self { _dropped: (None, None), to_record: None }
     }
 }
 
@@ -174,54 +160,30 @@ impl<B: Backend> State<B> {
     }
 
     pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
-        let reserved_peaks = ReservedPeaks::default();
-        let backing = backing.map(|backing| backing.noting(reserved_peaks.clone()));
         Self {
+            reserved_peak: 0,
             range: Arc::new(range),
             handles: Vec::with_capacity(HANDLES),
-            stream: None,
             engine,
             slots: LiveBlocks::new(),
-            unsettled: Unsettled::new(),
-            timeline: Timeline::new(),
-            deferred: Deferred::new(device),
-            // On devices that never run streams concurrently, no request waits.
-            prefers_settled: backing.is_none()
-                && device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
+            uses: UseMap::new(),
+            markers: Markers::new(),
+            deferred: Deferred::new(),
+            are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
             former_ranges: FormerRanges::default(),
-            reserved_peaks,
-            sleep: Sleep::Awake,
+            phase: Phase::Attached,
             staged: 0,
             peak: 0,
-            last_free: None,
-            placed_last: 0,
-        }
-    }
-
-    /// Completes the last free in the engine, if it was deferred.
-    #[inline]
-    pub(super) fn finish_last_free(&mut self) {
-        match self.last_free.take() {
-            Some(last) => self.free_freed(last.block),
-            None => self.placed_last = 0,
+            peak_needed: 0,
         }
     }
 
     /// Frees a block whose slot is removed.
     #[inline]
     pub(super) fn free_freed(&mut self, block: BlockId) {
-        self.placed_last = 0;
         // The block is live, and neither moves nor is pinned.
         let _ = self.engine.free(block);
-    }
-
-    /// Defers a free, and completes the previously deferred one.
-    #[inline]
-    pub(super) fn defer_free(&mut self, freed: LastFree) {
-        if let Some(before) = self.last_free.replace(freed) {
-            self.free_freed(before.block);
-        }
     }
 
     /// Returns a new block's offset and size, and the streams to wait for, if any. Its slot does not exist
@@ -229,26 +191,29 @@ impl<B: Backend> State<B> {
     // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
     // until such stores have reached the cache.
     #[inline(always)]
-    pub(super) fn settle(
+    pub(super) fn await_users(
         &mut self,
         block: BlockId,
         stream: &B::Stream,
     ) -> (u64, u64, Option<Awaited<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_peak();
-        (offset, size, self.unsettled.awaited_for(&(offset..offset + size), stream))
+        self.uses.note_reused(&(offset..offset + size));
+        (offset, size, self.uses.awaited_for(&(offset..offset + size), stream))
     }
 
     /// Frees a block that is not moving. Does nothing for a stale block.
     #[inline(always)]
     pub(super) fn free(&mut self, block: BlockId) -> Freed<B::Stream> {
         let Some(slot) = self.slots.remove(block) else { return Freed::default() };
-        let gone = self.unsettled.take_gone();
-        let mut replaced = (!gone.is_empty()).then_some(gone);
+        let dropped = self.uses.take_dropped();
+        let mut replaced = (!dropped.is_empty()).then_some(dropped);
+        let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
+        let is_marked = slot.is_shared() || may_mark && self.is_marker_due(bytes, slot.only_user());
         if slot.is_shared()
             && let Some(to_record) = self.defer(block, &slot)
         {
-            return Freed { _gone: (self.stream.replace(slot.writer), replaced), to_record: Some(to_record) };
+            return Freed { _dropped: (Some(slot.writer), replaced), to_record: Some(to_record) };
         }
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
@@ -259,28 +224,16 @@ impl<B: Backend> State<B> {
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
-            if slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream)) {
-                let gone = self.unsettled.put(range, slot.users());
-                replaced.get_or_insert_default().extend(gone);
+            if slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
+                let dropped = self.uses.put(range, slot.users());
+                replaced.get_or_insert_default().extend(dropped);
             }
         }
-        let to_record =
-            slot.is_shared().then(|| ToRecord { streams: slot.users(), era: self.unsettled.begin_era() });
-        Freed { _gone: (self.stream.replace(slot.writer), replaced), to_record }
-    }
-
-    /// Frees a block that several streams used, is not stitched, and has no slot any more. Returns handles to
-    /// drop without the lock, and streams whose points are to be recorded.
-    #[cold]
-    pub(super) fn free_shared(
-        &mut self,
-        block: BlockId,
-        slot: &LiveBlock<B::Stream>,
-    ) -> (Streams<B::Stream>, ToRecord<B::Stream>) {
-        let (offset, size) = self.engine.extent(block);
-        let gone = self.unsettled.put(offset..offset + size, slot.users());
-        self.free_freed(block);
-        (gone, ToRecord { streams: slot.users(), era: self.unsettled.begin_era() })
+        let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
+        if to_record.is_none() && may_mark {
+            self.uses.ticks.freed_unmarked(slot.writer.id(), bytes);
+        }
+        Freed { _dropped: (Some(slot.writer), replaced), to_record }
     }
 
     /// Frees the other engine blocks of a stitched block.
@@ -291,39 +244,39 @@ impl<B: Backend> State<B> {
             let (offset, size) = self.engine.extent(block);
             let range = offset..offset + size;
             if self.engine.free(block).is_ok()
-                && slot.only_user().is_none_or(|stream| !self.unsettled.is_of(&range, stream))
+                && slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
             {
-                replaced.extend(self.unsettled.put(range, slot.users()));
+                replaced.extend(self.uses.put(range, slot.users()));
             }
         }
         replaced
     }
 
-    /// As [`settle`](Self::settle), for the other engine blocks of a stitched block.
+    /// As [`await_users`](Self::await_users), for the other engine blocks of a stitched block.
     #[cold]
-    pub(super) fn settle_more(
+    pub(super) fn await_more_users(
         &mut self,
         more: &[BlockId],
         stream: &B::Stream,
         (mut size, mut before): (u64, Option<Awaited<B::Stream>>),
     ) -> (u64, Option<Awaited<B::Stream>>) {
         for &block in more {
-            let (_, bytes, users) = self.settle(block, stream);
+            let (_, bytes, users) = self.await_users(block, stream);
             size += bytes;
             let users = users.iter().flatten();
-            users.for_each(|(user, era)| await_also(before.get_or_insert_default(), user, *era));
+            users.for_each(|(user, tick)| await_also(before.get_or_insert_default(), user, *tick));
         }
         (size, before)
     }
 
     /// Returns the awaited streams, each with the earliest sufficient point.
     #[cold]
-    pub(super) fn points_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
-        let point = |(user, era): (B::Stream, u64)| {
-            let point = self.timeline.behind(user.id(), era).cloned();
+    pub(super) fn markers_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
+        let point = |(user, tick): (B::Stream, u64)| {
+            let point = self.markers.covering(user.id(), tick).cloned();
             (user, point)
         };
-        Before { streams: awaited.into_iter().map(point).collect(), era: self.unsettled.begin_era() }
+        Before { streams: awaited.into_iter().map(point).collect(), tick: self.uses.begin_tick() }
     }
 
     /// Returns all streams that used free memory.
@@ -331,17 +284,9 @@ impl<B: Backend> State<B> {
         let mut users = Streams::new();
         for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
             let free = span.offset..span.offset + span.bytes;
-            self.unsettled.users_in(&free).iter().for_each(|user| add(&mut users, user));
+            self.uses.users_in(&free).iter().for_each(|user| add(&mut users, user));
         }
         users
-    }
-
-    /// Returns a handle of the stream, reusing the kept one if possible.
-    pub(super) fn stream(&mut self, stream: &B::Stream) -> B::Stream {
-        match self.stream.take_if(|kept| kept.id() == stream.id()) {
-            Some(kept) => kept,
-            None => stream.clone(),
-        }
     }
 
     /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.

@@ -1,56 +1,57 @@
 //! Statistics of an arena on a device; zero or empty in a forked child, where the lock may be held forever.
 
 use super::DeviceArena;
+use super::detach::Phase;
 use super::mapping::pages::Backing;
-use super::sleep::Sleep;
 use super::state::State;
 use crate::arena::engine::{Span, Zone};
+use crate::figures;
+use crate::figures::FigureLabel;
 use crate::sync::MutexGuard;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
-/// Device calls that create, map, unmap and release memory of a growing arena, since it was built.
-///
-/// ```
-/// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
-/// # let device = HostDevice::builder().virtual_memory(false).build();
-/// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
-/// assert_eq!(arena.mapping_calls().calls, 0); // its size is fixed
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MappingCalls {
-    /// Number of calls.
-    pub calls: u64,
-    /// Their total duration.
-    pub time: Duration,
+figures! {
+    /// Device calls for virtual memory, since a growing arena was built or a pool was created.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::builder().virtual_memory(false).build();
+    /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+    /// assert_eq!(arena.mapping().calls, 0); // its size is fixed
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    pub struct MappingCalls("mapping_", FigureLabel::None) {
+        Counter calls: u64, "calls", "Device calls to create, map, unmap and release virtual memory.";
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+        )]
+        Time time: Duration, "nanoseconds", "Time of the mapping calls.";
+    }
 }
 
 /// Counts of an arena up to one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct ArenaCounts {
     pub(crate) stream_waits: u64,
-    pub(crate) mapping_calls: u64,
-    pub(crate) mapping_time: Duration,
+    pub(crate) reuse_waits: u64,
+    pub(crate) mapping: MappingCalls,
 }
 
 impl ArenaCounts {
     pub(crate) fn of<B: Backend>(arena: &DeviceArena<B>) -> Self {
-        let MappingCalls { calls, time, .. } = arena.mapping_calls();
-        Self { stream_waits: arena.stream_waits(), mapping_calls: calls, mapping_time: time }
-    }
-
-    /// Returns the counts after `before`; zero in a forked child.
-    pub(crate) fn since(self, before: &Self) -> Self {
         Self {
-            stream_waits: self.stream_waits.saturating_sub(before.stream_waits),
-            mapping_calls: self.mapping_calls.saturating_sub(before.mapping_calls),
-            mapping_time: self.mapping_time.saturating_sub(before.mapping_time),
+            stream_waits: arena.stream_waits(),
+            reuse_waits: arena.reuse_waits(),
+            mapping: arena.mapping(),
         }
     }
 }
@@ -158,14 +159,14 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn address_bytes(&self) -> u64 {
         let Some(state) = self.locked() else { return 0 };
-        let asleep = if let Sleep::Asleep(asleep) = &state.sleep { asleep.stitched_bytes() } else { 0 };
+        let detached = if let Phase::Detached(of) = &state.phase { of.stitched_bytes() } else { 0 };
         state
             .backing
             .as_ref()
-            .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + asleep)
+            .map_or_else(|| state.engine.capacity(), |backing| backing.address_bytes() + detached)
     }
 
-    /// Mappings of physical memory in a growing arena; 0 in other arenas, and while asleep.
+    /// Mappings of physical memory in a growing arena; 0 in other arenas, and while detached.
     ///
     /// Each piece counts as often as it is mapped. At most four for each granule of the smaller of the limit
     /// and the device's memory, and 1,024 more.
@@ -182,9 +183,9 @@ impl<B: Backend> DeviceArena<B> {
 
     /// Returns the device calls of a growing arena for virtual memory.
     #[must_use]
-    pub fn mapping_calls(&self) -> MappingCalls {
-        let nanoseconds = self.core.mapping_nanoseconds.load(Ordering::Relaxed);
-        let calls = self.core.mapping_calls.load(Ordering::Relaxed);
+    pub fn mapping(&self) -> MappingCalls {
+        let nanoseconds = self.core.mapping.nanoseconds.load(Ordering::Relaxed);
+        let calls = self.core.mapping.calls.load(Ordering::Relaxed);
         MappingCalls { calls, time: Duration::from_nanos(nanoseconds) }
     }
 
@@ -192,6 +193,44 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn stream_waits(&self) -> u64 {
         self.core.waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the part of [`stream_waits`](Self::stream_waits) that was inserted because memory was reused
+    /// before another stream's work on it was complete.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+    /// let stream = device.create_stream()?;
+    /// drop(arena.allocate(1 << 19, &stream)?);
+    /// drop(arena.allocate(1 << 19, &stream)?);
+    /// assert_eq!((arena.reuse_waits(), arena.in_flight()), (0, 0)); // one stream waits for nobody
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn reuse_waits(&self) -> u64 {
+        self.core.reuse_waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the free bytes that device work still uses, as far as markers show.
+    ///
+    /// A marker is an event that is recorded when a block is freed, once two streams use the arena. This call
+    /// asks the device which markers are complete, unless the result is 0 anyway.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        let in_flight = || self.core.in_flight.load(Ordering::Relaxed);
+        if in_flight() > 0 && !fork::is_child() {
+            drop(self.core.note_done(self.core.state.lock_with_deferred()));
+        }
+        in_flight()
+    }
+
+    /// Returns the bytes in flight as of the last poll of markers, to be read without a lock.
+    pub(crate) fn last_in_flight(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.core.in_flight)
     }
 
     /// All blocks, live and free, by address.

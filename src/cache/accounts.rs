@@ -10,6 +10,8 @@
 //! from the device. The limit bounds `charged`; `held` is reported.
 
 use crate::cache::caps::Caps;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
 /// only, so a request that fits in the rest is never refused because of magazines.
@@ -37,7 +39,7 @@ impl Bytes {
     }
 }
 
-/// The highest byte counts. Live counts include what threads have [settled](Accounts::tell); cached counts
+/// The highest byte counts. Live counts include the deltas that threads [reported](Accounts::add); cached counts
 /// include all slots of magazines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Peak {
@@ -45,11 +47,13 @@ pub(crate) struct Peak {
     pub(crate) live: u64,
     pub(crate) cached: u64,
     pub(crate) held: u64,
+    /// Live bytes and bytes [in flight](Accounts::in_flight).
+    pub(crate) needed: u64,
 }
 
-/// Bytes with borrowers. Both wrap: one thread may settle a return before another settles the loan.
+/// Bytes with borrowers. Both wrap: one thread may report a return before another reports the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Lent {
+pub(crate) struct Delta {
     pub(crate) requested: u64,
     pub(crate) live: u64,
 }
@@ -70,8 +74,8 @@ pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
     pub(crate) peak: Peak,
-    /// Requested bytes of borrowers, as far as threads have settled. Not next to `live`: a return changes
-    /// both in turn, and a loan that loaded both at once would stall until both stores had reached the cache.
+    /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
+    /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
     pub(crate) requested: u64,
     /// Bytes of the slots of threads' magazines, filled or not. They count as cached.
     pub(crate) leased: u64,
@@ -81,7 +85,13 @@ pub(crate) struct Accounts {
     pub(crate) peak_end: u64,
     /// Bytes taken from the device in total.
     pub(crate) allocated: u64,
-    /// Bytes of borrowed blocks, as far as threads have settled.
+    /// Idle bytes that device work may still use, as far as markers show.
+    pub(crate) in_flight: u64,
+    /// The same of free bytes of the arena; 0 without an arena.
+    pub(crate) arena_in_flight: Arc<AtomicU64>,
+    /// Charged bytes when the device refused memory that would spare a wait.
+    overlap_refused_at: Option<u64>,
+    /// Bytes of borrowed blocks, as far as threads have reported.
     live: u64,
     /// The part in transit that will return to the device.
     freeing: u64,
@@ -103,6 +113,9 @@ impl Accounts {
             unanswered: 0,
             peak_end: 0,
             allocated: 0,
+            in_flight: 0,
+            arena_in_flight: Arc::default(),
+            overlap_refused_at: None,
             freeing: 0,
             freed: 0,
             changes: 0,
@@ -132,6 +145,21 @@ impl Accounts {
         }
         let over_budget = needed.saturating_sub(self.caps.budget);
         Admission::Evict(over_limit.max(over_budget.min(self.now.cached)))
+    }
+
+    /// Whether new memory of `class` bytes may spare a wait: within the [bound](Caps::overlap), unless the device
+    /// refused as much before.
+    pub(crate) fn overlaps_with(&self, class: u64) -> bool {
+        let held = self.now.held().saturating_add(class);
+        let live = positive(self.live).saturating_add(class);
+        self.overlap_refused_at.is_none_or(|refused| self.now.charged < refused)
+            && self.caps.overlap.allows(held, self.peak.live.max(live))
+    }
+
+    /// Records that the device refused memory that would spare a wait. It is not asked again while as many bytes
+    /// are charged.
+    pub(crate) fn note_overlap_refused(&mut self) {
+        self.overlap_refused_at = Some(self.now.charged);
     }
 
     /// Counts idle memory that left its bucket and is about to be released.
@@ -171,7 +199,7 @@ impl Accounts {
         self.now.out += class;
         self.peak.held = self.peak.held.max(self.now.held());
         self.note_cached();
-        self.lend(class, requested);
+        self.make_live(class, requested);
     }
 
     /// Counts `class` bytes that a source delivered without a reservation.
@@ -189,10 +217,10 @@ impl Accounts {
 
     /// Counts a block that goes to a borrower.
     #[inline]
-    pub(crate) fn lend(&mut self, class: u64, requested: u64) {
+    pub(crate) fn make_live(&mut self, class: u64, requested: u64) {
         self.live = self.live.wrapping_add(class);
         self.requested = self.requested.wrapping_add(requested);
-        self.note_lent(self.requested, self.live);
+        self.note_peak(self.requested, self.live);
     }
 
     /// Counts a block that a borrower returned.
@@ -201,17 +229,35 @@ impl Accounts {
         self.requested = self.requested.wrapping_sub(requested);
     }
 
-    /// Settles bytes that a thread lent from its magazines; `at_most` is the highest sum in between.
-    pub(crate) fn tell(&mut self, more: Lent, at_most: Lent) {
-        self.note_lent(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
+    /// Adds the bytes that a thread served from its magazines; `at_most` is the highest sum in between.
+    pub(crate) fn add(&mut self, more: Delta, at_most: Delta) {
+        self.note_peak(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
         self.requested = self.requested.wrapping_add(more.requested);
         self.live = self.live.wrapping_add(more.live);
     }
 
     #[inline]
-    fn note_lent(&mut self, requested: u64, live: u64) {
+    fn note_peak(&mut self, requested: u64, live: u64) {
         self.peak.live = self.peak.live.max(positive(live));
         self.peak.requested = self.peak.requested.max(positive(requested));
+        self.peak.needed = self.peak.needed.max(self.needed(live));
+    }
+
+    /// Notes the highest bytes needed, live and in flight.
+    #[inline]
+    pub(crate) fn note_needed(&mut self) {
+        self.peak.needed = self.peak.needed.max(self.needed(self.live));
+    }
+
+    #[inline]
+    fn needed(&self, live: u64) -> u64 {
+        positive(live).saturating_add(self.all_in_flight())
+    }
+
+    /// Returns the bytes in flight, here and in the arena.
+    #[inline]
+    pub(crate) fn all_in_flight(&self) -> u64 {
+        self.in_flight.saturating_add(self.arena_in_flight.load(Ordering::Relaxed))
     }
 
     /// Counts a block that enters its bucket.
@@ -247,7 +293,7 @@ impl Accounts {
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
     }
 
-    /// Returns the bytes that the limit leaves beside live memory, as far as threads have settled.
+    /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
     fn rest(&self) -> u64 {
         self.caps.limit.saturating_sub(positive(self.live))
     }
@@ -302,11 +348,12 @@ impl Accounts {
             live: positive(self.live),
             cached: self.most_cached(),
             held: self.now.held(),
+            needed: self.needed(self.live),
         };
     }
 }
 
-/// Returns a wrapping sum as 0 while it is negative, because parts of it are settled late.
+/// Returns a wrapping sum as 0 while it is negative, because threads report parts of it with a delay.
 #[inline]
 pub(crate) fn positive(wrapping: u64) -> u64 {
     (wrapping as i64).max(0) as u64

@@ -1,15 +1,18 @@
 //! What a [block](Block) does: its memory, class and stream order.
 
 use crate::arena::Refill;
-use crate::cache::block_body::Body;
-pub(crate) use crate::cache::block_body::Errand;
-pub(crate) use crate::cache::core::Block;
+use crate::arena::Streams;
+use crate::cache::backend_part::BackendPart;
 use crate::cache::core::PoolCore;
-use crate::cache::magazine::class_table::{self, NO_LIST};
+pub(crate) use crate::cache::core::{Block, DeferredWork};
+use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
 use crate::source::{Key, SourceMemory};
-use crate::streams::order::{After, Need};
+use crate::streams::order::{Need, WaitFor};
+use crate::streams::ticks::Ticks;
+use crate::streams::users::Readers;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem;
@@ -25,35 +28,31 @@ impl Block {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        (pool, generation): (&Arc<PoolCore>, u64),
+        pool: &Arc<PoolCore>,
     ) -> Box<Self> {
-        let body = Body { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
+        let part = BackendPart { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
         Box::new(Block {
             next: None,
             key,
             requested,
             ready_on: AtomicU64::new(stream.id().get()),
             stream: stream.id(),
-            generation,
-            list: quick_list_of(pool, key),
+            freed: AtomicU64::new(0),
+            bin: bin_of(pool, key),
             pool: Arc::clone(pool),
-            #[cfg(feature = "trace")]
-            recorded: 0,
-            #[cfg(feature = "trace")]
-            recorded_list: NO_LIST,
             place: AtomicU64::new(0),
-            body: Box::new(body),
+            part: Box::new(part),
         })
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
     pub(crate) fn empty(&mut self) -> bool {
-        self.body.empty()
+        self.part.empty()
     }
 
-    /// As [`empty`](Self::empty), for a block used by several streams. Returns the remaining work.
-    pub(crate) fn empty_shared(&mut self) -> Option<Errand> {
-        self.body.empty_shared()
+    /// As [`empty`](Self::empty), for a block whose free gets markers. Returns the remaining work.
+    pub(crate) fn empty_marked(&mut self) -> Option<DeferredWork> {
+        self.part.empty_marked()
     }
 
     /// Its current address, on devices that have addresses.
@@ -62,15 +61,13 @@ impl Block {
         // Relaxed: every thread that computes the address stores the same number.
         match self.place.load(Ordering::Relaxed) {
             0 => self.find_address(),
-            // The address is invalid after the arena has forgotten the block.
-            _ if self.generation != self.pool.generation.load(Ordering::Relaxed) => self.find_address(),
             place => Some(place),
         }
     }
 
     #[cold]
     fn find_address(&self) -> Option<u64> {
-        let (address, stays) = self.body.address()?;
+        let (address, stays) = self.part.address()?;
         if stays {
             self.place.store(address, Ordering::Relaxed);
         }
@@ -79,12 +76,12 @@ impl Block {
 
     /// Its byte ranges in an arena.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
-        self.body.parts()
+        self.part.parts()
     }
 
-    /// The ticket of the request that it serves, if hooks watched it.
+    /// The hooks' ticket of the request that it serves, if they know of it.
     pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
-        self.body.ticket()
+        self.part.ticket()
     }
 
     /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping.
@@ -96,17 +93,108 @@ impl Block {
         requested: u64,
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
-        let body = self.body_mut::<B>();
-        let SourceMemory::Arena(buffer) = &mut body.extent else { return None };
-        let Refill { end, address, gone } = buffer.refill(class, stream)?;
+        let part = self.part_mut::<B>();
+        let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
+        let Refill { end, address, dropped } = buffer.refill(class, stream)?;
         let id = stream.id();
-        let other = (body.stream.id() != id).then(|| mem::replace(&mut body.stream, stream.clone()));
+        let other = (part.stream.id() != id).then(|| mem::replace(&mut part.stream, stream.clone()));
         // The kind of memory is the arena's, unchanged.
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
         *self.place.get_mut() = address;
-        self.list = quick_list_of(&self.pool, self.key);
-        Some((end, [gone, other]))
+        self.bin = bin_of(&self.pool, self.key);
+        Some((end, [dropped, other]))
+    }
+
+    /// Records that it is live: what was known of its last free is over.
+    #[inline(always)]
+    pub(crate) fn begin_use(&mut self) {
+        *self.freed.get_mut() = 0;
+    }
+
+    /// The tick of its free, or one in which it was idle; 0 if neither is known.
+    #[inline]
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    /// Records a tick in which it is idle, unless an earlier one is known.
+    pub(crate) fn note_idle(&self, tick: u64) {
+        if self.freed() == 0 {
+            self.freed.store(tick, Ordering::Relaxed);
+        }
+    }
+
+    /// A stream whose work is before the end of the block's use: a reader, or the last writer.
+    pub(crate) fn last_user(&self) -> StreamId {
+        match self.ready_on.load(Ordering::Relaxed) {
+            0 => self.part.user_ids().first().copied().unwrap_or(self.stream),
+            _ => self.stream,
+        }
+    }
+
+    /// The stream that alone used it, if no other did.
+    #[inline]
+    pub(crate) fn sole_user(&self) -> Option<StreamId> {
+        (self.ready_on.load(Ordering::Relaxed) != 0).then_some(self.stream)
+    }
+
+    /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
+    /// unless `is_captured`, before `stream`.
+    pub(crate) fn is_done(&self, ticks: &Ticks, stream: StreamId, is_captured: bool) -> bool {
+        let tick = self.freed();
+        let is_over = |user: StreamId| match is_captured {
+            true => ticks.are_done(user, tick),
+            false => ticks.cover(user, stream, tick),
+        };
+        tick > 0
+            && match self.ready_on.load(Ordering::Relaxed) {
+                0 => self.part.user_ids().into_iter().all(is_over),
+                _ => is_over(self.stream),
+            }
+    }
+
+    /// The streams that may use it.
+    pub(crate) fn users<B: Backend>(&self) -> Streams<B::Stream> {
+        self.part::<B>().users()
+    }
+
+    /// Hands the block, whose users need not be waited for, to `stream`.
+    pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) {
+        let BackendPart { extent, stream: writer, readers, .. } = self.part_mut::<B>();
+        match extent {
+            SourceMemory::Arena(buffer) => buffer.adopt(stream),
+            _ => *readers.get_mut() = Readers::default(),
+        }
+        *writer = stream.clone();
+        self.stream = stream.id();
+        *self.ready_on.get_mut() = stream.id().get();
+    }
+
+    /// Makes `stream`, which is not captured, wait for every user of the idle block, and hands the block to
+    /// it. `marker` returns the earliest sufficient marker of a user. On failure the block still belongs to
+    /// all of them. Returns the waits.
+    pub(crate) fn take_over<B: Backend>(
+        &mut self,
+        stream: &B::Stream,
+        marker: impl Fn(StreamId, u64) -> Option<Arc<B::Event>>,
+    ) -> Result<u64, Error> {
+        let (need, tick, pool) = (self.need(), self.freed(), Arc::clone(&self.pool));
+        let users = self.users::<B>();
+        let others = users.iter().filter(|user| user.id() != stream.id());
+        let marked: SmallVec<[_; 2]> = others.map(|user| (user, marker(user.id(), tick))).collect();
+        let marked = marked.iter().map(|(user, event)| (*user, event.as_deref()));
+        let waits = need.take_over(&pool.supply::<B>().device, marked, stream)?;
+        self.adopt::<B>(stream);
+        Ok(waits)
+    }
+
+    /// Records markers on the streams that used the block, which is about to be idle.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mark(&mut self) {
+        let pool = Arc::clone(&self.pool);
+        *self.freed.get_mut() = self.part.mark(&pool);
     }
 
     fn need(&self) -> Need {
@@ -120,31 +208,31 @@ impl Block {
         self.ready_on.load(Ordering::Relaxed) == stream.get()
     }
 
-    fn body<B: Backend>(&self) -> &Body<B> {
-        match (&*self.body as &dyn Any).downcast_ref() {
-            Some(body) => body,
-            None => unreachable!("a pool hands out its backend's blocks"),
+    fn part<B: Backend>(&self) -> &BackendPart<B> {
+        match (&*self.part as &dyn Any).downcast_ref() {
+            Some(part) => part,
+            None => unreachable!("a pool serves requests with its backend's blocks"),
         }
     }
 
-    fn body_mut<B: Backend>(&mut self) -> &mut Body<B> {
-        match (&mut *self.body as &mut dyn Any).downcast_mut() {
-            Some(body) => body,
-            None => unreachable!("a pool hands out its backend's blocks"),
+    fn part_mut<B: Backend>(&mut self) -> &mut BackendPart<B> {
+        match (&mut *self.part as &mut dyn Any).downcast_mut() {
+            Some(part) => part,
+            None => unreachable!("a pool serves requests with its backend's blocks"),
         }
     }
 
     pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
-        &self.body::<B>().stream
+        &self.part::<B>().stream
     }
 
     pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
-        self.body::<B>().extent.memory()
+        self.part::<B>().extent.memory()
     }
 
     /// The memory that contains it, for callers that do not use its position.
     pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
-        self.body::<B>().extent.range()
+        self.part::<B>().extent.range()
     }
 
     /// Returns its first `len` bytes for reading on `stream`, which must have borrowed or taken it.
@@ -153,7 +241,7 @@ impl Block {
         len: u64,
         stream: &B::Stream,
     ) -> Result<Region<'_, B::Memory>, Error> {
-        self.body::<B>().extent.region(len, stream)
+        self.part::<B>().extent.region(len, stream)
     }
 
     /// Returns its first `len` bytes for writing on `stream`, to which it was handed over.
@@ -162,22 +250,22 @@ impl Block {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        self.body_mut::<B>().extent.region_mut(len, stream)
+        self.part_mut::<B>().extent.region_mut(len, stream)
     }
 
     /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits, except an
     /// arena's, which counts its own.
-    pub(crate) fn lend<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
-        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
+    pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
+        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
         let is_writer = writer.id() == stream.id();
         let mut waits = 0;
         match extent {
-            SourceMemory::Arena(buffer) => buffer.lend(stream)?,
+            SourceMemory::Arena(buffer) => buffer.use_on(stream)?,
             _ if is_writer || readers.lock().is_behind(stream.id()) => {}
             _ => {
                 let (device, users) = (&self.pool.supply::<B>().device, std::iter::once(writer));
                 let capture;
-                (waits, capture) = self.need().order(device, users, stream, After::Contents)?;
+                (waits, capture) = self.need().order(device, users, stream, WaitFor::Data)?;
                 readers.lock().add(stream, true, capture);
             }
         }
@@ -189,7 +277,7 @@ impl Block {
 
     /// Records `stream`, which is not captured, as a user without inserting a wait.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
-        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
+        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
         let is_writer = writer.id() == stream.id();
         match extent {
             SourceMemory::Arena(buffer) => buffer.note_stream(stream)?,
@@ -215,7 +303,7 @@ impl Block {
     /// [`Error::Capture`]; errors of the device.
     pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
         let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
-        let Body { extent, stream: writer, readers, .. } = self.body::<B>();
+        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
         let is_known = match extent {
             _ if writer.id() != stream.id() => false,
             SourceMemory::Arena(buffer) => buffer.readers_are_all_in(capture),
@@ -226,19 +314,19 @@ impl Block {
 
     /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
     /// belongs to all of them. Returns the waits, except an arena's, which counts its own.
-    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, after: After) -> Result<u64, Error> {
+    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, until: WaitFor) -> Result<u64, Error> {
         if self.is_ready_on(stream.id()) {
             return Ok(0);
         }
         let (pool, need) = (Arc::clone(&self.pool), self.need());
-        let Body { extent, stream: writer, readers, .. } = self.body_mut::<B>();
+        let BackendPart { extent, stream: writer, readers, .. } = self.part_mut::<B>();
         let (waits, capture);
         match extent {
-            SourceMemory::Arena(buffer) => (waits, capture) = (0, buffer.hand_over(stream, after)?),
+            SourceMemory::Arena(buffer) => (waits, capture) = (0, buffer.hand_over(stream, until)?),
             _ => {
                 let readers = readers.get_mut();
                 let users = std::iter::once(&*writer).chain(readers.iter());
-                (waits, capture) = need.order(&pool.supply::<B>().device, users, stream, after)?;
+                (waits, capture) = need.order(&pool.supply::<B>().device, users, stream, until)?;
                 readers.written_after(writer, stream, capture);
             }
         }
@@ -250,18 +338,11 @@ impl Block {
     }
 }
 
-/// Returns the magazine list for blocks of `key`, if the list is for their class only.
-#[cfg(feature = "trace")]
-pub(crate) fn list_of(pool: &PoolCore, key: Key) -> u8 {
-    let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
-    if is_kept { class_table::number(key.class) } else { NO_LIST }
-}
-
-/// As `list_of`, for pools whose fast release path may use a list without looking at the block.
+/// Returns the magazine bin for blocks of `key`, if the bin is for their class only.
 #[inline]
-fn quick_list_of(pool: &PoolCore, key: Key) -> u8 {
-    let is_kept = pool.class_table.are_quick() && pool.has_magazine_for(key);
-    if is_kept { class_table::number(key.class) } else { NO_LIST }
+fn bin_of(pool: &PoolCore, key: Key) -> u8 {
+    let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
+    if is_kept { class_table::number(key.class) } else { NO_BIN }
 }
 
 impl fmt::Debug for Block {

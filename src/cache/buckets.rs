@@ -67,7 +67,7 @@ impl Buckets {
             self.forget_empty();
         }
         let (idle, requests) = (VecDeque::new(), Requests::default());
-        self.list.push(Bucket { key, idle, leased: 0, last_request: 0, requests });
+        self.list.push(Bucket { key, idle, leased: 0, has_overflowed: false, last_request: 0, requests });
         self.places.insert(key, self.list.len() - 1);
         self.list.len() - 1
     }
@@ -131,17 +131,41 @@ impl Bucket {
         self.idle.len() as u64 + self.leased
     }
 
-    /// Takes the best block for `stream`: the newest that needs no wait; else the newest last owned by
-    /// `stream`, which keeps blocks with their streams; else the oldest, whose work is likeliest to be
-    /// complete.
-    pub(crate) fn take(&mut self, stream: StreamId) -> Option<Box<Block>> {
+    /// Takes the newest block that needs no wait for `stream`.
+    #[inline]
+    pub(crate) fn take_newest_ready(&mut self, stream: StreamId) -> Option<Box<Block>> {
         if self.idle.back()?.is_ready_on(stream) {
             return self.idle.pop_back();
         }
-        let newest = || self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
-        let ready = newest().find(|(_, block)| block.is_ready_on(stream));
-        let own = ready.or_else(|| newest().find(|(_, block)| block.stream == stream));
-        let place = own.map_or(0, |(place, _)| place);
+        self.take_ready_below(stream)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_ready_below(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        let newest = self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
+        let (place, _) = newest.skip(1).find(|(_, block)| block.is_ready_on(stream)).unzip();
+        self.idle.remove(place?)
+    }
+
+    /// Takes the oldest block for which `is_such` holds, because its work is likeliest to be complete;
+    /// preferably one last owned by `stream`, which leaves other streams theirs.
+    pub(crate) fn take_oldest(
+        &mut self,
+        stream: StreamId,
+        is_such: impl Fn(&Block) -> bool,
+    ) -> Option<Box<Block>> {
+        let mut oldest = self.idle.iter().take(SAME_STREAM_SEARCH);
+        let own = oldest.clone().position(|block| block.stream == stream && is_such(block));
+        let place = own.or_else(|| oldest.position(|block| is_such(block)))?;
+        self.idle.remove(place)
+    }
+
+    /// Takes a block that needs a wait: the newest last owned by `stream`, which keeps blocks with their
+    /// streams; else the oldest.
+    pub(crate) fn take_any(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        let mut newest = self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
+        let place = newest.find(|(_, block)| block.stream == stream).map_or(0, |(place, _)| place);
         self.idle.remove(place)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::cache::magazine::class_table::LARGEST_CLASS;
 use crate::environment::UNLIMITED;
+use crate::overlap::Overlap;
 
 /// Limits on the bytes that a pool may keep and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) struct Caps {
     pub(crate) magazine_bytes: u64,
     /// The largest class that magazines take.
     pub(crate) magazine_class: u64,
+    /// Bounds memory that is allocated so that streams do not wait for each other.
+    pub(crate) overlap: Overlap,
 }
 
 impl Default for Caps {
@@ -30,6 +33,7 @@ impl Default for Caps {
             budget: UNLIMITED,
             magazine_bytes: 8 << 20,
             magazine_class: 1 << 20,
+            overlap: Overlap::Unlimited,
         }
     }
 }
@@ -37,6 +41,16 @@ impl Default for Caps {
 impl Caps {
     pub(crate) fn has_magazines(&self) -> bool {
         self.magazine_bytes > 0 && self.magazine_class > 0
+    }
+
+    /// Returns the largest class of a device that allocates at most `max_allocation` bytes in one piece.
+    pub(crate) fn largest_class(&self, max_allocation: u64) -> u64 {
+        // A class of magazines is never clamped: they have no bin for it.
+        if self.has_magazines() && self.magazines_take(self.limit) {
+            max_allocation
+        } else {
+            max_allocation.min(self.limit)
+        }
     }
 
     /// Whether blocks of `class` are ever kept idle.

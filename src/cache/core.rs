@@ -3,29 +3,30 @@
 //! A block knows its pool, and the pool's depot holds blocks in its buckets. These types are therefore in one
 //! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
 
+use crate::arena::DeviceArena;
 use crate::cache::accounts::Accounts;
-use crate::cache::block_body::Content;
 use crate::cache::caps::Caps;
 use crate::cache::counts::Counters;
 use crate::cache::magazine::class_table::ClassTable;
-use crate::cache::magazine::counters::Tally;
+use crate::cache::magazine::counters::ThreadCounters;
 use crate::cache::magazine::slots;
 use crate::cache::magazine::slots::NO_SLOT;
-use crate::cache::pool_recorder::{PoolRecorder, RecordedBy};
-use crate::cache::retry_queue::Turns;
-use crate::cache::size_class::SizeClasses;
-use crate::cache::waiters::Waiters;
+use crate::cache::request_queue::Queue;
+use crate::cache::size_class::{CLAMPED, SizeClasses};
 use crate::source::Key;
 use crate::source::Supply;
-use crate::sync::{AtomicU64, Condvar, GlobalU64, Mutex, MutexGuard};
+use crate::streams::ticks::Ticks;
+use crate::sync::{AtomicU64, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 // Of a block: the model does not step through its atomics.
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering::Relaxed};
-use vrampool_backend::spi::Hooks;
-use vrampool_backend::{Backend, DeviceId, MemoryKind, StreamId};
+use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
+use vrampool_backend::spi::{Hooks, Ticket};
+use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -35,33 +36,38 @@ pub(crate) struct PoolCore {
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,
     pub(crate) max_allocation: u64,
+    /// The largest class: as large as the device allocates in one piece, and as the limit allows.
+    largest_class: StdAtomicU64,
     pub(crate) caps: Caps,
     pub(crate) class_table: ClassTable,
     /// The number under which threads keep magazines for it.
     pub(crate) slot: u8,
     /// The epoch that usable magazines belong to. A new epoch recalls their memory. Every hit reads it, so it
-    /// is apart from fields that are often written.
+    /// is separate from fields that are often written.
     pub(crate) epoch: AtomicU64,
-    /// How often the pool's arena forgot its blocks. Changes under the depot's lock.
-    pub(crate) generation: AtomicU64,
     pub(crate) hooks: Hooks,
-    pub(crate) recorder: PoolRecorder,
-    pub(super) place: Place,
+    /// Whether the device runs streams concurrently.
+    pub(crate) are_streams_concurrent: bool,
+    /// Whether frees of large blocks may get markers, because streams compete for memory: a hint.
+    pub(crate) marks: AtomicBool,
+    /// Whether the streams of its arena have markers: a hint.
+    pub(crate) has_markers: Arc<AtomicBool>,
+    pub(super) lock: PoolLock,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
 }
 
 /// A pool's exclusive use of a lock.
 #[derive(Debug)]
-pub(crate) struct Place(pub(crate) &'static LockedDepot);
+pub(crate) struct PoolLock(pub(crate) &'static LockedDepot);
 
 /// A depot behind its [lock](crate::cache::depot_lock).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     pub(super) depot: Mutex<Depot>,
-    /// Signalled when memory is released or a reservation is cancelled.
-    pub(super) freed: Condvar,
+    /// Number of sleeping requests. It changes under the lock that they release, so later holders see it.
+    pub(super) asleep: AtomicU64,
 }
 
 /// The [shared store](crate::cache::depot) of idle blocks.
@@ -75,33 +81,24 @@ pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     pub(crate) counters: Counters,
+    /// The order of frees and markers.
+    pub(crate) ticks: Ticks,
     /// Counts requests; a bucket stores the value of its last request.
     pub(super) clock: u64,
     /// Counters of threads' magazines.
-    pub(crate) tallies: Vec<Arc<Tally>>,
+    pub(crate) thread_counters: Vec<Arc<ThreadCounters>>,
     /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
     /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) records: Vec<Box<Block>>,
-    /// How often the source forgot its blocks; `forgotten` counts older blocks that are out of the depot.
-    pub(crate) generation: u64,
-    pub(super) forgotten: u64,
-    /// Forgotten blocks that returned where none may be dropped.
-    pub(super) dead: Vec<Box<Block>>,
-    /// Requests that wait for memory in transit, in order of arrival: number and class.
-    pub(super) waiting: VecDeque<(u64, u64)>,
-    /// Number of requests that ever waited.
-    pub(super) waited: u64,
-    /// Requests that found the device out of memory.
-    pub(crate) turns: Turns,
-    /// Requests that wait for memory until a deadline.
-    pub(crate) waiters: Waiters,
+    /// Requests that wait.
+    pub(crate) queue: Queue,
     /// The program has closed the pool: requests are refused, and returned blocks are not kept.
-    pub(crate) is_shut: bool,
-    /// The last pool handle is gone: returned blocks are not kept.
-    pub(super) closed: bool,
+    pub(crate) closed_by_user: bool,
+    /// The last pool handle was dropped: returned blocks are not kept.
+    pub(super) no_handles: bool,
 }
 
 /// Idle blocks of one class.
@@ -112,6 +109,9 @@ pub(crate) struct Bucket {
     pub(crate) idle: VecDeque<Box<Block>>,
     /// Slots of magazines, filled or not. They count as idle blocks.
     pub(crate) leased: u64,
+    /// Whether a cap refused a block of the class since idle ones were last released: more of them would not
+    /// spare another wait.
+    pub(crate) has_overflowed: bool,
     /// The [clock](Depot::clock) at its last request.
     pub(crate) last_request: u64,
     pub(crate) requests: Requests,
@@ -144,7 +144,7 @@ pub(crate) struct Buckets {
 /// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
 ///
 /// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
-/// [body](Content), so one thread-local variable serves the pools of all backends.
+/// [part](ErasedPart), so one thread-local variable serves the pools of all backends.
 pub(crate) struct Block {
     /// The block below it in a magazine.
     pub(crate) next: Option<Box<Block>>,
@@ -156,21 +156,30 @@ pub(crate) struct Block {
     pub(super) ready_on: StdAtomicU64,
     /// The stream that allocated or wrote it last.
     pub(crate) stream: StreamId,
-    /// The pool's [generation](PoolCore::generation) in which it was allocated.
-    pub(crate) generation: u64,
-    /// The magazine list that takes it, if that list is for its class only.
-    pub(crate) list: u8,
+    /// A tick in which it was idle: markers of that tick or later follow its last use. 0 if unknown.
+    pub(super) freed: StdAtomicU64,
+    /// The magazine bin that takes it, if that bin is for its class only.
+    pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
-    /// The recorder's number of the request that it serves; 0 if the request was not recorded.
-    #[cfg(feature = "trace")]
-    pub(crate) recorded: u64,
-    /// As `list`, which is unset for blocks of a recorded pool; set when it is handed out.
-    #[cfg(feature = "trace")]
-    pub(crate) recorded_list: u8,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
-    pub(super) body: Box<dyn Content>,
+    pub(super) part: Box<dyn ErasedPart>,
+}
+
+/// Work to be done without any lock.
+pub(crate) type DeferredWork = Box<dyn FnOnce() + Send>;
+
+/// Operations of a block's [part](crate::cache::backend_part) of any backend.
+pub(super) trait ErasedPart: Any + Send + Sync {
+    fn empty(&mut self) -> bool;
+    fn empty_marked(&mut self) -> Option<DeferredWork>;
+    fn address(&self) -> Option<(u64, bool)>;
+    fn parts(&self) -> Vec<Range<u64>>;
+    fn ticket(&mut self) -> &mut Option<Ticket>;
+    fn user_ids(&self) -> SmallVec<[StreamId; 2]>;
+    /// Records markers on the users. Returns the tick of the free.
+    fn mark(&self, pool: &PoolCore) -> u64;
 }
 
 /// The purpose of a new epoch.
@@ -206,43 +215,73 @@ impl PoolCore {
         caps: Caps,
         classes: SizeClasses,
         borrow_classes: u32,
-        (hooks, recorded_by): (Hooks, &RecordedBy),
+        hooks: Hooks,
         supply: Supply<B>,
     ) -> Arc<Self> {
+        let max_allocation = supply.device.properties().max_allocation;
+        let mut caps = caps;
+        if classes.round(max_allocation) != Some(max_allocation) {
+            // No magazine has a bin for a class that is clamped.
+            caps.magazine_class = caps.magazine_class.min(max_allocation.saturating_sub(CLAMPED));
+        }
         let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let (class_table, recorder) = recorded_by.class_table(&hooks, &classes, largest);
-        let arena = supply.arena().cloned();
-        let pool = Arc::new(Self {
+        let class_table = match hooks.is_empty() {
+            true => ClassTable::new(&classes, largest),
+            false => ClassTable::observed(largest),
+        };
+        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps);
+        if let Some(arena) = supply.arena() {
+            depot.accounts.arena_in_flight = arena.last_in_flight();
+        }
+        Arc::new(Self {
             device: supply.device.id(),
-            max_allocation: supply.device.properties().max_allocation,
+            max_allocation,
+            largest_class: StdAtomicU64::new(caps.largest_class(max_allocation)),
             name,
             kind,
-            classes: classes.clone(),
+            classes,
             caps,
             class_table,
-            recorder,
             hooks,
+            are_streams_concurrent: supply
+                .device
+                .properties()
+                .capabilities
+                .contains(Capabilities::CONCURRENT_STREAMS),
+            marks: AtomicBool::new(false),
+            has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
-            generation: AtomicU64::new(0),
-            place: Place::new(Depot::new(kind, classes, borrow_classes, caps)),
+            lock: PoolLock::new(depot),
             supply: Box::new(supply),
-        });
-        if let Some(arena) = arena {
-            let pool = Arc::downgrade(&pool);
-            arena.on_reset(move || pool.upgrade().is_some_and(|pool| pool.forget_idle()));
-        }
-        pool
+        })
+    }
+
+    /// Returns the class of a request, clamped to what the device allocates in one piece and to the limit while the
+    /// request fits. `None` if the device never allocates as much.
+    pub(crate) fn class_of(&self, bytes: u64) -> Option<u64> {
+        // Relaxed: the limit is checked again under the lock.
+        let class = self.classes.round_within(bytes, self.largest_class());
+        class.or_else(|| self.classes.round_within(bytes, self.max_allocation))
+    }
+
+    pub(crate) fn largest_class(&self) -> u64 {
+        self.largest_class.load(Relaxed)
+    }
+
+    /// Applies a changed limit to later requests.
+    pub(crate) fn set_largest_class(&self, caps: &Caps) {
+        self.largest_class.store(caps.largest_class(self.max_allocation), Relaxed);
     }
 
     #[inline]
     pub(crate) fn depot(&self) -> MutexGuard<'static, Depot> {
-        self.place.0.lock()
+        self.lock.0.lock()
     }
 
-    /// Signals that memory was released, or a reservation was cancelled. Call it without the lock.
+    /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     pub(crate) fn notify_freed(&self) {
-        self.place.0.notify_freed();
+        self.lock.0.notify_freed();
     }
 
     pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
@@ -259,6 +298,17 @@ impl PoolCore {
     #[inline]
     pub(crate) fn has_magazine_for(&self, key: Key) -> bool {
         self.caps.magazines_take(key.class) && self.has_magazines() && key.kind == self.kind
+    }
+
+    /// Whether it has hooks, which [observe](crate::cache::observed) it.
+    #[inline(always)]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.class_table.is_observed()
+    }
+
+    /// Whether it has a handle or a live buffer. Once it has neither, it has none again.
+    pub(crate) fn is_in_use(&self) -> bool {
+        !self.is_closed() || self.depot().stats().live_buffers > 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {

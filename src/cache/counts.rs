@@ -1,23 +1,22 @@
 //! Counters of a depot, and totals of threads' magazines.
 
-use crate::cache::oom_rung::Rung;
-use crate::cache::stats::groups::Failures;
+use crate::cache::stats::table::{Failures, Releases, Rungs};
 
 /// Counts since the pool was created.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
-    /// Out of the depot: live, or idle in a magazine. Counters that opposite paths change are apart, for the
+    /// Out of the depot: live, or idle in a magazine. Counters that opposite paths change are separate, for the
     /// same reason as [`Accounts::requested`](crate::cache::accounts::Accounts::requested).
     pub(crate) live_buffers: u64,
-    pub(crate) drops_over_count: u64,
+    pub(crate) stream_waits: u64,
     pub(crate) source_allocations: u64,
     /// Requests for which the driver was called.
     pub(crate) served_by_driver: u64,
-    pub(crate) drops_over_bytes: u64,
+    /// The part of `stream_waits` for memory that another stream used before.
+    pub(crate) reuse_waits: u64,
     pub(crate) source_frees: u64,
-    pub(crate) evictions: u64,
-    pub(crate) stream_waits: u64,
-    pub(crate) rungs: [u64; Rung::ALL.len()],
+    pub(crate) released: Releases,
+    pub(crate) rungs: Rungs,
     pub(crate) failed: Failures,
 }
 

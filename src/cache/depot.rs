@@ -8,15 +8,42 @@ use crate::cache::caps::Caps;
 pub(crate) use crate::cache::core::Depot;
 use crate::cache::core::{Block, Buckets};
 use crate::cache::counts::Counters;
-use crate::cache::magazine::rack::Rack;
-use crate::cache::oom_rung::Rung;
-use crate::cache::retry_queue::Turns;
+use crate::cache::magazine::thread_cache::ThreadCache;
+use crate::cache::request_queue::Queue;
 use crate::cache::size_class::SizeClasses;
-use crate::cache::waiters::Waiters;
 use crate::source::Key;
-use std::collections::VecDeque;
-use std::mem;
+use crate::streams::ticks::Ticks;
+use smallvec::SmallVec;
 use vrampool_backend::{MemoryKind, StreamId};
+
+/// The idle blocks that a request accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accept {
+    /// Blocks that only the request's stream used.
+    Ready,
+    /// Also blocks of other streams, if their work is known to be complete or, unless the request's stream is
+    /// captured, before it.
+    Done { is_captured: bool },
+    /// Also blocks that need a wait.
+    Any,
+}
+
+impl Accept {
+    fn in_order(self) -> impl Iterator<Item = Self> {
+        let first = Some(Self::Ready).filter(|_| self != Self::Ready);
+        first.into_iter().chain([self])
+    }
+}
+
+/// The result of a search for an idle block.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Idle(Box<Block>),
+    /// Blocks are idle that the request does not accept. Not counted.
+    Busy,
+    /// No block is idle: counted as a miss.
+    Nothing,
+}
 
 impl Depot {
     pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32, caps: Caps) -> Self {
@@ -27,37 +54,32 @@ impl Depot {
             borrow_classes,
             accounts: Accounts::new(caps),
             counters: Counters::default(),
+            ticks: Ticks::from_one(),
             clock: 0,
-            tallies: Vec::new(),
+            thread_counters: Vec::new(),
             trimmed: 0,
             without_slot: 0,
             records: Vec::new(),
-            generation: 0,
-            forgotten: 0,
-            dead: Vec::new(),
-            waiting: VecDeque::new(),
-            waited: 0,
-            turns: Turns::default(),
-            waiters: Waiters::default(),
-            is_shut: false,
-            closed: false,
+            queue: Queue::default(),
+            closed_by_user: false,
+            no_handles: false,
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed
+        self.no_handles
     }
 
     /// Whether returned blocks go to the source.
     #[inline]
     pub(super) fn keeps_nothing(&self) -> bool {
-        self.closed || self.is_shut
+        self.no_handles || self.closed_by_user
     }
 
     /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
-        self.is_shut || !self.waiters.is_empty()
+        self.closed_by_user || self.queue.deadlines() > 0
     }
 
     /// Returns the key of `class` in magazines.
@@ -65,62 +87,99 @@ impl Depot {
         Key { kind: self.kind, class }
     }
 
-    /// Takes an idle block for `key`, preferably one of `stream`, from the buckets and this thread's `rack`.
-    /// Counts the hit or miss; a hit that needs a wait is for [`count_hand_over`](Self::count_hand_over).
+    /// Takes an idle block that a request [accepts](Accept) for `key`, preferably one that needs no wait, from
+    /// the buckets and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
+    /// [`count_hand_over`](Self::count_hand_over). Counts a miss if no block is idle.
     pub(crate) fn take(
         &mut self,
         key: Key,
         requested: u64,
         stream: StreamId,
-        rack: Option<&Rack>,
-    ) -> Option<Box<Block>> {
-        if let Some(rack) = rack {
-            self.settle(rack);
+        cache: Option<&ThreadCache>,
+        accept: Accept,
+    ) -> Taken {
+        if let Some(cache) = cache {
+            self.apply_delta(cache);
         }
         self.clock += 1;
-        let is_for_list = rack.is_some() && self.list_of(key).is_some();
+        self.ticks.used_by(stream);
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
-        if !is_for_list && let Some(block) = bucket.take(stream) {
-            bucket.requests.hits += u64::from(block.is_ready_on(stream));
-            return Some(self.lend(block, requested));
-        }
-        if self.accounts.now.cached == 0 && rack.is_none_or(|rack| rack.leased.get() == 0) {
+        if bucket.idle.is_empty()
+            && self.accounts.now.cached == 0
+            && cache.is_none_or(|cache| cache.leased.get() == 0)
+        {
             // No class has an idle block.
             bucket.requests.misses += 1;
-            return None;
+            return Taken::Nothing;
         }
-        let mut taken = if is_for_list { self.find(key, stream, rack) } else { None };
-        if taken.is_none() {
-            // Borrow from one of the next larger classes.
-            let mut lenders = self.classes.lenders(key.class).take(self.borrow_classes as usize);
-            taken = lenders.find_map(|class| self.find(Key { class, ..key }, stream, rack));
-        }
-        let requests = self.buckets.requests(key);
-        match &mut taken {
-            Some(block) => {
-                requests.hits += u64::from(block.is_ready_on(stream));
+        let keys = self.keys_for(key);
+        for accepted in accept.in_order() {
+            let found = keys.iter().find_map(|&key| self.find(key, stream, cache, accepted));
+            if let Some(mut block) = found {
+                self.buckets.requests(key).hits += u64::from(block.is_ready_on(stream));
                 block.requested = requested;
-                self.accounts.lend(block.key.class, requested);
+                self.accounts.make_live(block.key.class, requested);
+                return Taken::Idle(block);
             }
-            None => requests.misses += 1,
         }
-        taken
+        if keys.iter().any(|&key| self.has_idle(key, cache)) {
+            return Taken::Busy;
+        }
+        self.buckets.requests(key).misses += 1;
+        Taken::Nothing
     }
 
-    /// Takes the newest idle block for `key` if it needs no wait for `stream`, and counts the hit. `None`
-    /// does not mean a miss: call [`take`](Self::take).
+    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
+    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+        std::iter::once(key).chain(self.larger_keys(key)).collect()
+    }
+
+    fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
+        let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
+        larger.map(move |class| Key { class, ..key })
+    }
+
+    /// Whether a block of a class is idle in its bucket or this thread's magazine.
+    fn has_idle(&mut self, key: Key, cache: Option<&ThreadCache>) -> bool {
+        let is_stored = self.buckets.find(&key).is_some_and(|bucket| !bucket.idle.is_empty());
+        is_stored || {
+            let counters = cache.zip(self.bin_of(key)).map(|(cache, bin)| cache.counters.bin(bin));
+            counters.is_some_and(|counters| counters.class() == key.class && counters.idle() > 0)
+        }
+    }
+
+    /// Takes the newest idle block for `key` that needs no wait for `stream`, of its class or of a larger one that may
+    /// serve it, and counts the hit. `None` does not mean a miss: call [`take`](Self::take).
     #[inline(always)]
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let bucket = self.buckets.find(&key)?;
-        if !bucket.idle.back()?.is_ready_on(stream) {
+        let own = self.buckets.find(&key);
+        match own.and_then(|bucket| Some((bucket.take_newest_ready(stream)?, bucket))) {
+            Some((block, bucket)) => {
+                self.clock += 1;
+                bucket.last_request = self.clock;
+                bucket.requests.hits += 1;
+                Some(self.make_live(block, requested))
+            }
+            None => self.borrow_ready(key, requested, stream),
+        }
+    }
+
+    /// As [`take_ready`](Self::take_ready), of the larger classes.
+    #[inline(never)]
+    fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        if self.accounts.now.cached == 0 {
             return None;
         }
-        let block = bucket.idle.pop_back()?;
+        let mut larger = self.larger_keys(key);
+        let mut block = larger.find_map(|key| self.find_stored(key, stream, Accept::Ready))?;
         self.clock += 1;
+        let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
         bucket.requests.hits += 1;
-        Some(self.lend(block, requested))
+        block.requested = requested;
+        self.accounts.make_live(block.key.class, requested);
+        Some(block)
     }
 
     /// Counts a request whose block was not ready: a hit with its waits, or a miss where it could not be made
@@ -131,6 +190,7 @@ impl Depot {
             Some(waits) => {
                 requests.hits += 1;
                 self.counters.stream_waits += waits;
+                self.counters.reuse_waits += waits;
             }
             None => requests.misses += 1,
         }
@@ -140,8 +200,9 @@ impl Depot {
     #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
         self.accounts.now.cached == 0
-            || (self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty())
-                && self.classes.lenders(key.class).next().is_none())
+            || std::iter::once(key)
+                .chain(self.larger_keys(key))
+                .all(|key| self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty()))
     }
 
     #[inline]
@@ -158,17 +219,42 @@ impl Depot {
 
     /// Counts a block that goes from its bucket to a borrower.
     #[inline]
-    fn lend(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
+    fn make_live(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
+        self.note_reused(&block);
         block.requested = requested;
         self.counters.live_buffers += 1;
         self.accounts.reused(block.key.class);
-        self.accounts.lend(block.key.class, requested);
+        self.accounts.make_live(block.key.class, requested);
         block
     }
 
+    /// Counts a block in flight that leaves its bucket.
+    #[inline]
+    pub(crate) fn note_reused(&mut self, block: &Block) {
+        if self.ticks.are_any_freed() {
+            self.note_landed(block);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_landed(&mut self, block: &Block) {
+        self.ticks.reused(block.last_user(), block.freed(), block.key.class);
+        self.accounts.in_flight = self.ticks.in_flight();
+    }
+
     /// Takes an idle block of one bucket out of the depot.
-    pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId) -> Option<Box<Block>> {
-        let block = self.buckets.find(&key)?.take(stream)?;
+    pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId, accepted: Accept) -> Option<Box<Block>> {
+        let Self { buckets, ticks, .. } = self;
+        let bucket = buckets.find(&key)?;
+        let block = match accepted {
+            Accept::Ready => bucket.take_newest_ready(stream),
+            Accept::Done { is_captured } => {
+                bucket.take_oldest(stream, |block| block.is_done(ticks, stream, is_captured))
+            }
+            Accept::Any => bucket.take_any(stream),
+        }?;
+        self.note_reused(&block);
         self.counters.live_buffers += 1;
         self.accounts.reused(key.class);
         Some(block)
@@ -178,61 +264,24 @@ impl Depot {
     pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
         let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
         let blocks = bucket.take_ready(stream, most);
+        blocks.iter().for_each(|block| self.note_reused(block));
         self.counters.live_buffers += blocks.len() as u64;
         self.accounts.reused(key.class * blocks.len() as u64);
         blocks
     }
 
-    /// Counts a block of `generation` as out.
-    pub(crate) fn note_out(&mut self, generation: u64) {
-        self.forgotten += u64::from(generation != self.generation);
-    }
-
-    /// Whether forgotten blocks are still out.
-    pub(crate) fn awaits_forgotten(&self) -> bool {
-        self.forgotten > 0
-    }
-
-    /// Counts a block that leaves its borrower or magazine. Returns whether the source has forgotten it.
-    pub(super) fn is_forgotten(&mut self, block: &Block) -> bool {
-        self.note_in(block.generation);
-        block.generation != self.generation
-    }
-
-    /// Counts a block of `generation` as no longer out.
-    #[inline]
-    pub(crate) fn note_in(&mut self, generation: u64) {
-        if generation != self.generation {
-            self.forgotten = self.forgotten.saturating_sub(1);
-        }
-    }
-
     /// Puts a block in its bucket, for which the caps have room.
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
-        if self.is_forgotten(&block) {
-            self.accounts.dropped(block.key.class);
-            self.dead.push(block);
-            return;
-        }
         self.accounts.cached(block.key.class);
+        block.note_idle(self.ticks.now());
         self.buckets.of(&block.key).idle.push_back(block);
     }
 
     /// Counts a block of a magazine that is about to be released to the source.
     pub(crate) fn discard(&mut self, block: &Block) {
-        let _ = self.is_forgotten(block);
         self.counters.live_buffers -= 1;
-        self.counters.evictions += 1;
+        self.counters.released.evicted += 1;
         self.accounts.dropped(block.key.class);
-    }
-
-    /// Takes blocks that the caller must release to the source.
-    pub(crate) fn take_dead(&mut self) -> Vec<Box<Block>> {
-        mem::take(&mut self.dead)
-    }
-
-    pub(crate) fn count(&mut self, rung: Rung) {
-        self.counters.rungs[rung as usize] += 1;
     }
 }

@@ -7,30 +7,31 @@
 //! kilobytes, mostly the guesses of its [buckets](crate::cache::buckets).
 
 use crate::cache::core::Depot;
-pub(crate) use crate::cache::core::{LockedDepot, Place};
-use crate::sync::{Condvar, GlobalMutex, Mutex, MutexGuard};
+pub(crate) use crate::cache::core::{LockedDepot, PoolLock};
+use crate::sync::{AtomicU64, Condvar, GlobalMutex, Mutex, MutexGuard};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Locks of dropped pools.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
 
-impl Place {
+impl PoolLock {
     pub(crate) fn new(depot: Depot) -> Self {
         // A model's locks do not outlive its run.
         let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
         match vacant {
-            Some(place) => {
-                let _empty = std::mem::replace(&mut *place.lock(), depot);
-                Self(place)
+            Some(lock) => {
+                let _empty = std::mem::replace(&mut *lock.lock(), depot);
+                Self(lock)
             }
             None => {
-                Self(Box::leak(Box::new(LockedDepot { depot: Mutex::new(depot), freed: Condvar::new() })))
+                Self(Box::leak(Box::new(LockedDepot { depot: Mutex::new(depot), asleep: AtomicU64::new(0) })))
             }
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolLock {
     fn drop(&mut self) {
         VACANT.lock().push(self.0);
     }
@@ -42,22 +43,35 @@ impl LockedDepot {
         self.depot.lock()
     }
 
-    /// Unlocks the depot until a [notification](Self::notify_freed), possibly for another pool.
-    pub(crate) fn wait<'a>(&self, depot: MutexGuard<'a, Depot>) -> MutexGuard<'a, Depot> {
-        self.freed.wait(depot)
-    }
-
-    pub(crate) fn wait_at_most<'a>(
+    /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
+    pub(crate) fn sleep<'a>(
         &self,
         depot: MutexGuard<'a, Depot>,
-        time: Duration,
+        woken: &Condvar,
+        time: Option<Duration>,
     ) -> MutexGuard<'a, Depot> {
-        self.freed.wait_at_most(depot, time)
+        self.asleep.fetch_add(1, Relaxed);
+        let depot = woken.wait(depot, time);
+        self.asleep.fetch_sub(1, Relaxed);
+        depot
     }
 
-    /// Signals that memory was released, or a reservation was cancelled. Call it without the lock.
+    /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     #[inline]
     pub(crate) fn notify_freed(&self) {
-        self.freed.notify_all();
+        // Relaxed: the caller held the lock after its change.
+        if self.asleep.load(Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self) {
+        let mut depot = self.lock();
+        let Depot { queue, accounts, closed_by_user, .. } = &mut *depot;
+        let woken = queue.wake_ready(accounts, *closed_by_user);
+        drop(depot);
+        woken.iter().for_each(|woken| woken.notify_all());
     }
 }

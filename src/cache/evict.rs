@@ -3,7 +3,6 @@
 use crate::cache::accounts::Admission;
 use crate::cache::block::Block;
 use crate::cache::depot::Depot;
-use crate::cache::oom_rung::Rung;
 use crate::source::Key;
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
@@ -19,7 +18,7 @@ pub(crate) enum Permit {
     /// The limit does not allow it.
     Refused,
     /// The limit allows it only beside fewer bytes than earlier requests wait for.
-    Promised,
+    ReservedForWaiter,
     /// The program has closed the pool.
     Closed,
 }
@@ -28,33 +27,16 @@ impl Depot {
     /// Whether a miss of `class` bytes has to release memory first.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64) -> bool {
-        !self.waiting.is_empty() || self.is_guarded() || self.accounts.admission(class) != Admission::Evict(0)
+        self.queue.awaits_release()
+            || self.is_guarded()
+            || self.accounts.admission(class) != Admission::Evict(0)
     }
 
-    /// Whether `class` bytes are for requests that came before. `waiter` is the request's own number, if it
-    /// waits.
-    pub(crate) fn is_promised(&self, class: u64, waiter: Option<u64>) -> bool {
-        let before = self.waiters.bytes_before(waiter);
+    /// Whether `class` bytes are reserved for earlier requests with a deadline than the request of this `number`.
+    #[inline]
+    pub(crate) fn is_reserved_for_waiter(&self, class: u64, number: u64) -> bool {
+        let before = self.queue.reserved_before(number);
         before > 0 && self.is_over_limit_with(class.saturating_add(before))
-    }
-
-    /// Queues a waiting request of `class` bytes. Returns its number.
-    pub(crate) fn begin_wait(&mut self, class: u64) -> u64 {
-        self.waited += 1;
-        self.waiting.push_back((self.waited, class));
-        self.waited
-    }
-
-    /// Removes a request that no longer waits. Returns whether others still wait.
-    pub(crate) fn end_wait(&mut self, number: u64) -> bool {
-        self.waiting.retain(|(waiting, _)| *waiting != number);
-        !self.waiting.is_empty()
-    }
-
-    /// Returns the bytes of requests that have waited longer than `number`.
-    fn waited_for_before(&self, number: u64) -> u64 {
-        let before = self.waiting.iter().take_while(|(waiting, _)| *waiting < number);
-        before.fold(0, |sum, (_, class)| sum.saturating_add(*class))
     }
 
     /// Whether `class` bytes exceed the limit even if the depot releases all idle memory.
@@ -63,22 +45,16 @@ impl Depot {
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
-    /// Requests that wait for memory in transit have a `number` and are served in order. With `may_wait`,
-    /// earlier ones come first. `waiter` is the number of a request that waits until a deadline.
-    pub(crate) fn permit(
-        &mut self,
-        class: u64,
-        waiter: Option<u64>,
-        number: Option<u64>,
-        may_wait: bool,
-    ) -> Permit {
-        if self.is_shut {
+    /// `number` is the request's in the queue. With `may_wait`, earlier requests that wait for memory that is being
+    /// released come first.
+    pub(crate) fn permit(&mut self, class: u64, number: u64, may_wait: bool) -> Permit {
+        if self.closed_by_user {
             return Permit::Closed;
         }
-        if self.is_promised(class, waiter) {
-            return Permit::Promised;
+        if self.is_reserved_for_waiter(class, number) {
+            return Permit::ReservedForWaiter;
         }
-        let before = if may_wait { self.waited_for_before(number.unwrap_or(u64::MAX)) } else { 0 };
+        let before = if may_wait { self.queue.released_before(number) } else { 0 };
         let admission = self.accounts.admission(class);
         let is_behind = before > 0 && admission != Admission::Full;
         if is_behind && !matches!(self.accounts.admission(class.saturating_add(before)), Admission::Evict(_))
@@ -91,11 +67,10 @@ impl Depot {
             Admission::Evict(bytes) => {
                 let evicted = self.evict(bytes);
                 if !evicted.is_empty() {
-                    self.count(Rung::Evict);
+                    self.counters.rungs.evict += 1;
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
                 let surplus = self.accounts.reserve(class, bytes);
-                waiter.into_iter().for_each(|number| self.waiters.set_bytes(number, 0));
                 Permit::Granted { evicted, surplus }
             }
         }
@@ -108,33 +83,36 @@ impl Depot {
             return Vec::new();
         }
         self.note_hits();
-        let (mut evicted, mut gone) = (Vec::new(), 0);
+        let (mut evicted, mut freed) = (Vec::new(), 0);
         for key in self.buckets.stalest() {
             let Some(bucket) = self.buckets.find(&key) else { continue };
-            while gone < bytes
+            while freed < bytes
                 && let Some(block) = bucket.idle.pop_front()
             {
-                gone += key.class;
+                freed += key.class;
+                bucket.has_overflowed = false;
                 evicted.push(block);
             }
         }
-        self.counters.evictions += evicted.len() as u64;
-        self.accounts.evict(gone);
+        evicted.iter().for_each(|block| self.note_reused(block));
+        self.counters.released.evicted += evicted.len() as u64;
+        self.accounts.evict(freed);
         evicted
     }
 
     /// Takes out all idle memory of one kind that needs no wait for `stream`.
     pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
         let evicted = self.buckets.take_all_ready(kind, stream);
-        self.counters.evictions += evicted.len() as u64;
+        evicted.iter().for_each(|block| self.note_reused(block));
+        self.counters.released.evicted += evicted.len() as u64;
         self.accounts.evict(evicted.iter().map(|block| block.key.class).sum());
         evicted
     }
 
     /// Updates the stamps of buckets whose classes magazines have served, bypassing the depot.
     fn note_hits(&mut self) {
-        for tally in &self.tallies {
-            for class in tally.hit_classes() {
+        for counters in &self.thread_counters {
+            for class in counters.hit_classes() {
                 if let Some(bucket) = self.buckets.find(&Key { kind: self.kind, class }) {
                     bucket.last_request = self.clock;
                 }
@@ -144,15 +122,7 @@ impl Depot {
 
     /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
     pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
-        self.closed = true;
+        self.no_handles = true;
         (self.evict(u64::MAX), mem::take(&mut self.records))
-    }
-
-    /// Starts a new generation after the source forgot all its blocks. Returns the idle ones.
-    pub(crate) fn begin_generation(&mut self) -> Vec<Box<Block>> {
-        self.generation += 1;
-        let idle = self.evict(u64::MAX);
-        self.forgotten = self.counters.live_buffers;
-        idle
     }
 }

@@ -1,7 +1,9 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
+use crate::cache::accounts::Accounts;
 use crate::cache::core::{Block, Depot};
-use crate::cache::magazine::rack::Rack;
+use crate::cache::magazine::thread_cache::ThreadCache;
+use crate::streams::ticks::Ticks;
 
 impl Depot {
     /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
@@ -9,73 +11,87 @@ impl Depot {
     #[inline(always)]
     pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
         let class = block.key.class;
-        let is_kept = !self.keeps_nothing() && block.generation == self.generation;
-        if !is_kept || !self.accounts.may_cache(class) {
+        if self.keeps_nothing() || !self.accounts.may_cache(class) {
             return Some(block);
         }
         let bucket = self.buckets.of(&block.key);
         if !self.accounts.bucket_may_keep(bucket.kept()) {
             return Some(block);
         }
+        note_idle(&block, &mut self.ticks, &mut self.accounts);
         self.accounts.returned(class, block.requested);
+        self.accounts.cached(class);
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
-        self.accounts.cached(class);
         None
     }
 
-    /// Puts a returned block in this thread's `rack` or its bucket. Returns a block that is not kept: the
+    /// Puts a returned block in this thread's `cache` or its bucket. Returns a block that is not kept: the
     /// caller [recycles](Self::recycle) it, or drops it without the lock and then reports it as freed.
     #[inline]
-    pub(crate) fn put(&mut self, block: Box<Block>, rack: Option<&Rack>) -> Option<Box<Block>> {
-        if let Some(rack) = rack {
-            self.settle(rack);
+    pub(crate) fn put(&mut self, block: Box<Block>, cache: Option<&ThreadCache>) -> Option<Box<Block>> {
+        if let Some(cache) = cache {
+            self.apply_delta(cache);
         }
-        let is_forgotten = self.is_forgotten(&block);
-        let unplaced = match rack {
-            Some(rack)
-                if !self.keeps_nothing()
-                    && !is_forgotten
-                    && self.accounts.caps.magazines_take(block.key.class) =>
-            {
-                self.keep_in_list(block, rack)
+        let unplaced = match cache {
+            Some(cache) if !self.keeps_nothing() && self.accounts.caps.magazines_take(block.key.class) => {
+                self.keep_in_bin(block, cache)
             }
             _ => Some(block),
         };
         let block = unplaced?;
         let class = block.key.class;
         self.accounts.returned(class, block.requested);
-        if self.keeps_nothing() || is_forgotten {
+        if self.keeps_nothing() {
             self.counters.live_buffers -= 1;
             self.accounts.dropped(class);
             return Some(block);
         }
         if !self.accounts.caps.cache(class) {
-            return Some(self.unkept(block, false));
+            return Some(self.surplus(block, false));
         }
         if !self.accounts.may_cache(class) {
-            self.counters.drops_over_bytes += 1;
-            let with_others = self.accounts.leased > rack.map_or(0, |rack| rack.leased.get());
-            return Some(self.unkept(block, with_others));
+            self.buckets.of(&block.key).has_overflowed = true;
+            self.counters.released.by_byte_cap += 1;
+            let with_others = self.accounts.leased > cache.map_or(0, |cache| cache.leased.get());
+            return Some(self.surplus(block, with_others));
         }
         let bucket = self.buckets.of(&block.key);
         if !self.accounts.bucket_may_keep(bucket.kept()) {
-            self.counters.drops_over_count += 1;
-            let with_others = bucket.leased > rack.map_or(0, |rack| rack.slots_of(class));
-            return Some(self.unkept(block, with_others));
+            bucket.has_overflowed = true;
+            self.counters.released.by_bucket_cap += 1;
+            let with_others = bucket.leased > cache.map_or(0, |cache| cache.slots_of(class));
+            return Some(self.surplus(block, with_others));
         }
+        note_idle(&block, &mut self.ticks, &mut self.accounts);
+        self.accounts.cached(class);
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
-        self.accounts.cached(class);
         None
     }
 
     /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
     #[inline]
-    fn unkept(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
+    fn surplus(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
         self.without_slot += u64::from(with_others);
         self.counters.live_buffers -= 1;
         self.accounts.dropped(block.key.class);
         block
     }
+}
+
+/// Records the tick in which a block becomes idle. A block with markers is in flight.
+#[inline]
+fn note_idle(block: &Block, ticks: &mut Ticks, accounts: &mut Accounts) {
+    match block.freed() {
+        0 => block.note_idle(ticks.now()),
+        tick => note_in_flight(block, tick, ticks, accounts),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_in_flight(block: &Block, tick: u64, ticks: &mut Ticks, accounts: &mut Accounts) {
+    ticks.freed(block.last_user(), tick, block.key.class);
+    accounts.in_flight = ticks.in_flight();
 }

@@ -3,20 +3,24 @@
 //! A slot counts against the caps like an idle block, so moving a block together with its slot never fails.
 //! Only additional slots are checked against the caps.
 
+use crate::arena::{Streams, add};
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
-use crate::cache::depot::Depot;
+use crate::cache::depot::{Accept, Depot};
 use crate::cache::magazine::class_table;
-use crate::cache::magazine::counters::{ListTally, Tally};
-use crate::cache::magazine::rack::{Habit, Leaving, Rack};
+use crate::cache::magazine::counters::{BinCounters, ThreadCounters};
+use crate::cache::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
 use crate::source::Key;
 use crate::sync::AtomicU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::StreamId;
+use vrampool_backend::{Backend, Stream, StreamId};
 
-/// The most slots of a list, whatever the caps. It bounds the time of one exchange.
+/// The most slots of a bin, whatever the caps. It bounds the time of one exchange.
 const MAX_SLOTS: u64 = 64;
+
+/// Number of idle blocks of a class whose streams are asked for their progress.
+const ASKED: usize = 4;
 
 /// Divisor of a bucket's cap for the slots of one thread: other threads need slots, too.
 const SHARE_OF_BUCKET: u64 = 4;
@@ -26,143 +30,188 @@ const RECALL_EVERY: u64 = 64;
 
 impl Depot {
     /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
-    pub(crate) fn enroll(&mut self, tally: &Arc<Tally>, epoch: &AtomicU64) -> Option<u64> {
-        if self.is_closed() || self.is_guarded() || self.awaits_forgotten() {
+    pub(crate) fn enroll(&mut self, counters: &Arc<ThreadCounters>, epoch: &AtomicU64) -> Option<u64> {
+        if self.is_closed() || self.is_guarded() {
             return None;
         }
-        self.tallies.push(Arc::clone(tally));
+        self.thread_counters.push(Arc::clone(counters));
         Some(epoch.load(Relaxed))
     }
 
     /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept: all of them if memory was
     /// recalled since, unless the thread is ending, which must not free any.
-    pub(crate) fn dismiss(&mut self, rack: &Rack, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
+    pub(crate) fn dismiss(&mut self, cache: &ThreadCache, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
         let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
-        let mut gone = Vec::new();
-        for (list, tally) in rack.tally.used_lists() {
-            let key = self.key_of(tally.class());
-            self.buckets.requests(key).hits += tally.hits();
-            let mut blocks = rack.unstack_below(list, 0);
-            blocks.iter().for_each(|_| tally.pop());
-            self.unlease(rack, list, tally.slots());
-            tally.set_class(0);
+        let mut dismissed = Vec::new();
+        for (bin, counters) in cache.counters.used_bins() {
+            let key = self.key_of(counters.class());
+            self.buckets.requests(key).hits += counters.hits();
+            let mut blocks = cache.unstack_below(bin, 0);
+            blocks.iter().for_each(|_| counters.pop());
+            self.unlease(cache, bin, counters.slots());
+            counters.set_class(0);
             if keep {
                 blocks.reverse();
                 blocks.into_iter().for_each(|block| self.store(block));
             } else {
                 blocks.iter().for_each(|block| self.discard(block));
-                gone.append(&mut blocks);
+                dismissed.append(&mut blocks);
             }
         }
-        self.settle(rack);
-        self.tallies.retain(|tally| !Arc::ptr_eq(tally, &rack.tally));
-        gone.append(&mut self.take_dead());
-        gone
+        self.apply_delta(cache);
+        self.thread_counters.retain(|counters| !Arc::ptr_eq(counters, &cache.counters));
+        dismissed
     }
 
-    /// Takes an idle block of a class: a ready one of this thread, else the depot's best, else its own.
-    pub(crate) fn find(&mut self, key: Key, stream: StreamId, rack: Option<&Rack>) -> Option<Box<Block>> {
-        let Some((rack, list)) = rack.zip(self.list_of(key)) else {
-            return self.find_stored(key, stream);
+    /// Takes an accepted idle block of a class: of this thread, else of the depot, or the reverse where it
+    /// needs a wait.
+    pub(crate) fn find(
+        &mut self,
+        key: Key,
+        stream: StreamId,
+        cache: Option<&ThreadCache>,
+        accepted: Accept,
+    ) -> Option<Box<Block>> {
+        let Some((cache, bin)) = cache.zip(self.bin_of(key)) else {
+            return self.find_stored(key, stream, accepted);
         };
-        let ready = rack.unstack(list, SAME_STREAM_SEARCH, |block| {
-            block.key.class == key.class && block.is_ready_on(stream)
+        let ticks = &self.ticks;
+        let own = cache.unstack(bin, SAME_STREAM_SEARCH, |block| {
+            block.key.class == key.class
+                && match accepted {
+                    Accept::Ready => block.is_ready_on(stream),
+                    Accept::Done { is_captured } => block.is_done(ticks, stream, is_captured),
+                    Accept::Any => false,
+                }
         });
-        if ready.is_none()
-            && let Some(stored) = self.find_stored(key, stream)
+        if own.is_none()
+            && let Some(stored) = self.find_stored(key, stream, accepted)
         {
-            self.refill(rack, list, key, stream);
+            self.refill(cache, bin, key, stream);
             return Some(stored);
         }
-        let own = ready.or_else(|| rack.unstack(list, 1, |block| block.key.class == key.class))?;
-        rack.tally.list(list).pop();
+        let is_any = |block: &Block| accepted == Accept::Any && block.key.class == key.class;
+        let own = own.or_else(|| cache.unstack(bin, 1, is_any))?;
+        cache.counters.bin(bin).pop();
         Some(own)
     }
 
-    /// Moves blocks that need no wait, and leases a slot for the block just taken, to a list without ready
-    /// blocks. Each call moves twice as many as the last, if blocks return to this list at all.
-    fn refill(&mut self, rack: &Rack, list: u8, key: Key, stream: StreamId) {
-        let Some(tally) = self.claim(rack, list, key) else { return };
-        let habit = rack.habit(list).get();
-        let idle = tally.idle();
-        if idle + (tally.hits() - habit.hits) <= habit.idle {
+    /// Adds to `users` the streams that used idle blocks of a class, and that no marker follows, as
+    /// `is_unmarked` finds by stream and tick. Records that the blocks are idle.
+    pub(crate) fn add_unmarked_users<B: Backend>(
+        &mut self,
+        key: Key,
+        cache: Option<&ThreadCache>,
+        is_unmarked: impl Fn(StreamId, u64) -> bool,
+        users: &mut Streams<B::Stream>,
+    ) {
+        let now = self.ticks.now();
+        let mut visit = |block: &Block| {
+            block.note_idle(now);
+            for user in &block.users::<B>() {
+                if is_unmarked(user.id(), block.freed()) {
+                    add(users, user);
+                }
+            }
+        };
+        if let Some((cache, bin)) = cache.zip(self.bin_of(key))
+            && cache.counters.bin(bin).class() == key.class
+        {
+            cache.visit(bin, ASKED, &mut visit);
+        }
+        if let Some(bucket) = self.buckets.find(&key) {
+            bucket.idle.iter().take(ASKED).for_each(|block| visit(block));
+        }
+    }
+
+    /// Moves blocks that need no wait, and leases a slot for the block just taken, to a bin without ready
+    /// blocks. Each call moves twice as many as the last, if blocks return to this bin at all.
+    fn refill(&mut self, cache: &ThreadCache, bin: u8, key: Key, stream: StreamId) {
+        let Some(counters) = self.claim(cache, bin, key) else { return };
+        let last = cache.refill_state(bin).get();
+        let idle = counters.idle();
+        if idle + (counters.hits() - last.hits) <= last.idle {
             // Its blocks return to other threads, so its empty slots are of no use here.
-            self.unlease(rack, list, tally.slots() - idle);
+            self.unlease(cache, bin, counters.slots() - idle);
         }
         let most = self.most_slots(key.class);
-        let wanted = (habit.refill * 2).clamp(1, most);
-        if tally.slots() < most {
-            self.lease(rack, list, key, 1);
+        let wanted = (last.refill * 2).clamp(1, most);
+        if counters.slots() < most {
+            self.lease(cache, bin, key, 1);
         }
-        let more = wanted.saturating_sub(idle).min(self.affordable(rack, key.class) + tally.slots() - idle);
+        let more =
+            wanted.saturating_sub(idle).min(self.affordable(cache, key.class) + counters.slots() - idle);
         let moved = self.unstore_ready(key, stream, more);
-        let places = (idle + moved.len() as u64).saturating_sub(tally.slots());
-        self.lease(rack, list, key, places);
+        let places = (idle + moved.len() as u64).saturating_sub(counters.slots());
+        self.lease(cache, bin, key, places);
         for block in moved {
-            if tally.push() {
-                rack.stack(list, block);
+            if counters.push() {
+                cache.stack(bin, block);
             } else {
                 self.store(block);
             }
         }
-        rack.habit(list).set(Habit { refill: wanted, hits: tally.hits(), idle: tally.idle() });
+        cache.refill_state(bin).set(RefillState {
+            refill: wanted,
+            hits: counters.hits(),
+            idle: counters.idle(),
+        });
     }
 
-    /// Keeps a returned block in its list, leasing slots for it. A list with all its slots first spills the
+    /// Keeps a returned block in its bin, leasing slots for it. A bin with all its slots first spills the
     /// older half of its blocks. Returns a block that finds no place.
-    pub(crate) fn keep_in_list(&mut self, block: Box<Block>, rack: &Rack) -> Option<Box<Block>> {
+    pub(crate) fn keep_in_bin(&mut self, block: Box<Block>, cache: &ThreadCache) -> Option<Box<Block>> {
         let key = block.key;
-        let Some(list) = self.list_of(key) else { return Some(block) };
-        let Some(tally) = self.claim(rack, list, key) else { return Some(block) };
-        let (slots, most) = (tally.slots(), self.most_slots(key.class));
-        if !tally.has_room() {
+        let Some(bin) = self.bin_of(key) else { return Some(block) };
+        let Some(counters) = self.claim(cache, bin, key) else { return Some(block) };
+        let (slots, most) = (counters.slots(), self.most_slots(key.class));
+        if !counters.has_free_slot() {
             if slots < most {
-                let more = slots.clamp(1, most - slots).min(self.affordable(rack, key.class));
-                self.lease(rack, list, key, more);
+                let more = slots.clamp(1, most - slots).min(self.affordable(cache, key.class));
+                self.lease(cache, bin, key, more);
             } else {
-                self.spill(rack, list, key);
+                self.spill(cache, bin, key);
             }
         }
-        if !tally.push() {
+        if !counters.push() {
             return Some(block);
         }
         self.accounts.returned(key.class, block.requested);
-        rack.stack(list, block);
+        cache.stack(bin, block);
         None
     }
 
-    /// Moves the older half of a full list to the bucket, and leases slots again within the caps.
-    fn spill(&mut self, rack: &Rack, list: u8, key: Key) {
-        let tally = rack.tally.list(list);
-        let mut spilled = rack.unstack_below(list, tally.idle() / 2);
+    /// Moves the older half of a full bin to the bucket, and leases slots again within the caps.
+    fn spill(&mut self, cache: &ThreadCache, bin: u8, key: Key) {
+        let counters = cache.counters.bin(bin);
+        let mut spilled = cache.unstack_below(bin, counters.idle() / 2);
         spilled.reverse();
         let places = spilled.len() as u64;
-        spilled.iter().for_each(|_| tally.pop());
-        self.unlease(rack, list, places);
+        spilled.iter().for_each(|_| counters.pop());
+        self.unlease(cache, bin, places);
         spilled.into_iter().for_each(|block| self.store(block));
-        self.lease(rack, list, key, places);
+        self.lease(cache, bin, key, places);
     }
 
-    /// Returns the list for `key`, switching an empty list to this class.
-    fn claim<'a>(&mut self, rack: &'a Rack, list: u8, key: Key) -> Option<&'a ListTally> {
-        rack.flush_hot();
-        let tally = rack.tally.list(list);
-        if tally.class() != key.class {
-            if tally.slots() > 0 {
+    /// Returns the bin for `key`, switching an empty bin to this class.
+    fn claim<'a>(&mut self, cache: &'a ThreadCache, bin: u8, key: Key) -> Option<&'a BinCounters> {
+        let counters = cache.counters.bin(bin);
+        if counters.class() != key.class {
+            if counters.slots() > 0 {
                 return None;
             }
-            if tally.class() != 0 {
-                let before = self.key_of(tally.class());
-                self.buckets.requests(before).hits += tally.hits();
+            if counters.class() != 0 {
+                let before = self.key_of(counters.class());
+                self.buckets.requests(before).hits += counters.hits();
             }
-            tally.set_class(key.class);
-            rack.habit(list).set(Habit::default());
+            counters.set_class(key.class);
+            cache.refill_state(bin).set(RefillState::default());
         }
-        Some(tally)
+        Some(counters)
     }
 
-    /// Returns the list for `key`, if magazines take it.
-    pub(crate) fn list_of(&self, key: Key) -> Option<u8> {
+    /// Returns the bin for `key`, if magazines take it.
+    pub(crate) fn bin_of(&self, key: Key) -> Option<u8> {
         let takes = key.kind == self.kind && self.accounts.caps.magazines_take(key.class);
         takes.then(|| class_table::number(key.class))
     }
@@ -175,13 +224,13 @@ impl Depot {
     }
 
     /// Returns how many more blocks of a class a thread may keep.
-    fn affordable(&self, rack: &Rack, class: u64) -> u64 {
-        self.accounts.caps.magazine_bytes.saturating_sub(rack.leased.get()) / class
+    fn affordable(&self, cache: &ThreadCache, class: u64) -> u64 {
+        self.accounts.caps.magazine_bytes.saturating_sub(cache.leased.get()) / class
     }
 
-    /// Leases up to `slots` more to a list, as many as the caps allow.
-    fn lease(&mut self, rack: &Rack, list: u8, key: Key, slots: u64) {
-        let wanted = slots.min(self.affordable(rack, key.class));
+    /// Leases up to `slots` more to a bin, as many as the caps allow.
+    fn lease(&mut self, cache: &ThreadCache, bin: u8, key: Key, slots: u64) {
+        let wanted = slots.min(self.affordable(cache, key.class));
         if wanted == 0 {
             return;
         }
@@ -189,31 +238,31 @@ impl Depot {
         let granted = wanted.min(self.accounts.leasable(key.class, bucket.kept()));
         bucket.leased += granted;
         self.accounts.lease(granted * key.class);
-        rack.leased.set(rack.leased.get() + granted * key.class);
-        rack.tally.list(list).lease(granted);
+        cache.leased.set(cache.leased.get() + granted * key.class);
+        cache.counters.bin(bin).lease(granted);
     }
 
-    fn unlease(&mut self, rack: &Rack, list: u8, slots: u64) {
-        let tally = rack.tally.list(list);
-        let key = self.key_of(tally.class());
+    fn unlease(&mut self, cache: &ThreadCache, bin: u8, slots: u64) {
+        let counters = cache.counters.bin(bin);
+        let key = self.key_of(counters.class());
         self.buckets.of(&key).leased -= slots;
         self.accounts.unlease(slots * key.class);
-        rack.leased.set(rack.leased.get() - slots * key.class);
-        tally.unlease(slots);
+        cache.leased.set(cache.leased.get() - slots * key.class);
+        counters.unlease(slots);
     }
 
-    /// Settles what a thread lent from its magazines since its last call.
+    /// Adds the bytes that a thread served from its magazines since its last call.
     #[inline]
-    pub(crate) fn settle(&mut self, rack: &Rack) {
-        if !rack.lent_nothing() {
-            self.settle_lent(rack);
+    pub(crate) fn apply_delta(&mut self, cache: &ThreadCache) {
+        if !cache.has_no_delta() {
+            self.add_delta(cache);
         }
     }
 
     #[inline(never)]
-    fn settle_lent(&mut self, rack: &Rack) {
-        let (lent, most) = rack.take_lent();
-        self.accounts.tell(lent, most);
+    fn add_delta(&mut self, cache: &ThreadCache) {
+        let (delta, most) = cache.take_delta();
+        self.accounts.add(delta, most);
     }
 
     /// Whether blocks were dropped for lack of slots so often that threads' slots should be recalled.

@@ -6,8 +6,7 @@ use crate::cache::core::PoolCore;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::depot::Depot;
 use crate::cache::magazine;
-use crate::cache::stats::PoolStats;
-use crate::cache::stats::groups::BucketStats;
+use crate::cache::stats::table::{BucketStats, PoolStats};
 use std::collections::BTreeMap;
 
 impl Depot {
@@ -16,7 +15,9 @@ impl Depot {
         let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
         let mut add = |class: u64, requests: Requests, idle: u64| {
             let reported = self.classes.reported(class);
-            let bucket = buckets.entry(reported).or_insert_with(|| BucketStats::new(reported));
+            let bucket = buckets
+                .entry(reported)
+                .or_insert_with(|| BucketStats { class: reported, ..BucketStats::default() });
             bucket.hits += requests.hits;
             bucket.misses += requests.misses;
             bucket.idle_buffers += idle;
@@ -26,24 +27,16 @@ impl Depot {
             add(class, requests, idle);
         }
         let mut in_magazines = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
-        for tally in &self.tallies {
-            let last = tally.hot_lent();
-            for (number, list) in tally.used_lists() {
+        for counters in &self.thread_counters {
+            for (_, bin) in counters.used_bins() {
                 // A block that moves between two threads may be counted in both.
-                let unseen = (self.accounts.now.out - in_magazines.bytes) / list.class();
-                let out = u64::from(last.is_some_and(|(list, _)| list == number));
-                let idle = list
-                    .idle()
-                    .saturating_sub(out)
-                    .min(unseen)
-                    .min(self.counters.live_buffers - in_magazines.buffers);
-                add(list.class(), Requests { hits: list.hits(), misses: 0 }, idle);
+                let unseen = (self.accounts.now.out - in_magazines.bytes) / bin.class();
+                let idle = bin.idle().min(unseen).min(self.counters.live_buffers - in_magazines.buffers);
+                add(bin.class(), Requests { hits: bin.hits(), misses: 0 }, idle);
                 in_magazines.buffers += idle;
-                in_magazines.bytes += idle * list.class();
+                in_magazines.bytes += idle * bin.class();
             }
-            in_magazines.requested = in_magazines.requested.wrapping_add(tally.requested().sum());
-            in_magazines.requested =
-                in_magazines.requested.wrapping_add(last.map_or(0, |(_, requested)| requested));
+            in_magazines.requested = in_magazines.requested.wrapping_add(counters.requested().sum());
         }
         in_magazines.requested = positive(in_magazines.requested);
         PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets.into_values().collect())
@@ -52,25 +45,26 @@ impl Depot {
 
 impl PoolCore {
     /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
-    /// requests of this thread, and those that other threads have settled.
+    /// requests of this thread, and those that other threads have reported.
     pub(crate) fn stats(&self) -> (PoolStats, u64) {
-        magazine::inspect(self, |rack| {
+        magazine::inspect(self, |cache| {
             let mut depot = self.depot();
-            rack.into_iter().for_each(|rack| depot.settle(rack));
+            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
+            depot.accounts.note_needed();
             (depot.stats(), depot.accounts.peak_end)
         })
     }
 
     /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
     pub(crate) fn reset_peaks(&self, end: u64) {
-        magazine::inspect(self, |rack| {
+        magazine::inspect(self, |cache| {
             let mut depot = self.depot();
-            rack.into_iter().for_each(|rack| depot.settle(rack));
+            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
             depot.accounts.reset_peaks(end);
         });
     }
 
-    /// Returns idle bytes, as of all requests of this thread and those that other threads have settled.
+    /// Returns idle bytes, as of all requests of this thread and those that other threads have reported.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
     }

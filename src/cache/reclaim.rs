@@ -5,9 +5,10 @@ use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
 use crate::cache::magazine::slots;
-use crate::cache::oom_rung::Rung;
-use crate::cache::orphans;
-use crate::cache::release::is_giving_back;
+use crate::cache::queue_position::Position;
+use crate::cache::reclaim_thread;
+use crate::cache::release::is_releasing;
+use crate::cache::request_queue::Awaited;
 use crate::cache::reservation::{NoRoom, Reservation};
 use crate::error::Error;
 use crate::source::Key;
@@ -25,19 +26,19 @@ impl PoolCore {
         magazine::leave(self);
         let mut depot = self.depot();
         let (idle, records) = depot.close();
-        let magazines = depot.tallies.len();
+        let magazines = depot.thread_counters.len();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
         if self.has_magazines() {
-            slots::give_back(self.slot);
+            slots::release(self.slot);
         }
-        // Release: pairs with the acquire load of a thread that looks for racks of closed pools. That thread
+        // Release: pairs with the acquire load of a thread that looks for caches of closed pools. That thread
         // then also sees this pool's epoch as closed.
         CLOSED.fetch_add(1, Release);
         drop(records);
-        self.give_back(idle);
-        orphans::expect(magazines);
-        orphans::free();
+        self.release_blocks(idle);
+        reclaim_thread::add(magazines);
+        reclaim_thread::free();
     }
 
     /// Begins a new epoch: every thread gives up its magazines at its next call of the pool.
@@ -63,46 +64,29 @@ impl PoolCore {
         }
         let idle = depot.evict(surplus);
         drop(depot);
-        orphans::free();
-        self.give_back(idle)
-    }
-
-    /// Handles a reset of the arena, which forgot its blocks: releases idle blocks. Blocks that are out are
-    /// not kept when they return. Until all have returned no magazines are used, because they do not check a
-    /// returned block's generation. Returns whether the pool is open.
-    pub(crate) fn forget_idle(&self) -> bool {
-        let mut depot = self.depot();
-        if depot.is_closed() {
-            return false;
-        }
-        self.recall(&mut depot, Recall::Memory);
-        let idle = depot.begin_generation();
-        self.generation.store(depot.generation, Relaxed);
-        drop(depot);
-        self.give_back(idle);
-        magazine::leave(self);
-        true
+        reclaim_thread::free();
+        self.release_blocks(idle)
     }
 
     /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.
     ///
-    /// `waiter` is the number of a request that waits until a deadline. `relief` is called before memory is
-    /// released or waited for. The error is the limit, or the error of `relief`.
+    /// `allow_release` is called before memory is released or waited for. The error is the limit, or the error of
+    /// `allow_release`.
     pub(crate) fn make_room(
         &self,
         class: u64,
-        waiter: Option<u64>,
-        relief: impl Fn() -> Result<(), Error>,
+        position: &Position<'_>,
+        allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'_>, NoRoom> {
-        let (mut number, mut recalled) = (None, false);
+        let mut recalled = false;
         let mut depot = self.depot();
         let outcome = loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
-                relief().map_err(NoRoom::Relief)?;
+                allow_release().map_err(NoRoom::Forbidden)?;
                 magazine::leave(self);
-                orphans::free();
+                reclaim_thread::free();
                 depot = self.depot();
                 if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
                     self.recall(&mut depot, Recall::Memory);
@@ -111,14 +95,14 @@ impl PoolCore {
                 }
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
-            let may_wait = !is_giving_back();
-            match depot.permit(class, waiter, number, may_wait) {
+            let may_wait = !is_releasing();
+            match depot.permit(class, position.number(), may_wait) {
                 Permit::Wait if may_wait => {
-                    if number.is_none() {
-                        depot.count(Rung::Wait);
-                        number = Some(depot.begin_wait(class));
+                    if !position.awaits(Awaited::Release) {
+                        depot.counters.rungs.wait += 1;
+                        position.set(&mut depot, class, Awaited::Release);
                     }
-                    depot = self.wait_for_freed(depot);
+                    depot = position.sleep(depot);
                 }
                 Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
                     // If recalled threads return nothing, this condition is true only once.
@@ -127,10 +111,11 @@ impl PoolCore {
                 permit => break permit,
             }
         };
-        let do_others_wait = number.is_some_and(|number| depot.end_wait(number));
+        let bytes = if matches!(outcome, Permit::Granted { .. }) { 0 } else { class };
+        let did_wait = position.end_wait(&mut depot, bytes);
         let limit = depot.accounts.caps.limit;
         drop(depot);
-        if do_others_wait {
+        if did_wait {
             // Another waiting request may be first now.
             self.notify_freed();
         }
@@ -138,52 +123,56 @@ impl PoolCore {
             Permit::Granted { evicted, surplus } => {
                 // From here on, even after a panic, the reservation is committed or cancelled.
                 let reservation = Reservation::new(self, class);
-                self.give_back_counting(evicted, surplus);
+                self.release_counted(evicted, surplus);
                 Ok(reservation)
             }
-            Permit::Wait | Permit::Refused | Permit::Promised => Err(NoRoom::Limit(limit)),
+            Permit::Wait | Permit::Refused | Permit::ReservedForWaiter => Err(NoRoom::Limit(limit)),
             Permit::Closed => Err(NoRoom::Closed),
         }
     }
 
     /// Releases `bytes` of idle memory for a device without memory. Returns whether any was idle.
-    pub(crate) fn relieve(&self, bytes: u64) -> bool {
+    pub(crate) fn evict_idle(&self, bytes: u64) -> bool {
         magazine::leave(self);
-        orphans::free();
+        reclaim_thread::free();
         let mut depot = self.depot();
         if depot.accounts.now.cached == 0 {
             return false;
         }
-        depot.count(Rung::Trim);
+        depot.counters.rungs.trim += 1;
         let idle = depot.evict(bytes);
         drop(depot);
-        self.give_back(idle);
+        self.release_blocks(idle);
         true
     }
 
-    /// As [`relieve`](Self::relieve), of all idle memory: also recalls magazines, and waits for memory that
+    /// As [`evict_idle`](Self::evict_idle), of all idle memory: also recalls magazines, and waits for memory that
     /// other threads are releasing.
-    pub(crate) fn relieve_wholly(&self) {
+    pub(crate) fn evict_all(&self) {
         magazine::leave(self);
-        orphans::free();
+        reclaim_thread::free();
         let mut depot = self.depot();
         if depot.accounts.leased > 0 {
             self.recall(&mut depot, Recall::Memory);
         }
-        depot.count(Rung::Trim);
+        depot.counters.rungs.trim += 1;
         let idle = depot.evict(u64::MAX);
         drop(depot);
-        self.give_back(idle);
-        if !is_giving_back() {
+        self.release_blocks(idle);
+        if !is_releasing() {
             // This may be the missing memory.
             let mut depot = self.wait_for_magazines(self.depot(), |_| false);
             let quiet = depot.accounts.freed_when_quiet();
-            if !depot.accounts.has_freed(quiet) {
-                depot.count(Rung::Wait);
+            if depot.accounts.has_freed(quiet) {
+                return;
             }
+            depot.counters.rungs.wait += 1;
+            let position = Position::new(self);
+            position.set(&mut depot, 0, Awaited::Change);
             while !depot.accounts.has_freed(quiet) {
-                depot = self.wait_for_freed(depot);
+                depot = position.sleep(depot);
             }
+            position.leave(&mut depot);
         }
     }
 
@@ -194,12 +183,13 @@ impl PoolCore {
         mut depot: MutexGuard<'static, Depot>,
         enough: impl Fn(&Depot) -> bool,
     ) -> MutexGuard<'static, Depot> {
-        let mut until = None;
+        if depot.accounts.awaited() == 0 || enough(&depot) {
+            return depot;
+        }
+        depot.counters.rungs.wait += 1;
+        let (position, until) = (Position::new(self), Instant::now() + PATIENCE);
+        position.set(&mut depot, 0, Awaited::Change);
         while depot.accounts.awaited() > 0 && !enough(&depot) {
-            if until.is_none() {
-                depot.count(Rung::Wait);
-            }
-            let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || cfg!(model) {
                 depot.accounts.give_up_waiting();
@@ -207,23 +197,10 @@ impl PoolCore {
             }
             // Recall again after each notification: a thread that returned its magazines may have new ones.
             self.recall(&mut depot, Recall::Memory);
-            depot = self.place.0.wait_at_most(depot, left);
+            depot = position.sleep_at_most(depot, left);
         }
+        position.leave(&mut depot);
         depot
-    }
-
-    /// Unlocks the depot until memory is freed, a reservation is cancelled, or a request finishes.
-    pub(crate) fn wait_for_freed(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
-        self.place.0.wait(depot)
-    }
-
-    /// As [`wait_for_freed`](Self::wait_for_freed), for at most `time`.
-    pub(crate) fn wait_for_freed_at_most(
-        &self,
-        depot: MutexGuard<'static, Depot>,
-        time: Duration,
-    ) -> MutexGuard<'static, Depot> {
-        self.place.0.wait_at_most(depot, time)
     }
 
     /// Releases idle memory before the source maps more for `key` on `stream`, so that a pool does not grow
@@ -257,7 +234,7 @@ impl PoolCore {
         let refused = idle.into_iter().filter_map(|block| depot.recycle(block)).collect();
         drop(depot);
         self.notify_freed();
-        self.give_back(refused);
+        self.release_blocks(refused);
         true
     }
 }

@@ -5,23 +5,13 @@
 //! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
 //! the first time, the general path is taken.
 
-use crate::cache::block::{Block, Errand};
+use crate::cache::block::{Block, DeferredWork};
 use crate::cache::depot::Depot;
-use crate::cache::served_by::ServedBy;
 use crate::source::Key;
 use vrampool_backend::{Backend, StreamId};
 
 /// The largest number of kept records.
 const MOST: usize = 1024;
-
-/// How a request was served at the depot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// By an idle block.
-    Idle,
-    /// By a block of the arena, ready for use.
-    Fresh,
-}
 
 impl Depot {
     /// Whether the next recycled record belonged to a block of `stream`.
@@ -31,14 +21,14 @@ impl Depot {
     }
 
     /// Serves a miss of `key`, uncounted, from the arena of the recycled records, if no memory has to be
-    /// released for it. Streams in `gone` are to be dropped without any lock.
+    /// released for it. Streams in `dropped` are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve<B: Backend>(
         &mut self,
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        gone: &mut [Option<B::Stream>; 2],
+        dropped: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
         if self.is_short_of(key.class) {
             return None;
@@ -50,8 +40,7 @@ impl Depot {
             self.records.push(block);
             return None;
         };
-        block.generation = self.generation;
-        *gone = replaced;
+        *dropped = replaced;
         self.accounts.taken(key.class, requested);
         self.note_taken(end);
         Some(block)
@@ -71,28 +60,28 @@ impl Depot {
     /// As [`recycle`](Self::recycle), for a returned buffer's block of a class that is never kept. A block
     /// that is returned is unchanged.
     #[inline]
-    pub(crate) fn recycle_lent(&mut self, block: Box<Block>) -> Option<Box<Block>> {
-        let (class, requested, generation) = (block.key.class, block.requested, block.generation);
+    pub(crate) fn recycle_live(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let (class, requested) = (block.key.class, block.requested);
         let refused = self.recycle_record(block);
         if refused.is_none() {
-            self.note_back(class, requested, generation);
+            self.note_back(class, requested);
         }
         refused
     }
 
-    /// As [`recycle_lent`](Self::recycle_lent), for a block of several streams. The work is done unlocked.
+    /// As [`recycle_live`](Self::recycle_live), for a block whose free gets markers. The work is done unlocked.
     ///
     /// # Errors
     /// The block, if it cannot be recycled.
     #[cold]
-    pub(crate) fn recycle_shared(&mut self, mut block: Box<Block>) -> Result<Errand, Box<Block>> {
+    pub(crate) fn recycle_marked(&mut self, mut block: Box<Block>) -> Result<DeferredWork, Box<Block>> {
         if !self.has_room_for_records() {
             return Err(block);
         }
-        let Some(errand) = block.empty_shared() else { return Err(block) };
-        self.note_back(block.key.class, block.requested, block.generation);
+        let Some(work) = block.empty_marked() else { return Err(block) };
+        self.note_back(block.key.class, block.requested);
         self.keep_record(block);
-        Ok(errand)
+        Ok(work)
     }
 
     #[inline]
@@ -116,27 +105,18 @@ impl Depot {
 
     /// Counts a buffer's memory as returned to the arena.
     #[inline]
-    fn note_back(&mut self, class: u64, requested: u64, generation: u64) {
-        self.note_in(generation);
+    fn note_back(&mut self, class: u64, requested: u64) {
         self.accounts.returned(class, requested);
         self.counters.live_buffers -= 1;
         self.accounts.dropped(class);
         self.accounts.freed(class);
     }
 
-    /// Counts the reserved `class` bytes, which the source delivered when asked in `generation`. `end` is the
-    /// end of the highest block in an arena of fixed size.
-    pub(crate) fn commit_reservation(
-        &mut self,
-        class: u64,
-        requested: u64,
-        end: u64,
-        generation: u64,
-        server: ServedBy,
-    ) {
-        self.note_out(generation);
+    /// Counts the reserved `class` bytes, which the source delivered, with a driver call or without. `end` is the end
+    /// of the highest block in an arena of fixed size.
+    pub(crate) fn commit_reservation(&mut self, class: u64, requested: u64, end: u64, calls_driver: bool) {
         self.accounts.allocated(class, requested);
-        self.counters.served_by_driver += u64::from(server == ServedBy::Driver);
+        self.counters.served_by_driver += u64::from(calls_driver);
         self.note_taken(end);
     }
 

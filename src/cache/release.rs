@@ -3,20 +3,22 @@
 use crate::cache::block::Block;
 use crate::cache::core::{PoolCore, Recall};
 use crate::cache::magazine;
-use crate::cache::magazine::class_table::NO_LIST;
+use crate::cache::magazine::class_table::NO_BIN;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 thread_local! {
-    /// Whether this thread is releasing memory: a destructor that allocates must not wait for itself.
-    static GIVING_BACK: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is releasing memory, or calls hooks of a request that asks the device: a destructor or hook
+    /// that allocates must not wait for itself.
+    static RELEASING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl PoolCore {
     /// Releases the block of a dropped buffer.
     #[inline]
     pub(crate) fn release(block: Box<Block>) {
-        if let Some(block) = magazine::put(block.list, block) {
+        if let Some(block) = magazine::put(block.bin, block) {
             Self::release_to_depot(block);
         }
     }
@@ -25,54 +27,56 @@ impl PoolCore {
     /// Returns it otherwise.
     #[inline]
     pub(crate) fn release_ready(block: Box<Block>) -> Option<Box<Block>> {
-        match block.list {
-            // The list of a recorded pool is hidden, too: its release is noted once.
-            NO_LIST => Self::keep_ready(block),
-            list => magazine::put(list, block).and_then(Self::keep_ready),
+        match block.bin {
+            NO_BIN => Self::keep_ready(block),
+            bin => magazine::put(bin, block).and_then(Self::keep_ready),
         }
     }
 
     #[cold]
     #[inline(never)]
     fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
-        if !block.pool.hooks.is_empty() || !block.pool.recorder.is_none() {
+        if block.pool.is_observed() {
             return Some(block);
         }
         if block.pool.has_magazine_for(block.key) {
-            let shares_list = !block.pool.class_table.are_unshared();
-            return if shares_list { magazine::put_in_shared_list(block) } else { Some(block) };
+            let shares_bin = !block.pool.class_table.are_unshared();
+            return if shares_bin { magazine::put_in_shared_bin(block) } else { Some(block) };
         }
-        if !block.pool.caps.cache(block.key.class) {
+        if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
             return Some(block);
         }
-        let mut depot = block.pool.place.0.lock();
-        // A request that waits has to be notified, which the general path does.
-        match magazine::settle(&block.pool, &mut depot) && !depot.is_guarded() {
-            true => depot.keep(block),
-            false => Some(block),
+        let lock = block.pool.lock.0;
+        let mut depot = lock.lock();
+        if !magazine::apply_delta(&block.pool, &mut depot) {
+            return Some(block);
         }
+        let surplus = depot.keep(block);
+        drop(depot);
+        if surplus.is_none() {
+            lock.notify_freed();
+        }
+        surplus
     }
 
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
-        // Pools with hooks have no quick lists.
-        if !block.pool.class_table.are_quick() && !block.pool.hooks.is_empty() {
-            Self::release_hooked(block);
-        } else {
-            Self::release_unhooked(block);
+        match block.pool.is_observed() {
+            true => Self::release_observed(block),
+            false => Self::release_unobserved(block),
         }
     }
 
     #[inline]
-    pub(crate) fn release_unhooked(mut block: Box<Block>) {
+    pub(crate) fn release_unobserved(mut block: Box<Block>) {
         if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
-            match magazine::put_in_shared_list(block) {
+            match magazine::put_in_shared_bin(block) {
                 Some(unplaced) => block = unplaced,
                 None => return,
             }
         }
-        let place = block.pool.place.0;
+        let lock = block.pool.lock.0;
         if !block.pool.has_magazine_for(block.key) {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let unplaced = match block.pool.caps.cache(block.key.class) {
@@ -84,102 +88,104 @@ impl PoolCore {
                 None => return,
             }
         }
-        let unkept = magazine::visit_with(block, |rack, block| {
-            let mut depot = place.lock();
-            let unkept = depot.put(block, rack);
-            let is_awaited = depot.is_guarded();
-            let Some(unkept) = unkept else {
+        let surplus = magazine::visit_with(block, |cache, block| {
+            let mut depot = lock.lock();
+            let surplus = depot.put(block, cache);
+            let Some(surplus) = surplus else {
                 drop(depot);
-                if is_awaited {
-                    place.notify_freed();
-                }
+                lock.notify_freed();
                 return None;
             };
             if depot.lacks_slots() {
-                unkept.pool.recall(&mut depot, Recall::Slots);
+                surplus.pool.recall(&mut depot, Recall::Slots);
             }
-            let unkept = depot.recycle(unkept);
+            let surplus = depot.recycle(surplus);
             drop(depot);
-            if unkept.is_none() {
-                place.notify_freed();
+            if surplus.is_none() {
+                lock.notify_freed();
             }
-            unkept
+            surplus
         });
-        if let Some(block) = unkept {
+        if let Some(block) = surplus {
             let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
-            pool.give_back_counting([block], bytes);
+            pool.release_counted([block], bytes);
         }
     }
 
     /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
     /// depot.
     #[inline(always)]
-    fn release_cached(block: Box<Block>) -> Option<Box<Block>> {
-        let place = block.pool.place.0;
-        let mut depot = place.lock();
-        if !magazine::settle(&block.pool, &mut depot) {
+    fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
+        let lock = block.pool.lock.0;
+        let mut depot = lock.lock();
+        // Relaxed: a thread that does not see it frees as if there were one stream.
+        if block.pool.marks.load(Relaxed) && depot.count_or_mark(&block) {
+            drop(depot);
+            block.mark();
+            depot = lock.lock();
+        }
+        if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let unkept = depot.keep(block);
-        let is_awaited = depot.is_guarded();
+        let surplus = depot.keep(block);
         drop(depot);
-        if is_awaited && unkept.is_none() {
-            place.notify_freed();
+        if surplus.is_none() {
+            lock.notify_freed();
         }
-        unkept
+        surplus
     }
 
     /// Returns a block of a class that is never kept to the arena. Returns it if that takes more than
     /// bookkeeping.
     #[inline(always)]
     fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
-        let place = block.pool.place.0;
-        let mut depot = place.lock();
-        if !magazine::settle(&block.pool, &mut depot) {
+        let lock = block.pool.lock.0;
+        let mut depot = lock.lock();
+        if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let (mut errand, mut unkept) = (None, depot.recycle_lent(block));
-        if let Some(block) = unkept {
-            unkept = depot.recycle_shared(block).map(|left| errand = Some(left)).err();
+        let (mut work, mut surplus) = (None, depot.recycle_live(block));
+        if let Some(block) = surplus {
+            surplus = depot.recycle_marked(block).map(|left| work = Some(left)).err();
         }
         drop(depot);
-        if unkept.is_none() {
-            errand.into_iter().for_each(|errand| errand());
-            place.notify_freed();
+        if surplus.is_none() {
+            work.into_iter().for_each(|work| work());
+            lock.notify_freed();
         }
-        unkept
+        surplus
     }
 
     /// Drops blocks that left their buckets. Returns their bytes.
-    pub(crate) fn give_back(&self, blocks: Vec<Box<Block>>) -> u64 {
+    pub(crate) fn release_blocks(&self, blocks: Vec<Box<Block>>) -> u64 {
         let bytes = blocks.iter().map(|block| block.key.class).sum();
-        self.give_back_counting(blocks, bytes);
+        self.release_counted(blocks, bytes);
         bytes
     }
 
     /// Drops blocks without any lock, because a destructor may call the pool. `freed` bytes of them return to
     /// the device for good.
-    pub(super) fn give_back_counting(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
+    pub(crate) fn release_counted(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
         let count = blocks.as_ref().len() as u64;
         if count == 0 {
             return;
         }
-        let _report = GiveBack { pool: self, count, freed, was: GIVING_BACK.replace(true) };
+        let _report = ReleaseReport { pool: self, count, freed, was: RELEASING.replace(true) };
         drop(blocks);
     }
 }
 
 /// Reports memory as released once its destructors ran, also when one panics.
-struct GiveBack<'a> {
+struct ReleaseReport<'a> {
     pool: &'a PoolCore,
     count: u64,
     freed: u64,
     was: bool,
 }
 
-impl Drop for GiveBack<'_> {
+impl Drop for ReleaseReport<'_> {
     fn drop(&mut self) {
-        GIVING_BACK.set(self.was);
+        RELEASING.set(self.was);
         let mut depot = self.pool.depot();
         depot.counters.source_frees += self.count;
         depot.accounts.freed(self.freed);
@@ -188,6 +194,18 @@ impl Drop for GiveBack<'_> {
     }
 }
 
-pub(crate) fn is_giving_back() -> bool {
-    GIVING_BACK.get()
+pub(crate) fn is_releasing() -> bool {
+    RELEASING.get()
+}
+
+/// Calls hooks of a request for which others wait: memory that the hooks request is refused rather than waited for.
+pub(crate) fn without_waits<T>(call: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            RELEASING.set(self.0);
+        }
+    }
+    let _reset = Reset(RELEASING.replace(true));
+    call()
 }

@@ -8,12 +8,25 @@ use std::fmt;
 /// that reports an error prints the whole chain.
 ///
 /// ```
-/// use vrampool::{errors::chain, fitted::FittedClasses};
+/// use std::{error::Error, fmt, io};
+/// use vrampool::errors::chain;
 ///
-/// let error = FittedClasses::load("/no/such/file").unwrap_err();
-/// println!("error: {}", chain(&error)); // …: the file cannot be opened; check …: No such file or directory
-/// let text = error.to_string();
-/// assert!(!text.contains("No such file") && chain(&error).to_string().starts_with(&text));
+/// #[derive(Debug)]
+/// struct Unreadable(io::Error);
+///
+/// impl Error for Unreadable {
+///     fn source(&self) -> Option<&(dyn Error + 'static)> {
+///         Some(&self.0)
+///     }
+/// }
+/// # impl fmt::Display for Unreadable {
+/// #     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// #         f.write_str("the model cannot be read")
+/// #     }
+/// # }
+///
+/// let error = Unreadable(io::ErrorKind::NotFound.into());
+/// assert_eq!(chain(&error).to_string(), "the model cannot be read: entity not found");
 /// ```
 #[must_use]
 pub fn chain<'a>(error: &'a (dyn std::error::Error + 'static)) -> Chain<'a> {

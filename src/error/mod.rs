@@ -1,20 +1,22 @@
 //! Errors of a pool.
 
+mod cause;
 mod chain;
 mod out_of_memory;
 
 use crate::any::available::NotOpened;
 use crate::arena::engine::ArenaError;
+pub use cause::Cause;
 pub use chain::{Chain, chain};
-pub use out_of_memory::{OutOfMemory, Owner, Shortage};
+pub use out_of_memory::{OtherPool, OutOfMemory, Owner, Shortage};
 use std::fmt;
 use vrampool_backend::{BackendError, DeviceId, Rejected};
 
-/// The error of a pool, an arena or a sleeper. A call that fails has changed nothing: every byte is accounted
+/// The error of a pool or an arena. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
 ///
-/// A lack of memory is always [`OutOfMemory`](Self::OutOfMemory), whether a pool, an arena, a sleeper or a
-/// broker reports it: [`out_of_memory`](Self::out_of_memory) returns its figures. A result of a buffer takes
+/// A lack of memory is always [`OutOfMemory`](Self::OutOfMemory), whether a pool or an arena
+/// reports it: [`out_of_memory`](Self::out_of_memory) returns its figures. A result of a buffer takes
 /// 24 bytes at most.
 ///
 /// ```
@@ -35,13 +37,13 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is not enough memory, and giving idle memory back did not help.
+    /// There is not enough memory, also after idle memory was released.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
     /// More than the device allocates in one piece, however much is free.
     #[error(
-        "{requested_bytes} bytes, rounded up to a size class, are more than the {max_allocation} bytes that \
-             this device allocates in one piece; ask for less at a time"
+        "{requested_bytes} bytes are more than the {max_allocation} bytes that this device allocates in one piece; \
+         request less at a time"
     )]
     #[non_exhaustive]
     TooLarge {
@@ -72,7 +74,7 @@ pub enum Error {
         /// The operation.
         forbidden: Forbidden,
     },
-    /// The memory is [asleep](crate::arena::DeviceArena::sleep): physical memory behind it is the device's.
+    /// The memory is asleep: its physical memory is [detached](crate::arena::DeviceArena::detach).
     #[error(
         "{requested_bytes} bytes are requested from memory that is asleep, with {live_bytes} bytes of \
          live blocks; wake it first, or use memory that is awake"
@@ -168,10 +170,11 @@ impl Error {
         self
     }
 
-    /// Whether there was not enough memory, by a limit or the device's.
+    /// Whether there was not enough memory, by a limit or the device's, so that a smaller request may succeed. True of
+    /// [`TooLarge`](Self::TooLarge), too.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::OutOfMemory(_))
+        matches!(self, Self::OutOfMemory(_) | Self::TooLarge { .. })
     }
 
     /// Returns the figures of a lack of memory; `None` for any other error.
@@ -223,15 +226,6 @@ impl Error {
         }
     }
 
-    /// Returns the field, the value and the reason of an invalid setting; `None` for any other error.
-    #[must_use]
-    pub fn invalid_setting(&self) -> Option<&InvalidSetting> {
-        match self {
-            Self::Configuration(error) => Some(error),
-            _ => None,
-        }
-    }
-
     /// Whether the process was [forked](vrampool_backend::fork) from one that had opened a device, so that
     /// nothing was done.
     #[must_use]
@@ -252,7 +246,7 @@ impl Error {
         matches!(self, Self::Backend(error) if error.is_stream_failed())
     }
 
-    /// Whether the device is gone for good.
+    /// Whether the device is lost for good.
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::Backend(error) if error.is_device_lost())
@@ -321,8 +315,8 @@ pub enum Forbidden {
     /// Making a captured stream wait for one that is not, or the other way round: another stream used the
     /// memory.
     Wait,
-    /// Giving memory back, waiting for what others give back, or moving blocks, because there is too little.
-    Relief,
+    /// Releasing idle memory, waiting for a release, or moving blocks, because memory is short.
+    Release,
 }
 
 impl fmt::Display for Forbidden {
@@ -330,19 +324,7 @@ impl fmt::Display for Forbidden {
         f.write_str(match self {
             Self::Allocation => "an allocation of the device's",
             Self::Wait => "a wait between a captured stream and another one",
-            Self::Relief => "giving back or moving idle memory",
+            Self::Release => "releasing or moving idle memory",
         })
-    }
-}
-
-#[cfg(all(test, feature = "host"))]
-mod tests {
-    use super::Error;
-    use crate::host::HostDevice;
-
-    #[test]
-    fn a_result_takes_at_most_24_bytes() {
-        assert!(size_of::<Error>() <= 24, "{}", size_of::<Error>());
-        assert!(size_of::<Result<crate::Buffer<HostDevice>, Error>>() <= 24);
     }
 }

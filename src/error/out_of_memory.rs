@@ -1,11 +1,11 @@
-//! A lack of memory, its figures and its cause.
+//! A lack of memory and its figures.
 
 use crate::arena::engine::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::BackendError;
 
-/// The cause of a lack of memory.
+/// What refused memory.
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Shortage, host::HostDevice};
@@ -26,7 +26,7 @@ pub enum Shortage {
     Limit(u64),
     /// The device.
     Device(BackendError),
-    /// The arena; its text states the largest hole.
+    /// The arena, with its free bytes and its largest hole.
     Arena(ArenaError),
 }
 
@@ -38,9 +38,9 @@ pub enum Owner {
     Pool,
     /// An arena.
     Arena,
-    /// A sleeper, all its tags together.
-    Sleeper,
-    /// The device alone: memory that belongs to no pool, arena or sleeper was requested. The figures are 0.
+    /// Several arenas with a common limit.
+    Arenas,
+    /// The device alone: memory that belongs to no pool or arena was requested. The figures are 0.
     Device,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Owner {
         f.write_str(match self {
             Self::Pool => "pool",
             Self::Arena => "arena",
-            Self::Sleeper => "sleeper",
+            Self::Arenas => "group of arenas",
             Self::Device => "device",
         })
     }
@@ -79,17 +79,44 @@ pub struct OutOfMemory {
     pub requested_bytes: u64,
     /// The requested bytes, rounded up to a size class or the alignment.
     pub class_bytes: u64,
-    /// Bytes handed out by the holder.
+    /// Live bytes of the holder.
     pub live_bytes: u64,
+    /// The part of those bytes that callers requested, without rounding.
+    pub live_requested_bytes: u64,
     /// Bytes of the holder that are idle: in a pool's buckets, or free in an arena.
     pub idle_bytes: u64,
     /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and in
     /// transit to the source.
     pub held_bytes: u64,
+    /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
+    pub waiting_bytes: u64,
+    /// Other pools of this process on the same device that hold memory, if the device refused; most bytes first. They
+    /// have released what they could.
+    pub other_pools: Vec<OtherPool>,
     /// The holder of those bytes.
     pub owner: Owner,
     /// The limit or the device that caused the failure.
     pub shortage: Shortage,
+    /// Whether blocks of the arena may move.
+    pub(crate) can_compact: bool,
+}
+
+/// Another pool of this process, and its bytes: [`OutOfMemory::other_pools`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OtherPool {
+    /// Its name.
+    pub name: String,
+    /// Bytes that it holds: live and idle.
+    pub held_bytes: u64,
+    /// The part of them that is idle, in magazines of its threads.
+    pub idle_bytes: u64,
+}
+
+impl OtherPool {
+    pub(crate) fn new(name: String, held_bytes: u64, idle_bytes: u64) -> Self {
+        Self { name, held_bytes, idle_bytes }
+    }
 }
 
 impl OutOfMemory {
@@ -99,10 +126,14 @@ impl OutOfMemory {
             requested_bytes: requested,
             class_bytes: class,
             live_bytes: 0,
+            live_requested_bytes: 0,
             idle_bytes: 0,
             held_bytes: 0,
+            waiting_bytes: 0,
+            other_pools: Vec::new(),
             owner,
             shortage,
+            can_compact: false,
         }
     }
 }
@@ -122,26 +153,45 @@ impl fmt::Display for OutOfMemory {
             )?;
         }
         match &self.shortage {
-            Shortage::Limit(limit) if self.class_bytes > *limit => {
-                write!(f, " and its limit is {}; raise `limit`, or request less at a time", ByteSize(*limit))
+            Shortage::Limit(limit) => write!(f, " and its limit is {}", ByteSize(*limit))?,
+            Shortage::Arena(ArenaError::NoSpace {
+                available_bytes: free,
+                largest_bytes: largest,
+                zone,
+                ..
+            }) => {
+                let (free, largest) = (ByteSize(*free), ByteSize(*largest));
+                write!(f, "; {free} are free in the {zone} zone of the arena, {largest} in one piece")?;
             }
-            Shortage::Limit(limit) => write!(
-                f,
-                " and its limit is {}; drop live buffers, raise `limit`, or choose size classes that round up less",
-                ByteSize(*limit)
-            ),
-            Shortage::Arena(cause) if self.owner == Owner::Pool => {
-                write!(
-                    f,
-                    "; the arena has {cause}; drop live buffers, raise `limit`, or give the pool a larger arena"
-                )
+            Shortage::Device(BackendError::OutOfMemory { free_bytes: Some(free), .. }) => {
+                write!(f, "; the device is out of memory, {} are free", ByteSize(*free))?;
             }
-            Shortage::Arena(cause) => write!(f, "; {cause}"),
-            Shortage::Device(cause) => write!(
-                f,
-                "; {cause}; drop live buffers, use smaller batches, set a `limit` that leaves room for others, or \
-                 choose size classes that round up less"
-            ),
+            Shortage::Device(BackendError::OutOfMemory { .. }) => {
+                f.write_str("; the device is out of memory")?
+            }
+            // Their texts have remedies.
+            Shortage::Arena(cause) => return write!(f, "; {cause}"),
+            Shortage::Device(cause) => return write!(f, "; {cause}"),
+        }
+        self.write_other_pools(f)?;
+        f.write_str("; ")?;
+        self.write_remedy(f)
+    }
+}
+
+impl OutOfMemory {
+    /// Names other pools, the largest ones.
+    fn write_other_pools(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Number of pools that are named.
+        const NAMED: usize = 3;
+        for (index, pool) in self.other_pools.iter().take(NAMED).enumerate() {
+            let (held, idle) = (ByteSize(pool.held_bytes), ByteSize(pool.idle_bytes));
+            f.write_str(if index == 0 { "; of this process, " } else { ", " })?;
+            write!(f, "pool `{}` holds {held} ({idle} idle)", pool.name.escape_debug())?;
+        }
+        match self.other_pools.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more pools hold less"),
         }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::cache::core::{PoolCore, Recall};
 use crate::cache::magazine;
-use crate::cache::release::is_giving_back;
-use crate::cache::waiters::Waiters;
+use crate::cache::queue_position::Position;
+use crate::cache::release::is_releasing;
+use crate::cache::request_queue::Awaited;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -28,7 +29,7 @@ impl<B: Backend> Pool<B> {
     /// or a miss.
     ///
     /// A request of more than the limit does not wait. Neither does one in a destructor that runs while memory
-    /// is given back.
+    /// is released.
     ///
     /// ```
     /// # use std::{thread, time::Duration};
@@ -64,31 +65,34 @@ impl<B: Backend> Pool<B> {
         if let Some(block) = magazine::take(core, bytes, stream.id()) {
             return Ok(Buffer::new(block));
         }
-        let mut waiter = None;
-        let refused = loop {
-            let number = waiter.as_ref().map_or(Waiters::LAST, |waiter: &Waiter<'_>| waiter.number);
-            let refused = match self.allocate_by_depot(bytes, core.kind, stream, Some(number)) {
-                Err(Error::OutOfMemory(refused)) => refused,
-                answer => return answer,
-            };
+        let (position, mut refused) = (Position::with_deadline(core), None);
+        let mut wait = Wait::new(core, &position, bytes, timeout);
+        loop {
+            // Behind others it would be refused.
+            if wait.is_none() || !core.is_reserved_for_waiter(bytes, &position) {
+                match self.allocate_by_depot(bytes, core.kind, stream, &position) {
+                    Err(Error::OutOfMemory(error)) => refused = Some(error),
+                    answer => return answer,
+                }
+            }
             if cfg!(target_family = "wasm") && !timeout.is_zero() {
                 return Err(BackendError::would_block("waiting for memory").into());
             }
-            if waiter.is_none() && !is_giving_back() {
-                waiter = Waiter::begin(core, bytes, timeout);
+            if wait.as_mut().is_some_and(Wait::wait) {
+                continue;
             }
-            if !waiter.as_mut().is_some_and(Waiter::wait) {
-                break refused;
+            wait = None;
+            if let Some(refused) = refused.take() {
+                core.count_out_of_memory(&refused.shortage);
+                return Err(Error::OutOfMemory(refused));
             }
-        };
-        core.count_out_of_memory(&refused.shortage);
-        Err(Error::OutOfMemory(refused))
+        }
     }
 
     /// Number of requests that wait in [`allocate_timeout`](Self::allocate_timeout) at this moment.
     #[must_use]
     pub fn waiting_requests(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.core().depot().waiters.count() }
+        if fork::is_child() { 0 } else { self.core().depot().queue.deadlines() }
     }
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
@@ -117,7 +121,7 @@ impl<B: Backend> Pool<B> {
         }
         let core = self.core();
         let mut depot = core.depot();
-        depot.is_shut = true;
+        depot.closed_by_user = true;
         core.recall(&mut depot, Recall::Memory);
         drop(depot);
         core.notify_freed();
@@ -128,15 +132,27 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // In a forked child the lock may be held for ever.
-        !fork::is_child() && self.core().depot().is_shut
+        !fork::is_child() && self.core().depot().closed_by_user
     }
 }
 
-/// The position of a request among those that wait. Dropping it, also by a panic, lets the next one be first.
+impl PoolCore {
+    /// Whether a request of `bytes` would get memory that earlier requests wait for.
+    fn is_reserved_for_waiter(&self, bytes: u64, position: &Position<'_>) -> bool {
+        let class = self.class_of(bytes);
+        class.is_some_and(|class| {
+            let depot = self.depot();
+            !depot.closed_by_user && depot.is_reserved_for_waiter(class, position.number())
+        })
+    }
+}
+
+/// The wait of a request until a deadline.
 #[derive(Debug)]
-struct Waiter<'a> {
+struct Wait<'a> {
     pool: &'a PoolCore,
-    number: u64,
+    position: &'a Position<'a>,
+    bytes: u64,
     class: u64,
     /// `None`: no clock shows that time.
     deadline: Option<Instant>,
@@ -144,34 +160,34 @@ struct Waiter<'a> {
     has_asked: bool,
 }
 
-impl<'a> Waiter<'a> {
-    /// Queues a request behind all others; `None` if the limit never allows it.
-    fn begin(pool: &'a PoolCore, bytes: u64, timeout: Duration) -> Option<Self> {
-        let class = pool.classes.round(bytes)?;
+impl<'a> Wait<'a> {
+    /// Returns `None` for a request that must not wait, or that the limit never allows.
+    fn new(pool: &'a PoolCore, position: &'a Position<'a>, bytes: u64, timeout: Duration) -> Option<Self> {
+        let class = pool.class_of(bytes).filter(|_| !is_releasing())?;
         let deadline = Instant::now().checked_add(timeout);
-        let mut depot = pool.depot();
-        if class > depot.accounts.caps.limit {
-            return None;
-        }
-        if depot.waiters.is_empty() {
-            // Each thread gives up its magazines at its next call.
-            pool.recall(&mut depot, Recall::Slots);
-        }
-        let number = depot.waiters.begin(class);
-        Some(Self { pool, number, class, deadline, has_asked: false })
+        let is_possible = class <= pool.depot().accounts.caps.limit;
+        is_possible.then_some(Self { pool, position, bytes, class, deadline, has_asked: false })
     }
 
     /// Waits until the request may succeed. Returns `false` after the deadline.
     fn wait(&mut self) -> bool {
         let began = Instant::now();
+        // This thread makes no other call meanwhile, and earlier requests may need what it keeps.
+        magazine::leave(self.pool);
         let mut depot = self.pool.depot();
-        depot.waiters.set_bytes(self.number, self.class);
+        self.position.set(&mut depot, self.class, Awaited::Memory);
         let seen = depot.accounts.changes;
         loop {
-            if depot.is_shut {
+            if depot.closed_by_user {
                 return true;
             }
-            let may_ask = depot.waiters.is_first(self.number) && !depot.is_over_limit_with(self.class);
+            // The limit may have changed.
+            if let Some(class) = self.pool.class_of(self.bytes).filter(|&class| class != self.class) {
+                self.class = class;
+                self.position.set(&mut depot, class, Awaited::Memory);
+            }
+            let is_first = depot.queue.is_first_with_deadline(self.position.number());
+            let may_ask = is_first && !depot.is_over_limit_with(self.class);
             let now = Instant::now();
             let is_due = !self.has_asked || depot.accounts.changes != seen || now - began >= RETRY;
             if may_ask && is_due {
@@ -184,14 +200,7 @@ impl<'a> Waiter<'a> {
                 return false;
             }
             let time = if may_ask { left.min(RETRY) } else { left };
-            depot = self.pool.wait_for_freed_at_most(depot, time);
+            depot = self.position.sleep_at_most(depot, time);
         }
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.pool.depot().waiters.end(self.number);
-        self.pool.notify_freed();
     }
 }

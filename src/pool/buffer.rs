@@ -3,14 +3,15 @@
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
 use crate::error::Error;
-use crate::streams::order::After;
+use crate::streams::order::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
 use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
 
-/// Device memory on loan from a [`Pool`](crate::Pool). Dropping it gives it back; it may outlive the pool.
+/// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
+/// may outlive.
 ///
 /// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool
 /// knows who waits for whom, readers for the last writer, a writer and the next borrower for all, and a
@@ -43,7 +44,8 @@ pub struct Buffer<B: Backend> {
 
 impl<B: Backend> Buffer<B> {
     #[inline]
-    pub(crate) fn new(block: Box<Block>) -> Self {
+    pub(crate) fn new(mut block: Box<Block>) -> Self {
+        block.begin_use();
         Self { block: ManuallyDrop::new(Some(block)), backend: PhantomData }
     }
 
@@ -124,7 +126,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::Capture`] when that would be between a stream that is captured into a graph and one that is
     /// not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        self.lend(stream)?;
+        self.use_on(stream)?;
         self.block().region::<B>(self.len(), stream)
     }
 
@@ -155,14 +157,14 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// As [`on`](Self::on); what the device reports of work that was enqueued.
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.lend(stream)?;
+        self.use_on(stream)?;
         Ok(self.device().flush(stream)?)
     }
 
-    fn lend(&self, stream: &B::Stream) -> Result<(), Error> {
+    fn use_on(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
-        block.pool.count_waits(block.lend::<B>(stream)?);
+        block.pool.count_waits(block.use_on::<B>(stream)?);
         Ok(())
     }
 
@@ -187,8 +189,7 @@ impl<B: Backend> Buffer<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongDevice`], [`Error::Asleep`]; [`Error::Arena`] after the pool's arena was reset or
-    /// resized; on a stream that is captured as [`used_on`](Self::used_on).
+    /// [`Error::WrongDevice`], [`Error::Asleep`]; on a stream that is captured as [`used_on`](Self::used_on).
     pub fn record_stream(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
@@ -211,7 +212,7 @@ impl<B: Backend> Buffer<B> {
         match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream, After::Work)?;
+                let waits = block.hand_over::<B>(stream, WaitFor::Reuse)?;
                 block.pool.count_waits(waits);
                 Ok(())
             }
@@ -342,7 +343,7 @@ impl<B: Backend> Buffer<B> {
         match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream, After::Contents)?;
+                let waits = block.hand_over::<B>(stream, WaitFor::Data)?;
                 block.pool.count_waits(waits);
                 block.region_mut::<B>(len, stream)
             }

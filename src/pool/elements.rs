@@ -35,6 +35,9 @@ pub trait Element: Copy + 'static {
     fn bytes(elements: &[Self]) -> &[u8];
 
     #[doc(hidden)]
+    fn of_bytes(bytes: &[u8]) -> Option<&[Self]>;
+
+    #[doc(hidden)]
     fn bytes_mut(elements: &mut [Self]) -> &mut [u8];
 }
 
@@ -46,6 +49,10 @@ impl<T: bytemuck::Pod> Element for T {
     fn bytes(elements: &[Self]) -> &[u8] {
         // Elements without bytes have none.
         bytemuck::try_cast_slice(elements).unwrap_or_default()
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Option<&[Self]> {
+        bytemuck::try_cast_slice(bytes).ok()
     }
 
     fn bytes_mut(elements: &mut [Self]) -> &mut [u8] {

@@ -132,8 +132,6 @@ mod tests {
             "MAX_CACHED_GB",
             "POOL_BUDGET_FRAC",
             "POOL_LARGE_BUCKET_MB",
-            "PINNED_STAGING_MB",
-            "SLEEP_CHUNK_MB",
             "LIMIT_GB",
             "MAX_BUFFERS_PER_BUCKET",
             "SOURCE",

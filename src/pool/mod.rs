@@ -1,25 +1,27 @@
 //! The public pool type.
 
 pub(crate) mod allocate;
+mod allocate_beside;
 mod allocate_timeout;
+mod as_sibling;
 pub(crate) mod buffer;
 pub(crate) mod builder;
+mod class;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
 pub(crate) mod private_pool;
 pub(crate) mod report;
 mod settings;
+mod siblings;
 mod trim;
 
-use crate::arena::DeviceArena;
-use crate::cache::block::Block;
+use crate::arena::{ArenaCounts, DeviceArena};
 use crate::cache::core::PoolCore;
 use crate::cache::magazine;
-use crate::cache::pool_recorder::{PoolRecorder, RecordedBy};
-use crate::cache::recorded::Taken;
+use crate::cache::queue_position::Position;
 use crate::cache::size_class::SizeClasses;
-use crate::cache::stats::PoolStats;
+use crate::cache::stats::table::PoolStats;
 use crate::environment::as_limit;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
@@ -37,7 +39,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 ///
 /// * idle bytes never exceed `max_cached_bytes`, no bucket keeps more than `max_buffers_per_bucket` buffers,
 ///   bytes taken from the device never exceed `limit` ([`PoolBuilder`](crate::PoolBuilder));
-/// * memory is never handed out while earlier work on the device may still touch it, and the host is not
+/// * memory is never reused while earlier work on the device may still touch it, and the host is not
 ///   blocked for that: on the same stream reuse is immediate, on another one the pool inserts a wait on the
 ///   device;
 /// * a failed call leaves every byte accounted for.
@@ -47,21 +49,21 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// an atomic read-modify-write, a
 /// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
 /// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
-/// What a thread keeps others do not get until it gives it back: when it ends, or at its next request of a
+/// Buffers that a thread keeps are not available to others until it releases them: when it ends, or at its next request of a
 /// small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
-/// What the caps do not bound: memory that the pool gave back while work still uses it is the driver's, which
+/// What the caps do not bound: memory that the pool released while work still uses it is the driver's, which
 /// may keep it until that work is done. And a device without memory may make an allocation wait for that; the
-/// pool itself makes the host wait only for another thread that is giving back what is missing, and over
+/// pool itself makes the host wait only for another thread that is releasing the missing memory, and over
 /// [`Source::Virtual`] on the last rung of the out-of-memory ladder ([`allocate`](Self::allocate)).
 ///
 /// **Forks.** In a child of a process that opened a device every call that can fail returns
-/// [`BackendError::Forked`], a buffer or a pool that is dropped gives nothing back, and
+/// [`BackendError::Forked`], a dropped buffer or pool releases nothing, and
 /// [`stats`](Self::stats) are zeros ([`fork`]).
 ///
-/// Dropping the last handle gives idle memory back; buffers that are still live give theirs back when they
-/// drop. An arena of the pool's own goes with the last of them.
+/// Dropping the last handle releases idle memory; buffers that are still live release theirs when they are
+/// dropped. An arena of the pool's own goes with the last of them.
 ///
 /// ```
 /// use vrampool::{Backend, Pool, host::HostDevice};
@@ -94,8 +96,6 @@ impl<B: Backend> Clone for Pool<B> {
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
-    /// Kept for whoever reads it as long as the pool serves.
-    _recorded_by: RecordedBy,
     /// Its figures when it ended, for whoever publishes them.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
     backend: PhantomData<B>,
@@ -121,11 +121,12 @@ impl<B: Backend> Drop for Handle<B> {
 impl<B: Backend> Handle<B> {
     fn stats(&self) -> PoolStats {
         let supply = self.core.supply::<B>();
+        self.core.poll_in_flight::<B>();
         let (stats, peak_end) = self.core.stats();
         match supply.arena() {
             Some(arena) => {
-                let peaks = (supply.reserved_peak(), peak_end);
-                stats.with_arena(supply.source(), arena, supply.arena_counts(), peaks)
+                let peaks = (arena.reserved_peak(), peak_end);
+                stats.with_arena(supply.source(), arena, ArenaCounts::of(arena), peaks)
             }
             None if supply.source() == Source::Driver => stats.with_driver_pool(),
             None => stats,
@@ -134,9 +135,11 @@ impl<B: Backend> Handle<B> {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn of_core(core: Arc<PoolCore>, recorded_by: RecordedBy) -> Self {
+    pub(crate) fn of_core(core: Arc<PoolCore>) -> Self {
         let last = Arc::default();
-        Self { handle: Arc::new(Handle { core, _recorded_by: recorded_by, last, backend: PhantomData }) }
+        let handle = Arc::new(Handle { core, last, backend: PhantomData });
+        siblings::add(&handle);
+        Self { handle }
     }
 
     #[inline]
@@ -211,68 +214,23 @@ impl<B: Backend> Pool<B> {
         stream: &B::Stream,
     ) -> Result<Buffer<B>, Error> {
         fork::check()?;
-        self.allocate_by_depot(bytes, kind.into(), stream, None)
+        match kind.into() {
+            kind if kind == self.kind() => self.allocate(bytes, stream),
+            kind => self.allocate_by_depot(bytes, kind, stream, &Position::new(self.core())),
+        }
     }
 
-    /// Only selects the path, so that the call of either path is a tail call.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        match self.core().recorder.is_none() {
-            true => self.allocate_unrecorded(bytes, stream),
-            false => self.allocate_recorded(bytes, stream),
-        }
-    }
-
-    /// Makes tail calls only, like its caller, so that neither saves registers.
-    #[inline(never)]
-    #[track_caller]
-    fn allocate_recorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        match core.recorder.take(core, bytes, stream.id()) {
-            Taken::Recorded(block) => Ok(Buffer::new(block)),
-            Taken::Unrecorded(block) => Self::record(block),
-            Taken::NotYet { list, is_hot } => self.allocate_from_list(list, is_hot, bytes, stream),
-            Taken::Nothing => self.allocate_unrecorded(bytes, stream),
+        if !core.is_observed()
+            && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
+        {
+            return served.map(Buffer::new);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn record(mut block: Box<Block>) -> Result<Buffer<B>, Error> {
-        PoolRecorder::record(&mut block);
-        Ok(Buffer::new(block))
-    }
-
-    #[inline(never)]
-    #[track_caller]
-    fn allocate_from_list(
-        &self,
-        list: u8,
-        is_hot: bool,
-        bytes: u64,
-        stream: &B::Stream,
-    ) -> Result<Buffer<B>, Error> {
-        let core = self.core();
-        match PoolRecorder::take_of(list, is_hot, core, bytes, stream.id()) {
-            Some(block) => Ok(Buffer::new(block)),
-            None => self.allocate_unrecorded(bytes, stream),
-        }
-    }
-
-    #[inline(never)]
-    #[track_caller]
-    fn allocate_unrecorded(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let core = self.core();
-        match core.allocate_large::<B>(bytes, stream) {
-            Some(served) => {
-                let mut block = served?;
-                core.recorder.request(&mut block);
-                Ok(Buffer::new(block))
-            }
-            None => self.allocate_by_depot(bytes, core.kind, stream, None),
-        }
+        self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
     }
 
     #[cold]
@@ -283,15 +241,14 @@ impl<B: Backend> Pool<B> {
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
-        waiter: Option<u64>,
+        position: &Position<'_>,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        let mut block = match core.hooks.is_empty() {
-            true => core.allocate::<B>(bytes, kind, stream, (None, waiter))?,
-            false => core.allocate_hooked::<B>(bytes, kind, stream, Location::caller(), waiter)?,
+        let block = match core.is_observed() {
+            true => core.allocate_observed::<B>(bytes, kind, stream, Location::caller(), position),
+            false => core.allocate::<B>(bytes, kind, stream, (None, position)),
         };
-        core.recorder.request(&mut block);
-        Ok(Buffer::new(block))
+        block.map(Buffer::new)
     }
 
     /// As [`allocate`](Self::allocate), and sets every byte to 0 on `stream`. Other buffers contain the bytes
@@ -323,18 +280,18 @@ impl<B: Backend> Pool<B> {
     }
 
     /// Reports the bytes that the pool holds, and their holders; at a program's end these are leaks. If a hook
-    /// counts holders, dropping the last handle before the buffers logs a warning that lists them.
+    /// [counts holders](vrampool_backend::Hook::holders), dropping the last handle before the buffers logs a warning
+    /// that lists them.
     ///
     /// ```
-    /// # use vrampool::{Backend, Pool, hooks::CallSites, host::HostDevice};
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
     /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
-    /// let pool = Pool::builder(&device).hook(CallSites::new()).build()?;
+    /// let pool = Pool::builder(&device).name("activations").build()?;
     /// let leaked = pool.allocate(1000, &stream)?;
     /// let report = pool.report();
-    /// assert_eq!((report.holders.len(), report.holders[0].bytes), (1, 1024));
-    /// println!("{report}"); // this file, and the line of `leaked`
+    /// assert_eq!(report.to_string(), "pool activations: 1 live buffers (1.0 KiB), 0 B idle");
     /// # Ok(())
     /// # }
     /// ```
@@ -384,7 +341,7 @@ impl<B: Backend> Pool<B> {
     }
 }
 
-/// Apart from a hit, which makes no error.
+/// Except for a hit, which makes no error.
 #[cold]
 #[inline(never)]
 fn refuse_in_child<T>() -> Result<T, Error> {

@@ -1,26 +1,28 @@
 //! The out-of-memory ladder: what is tried, in order, when the device refuses memory to a miss.
 
+use crate::arena::DeviceArena;
 use crate::arena::engine::ArenaError;
 use crate::cache::core::PoolCore;
-use crate::cache::oom_rung::Rung;
-use crate::cache::reservation::Turn;
+use crate::cache::queue_position::Position;
 use crate::environment::UNLIMITED;
 use crate::error::{Error, Forbidden, OutOfMemory, Owner, Shortage};
+use crate::pool::allocate::Request;
+use crate::pool::siblings;
 use crate::source::{Key, SourceMemory};
-use vrampool_backend::Backend;
 use vrampool_backend::spi::Announced;
+use vrampool_backend::{Backend, BackendError};
 
 impl PoolCore {
-    /// Asks the source; while it is out of memory, gives back least recently requested classes of the size
-    /// asked for, then everything, and asks again; and last, closes the holes of an arena. `relief` is asked
-    /// before any of that. Whoever gives everything back waits for memory on its way back, and asks before
-    /// those who come later, here or at the driver.
+    /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
+    /// the request, then all idle memory; then closes the holes of an arena; and last, trims other pools. Asks
+    /// again after each. `allow_release` is called before any of that. The request that releases everything
+    /// waits for releases in progress, and is served before later requests, here and at the driver.
     pub(super) fn ask_source<B: Backend>(
         &self,
         key: Key,
         stream: &B::Stream,
-        request: Option<&Announced<'_>>,
-        relief: impl Fn() -> Result<(), Error>,
+        (request, position): (Option<&Announced<'_>>, &Position<'_>),
+        allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<SourceMemory<B>, Error> {
         let ask = || self.ask_hooked::<B>(key, stream, request);
         let may_help = |answer: &Result<SourceMemory<B>, Error>| match answer {
@@ -30,28 +32,30 @@ impl PoolCore {
             Ok(_) => false,
         };
         // Others were refused by the driver, and wait for what it gets back.
-        let is_late =
-            self.supply::<B>().asks_driver(key) && !self.depot().turns.is_empty() && relief().is_ok();
-        let mut turn = if is_late { Turn::begin(self) } else { None };
-        turn.iter().for_each(Turn::wait);
+        if self.supply::<B>().asks_driver(key)
+            && self.depot().queue.awaits_device()
+            && allow_release().is_ok()
+        {
+            position.wait_for_device();
+        }
         let mut answer = ask();
         if may_help(&answer) {
-            relief()?;
+            allow_release()?;
         }
-        if may_help(&answer) && self.relieve(key.class) {
+        if may_help(&answer) && self.evict_idle(key.class) {
             answer = ask();
         }
         if may_help(&answer) {
-            turn = turn.or_else(|| Turn::begin(self));
-            self.relieve_wholly();
-            turn.iter().for_each(Turn::wait);
+            position.ask_again();
+            self.evict_all();
+            position.wait_for_device();
             answer = ask();
         }
         if let (Err(error), Some(arena)) = (&answer, self.supply::<B>().movable())
             && let Some(ArenaError::NoSpace { available_bytes: available, .. }) = error.arena()
             && *available >= key.class
         {
-            self.depot().count(Rung::Compact);
+            self.depot().counters.rungs.compact += 1;
             match arena.compact(UNLIMITED, stream, |_| {}) {
                 // A captured stream's blocks stay. Those before them may do.
                 Ok(_) | Err(Error::Capture { .. }) => {}
@@ -59,35 +63,63 @@ impl PoolCore {
             }
             answer = ask();
         }
+        if may_help(&answer) && self.may_lack_memory_of_others::<B>(&answer) && siblings::trim(self) > 0 {
+            self.depot().counters.rungs.trim += 1;
+            answer = ask();
+        }
         answer
     }
 
+    /// Whether idle memory of other pools may be the missing memory.
+    fn may_lack_memory_of_others<B: Backend>(&self, answer: &Result<SourceMemory<B>, Error>) -> bool {
+        let supply = self.supply::<B>();
+        let is_of_device = answer.as_ref().is_err_and(|error| error.backend().is_some());
+        is_of_device || supply.arena().is_some_and(DeviceArena::is_growing)
+    }
+
+    /// The shortage as the request sees it: of a device, without memory that an arena took and released in its attempt.
+    fn as_of_request<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Shortage {
+        let supply = self.supply::<B>();
+        if !matches!(shortage, Shortage::Device(_)) || supply.asks_driver(request.key) {
+            return shortage;
+        }
+        match supply.device.memory_info() {
+            Ok(info) => {
+                Shortage::Device(BackendError::out_of_memory(request.requested, Some(info.free_bytes)))
+            }
+            Err(_) => shortage,
+        }
+    }
+
     /// Describes a lack of memory, and counts it as a failure, unless the request may still wait.
-    pub(super) fn out_of_memory(
-        &self,
-        key: Key,
-        requested: u64,
-        waiter: Option<u64>,
-        shortage: Shortage,
-    ) -> Error {
-        let stats = self.depot().stats();
-        if waiter.is_none() {
+    pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
+        let position = request.position;
+        let mut depot = self.depot();
+        let (stats, waiting_bytes) = (depot.stats(), depot.queue.reserved_before(position.number()));
+        drop(depot);
+        let shortage = self.as_of_request(request, shortage);
+        let of_device = matches!(shortage, Shortage::Device(_));
+        if !position.has_deadline() {
             self.count_out_of_memory(&shortage);
         }
         Error::OutOfMemory(Box::new(OutOfMemory {
-            requested_bytes: requested,
-            class_bytes: key.class,
+            requested_bytes: request.requested,
+            class_bytes: request.key.class,
             live_bytes: stats.live_bytes,
+            live_requested_bytes: stats.requested_bytes,
             idle_bytes: stats.idle_bytes,
-            held_bytes: stats.held_bytes + stats.source.in_transit_bytes,
+            held_bytes: stats.held_bytes + stats.in_transit_bytes,
+            waiting_bytes,
+            other_pools: if of_device { siblings::holders(self) } else { Vec::new() },
             owner: Owner::Pool,
             shortage,
+            can_compact: self.supply::<B>().movable().is_some(),
         }))
     }
 
     pub(super) fn count_out_of_memory(&self, shortage: &Shortage) {
         let mut depot = self.depot();
-        depot.count(Rung::Fail);
+        depot.counters.rungs.fail += 1;
         match shortage {
             Shortage::Limit(_) => depot.counters.failed.by_limit += 1,
             Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed.by_device += 1,

@@ -42,8 +42,8 @@ pub struct GraphMemory<B: Backend> {
     kept: ForkArc<Kept<B>>,
 }
 
-/// A buffer of a [`GraphMemory`]. Dropping it gives it back there, and to the pool once the graph's memory is
-/// dropped.
+/// A buffer of a [`GraphMemory`]. Dropping it releases the memory there, and to the pool once the graph's memory
+/// is dropped.
 ///
 /// ```
 /// # use vrampool::{Backend, GraphMemory, Pool, host::HostDevice};
@@ -69,7 +69,7 @@ pub struct GraphBuffer<B: Backend> {
     kept: ForkArc<Kept<B>>,
 }
 
-/// What nobody has in hand; `None` when the graph is gone.
+/// Memory that no buffer uses; `None` after the graph is dropped.
 #[derive(Debug)]
 struct Kept<B: Backend>(Mutex<Option<Vec<Buffer<B>>>>);
 
@@ -90,7 +90,7 @@ impl<B: Backend> GraphMemory<B> {
     #[track_caller]
     pub fn allocate(&self, bytes: u64) -> Result<GraphBuffer<B>, Error> {
         fork::check()?;
-        let class = self.pool.size_classes().round(bytes).unwrap_or(u64::MAX);
+        let class = self.pool.class_of(bytes).unwrap_or(u64::MAX);
         let idle = self.kept.0.lock().as_mut().and_then(|kept| {
             let newest = kept.iter().rposition(|buffer| buffer.len() == class)?;
             Some(kept.remove(newest))

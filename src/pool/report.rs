@@ -1,7 +1,7 @@
 //! What a pool holds, and for whom.
 
 use crate::cache::core::PoolCore;
-use crate::cache::stats::PoolStats;
+use crate::cache::stats::table::PoolStats;
 use bytesize::ByteSize;
 use std::fmt;
 use std::thread;
@@ -23,8 +23,9 @@ pub struct PoolReport {
     pub pool: String,
     /// Its statistics.
     pub stats: PoolStats,
-    /// The lines of code that hold memory, most bytes first; empty without a hook that counts them
-    /// ([`CallSites`](crate::hooks::CallSites)). A hook of several pools counts all of them.
+    /// The source lines that hold memory, most bytes first; empty without a hook that
+    /// [counts them](vrampool_backend::Hook::holders), as `CallSites` of the crate `vrampool-hooks` does. A hook of
+    /// several pools counts all of them.
     #[cfg_attr(feature = "serde", serde(serialize_with = "as_rows"))]
     pub holders: Vec<Holder>,
 }

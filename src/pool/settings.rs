@@ -1,16 +1,29 @@
 //! What a pool reads of the environment.
 
 use crate::cache::size_class::SizeClasses;
-use crate::environment::{Lookup, SIZE_CLASSES, SOURCE, Settings, parsed};
+use crate::environment::{
+    BUDGET_FRACTION, GIB, LARGE_BUCKET, LIMIT, Lookup, MAX_BUFFERS, MAX_CACHED, MIB, OVERLAP, SIZE_CLASSES,
+    SOURCE, count, parsed, share, size,
+};
 use crate::error::Error;
+use crate::overlap::Overlap;
 use crate::source::Source;
 
-/// The numbers, and what has a name.
+/// The settings. A number is decimal, not negative and finite; a share is at most 1; a count is whole; a size is 0 or
+/// at least one byte, and one that no `u64` holds is [`UNLIMITED`](crate::environment::UNLIMITED). An empty value is
+/// unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and with any
+/// arguments. A second name is not read where the first is set: it is another program's.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PoolSettings {
-    pub(super) numbers: Settings,
+    pub(super) max_cached_bytes: Option<u64>,
+    pub(super) budget_fraction: Option<f64>,
+    /// 0 = fixed buckets.
+    pub(super) large_bucket: Option<u64>,
+    pub(super) limit: Option<u64>,
+    pub(super) max_buffers_per_bucket: Option<u64>,
     pub(super) source: Option<Source>,
     pub(super) size_classes: Option<SizeClasses>,
+    pub(super) overlap: Option<Overlap>,
 }
 
 impl PoolSettings {
@@ -18,25 +31,41 @@ impl PoolSettings {
     /// [`Error::Environment`] for the first value that is not valid.
     pub(super) fn read(lookup: Lookup<'_>) -> Result<Self, Error> {
         Ok(Self {
-            numbers: Settings::read(lookup)?,
+            max_cached_bytes: size(MAX_CACHED, GIB, lookup)?,
+            budget_fraction: share(BUDGET_FRACTION, lookup)?,
+            large_bucket: size(LARGE_BUCKET, MIB, lookup)?,
+            limit: size(LIMIT, GIB, lookup)?,
+            max_buffers_per_bucket: count(MAX_BUFFERS, lookup)?,
             source: parsed(SOURCE, lookup)?,
             size_classes: parsed(SIZE_CLASSES, lookup)?,
+            overlap: parsed(OVERLAP, lookup)?,
         })
     }
 
     /// The name of a setting that is another one in `later`.
     pub(super) fn changed_in(&self, later: &Self) -> Option<&'static str> {
-        let of_names =
-            [(SOURCE, self.source != later.source), (SIZE_CLASSES, self.size_classes != later.size_classes)];
-        let changed = of_names.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name);
-        self.numbers.changed_in(&later.numbers).or(changed)
+        let all = [
+            (MAX_CACHED[0], self.max_cached_bytes != later.max_cached_bytes),
+            (BUDGET_FRACTION[0], self.budget_fraction != later.budget_fraction),
+            (LARGE_BUCKET[0], self.large_bucket != later.large_bucket),
+            (LIMIT[0], self.limit != later.limit),
+            (MAX_BUFFERS[0], self.max_buffers_per_bucket != later.max_buffers_per_bucket),
+            (SOURCE, self.source != later.source),
+            (SIZE_CLASSES, self.size_classes != later.size_classes),
+            (OVERLAP, self.overlap != later.overlap),
+        ];
+        all.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::{Names, UNLIMITED};
     use std::ffi::OsString;
+
+    const ALL: [(Names, f64); 4] =
+        [(MAX_CACHED, GIB), (BUDGET_FRACTION, 1.0), (LARGE_BUCKET, MIB), (LIMIT, GIB)];
 
     fn read(variables: &[(&str, &str)]) -> Result<PoolSettings, Error> {
         PoolSettings::read(&|name| {
@@ -45,12 +74,68 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_decimal_numbers_of_their_unit() {
+        let gib = 1u64 << 30;
+        for (text, bytes) in [
+            ("4", 4 * gib),
+            ("0.5", gib / 2),
+            (" 2 ", 2 * gib),
+            ("1e-1", gib / 10),
+            ("0", 0),
+            ("-0", 0),
+            ("1e300", UNLIMITED),
+        ] {
+            let settings = read(&[("VRAMPOOL_MAX_CACHED_GB", text)]).expect(text);
+            assert_eq!(settings.max_cached_bytes, Some(bytes), "{text}");
+        }
+        assert_eq!(read(&[("VRAMPOOL_MAX_CACHED_GB", "")]).expect("empty is unset"), PoolSettings::default());
+    }
+
+    #[test]
+    fn every_variable_is_checked_by_one_rule() {
+        for (names, unit) in ALL {
+            for &name in names {
+                for text in ["four", "4GB", "nan", "inf", "-inf", "--1", " ", "-1", "-1e-300", "0x10"] {
+                    let error = read(&[(name, text)]).expect_err(text).to_string();
+                    assert!(error.contains(name) && error.contains(text), "{error}");
+                }
+                assert!(read(&[(name, "0")]).is_ok() && read(&[(name, "1")]).is_ok(), "{name}");
+                assert_eq!(read(&[(name, "1e-12")]).is_ok(), unit == 1.0, "less than a byte: {name}");
+                assert_eq!(read(&[(name, "1.01")]).is_ok(), unit > 1.0, "more than all: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn counts_are_whole() {
+        let count = |text| read(&[(MAX_BUFFERS[0], text)]);
+        assert_eq!(count("7").expect("a count").max_buffers_per_bucket, Some(7));
+        for text in ["1.5", "-1"] {
+            let error = count(text).expect_err(text).to_string();
+            assert!(error.contains(MAX_BUFFERS[0]) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn our_name_comes_before_netcls() {
+        let (ours, netcl) = ("VRAMPOOL_MAX_CACHED_GB", "NETCL_MAX_CACHED_GB");
+        let max_cached = |variables: &[_]| read(variables).expect("numbers").max_cached_bytes;
+        assert_eq!(max_cached(&[(ours, "1"), (netcl, "2")]), Some(1 << 30));
+        assert_eq!(max_cached(&[(netcl, "2")]), Some(2 << 30));
+        assert_eq!(max_cached(&[(ours, ""), (netcl, "2")]), Some(2 << 30));
+        assert_eq!(max_cached(&[(ours, "1"), (netcl, "garbage")]), Some(1 << 30), "it is another program's");
+        let error = read(&[(netcl, "garbage")]).expect_err("garbage").to_string();
+        assert!(error.contains(netcl), "{error}");
+    }
+
+    #[test]
     fn names_are_parsed_and_checked() {
-        let settings =
-            read(&[(SOURCE, " virtual "), (SIZE_CLASSES, "multiple:32MiB")]).expect("both are valid");
+        let settings = read(&[(SOURCE, " virtual "), (SIZE_CLASSES, "multiple:32MiB"), (OVERLAP, " 25% ")])
+            .expect("all are valid");
         assert_eq!(settings.source, Some(Source::Virtual));
         assert_eq!(settings.size_classes, Some(SizeClasses::Multiple(32 << 20)));
-        for (name, text) in [(SOURCE, "virtuall"), (SIZE_CLASSES, "multiple:zero")] {
+        assert_eq!(settings.overlap, Some(Overlap::Percent(25)));
+        for (name, text) in [(SOURCE, "virtuall"), (SIZE_CLASSES, "multiple:zero"), (OVERLAP, "25%%")] {
             let error = read(&[(name, text)]).expect_err(text);
             assert!(matches!(&error, Error::Environment(invalid) if invalid.variable == name), "{error}");
             assert!(error.to_string().contains(text), "{error}");
@@ -60,7 +145,9 @@ mod tests {
     #[test]
     fn a_change_is_named() {
         let before = read(&[(SOURCE, "direct")]).expect("it is valid");
-        for (name, text) in [(SOURCE, "arena"), (SIZE_CLASSES, "tight"), ("VRAMPOOL_LIMIT_GB", "1")] {
+        for (name, text) in
+            [(SOURCE, "arena"), (SIZE_CLASSES, "tight"), (OVERLAP, "0"), ("VRAMPOOL_LIMIT_GB", "1")]
+        {
             let mut variables = vec![(name, text)];
             if name != SOURCE {
                 variables.push((SOURCE, "direct"));

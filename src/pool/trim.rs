@@ -52,7 +52,7 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Gives back to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
+    /// Returns to the device what a pool with [`Source::Virtual`](crate::Source::Virtual) did not need
     /// since the last call, as [`DeviceArena::decay`]: for calling once in a while. What is idle in the pool
     /// counts as needed. Answers how many bytes of physical memory that were; 0 with another source.
     ///
@@ -65,18 +65,18 @@ impl<B: Backend> Pool<B> {
 
     /// Has what other streams left idle serve `stream` without a wait on the device, which a stream that is
     /// captured must not be made to do: idle memory goes back to the pool's arena, and the host waits for the
-    /// work that used it ([`DeviceArena::settle_for`]). Does nothing without an arena.
+    /// work that used it ([`DeviceArena::synchronize_freed`]). Does nothing without an arena.
     ///
     /// # Errors
-    /// As [`DeviceArena::settle_for`].
-    pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+    /// As [`DeviceArena::synchronize_freed`].
+    pub fn synchronize_freed(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let Some(arena) = self.arena() else { return Ok(()) };
         self.core().trim_to(0);
-        arena.settle_for(stream)
+        arena.synchronize_freed(stream)
     }
 
-    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after giving all idle memory back to
+    /// Closes holes of the pool's arena, as [`DeviceArena::compact`], after releasing all idle memory to
     /// it. Live buffers follow their data. Moves nothing where the source is direct, virtual or the driver's,
     /// or where [addresses stay](crate::PoolBuilder::addresses_stay).
     ///
@@ -118,12 +118,18 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live.
-    /// The limit is then as it was; idle memory may have been given back.
+    /// The limit is then as it was; idle memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
-        let before = mem::replace(&mut core.depot().accounts.caps.limit, bytes);
+        let replace = |limit| {
+            let mut depot = core.depot();
+            let before = mem::replace(&mut depot.accounts.caps.limit, limit);
+            core.set_largest_class(&depot.accounts.caps);
+            before
+        };
+        let before = replace(bytes);
         let charged = core.depot().accounts.now.charged;
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = charged.max(mapped).saturating_sub(bytes);
@@ -132,7 +138,7 @@ impl<B: Backend> Pool<B> {
         }
         let set = core.supply::<B>().set_limit(bytes);
         if set.is_err() {
-            core.depot().accounts.caps.limit = before;
+            replace(before);
         }
         // A waiting request may be within it now.
         core.notify_freed();
@@ -201,7 +207,8 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let supply = self.core().supply::<B>();
-        supply.reset_reserved_peak();
+        supply.arena().into_iter().for_each(DeviceArena::restart_reserved_peak);
+        self.core().poll_in_flight::<B>();
         self.core().reset_peaks(supply.highest_end());
     }
 }

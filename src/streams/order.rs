@@ -3,7 +3,8 @@
 //! Whether a stream is captured is queried only before such an operation, never on a hit.
 
 use crate::error::{Error, Forbidden};
-use vrampool_backend::{Backend, CaptureId, Event, Stream};
+use smallvec::SmallVec;
+use vrampool_backend::{Backend, Capabilities, CaptureId, Event, Stream};
 
 /// The request for which an operation is needed that a capture forbids.
 #[derive(Debug, Clone, Copy)]
@@ -14,18 +15,18 @@ pub(crate) struct Need {
 
 /// The point that a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Contents that another stream wrote; they are invalid if its work failed.
-    Contents,
+pub(crate) enum WaitFor {
+    /// Data that another stream wrote, which is invalid if its work failed.
+    Data,
     /// The end of other streams' work, to reuse the memory; failed work has ended.
-    Work,
+    Reuse,
 }
 
-impl After {
-    /// Returns the outcome of a wait, in which a failed stream counts as done with `Work`.
+impl WaitFor {
+    /// Returns the outcome of a wait, in which a failed stream counts as done with `Reuse`.
     pub(crate) fn judge<T: Default>(self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
-            Err(error) if self == Self::Work && error.is_stream_failed() && !error.is_device_lost() => {
+            Err(error) if self == Self::Reuse && error.is_stream_failed() && !error.is_device_lost() => {
                 Ok(T::default())
             }
             outcome => outcome,
@@ -56,7 +57,7 @@ impl Need {
     ///
     /// Streams of one capture can wait for each other, and so can streams that are not captured. A capture
     /// cannot wait for work that is done once, and a stream that waits for a capture becomes part of it. A
-    /// refusal makes no calls with lasting effect. With [`After::Work`], failed streams are not waited for.
+    /// refusal makes no calls with lasting effect. With [`WaitFor::Reuse`], failed streams are not waited for.
     ///
     /// Returns the number of waits, and the capture in which alone the order holds, if the streams are
     /// captured.
@@ -68,7 +69,7 @@ impl Need {
         device: &B,
         users: impl Iterator<Item = &'a B::Stream> + Clone,
         to: &B::Stream,
-        after: After,
+        until: WaitFor,
     ) -> Result<(u64, Option<CaptureId>), Error> {
         let users = users.filter(|user| user.id() != to.id());
         let (capture, mut waits) = (device.capture_of(to)?, 0);
@@ -78,57 +79,63 @@ impl Need {
             }
         }
         for user in users {
-            waits += after.judge(wait_for(device, user, None, to))?;
+            waits += until.judge(wait_for(device, user, None, to))?;
         }
         Ok((waits, capture.filter(|_| waits > 0)))
     }
 
     /// Orders `to`, which is about to get memory, after the `users` of that memory.
     ///
-    /// It waits for a point in a user's work if one is given, recorded while the user was not captured. A
-    /// captured stream cannot wait: its graph might be launched elsewhere before that work. It therefore gets
-    /// only memory whose users are known to be complete. Failed streams are not waited for. A refusal makes
-    /// no calls with lasting effect. Returns the number of waits.
+    /// It waits for a marker of a user if one is given, recorded while the user was not captured, else for the
+    /// user's work so far. Complete work needs neither a wait nor an event. A captured stream cannot wait: its
+    /// graph might be launched elsewhere before that work. It therefore gets only memory whose users are known
+    /// to be complete. Failed streams are not waited for. A refusal makes no calls with lasting effect. Returns
+    /// the number of waits.
     ///
     /// # Errors
     /// [`Error::Capture`] when `to` is captured and a user is not known to be complete, or a user without a
-    /// point is captured; errors of the device.
+    /// marker is captured; errors of the device.
     pub(crate) fn take_over<'a, B: Backend>(
         self,
         device: &B,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)> + Clone,
+        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
         to: &B::Stream,
     ) -> Result<u64, Error> {
         let is_captured = device.is_capturing(to)?;
-        for (from, point) in users.clone() {
-            let serves = match point {
-                Some(point) => !is_captured || point.is_complete()?,
-                None => !is_captured && !device.is_capturing(from)?,
+        // Asking may submit open work early, and is useless if streams never run concurrently.
+        let asks = is_captured || device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
+        let mut open = SmallVec::<[_; 2]>::new();
+        for (from, marker) in users {
+            let is_complete = match marker {
+                _ if !asks => false,
+                Some(marker) => marker.is_complete().unwrap_or(false),
+                None => device.is_idle(from).unwrap_or(false),
             };
-            if !serves {
+            if is_complete {
+                continue;
+            }
+            if is_captured || marker.is_none() && device.is_capturing(from)? {
                 return Err(self.refused(Forbidden::Wait));
             }
-        }
-        if is_captured {
-            return Ok(0);
+            open.push((from, marker));
         }
         let mut waits = 0;
-        for (from, point) in users {
-            waits += After::Work.judge(wait_for(device, from, point, to))?;
+        for (from, marker) in open {
+            waits += WaitFor::Reuse.judge(wait_for(device, from, marker, to))?;
         }
         Ok(waits)
     }
 }
 
-/// Makes `to` wait for `point`, or for all work on `from` so far. Returns the number of waits.
+/// Makes `to` wait for `marker`, or for all work on `from` so far. Returns the number of waits.
 fn wait_for<B: Backend>(
     device: &B,
     from: &B::Stream,
-    point: Option<&B::Event>,
+    marker: Option<&B::Event>,
     to: &B::Stream,
 ) -> Result<u64, Error> {
-    match point {
-        Some(point) => device.wait(to, point)?,
+    match marker {
+        Some(marker) => device.wait(to, marker)?,
         None => device.wait(to, &device.record(from)?)?,
     }
     Ok(1)

@@ -132,32 +132,23 @@ mod real {
             Self { waiting: AtomicU64::new(0), notices: Sleeping::new(0), sleepers: Sleepers::new() }
         }
 
-        pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        /// Unlocks until a notice, for at most `time` if it is set.
+        pub(crate) fn wait<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            time: Option<Duration>,
+        ) -> MutexGuard<'a, T> {
             let mutex = guard.mutex;
             self.waiting.fetch_add(1, Relaxed);
             // Locked before the mutex is unlocked, so any later notice changes the count.
             let mut notices = self.notices.lock();
             let known = *notices;
             drop(guard);
-            self.sleepers.wait_while(&mut notices, |notices| *notices == known);
-            drop(notices);
-            let guard = mutex.lock();
-            self.waiting.fetch_sub(1, Relaxed);
-            guard
-        }
-
-        /// As [`wait`](Self::wait), for at most `time`.
-        pub(crate) fn wait_at_most<'a, T>(
-            &self,
-            guard: MutexGuard<'a, T>,
-            time: Duration,
-        ) -> MutexGuard<'a, T> {
-            let mutex = guard.mutex;
-            self.waiting.fetch_add(1, Relaxed);
-            let mut notices = self.notices.lock();
-            let known = *notices;
-            drop(guard);
-            self.sleepers.wait_while_for(&mut notices, |notices| *notices == known, time);
+            let is_unchanged = |notices: &mut u64| *notices == known;
+            match time {
+                Some(time) => drop(self.sleepers.wait_while_for(&mut notices, is_unchanged, time)),
+                None => self.sleepers.wait_while(&mut notices, is_unchanged),
+            }
             drop(notices);
             let guard = mutex.lock();
             self.waiting.fetch_sub(1, Relaxed);
@@ -227,17 +218,15 @@ mod modelled {
             Self(loom::sync::Condvar::new())
         }
 
-        pub(crate) fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-            guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
-            guard
-        }
-
-        /// A model has no time to wait for.
-        pub(crate) fn wait_at_most<'a, T>(
+        /// A model has no time to wait for, except for ever.
+        pub(crate) fn wait<'a, T>(
             &self,
-            guard: MutexGuard<'a, T>,
-            _time: std::time::Duration,
+            mut guard: MutexGuard<'a, T>,
+            time: Option<std::time::Duration>,
         ) -> MutexGuard<'a, T> {
+            if time.is_none_or(|time| time == std::time::Duration::MAX) {
+                guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
+            }
             guard
         }
 

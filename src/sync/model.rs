@@ -16,6 +16,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use vrampool_backend::{AllocationRequest, Backend, BackendError, Event, Memory, Region, RegionMut, Stream};
 use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
 
+mod waiting;
+
 const CLASS: u64 = 1024;
 
 /// A device that only counts allocations.
@@ -307,7 +309,7 @@ fn pool_drop() {
         assert!(pool.stats().idle_bytes <= 8 * CLASS);
         drop(pool);
         other.join().expect("no panic");
-        assert_eq!(taken.load(SeqCst), 0, "all of it is given back");
+        assert_eq!(taken.load(SeqCst), 0, "all of it is returned");
     });
 }
 
@@ -325,7 +327,7 @@ fn closed_elsewhere() {
         let first = open.allocate();
         other.join().expect("no panic");
         let second = open.allocate();
-        assert_eq!(taken.load(SeqCst), 0, "all of it is given back");
+        assert_eq!(taken.load(SeqCst), 0, "all of it is returned");
         drop((first, second));
         open.rest(0);
     });

@@ -39,14 +39,16 @@ impl<T: Leave> Deref for ThreadSlot<T> {
 }
 
 /// Platforms that are not known to have variables of the loader get the destructor: it is right on both.
-#[cfg(not(any(
+#[cfg(any(
     model,
-    target_os = "linux",
-    target_os = "freebsd",
-    target_vendor = "apple",
-    target_env = "msvc",
-    target_family = "wasm"
-)))]
+    not(any(
+        target_os = "linux",
+        target_os = "freebsd",
+        target_vendor = "apple",
+        target_env = "msvc",
+        target_family = "wasm"
+    ))
+))]
 impl<T: Leave> Drop for ThreadSlot<T> {
     fn drop(&mut self) {
         self.0.leave();

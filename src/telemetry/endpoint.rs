@@ -5,7 +5,7 @@
 //! Without a client nothing runs and no timer is set.
 
 use super::exposition::{Format, Text};
-use super::registry::Both;
+use super::published::Published;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};
@@ -35,12 +35,12 @@ pub(super) const LAST_SCRAPES: u32 = 2;
 
 /// What one exporter serves.
 pub(super) struct Endpoint {
-    both: Both,
+    published: Published,
 }
 
 impl Endpoint {
-    pub(super) fn new(both: Both) -> Self {
-        Self { both }
+    pub(super) fn new(published: Published) -> Self {
+        Self { published }
     }
 
     /// Serves until it is dropped.
@@ -107,7 +107,7 @@ impl Endpoint {
     /// The figures of this moment.
     fn metrics(&self, format: Format) -> String {
         let mut text = Text::new(format);
-        self.both.tell(&mut |series, sample| text.tell(series, sample));
+        self.published.tell(&mut |series, sample| text.tell(series, sample));
         text.finish()
     }
 }

@@ -1,27 +1,25 @@
 //! Serving metrics to Prometheus.
 
 use super::endpoint::{Endpoint, LAST_SCRAPES};
-use super::published::Keep;
-use super::registry::Both;
-use crate::broker::Broker;
+use super::owner::Owner;
+use super::published::{Keep, Published};
 use crate::error::Error;
-use crate::pool::Pool;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use vrampool_backend::fork;
 use vrampool_backend::spi::start_thread;
-use vrampool_backend::{Backend, fork};
 
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes
 /// it there.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9184);
 
-/// Serves pools' and brokers' metrics at `http://ADDRESS/metrics` until it is dropped, from a thread of its
+/// Serves metrics of pools and other owners at `http://ADDRESS/metrics` until it is dropped, from a thread of its
 /// own: it installs nothing in the process, so an application's recorder is left alone. Figures are computed
 /// when they are scraped; between scrapes the thread sleeps. The answer is in OpenMetrics' format where the
-/// scraper asks for it, else in Prometheus's own. Pools and brokers are not kept alive.
+/// scraper asks for it, else in Prometheus's own. Pools and other owners are not kept alive.
 ///
 /// `GET` and, as HTTP requires of a server, `HEAD` of `/metrics` and `/` are served. Another path is answered
 /// with 404, another method with 405. At most 32 connections are served at a time, each for one request and
@@ -40,7 +38,7 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 #[must_use = "it serves until it is dropped"]
 pub struct Exporter {
     address: SocketAddr,
-    both: Both,
+    published: Published,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,8 +55,8 @@ impl Exporter {
         let (listener, address) = bind(address)
             .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
             .map_err(failed)?;
-        let both = Both::new(Keep { times: LAST_SCRAPES, most: 0 });
-        let endpoint = Endpoint::new(both.clone());
+        let published = Published::new(Keep { times: LAST_SCRAPES, most: 0 });
+        let endpoint = Endpoint::new(published.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
         // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop
@@ -81,26 +79,17 @@ impl Exporter {
             .recv()
             .unwrap_or_else(|_| Err("the thread that serves ended early".into()))
             .map_err(failed)?;
-        Ok(Self { address, both, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, published, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Serves `pool` too from now on. While another pool of the same name, backend and device is served, this
-    /// one has the label `NAME#2`, and so on. The figures of a pool that ended are served in two scrapes
-    /// more.
+    /// Serves a pool, or another owner, from now on. While another one of the same kind, name, backend and device is
+    /// served, this one has the label `NAME#2`, and so on. The figures of an owner that ended are served in two
+    /// scrapes more.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when this pool is served already.
-    pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
-        self.both.add(pool)
-    }
-
-    /// Serves `broker` too from now on, by the same rules. Its pool is a pool like any: [`add`](Self::add)
-    /// it, to see that too.
-    ///
-    /// # Errors
-    /// [`Error::Configuration`] when this broker is served already.
-    pub fn add_broker<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
-        self.both.add_broker(broker)
+    /// [`Error::Configuration`] if it is served already.
+    pub fn add(&self, owner: &impl Owner) -> Result<(), Error> {
+        self.published.add(owner)
     }
 
     /// Where it listens, with the port that the system chose for port 0.

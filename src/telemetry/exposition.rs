@@ -3,9 +3,10 @@
 //! Written here because a recorder keeps every series for ever, and takes seconds for the series of thousands
 //! of pools.
 
+use super::METRICS;
 use super::sample::{Sample, Value};
 use super::series::Series;
-use super::{BROKER_METRICS, METRICS, Metric, MetricKind};
+use crate::figures::Figure;
 use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
@@ -56,7 +57,8 @@ impl Format {
 #[derive(Debug)]
 pub(super) struct Text {
     format: Format,
-    metrics: Vec<(&'static Metric, String)>,
+    /// A figure of each metric, and its lines.
+    metrics: Vec<(&'static Figure, String)>,
     place: FxHashMap<&'static str, usize>,
     /// The series that was told last, and its labels.
     series: Option<Series>,
@@ -65,22 +67,26 @@ pub(super) struct Text {
 
 impl Text {
     pub(super) fn new(format: Format) -> Self {
-        let metrics = METRICS.iter().chain(BROKER_METRICS);
-        let metrics: Vec<_> = metrics.map(|metric| (metric, String::new())).collect();
-        let place = metrics.iter().enumerate().map(|(place, (metric, _))| (metric.name, place)).collect();
+        let mut metrics: Vec<_> = METRICS.iter().map(|&figure| (figure, String::new())).collect();
+        metrics.dedup_by_key(|(figure, _)| figure.metric);
+        let place = metrics.iter().enumerate().map(|(place, (figure, _))| (figure.metric, place)).collect();
         Self { format, metrics, place, series: None, labels: String::new() }
     }
 
-    pub(super) fn tell(&mut self, series: &Series, Sample { name, label, value }: Sample<'_>) {
+    pub(super) fn tell(&mut self, series: &Series, Sample { figure, label, value }: Sample<'_>) {
         if self.series.as_ref() != Some(series) {
             self.labels.clear();
             series.labels().into_iter().for_each(|label| push_label(&mut self.labels, label));
             self.series = Some(series.clone());
         }
-        // All that is told is listed; a test compares the two.
-        let Some(&place) = self.place.get(name) else { return };
-        let lines = &mut self.metrics[place].1;
-        lines.push_str(name);
+        let metrics = &mut self.metrics;
+        // Metrics of pools come first, others as they appear.
+        let place = *self.place.entry(figure.metric).or_insert_with(|| {
+            metrics.push((figure, String::new()));
+            metrics.len() - 1
+        });
+        let lines = &mut metrics[place].1;
+        lines.push_str(figure.metric);
         lines.push('{');
         lines.push_str(&self.labels);
         if let Some(label) = label {
@@ -98,19 +104,16 @@ impl Text {
 
     pub(super) fn finish(self) -> String {
         let mut text = String::with_capacity(self.metrics.iter().map(|(_, lines)| lines.len() + 256).sum());
-        for (metric, lines) in &self.metrics {
+        for (figure, lines) in &self.metrics {
             if lines.is_empty() {
                 continue;
             }
-            let kind = match metric.kind {
-                MetricKind::Counter => "counter",
-                MetricKind::Gauge => "gauge",
-            };
             let name = match self.format {
-                Format::Prometheus => metric.name,
-                Format::OpenMetrics => metric.name.trim_end_matches("_total"),
+                Format::Prometheus => figure.metric,
+                Format::OpenMetrics => figure.metric.trim_end_matches("_total"),
             };
-            let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", metric.help);
+            let (help, kind) = (figure.metric_help(), figure.metric_type());
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             if self.format == Format::OpenMetrics && name.ends_with("_bytes") {
                 let _ = writeln!(text, "# UNIT {name} bytes");
             }

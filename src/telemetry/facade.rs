@@ -8,7 +8,7 @@ pub(super) fn tell(series: &Series, sample: Sample<'_>) {
     let label = |(name, value): (&'static str, &str)| Label::new(name, value.to_owned());
     let labels: Vec<Label> = series.labels().into_iter().chain(sample.label).map(label).collect();
     match sample.value {
-        Value::Count(count) => ::metrics::counter!(sample.name, labels).absolute(count),
-        Value::Gauge(value) => ::metrics::gauge!(sample.name, labels).set(value),
+        Value::Count(count) => ::metrics::counter!(sample.figure.metric, labels).absolute(count),
+        Value::Gauge(value) => ::metrics::gauge!(sample.figure.metric, labels).set(value),
     }
 }

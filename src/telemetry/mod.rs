@@ -1,15 +1,13 @@
-//! A pool's and a broker's statistics through the [`metrics`](https://docs.rs/metrics) facade, with
-//! Prometheus's names and base units.
+//! Statistics of pools and of other owners through the [`metrics`](https://docs.rs/metrics) facade, with Prometheus's names and base
+//! units.
 //!
 //! Metrics add no work to the hit path: a pool's own totals are copied when they are published. [`publish`]
-//! and [`publish_broker`] publish once, to the application's recorder; a [`Publisher`] publishes at an
-//! interval; an `Exporter` (feature `prometheus`) serves them over HTTP without a recorder, beside whichever
-//! one the application has.
+//! publishes once, to the application's recorder; a [`Publisher`] publishes at an interval; an `Exporter`
+//! (feature `prometheus`) serves them over HTTP without a recorder, beside whichever one the application has.
 //!
-//! [`METRICS`] lists the metrics of a pool, each with the labels `pool`, `backend` and `device`;
-//! [`BROKER_METRICS`] those of a broker, each with the labels `broker`, `backend` and `device`.
+//! [`METRICS`] lists the exported figures of a pool, each with the labels `pool`, `backend` and `device`. A pool is
+//! an [`Owner`] of statistics; other crates publish their own, in tables of [`figures`](crate::figures!).
 
-mod broker;
 #[cfg(feature = "prometheus")]
 mod endpoint;
 #[cfg(feature = "prometheus")]
@@ -17,59 +15,51 @@ mod exporter;
 #[cfg(feature = "prometheus")]
 mod exposition;
 mod facade;
-mod metric;
+mod owner;
+mod owner_figures;
 mod pool;
 mod published;
 mod publisher;
-mod registry;
 mod sample;
 mod series;
 
 pub use ::metrics;
-pub use broker::{BROKER_METRICS, publish_broker};
 #[cfg(feature = "prometheus")]
 pub use exporter::{DEFAULT_ADDRESS, Exporter};
-pub use metric::{Metric, MetricKind};
+pub use owner::{Closing, Observed, Owner, Watch};
+pub use owner_figures::OwnerFigures;
 pub use pool::METRICS;
 pub use publisher::Publisher;
 
-use crate::pool::Pool;
-use MetricKind::{Counter, Gauge};
+use crate::figures::{Figure, FigureKind};
 use metrics::Unit;
-use pool::PoolFigures;
-use sample::Figures;
 use series::Series;
-use vrampool_backend::Backend;
 
-/// Registers every metric's description with the current recorder.
-pub fn describe() {
-    for metric in METRICS.iter().chain(BROKER_METRICS) {
-        let unit = if metric.name.ends_with("_bytes") || metric.name.ends_with("_bytes_total") {
-            Unit::Bytes
-        } else {
-            Unit::Count
-        };
-        match metric.kind {
-            Counter => ::metrics::describe_counter!(metric.name, unit, metric.help),
-            Gauge => ::metrics::describe_gauge!(metric.name, unit, metric.help),
+/// Registers the descriptions of metrics, for example [`METRICS`], with the current recorder.
+pub fn describe(figures: &[&'static Figure]) {
+    for figure in figures.iter().filter(|figure| figure.is_exported()) {
+        let unit = if figure.unit == "bytes" { Unit::Bytes } else { Unit::Count };
+        match figure.kind {
+            FigureKind::Counter => ::metrics::describe_counter!(figure.metric, unit, figure.metric_help()),
+            _ => ::metrics::describe_gauge!(figure.metric, unit, figure.metric_help()),
         }
     }
 }
 
-/// Copies a pool's statistics to the current recorder, once. Counters in a recorder never fall, so a second
-/// pool of the same name, backend and device goes unseen until it has counted as far as the first; a
+/// Copies the statistics of a pool, or of another owner, to the current recorder, once. Counters in a recorder never
+/// fall, so a second pool of the same name, backend and device goes unseen until it has counted as far as the first; a
 /// [`Publisher`] sees to that.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
-/// vrampool::telemetry::describe();
+/// vrampool::telemetry::describe(&vrampool::telemetry::METRICS);
 /// vrampool::telemetry::publish(&pool); // from the application's own timer, say
 /// # Ok(())
 /// # }
 /// ```
-pub fn publish<B: Backend>(pool: &Pool<B>) {
-    let series = Series::of_pool(pool);
-    PoolFigures::of(pool).samples(&mut |sample| facade::tell(&series, sample));
+pub fn publish(owner: &impl Owner) {
+    let series = Series::of(owner);
+    owner.figures().samples().for_each(|sample| facade::tell(&series, sample));
 }

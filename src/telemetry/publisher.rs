@@ -1,19 +1,17 @@
 //! Publishing again and again, to the application's recorder.
 
-use super::published::Keep;
-use super::registry::Both;
-use super::{describe, facade};
-use crate::broker::Broker;
+use super::owner::Owner;
+use super::published::{Keep, Published};
+use super::{METRICS, describe, facade};
 use crate::error::Error;
-use crate::pool::Pool;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use vrampool_backend::fork;
 use vrampool_backend::spi::start_thread;
-use vrampool_backend::{Backend, fork};
 
-/// Publishes pools and brokers to the application's own recorder every so often, until it is dropped. Does
+/// Publishes pools and other owners to the application's own recorder every so often, until it is dropped. Does
 /// not keep them alive: one that is dropped is published once more, as holding nothing. Its counts are
 /// remembered (of the last thousand names or so), since a recorder's counters never fall: the next of its
 /// name counts on from there.
@@ -32,7 +30,7 @@ use vrampool_backend::{Backend, fork};
 #[derive(Debug)]
 #[must_use = "it publishes until it is dropped"]
 pub struct Publisher {
-    both: Both,
+    published: Published,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,45 +55,37 @@ impl Publisher {
         if interval.is_zero() {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }
-        let (both, stop) = (Both::new(KEEP), Arc::new(Stop::default()));
-        let (published, stopped) = (both.clone(), Arc::clone(&stop));
+        let (published, stop) = (Published::new(KEEP), Arc::new(Stop::default()));
+        let (telling, stopped) = (published.clone(), Arc::clone(&stop));
         let publish = move || {
-            describe();
+            describe(&METRICS);
             let mut asked = stopped.asked.lock();
             while !*asked {
-                published.tell(&mut facade::tell);
+                telling.tell(&mut facade::tell);
                 stopped.changed.wait_for(&mut asked, interval);
             }
-            published.tell(&mut facade::tell);
+            telling.tell(&mut facade::tell);
         };
         let thread = thread::Builder::new().name("vrampool metrics".into());
         let thread = start_thread(|| thread.spawn(publish));
         let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
-        Ok(Self { both, stop, thread: Some(thread) })
+        Ok(Self { published, stop, thread: Some(thread) })
     }
 
-    /// Publishes `pool` from now on. While another pool of the same name, backend and device is published,
-    /// this one has the label `NAME#2`, and so on.
+    /// Publishes a pool, or another owner, from now on. While another one of the same kind, name, backend and device
+    /// is published, this one has the label `NAME#2`, and so on. The metrics of pools are described; for those of
+    /// other owners call [`describe`].
     ///
     /// # Errors
-    /// [`Error::Configuration`] when this pool is published already.
-    pub fn add<B: Backend>(&self, pool: &Pool<B>) -> Result<(), Error> {
-        self.both.add(pool)
-    }
-
-    /// Publishes `broker` from now on, with a label by the same rule. Its pool is a pool like any:
-    /// [`add`](Self::add) it, to see that too.
-    ///
-    /// # Errors
-    /// [`Error::Configuration`] when this broker is published already.
-    pub fn add_broker<B: Backend>(&self, broker: &Broker<B>) -> Result<(), Error> {
-        self.both.add_broker(broker)
+    /// [`Error::Configuration`] if it is published already.
+    pub fn add(&self, owner: &impl Owner) -> Result<(), Error> {
+        self.published.add(owner)
     }
 
     /// Publishes all of them at once, to the current recorder, without waiting for the next time.
     /// One publisher does so at a time; a recorder that is told of it must neither publish nor add.
     pub fn publish(&self) {
-        self.both.tell(&mut facade::tell);
+        self.published.tell(&mut facade::tell);
     }
 }
 

@@ -1,43 +1,39 @@
 //! One figure on its way to a recorder or into a scrape's answer.
 
+use crate::figures::{Figure, FigureKind, FigureLabel, FigureValue};
+
 /// One value of one metric, without the labels of its series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample<'a> {
-    pub(super) name: &'static str,
+    pub(super) figure: &'static Figure,
     /// A label beyond those of the series.
     pub(super) label: Option<(&'static str, &'a str)>,
     pub(super) value: Value,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {
     Count(u64),
     Gauge(f64),
 }
 
-impl<'a> Sample<'a> {
-    pub(super) fn count(name: &'static str, value: u64) -> Self {
-        Self { name, label: None, value: Value::Count(value) }
-    }
-
-    pub(super) fn gauge(name: &'static str, value: f64) -> Self {
-        Self { name, label: None, value: Value::Gauge(value) }
-    }
-
-    pub(super) fn with(self, label: &'static str, value: &'a str) -> Self {
-        Self { label: Some((label, value)), ..self }
+impl Value {
+    /// Returns the exported value; `None` for a figure that is not exported.
+    pub(super) fn of(figure: &Figure, value: FigureValue) -> Option<Self> {
+        let value = match value {
+            FigureValue::Text(_) => return None,
+            FigureValue::Number(number) if figure.kind == FigureKind::Counter => Self::Count(number),
+            FigureValue::Number(number) => Self::Gauge(number as f64),
+            FigureValue::Cap(cap) => Self::Gauge(cap.map_or(f64::INFINITY, |cap| cap as f64)),
+        };
+        figure.is_exported().then_some(value)
     }
 }
 
-/// What a pool or a broker exports at one moment.
-pub(super) trait Figures: Clone + Send + 'static {
-    /// These figures, with counts that go on where those of an earlier owner of the series ended.
-    #[must_use]
-    fn counting_on(&self, before: &Self) -> Self;
-
-    /// The same counts, of an owner that is gone and holds nothing.
-    #[must_use]
-    fn closed(&self) -> Self;
-
-    fn samples(&self, to: &mut dyn FnMut(Sample<'_>));
+impl<'a> Sample<'a> {
+    /// `label` is the value of the figure's own label, if each owner of the figure has a series.
+    pub(super) fn new(figure: &'static Figure, label: &'a str, value: Value) -> Self {
+        let label = if let FigureLabel::Split(..) = figure.label { figure.short } else { label };
+        Self { figure, label: figure.metric_label().map(|name| (name, label)), value }
+    }
 }

@@ -1,13 +1,12 @@
-//! The label values that tell one pool or broker from another.
+//! The label values that tell one pool or other owner from another.
 
-use crate::broker::Broker;
-use crate::pool::Pool;
+use super::owner::Owner;
 use vrampool_backend::Backend;
 
-/// The labels that all samples of one pool or broker have.
+/// The labels that all samples of one pool or other owner have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Series {
-    /// The label that has the name: `pool` or `broker`.
+    /// The label that has the name: `pool`, or that of the owner's kind.
     owner: &'static str,
     name: String,
     backend: &'static str,
@@ -15,16 +14,9 @@ pub(super) struct Series {
 }
 
 impl Series {
-    pub(super) fn of_pool<B: Backend>(pool: &Pool<B>) -> Self {
-        Self::new("pool", pool.name(), pool.device())
-    }
-
-    pub(super) fn of_broker<B: Backend>(broker: &Broker<B>) -> Self {
-        Self::new("broker", broker.name(), broker.device())
-    }
-
-    fn new<B: Backend>(owner: &'static str, name: &str, device: &B) -> Self {
-        Self { owner, name: name.to_owned(), backend: device.id().backend, device: device.label() }
+    pub(super) fn of<O: Owner>(owner: &O) -> Self {
+        let (name, device) = (owner.name().to_owned(), owner.device());
+        Self { owner: O::LABEL, name, backend: device.id().backend, device: device.label() }
     }
 
     /// The same for the second, third … of its name; `number` starts at 1.

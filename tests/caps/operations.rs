@@ -6,9 +6,8 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, SizeTable, Source};
 use vrampool_test_support::{AuditDevice, has_virtual_memory};
 
 #[derive(Debug, Clone)]
@@ -77,7 +76,7 @@ pub(super) fn classes() -> impl Strategy<Value = SizeClasses> {
         Just(SizeClasses::Multiple(8 * KIB)),
         Just(SizeClasses::Exact(1)),
         Just(SizeClasses::Tight),
-        Just(SizeClasses::Fitted(FittedClasses::new([700, 3000, 9000, 40_000]).expect("sizes"))),
+        Just(SizeClasses::Table(SizeTable::new([700, 3000, 9000, 40_000]))),
     ]
 }
 
@@ -135,13 +134,13 @@ pub(super) fn run(
     scene: &Scene,
     operations: &[Operation],
     addresses: &Mutex<HashSet<u64>>,
-    handed_over: &Mutex<Vec<Buffer<Device>>>,
+    passed_on: &Mutex<Vec<Buffer<Device>>>,
 ) {
     let mut mine: Vec<Buffer<Device>> = Vec::new();
     let address = |buffer: &Buffer<Device>| {
         vrampool::Memory::address(&*buffer.memory()).expect("the host has addresses")
     };
-    let give_back = |buffer: Buffer<Device>| {
+    let release = |buffer: Buffer<Device>| {
         let was_there = addresses.lock().expect("no panic").remove(&address(&buffer));
         assert!(was_there || scene.pool.arena().is_some());
         drop(buffer);
@@ -152,21 +151,21 @@ pub(super) fn run(
                 if let Ok(buffer) = scene.pool.allocate(bytes, &scene.streams[stream]) {
                     assert!(buffer.len() == bytes && buffer.capacity() >= bytes);
                     let is_new = addresses.lock().expect("no panic").insert(address(&buffer));
-                    assert!(is_new || scene.pool.arena().is_some(), "handed out twice");
+                    assert!(is_new || scene.pool.arena().is_some(), "two live buffers share memory");
                     mine.push(buffer);
                 }
             }
             Operation::Drop { which } if !mine.is_empty() => {
                 let index = which % mine.len();
-                give_back(mine.swap_remove(index));
+                release(mine.swap_remove(index));
             }
             Operation::HandOver { which } if !mine.is_empty() => {
                 let index = which % mine.len();
-                handed_over.lock().expect("no panic").push(mine.swap_remove(index));
+                passed_on.lock().expect("no panic").push(mine.swap_remove(index));
             }
             Operation::TakeOver => {
-                let taken = handed_over.lock().expect("no panic").pop();
-                taken.into_iter().for_each(give_back);
+                let taken = passed_on.lock().expect("no panic").pop();
+                taken.into_iter().for_each(release);
             }
             Operation::Use { which, stream } if !mine.is_empty() => {
                 let index = which % mine.len();
@@ -180,12 +179,12 @@ pub(super) fn run(
             _ => {}
         }
     }
-    mine.into_iter().for_each(give_back);
+    mine.into_iter().for_each(release);
 }
 
 /// Runs each list on a separate thread while other threads read statistics, then checks the remaining state.
 pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_class: bool) {
-    let (addresses, handed_over) = (Mutex::default(), Mutex::default());
+    let (addresses, passed_on) = (Mutex::default(), Mutex::default());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let observer = scope.spawn(|| {
@@ -196,19 +195,19 @@ pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_c
             }
         });
         let workers: Vec<_> =
-            lists.iter().map(|list| scope.spawn(|| run(&scene, list, &addresses, &handed_over))).collect();
+            lists.iter().map(|list| scope.spawn(|| run(&scene, list, &addresses, &passed_on))).collect();
         let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         done.store(true, Ordering::Release);
         observer.join().expect("every look was right");
         outcomes.into_iter().for_each(|outcome| outcome.expect("no thread failed"));
     });
-    handed_over.lock().expect("no panic").clear();
+    passed_on.lock().expect("no panic").clear();
     // From below: never more than the limit was taken, and what is taken is what the pool says it holds.
     assert!(scene.device.peak() <= scene.caps.limit, "{} taken of {}", scene.device.peak(), scene.caps.limit);
     let stats = scene.pool.stats();
     check(&stats, &scene.caps, one_bucket_a_class);
     assert_eq!((stats.live_bytes, stats.requested_bytes, stats.live_buffers), (0, 0, 0));
-    assert_eq!((stats.held_bytes, stats.source.in_transit_bytes), (stats.idle_bytes, 0));
+    assert_eq!((stats.held_bytes, stats.in_transit_bytes), (stats.idle_bytes, 0));
     match scene.pool.arena() {
         None => {
             assert_eq!(scene.device.taken(), stats.held_bytes);
@@ -226,6 +225,6 @@ pub(super) fn run_threads(scene: Scene, lists: &[Vec<Operation>], one_bucket_a_c
         _ => assert_eq!(scene.device.taken(), 0),
     }
     let device = scene.device.clone();
-    drop((scene, handed_over));
+    drop((scene, passed_on));
     assert_eq!(device.taken(), 0);
 }

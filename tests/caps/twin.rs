@@ -63,13 +63,22 @@ impl Twin {
 
     /// The class that a request gets, or `None` when the limit forbids it.
     pub(crate) fn allocate(&mut self, requested: u64) -> Option<u64> {
-        let class = self.lend(requested);
+        let class = self.allocate_unnoted(requested);
         self.note_peaks();
         class
     }
 
-    fn lend(&mut self, requested: u64) -> Option<u64> {
+    /// The class of a request, clamped to the limit while the request fits. No scene has both a limit and magazines.
+    fn class_of(&self, requested: u64) -> Option<u64> {
         let class = self.classes.round(requested)?;
+        let limit = self.caps.limit;
+        let is_clamped = class > limit && requested.max(1) <= limit;
+        let aligned = limit / 512 * 512;
+        Some(if is_clamped { if aligned >= requested.max(1) { aligned } else { limit } } else { class })
+    }
+
+    fn allocate_unnoted(&mut self, requested: u64) -> Option<u64> {
+        let class = self.class_of(requested)?;
         self.requests.retain(|&other| other != class);
         self.requests.push(class);
         let mut candidates = vec![class];

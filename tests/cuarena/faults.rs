@@ -45,9 +45,9 @@ fn w2_self_overlapping_copies() {
     assert!(matches!(overlapping, Err(BackendError::InvalidArgument { .. })));
 }
 
-/// Memory was handed out while copies of a compaction still had to read it.
+/// Memory was reused while copies of a compaction still had to read it.
 #[test]
-fn w3_what_a_pending_copy_needs_is_handed_out() {
+fn w3_memory_that_a_pending_copy_reads_is_not_reused() {
     let setup = setup(192 * KB);
     let [mover, other] = setup.streams();
     let (hole, kept) = (setup.allocate(96 * KB), setup.filled(96 * KB, 1));
@@ -189,7 +189,7 @@ fn w8_a_failed_creation_leaks() {
     assert_eq!(free(), [1 << 30; 2]);
 }
 
-/// The destructor could throw, and end the program: with its stream gone, for one.
+/// The destructor could throw and end the program, for example after its stream was destroyed.
 #[test]
 fn w9_the_destructor_throws() {
     for lost in [false, true] {
@@ -202,14 +202,14 @@ fn w9_the_destructor_throws() {
         for &call in Call::ALL {
             device.faults().fail_nth(call, 1);
         }
-        let [early, late] = buffers;
+        let [one, other] = buffers;
         let drops = AssertUnwindSafe(|| {
-            drop(early);
+            drop(one);
             drop(arena);
-            drop(late);
+            drop(other);
         });
         assert!(catch_unwind(drops).is_ok());
-        assert_eq!(device.faults().calls(Call::Free), 1, "given back, once");
+        assert_eq!(device.faults().calls(Call::Free), 1, "one free of the range");
     }
 }
 
@@ -276,9 +276,9 @@ fn w12_alignment_is_fixed() {
     assert!(aligned(&asked, 64 * KB), "nor does it lose that when it grows elsewhere");
 }
 
-/// Managed memory was given back by a call that is not said to take it.
+/// Managed memory was released by a call that is not documented for it.
 #[test]
-fn w13_managed_memory_is_given_back_in_another_way() {
+fn w13_managed_memory_is_released_by_its_own_call() {
     for placement in [Placement::Managed, Placement::Device, Placement::HostVisible] {
         let Setup { device, stream, arena } =
             Setup::on(discrete(), |builder| builder.limit(64 * MB).memory(placement));

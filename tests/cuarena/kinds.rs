@@ -47,7 +47,7 @@ fn create_destroy(kind: Kind) {
     assert_eq!((arena.capacity(), arena.used()), (POOL, 0));
     assert_eq!(arena.kind(), MemoryKind::from(kind.placement()));
     assert_eq!(device.memory_info().expect("no fault").free_bytes, (1 << 30) - POOL);
-    // A destroyed pool has capacity 0: here the arena is gone, and the device has its bytes again.
+    // A destroyed pool has capacity 0. Here the arena is dropped, and its bytes are free on the device.
     drop(arena);
     assert_eq!(device.memory_info().expect("no fault").free_bytes, 1 << 30);
 }

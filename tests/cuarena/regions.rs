@@ -80,7 +80,7 @@ mod stable {
         assert_eq!(contents(&buffer, &setup.stream)[..64], [9; 64]);
     }
 
-    /// cuArena hands out a block that moves. That is W11: here asking for what is not there is an error.
+    /// cuArena returns a movable block instead (W11). Here a request for an absent region is an error.
     #[test]
     fn fallback_to_dynamic_when_no_stable_region() {
         let setup = setup(64 * MB);

@@ -153,7 +153,7 @@ fn threads_allocate_use_and_free_while_another_compacts() {
                 let mut random = fastrand::Rng::with_seed(worker);
                 let stream = device.create_stream().expect("a stream");
                 let mut live: Vec<(ArenaBuffer<HostDevice>, u64)> = Vec::new();
-                // More of them until something moved: who compacts may get a turn late.
+                // More of them until something moved: the compacting thread may be scheduled after the first steps.
                 for step in 0..100_000 {
                     if step >= 400 && moved.load(Ordering::Relaxed) > 0 {
                         break;
@@ -355,7 +355,7 @@ fn the_peak_is_for_life() {
     assert!(probed(MB).arena.peak_used() == 0, "another's is its own");
 }
 
-/// A compaction hands nothing out, so neither the peak nor what is used changes by it.
+/// A compaction allocates nothing, so neither the peak nor the used bytes change.
 #[test]
 fn a_compaction_is_no_peak() {
     let setup = setup(16 * MB);

@@ -1,10 +1,10 @@
-//! Memory is never handed out while earlier work may still touch it: with the pool's waits taken out it is,
-//! and shows.
+//! Memory is never reused while earlier work may still access it. Without the pool's waits it is, and the
+//! bytes are wrong.
 
 use std::time::Duration;
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaStream, TestKernels};
-use vrampool::{Backend, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Backend, Overlap, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
 use vrampool_test_support::{AuditDevice, require, streams};
 
@@ -12,12 +12,17 @@ type Device = AuditDevice<CudaDevice>;
 
 const ROUNDS: usize = 1000;
 const BYTES: u64 = 64 << 10;
-const BUSY: Duration = Duration::from_micros(200);
+const BUSY: Duration = Duration::from_millis(1);
 
 /// In how many rounds `a`, which wrote a buffer and reads it after a while, reads what `b` wrote, which
 /// borrows the same memory in the meantime. `reader`: whether a third stream reads it, not `a`.
 fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: bool) -> usize {
-    let pool = Pool::builder(device).source(source).limit(4 << 20).build().expect("a pool");
+    let pool = Pool::builder(device)
+        .source(source)
+        .limit(4 << 20)
+        .overlap(Overlap::Bytes(0))
+        .build()
+        .expect("a pool");
     let [a, b, c]: [CudaStream; 3] = streams(device.inner());
     let result = device.allocate(&AllocationRequest::new(BYTES, Placement::Device)).expect("memory");
     let reader = if with_reader { &c } else { &a };
@@ -59,9 +64,10 @@ fn another_streams_memory_is_spoilt_without_the_wait_and_never_with_it() {
                 "{source}, a reader: {with_reader}: {wrong} of {ROUNDS} rounds without waits are spoilt"
             );
             match reports.map(ExpectedReports::end) {
-                // The detector sees each round, whether or not the contents show it.
+                // The detector sees each wait that is left out, whether or not the contents show it. In a round
+                // whose delay is over before the host asks, there is none.
                 Some(reports) => {
-                    assert!(reports >= ROUNDS as u64, "{source}, {with_reader}: {reports} reports")
+                    assert!(reports > ROUNDS as u64 / 2, "{source}, {with_reader}: {reports} reports")
                 }
                 None => assert!(wrong > ROUNDS / 2, "{source}, {with_reader}: {wrong} rounds"),
             }

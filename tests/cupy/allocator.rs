@@ -3,6 +3,7 @@
 use crate::{UNIT, address, device};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Source, Stream};
+use vrampool_test_support::close_gate;
 
 fn pool(device: &HostDevice) -> Pool<HostDevice> {
     Pool::builder(device).build().expect("a pool")
@@ -34,7 +35,9 @@ fn test_reuse_between_thread_different_stream() {
     let first = std::thread::scope(|scope| scope.spawn(|| place(&stream)).join().expect("no panic"));
     let other = device.create_stream().expect("a stream");
     assert_eq!(place(&other), first);
-    assert_eq!(pool.stats().stream_waits, 1);
+    let _busy = close_gate(&other);
+    assert_ne!(place(&stream), first, "the stream that used it is busy now");
+    assert_eq!(pool.stats().stream_waits, 0);
 }
 
 #[test]

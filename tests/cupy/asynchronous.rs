@@ -131,13 +131,12 @@ fn a_limit_is_hard_and_is_not_the_release_threshold() {
     let kept = [5, 1].map(|units| pool.allocate_on(units * UNIT, &stream).expect("memory"));
     let error = pool.allocate_on(1, &stream).expect_err("it is full");
     assert!(error.is_out_of_memory(), "{error}");
-    let DriverPoolError::OutOfMemory {
-        requested_bytes: requested, live_bytes: handed_out, limit, cause, ..
-    } = &error
+    let DriverPoolError::OutOfMemory { requested_bytes: requested, live_bytes: live, limit, cause, .. } =
+        &error
     else {
         panic!("{error}")
     };
-    assert_eq!((*requested, *handed_out, *limit), (1, 6 * UNIT, Some(6 * UNIT)));
+    assert_eq!((*requested, *live, *limit), (1, 6 * UNIT, Some(6 * UNIT)));
     assert!(cause.is_none() && error.to_string().contains("raise the limit"), "{error}");
     assert_eq!(pool.release_threshold(), Ok(0));
     drop(kept);

@@ -1,20 +1,17 @@
 //! CuPy's tests of its memory pools, by their names, as far as the notion is ours: on the host device where
 //! that can be, on a GPU where it must.
 //!
-//! The tests are written anew; names and sizes are from `test_memory.py`, `test_pinned_memory.py`,
-//! `test_memory_hook.py` and `memory_hooks_tests` in `tests/cupy_tests/cuda_tests` of
-//! <https://github.com/cupy/cupy> (MIT, © 2015 Preferred Infrastructure, Inc., © 2015 Preferred Networks,
-//! Inc.). CuPy's `MemoryPool` is a pool of exact sizes over an arena, its `MemoryAsyncPool` a `DriverPool`,
+//! The tests are written anew; names and sizes are from `test_memory.py` and `test_pinned_memory.py` in
+//! `tests/cupy_tests/cuda_tests` of <https://github.com/cupy/cupy> (MIT, © 2015 Preferred Infrastructure, Inc.,
+//! © 2015 Preferred Networks, Inc.). CuPy's `MemoryPool` is a pool of exact sizes over an arena, its `MemoryAsyncPool` a `DriverPool`,
 //! its `PinnedMemoryPool` a pool of pinned memory.
 //!
-//! What is different: a double free does not compile; and memory freed on one stream serves another one,
-//! behind a wait on the device, where CuPy keeps a pool for each stream.
+//! What is different: a double free does not compile; and memory freed on one stream serves another one, once
+//! its work is complete or behind a wait on the device, where CuPy keeps a pool for each stream.
 
 mod allocator;
 #[cfg(feature = "cuda")]
 mod asynchronous;
-#[cfg(feature = "cuda")]
-mod hooks;
 mod pinned;
 mod pool;
 

@@ -68,12 +68,12 @@ fn assert_refused<T: std::fmt::Debug>(result: Result<T, BackendError>) {
     assert!(matches!(result, Err(BackendError::InvalidArgument { .. })), "{result:?}");
 }
 
-/// Everything that `device` is given of `other`'s.
-fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
+/// `device` refuses every object of `other`.
+fn assert_foreign_is_refused(device: &AnyDevice, other: &AnyDevice) {
     let kind = Placement::Device;
     let (own, foreign) =
         (device.create_stream().expect("a stream"), other.create_stream().expect("a stream"));
-    let (memory, strange) = (
+    let (memory, mut strange) = (
         device.allocate(&AllocationRequest::new(256, kind)).expect("memory"),
         other.allocate(&AllocationRequest::new(256, kind)).expect("memory"),
     );
@@ -100,11 +100,12 @@ fn assert_apart(device: &AnyDevice, other: &AnyDevice) {
         assert_refused(device.is_capturing(&foreign));
         assert_refused(device.write_mapped(&strange, 0, &bytes));
         assert_refused(device.read_mapped(&strange, 0, &mut bytes));
+        assert_refused(device.mapped(&mut strange));
     }
     let pool = Pool::builder(device).build().expect("a pool");
     let refused = pool.allocate(100, &foreign);
     assert!(matches!(refused, Err(Error::WrongDevice { .. })), "{refused:?}");
-    // It does not fail; the memory is given back all the same.
+    // It does not fail, and the memory is released.
     device.free_on(strange, &own);
     device.free_on(memory, &foreign);
     device.synchronize(&own).expect("no fault");
@@ -118,9 +119,9 @@ fn what_belongs_to_another_device_is_refused() {
     devices.push(vrampool::host::HostDevice::new().into());
     for (nth, device) in devices.iter().enumerate() {
         for (other_nth, other) in devices.iter().enumerate() {
-            // Two platforms may show one device twice: it is told by its number here.
+            // Two platforms may list one device twice: compare its number.
             if nth != other_nth && device.id() != other.id() {
-                assert_apart(device, other);
+                assert_foreign_is_refused(device, other);
             }
         }
     }

@@ -41,7 +41,7 @@ fn a_virtual_pool_at_its_limit_keeps_its_bounds() {
             }
             let stats = pool.stats();
             stitched = stats.virtual_memory.stitched_ranges.max(stitched);
-            assert!(stats.source.reserved_bytes <= limit, "{}: {stats:?}", there.name);
+            assert!(stats.reserved_bytes <= limit, "{}: {stats:?}", there.name);
             assert!(stats.virtual_memory.mappings <= 4 * PAGES + 1024, "{}: {stats:?}", there.name);
             assert!(stats.virtual_memory.address_bytes <= 8 * limit, "{}: {stats:?}", there.name);
         }
@@ -50,7 +50,7 @@ fn a_virtual_pool_at_its_limit_keeps_its_bounds() {
         pool.trim().expect("a trim");
         let stats = pool.stats();
         let left = (
-            stats.source.reserved_bytes,
+            stats.reserved_bytes,
             stats.virtual_memory.mappings,
             stats.virtual_memory.stitched_ranges,
             stats.virtual_memory.address_bytes,

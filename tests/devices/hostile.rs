@@ -13,7 +13,7 @@ use vrampool::{Backend, Placement, Pool, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
 use vrampool_test_support::AuditDevice;
 
-/// A destructor of a thread's own variables must call no driver, whose own may be gone.
+/// A destructor of a thread-local variable must not call a driver, whose own such variables may be destroyed.
 #[test]
 fn a_thread_that_ends_frees_nothing_itself() {
     there::on_each(|there| {
@@ -157,10 +157,10 @@ fn memory_outlives_many_streams() {
                 count.verify(buffer.on(&stream).expect("a region"), u64::from(round));
                 assert_eq!(count.read(), 0, "{}, {placement:?}, {round}", there.name);
             }
-            assert!(threads() < before + STREAMS / 4, "{}: streams that are gone have threads", there.name);
+            assert!(threads() < before + STREAMS / 4, "{}: dropped streams still have threads", there.name);
             assert!(
                 simulated_streams() < streams + STREAMS / 4,
-                "{}: streams that are gone are the driver's",
+                "{}: dropped streams still exist in the driver",
                 there.name
             );
             let kept = queues.iter().filter(|queue| queue.is_kept()).count();
@@ -228,7 +228,10 @@ fn a_request_gets_memory_that_waits_for_nothing() {
         let [busy, other] = there.streams();
         let arena = DeviceArena::builder(&there.device).limit(RANGE).build().expect("an arena");
         let mut first = arena.allocate(MIB, &busy).expect("memory");
-        there.write(&busy, first.on_mut(&busy).expect("a region"), 1);
+        // Longer than all that follows.
+        for seed in 0..1000 {
+            there.write(&busy, first.on_mut(&busy).expect("a region"), seed);
+        }
         drop(first);
         let mut taken = Vec::new();
         for seed in 0..31 {

@@ -1,22 +1,20 @@
 //! The pool's promises on every device that is there, whichever backend opens it. What a device cannot do is
 //! skipped by its capabilities, and said; nothing here asks which backend it is.
-#![cfg(feature = "trace")]
+#![cfg(feature = "host")]
 
 mod there;
 
 mod backends;
 mod bounds;
-mod broker;
 mod caps;
 mod compaction;
 mod hostile;
 mod kept_queue;
 mod order;
 mod out_of_memory;
-mod sleep;
+mod side_by_side;
 mod storm;
 mod touch;
-mod traces;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

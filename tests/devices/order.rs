@@ -1,5 +1,5 @@
-//! Memory is never handed out, nor read, while earlier work on another stream may still touch it: random work
-//! on several streams verifies every buffer; and the same work without the pool's waits does not.
+//! Memory is neither reused nor read while earlier work on another stream may still access it: random work
+//! on several streams verifies every buffer. The same work without the pool's waits finds wrong bytes.
 
 use crate::there::{self, There};
 use crate::{KIB, MIB};
@@ -85,7 +85,7 @@ fn wrong_bytes(there: &There, device: &Device, source: Source, max_cached: u64, 
 fn random_work_on_two_streams_never_sees_anothers_data() {
     there::on_each(|there| {
         for source in there.sources() {
-            // With a cache, and with every buffer given back to the source at once.
+            // With a cache, and with every buffer released to the source at once.
             for (seed, max_cached) in [(1, 2 * MIB), (2, 2 * MIB), (3, 0), (4, 0)] {
                 let device = Device::new(there.device.clone());
                 let wrong = wrong_bytes(there, &device, source, max_cached, seed);

@@ -3,7 +3,7 @@
 
 use crate::MIB;
 use crate::there;
-use vrampool::{Error, Pool, Rung, Shortage, SizeClasses, Source};
+use vrampool::{Error, Pool, Shortage, SizeClasses, Source};
 
 const LIMIT: u64 = 64 * MIB;
 
@@ -19,8 +19,8 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             // Idle memory that is in the way of what comes next.
             drop([(); 4].map(|()| pool.allocate(8 * MIB, &stream).expect("memory")));
             assert_eq!(pool.stats().idle_bytes, 32 * MIB, "{source}");
-            let large = pool.allocate(40 * MIB, &stream).expect("once what is idle was given back");
-            assert!(pool.stats().rung(Rung::Evict) > 0, "{source}");
+            let large = pool.allocate(40 * MIB, &stream).expect("after idle memory was released");
+            assert!(pool.stats().rungs.evict > 0, "{source}");
 
             let error = pool.allocate(32 * MIB, &stream).expect_err("more than the limit leaves");
             assert!(error.is_out_of_memory(), "{error}");
@@ -35,7 +35,7 @@ fn the_limit_gives_idle_memory_back_and_then_an_error_that_explains() {
             };
             assert!(is_told, "{source}: {error:?}");
             let stats = pool.stats();
-            assert_eq!((stats.live_bytes, stats.rung(Rung::Fail)), (48 * MIB, 1), "{source}");
+            assert_eq!((stats.live_bytes, stats.rungs.fail), (48 * MIB, 1), "{source}");
 
             drop(large);
             let mut next = pool.allocate(32 * MIB, &stream).expect("work goes on");

@@ -191,7 +191,7 @@ fn every_content_in_a_storm_is_right() {
             assert!(checked > u64::from(OPERATIONS) / 4, "{}, {source}: {checked} contents", there.name);
             eprintln!("{}, {source}: {checked} contents", there.name);
             pool.trim().expect("a trim");
-            let (held, reserved) = (there.held().unwrap_or(0), pool.stats().source.reserved_bytes);
+            let (held, reserved) = (there.held().unwrap_or(0), pool.stats().reserved_bytes);
             assert!(held <= reserved + STAGING, "{}, {source}: {held} bytes are held", there.name);
             assert_eq!(
                 (pool.stats().live_bytes, pool.stats().idle_bytes),

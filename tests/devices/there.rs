@@ -1,9 +1,8 @@
 //! The devices that are there, and what each can do.
 
-use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
+use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream, AnyTestKernels};
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::{Capabilities, DeviceKind};
-use vrampool::trace::{AnyTouch, Touch};
 use vrampool::{Backend, Placement, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::Simulator;
 
@@ -12,7 +11,7 @@ use vrampool_cuda_simulator_control::Simulator;
 pub(crate) struct There {
     pub(crate) name: String,
     pub(crate) device: AnyDevice,
-    pub(crate) touch: AnyTouch,
+    pub(crate) kernels: AnyTestKernels,
 }
 
 /// Every device, or those of the backends that `VRAMPOOL_TEST_BACKENDS`, a list separated by commas, names. A
@@ -27,8 +26,8 @@ pub(crate) fn devices() -> Vec<There> {
     }
     let open = |listed: any::DeviceListing| {
         let device = any::open(&listed.name).expect("it is there");
-        let touch = AnyTouch::load(&device).expect("kernels");
-        There { name: listed.name, device, touch }
+        let kernels = AnyTestKernels::load(&device).expect("kernels");
+        There { name: listed.name, device, kernels }
     };
     let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
     let is_wanted = |listed: &any::DeviceListing| {
@@ -54,7 +53,6 @@ impl There {
     /// The same device with so much memory. None where that cannot be chosen and it has much more.
     pub(crate) fn limited(&self, bytes: u64) -> Option<Self> {
         let device: AnyDevice = match &self.device {
-            #[cfg(feature = "host")]
             AnyDevice::Host(_) => vrampool::host::HostDevice::builder().memory_limit(bytes).build().into(),
             #[cfg(feature = "opencl")]
             AnyDevice::OpenCl(device) => {
@@ -70,8 +68,8 @@ impl There {
                 return None;
             }
         };
-        let touch = AnyTouch::load(&device).expect("kernels");
-        Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, touch })
+        let kernels = AnyTestKernels::load(&device).expect("kernels");
+        Some(Self { name: format!("{}, {bytes} bytes of it", self.name), device, kernels })
     }
 
     /// The same device with so much memory, or whatever else [`limited`](Self::limited) returns; no other
@@ -87,8 +85,8 @@ impl There {
             AnyDevice::Wgpu(_) => own_wgpu_device().into(),
             device => device.clone(),
         };
-        let touch = AnyTouch::load(&device).expect("kernels");
-        Self { name: self.name.clone(), device, touch }
+        let kernels = AnyTestKernels::load(&device).expect("kernels");
+        Self { name: self.name.clone(), device, kernels }
     }
 
     /// Bytes that the driver has from the system for a device that is [counted](Self::counted), if it reports
@@ -144,7 +142,7 @@ impl There {
     }
 
     pub(crate) fn write(&self, stream: &AnyStream, bytes: RegionMut<'_, AnyMemory>, seed: u64) {
-        self.touch.write(stream, bytes, seed).expect("queued");
+        self.kernels.write_pattern(stream, bytes, seed).expect("queued");
     }
 
     /// A count of bytes that are not as they were written, on the device; used on `stream` alone.
@@ -187,7 +185,7 @@ impl Count<'_> {
     /// Counts the bytes of a region of its stream that `seed` did not write.
     pub(crate) fn verify(&self, bytes: Region<'_, AnyMemory>, seed: u64) {
         let count = RegionMut::new(&self.memory, 0, 8, &self.stream).expect("a region");
-        self.there.touch.verify(&self.stream, bytes, seed, count).expect("queued");
+        self.there.kernels.count_mismatches(&self.stream, bytes, seed, count).expect("queued");
     }
 
     /// Waits for its stream.

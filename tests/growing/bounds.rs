@@ -1,5 +1,5 @@
-//! Bounds that hold for any traffic: mappings, addresses, and refusals only where memory is short. And nobody
-//! waits on the host for what another thread gives back.
+//! Bounds that hold for any traffic: mappings, addresses, and refusals only where memory is short. No request
+//! waits on the host for another thread's release.
 
 use super::streams::stall;
 use super::{Live, PAGE, Scene, has_virtual_memory, scene};
@@ -25,8 +25,8 @@ fn traffic(scene: &Scene, limit: u64, seed: u64, steps: u32) -> u32 {
     let (mut live, mut stitched) = (Vec::<Live>::new(), 0);
     for step in 0..steps {
         if !live.is_empty() && random.u8(..9) < 4 {
-            let gone = live.swap_remove(random.usize(..live.len()));
-            scene.check(&gone, random.usize(..3));
+            let freed = live.swap_remove(random.usize(..live.len()));
+            scene.check(&freed, random.usize(..3));
             continue;
         }
         match scene.live(random.u64(1..limit / 16), random.usize(..3), u64::from(step)) {
@@ -62,7 +62,7 @@ fn bounds_hold_for_traffic_at_the_limit() {
         assert!(stitched > 20, "{stitched} blocks were stitched");
         scene.arena.release(0).expect("no fault");
         let left = (scene.arena.mappings(), scene.arena.stitched_ranges(), scene.arena.address_bytes());
-        assert_eq!(left, (0, 0, own), "an empty arena gives everything back");
+        assert_eq!(left, (0, 0, own), "an empty arena releases everything");
         scene.check_end();
     }
 }

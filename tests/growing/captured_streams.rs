@@ -2,9 +2,9 @@
 
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
+use crate::detached::detach;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::sleep::Offload;
 use vrampool::{Backend, Error, Event, Forbidden, Pool, Source};
 use vrampool_test_support::AuditDevice;
 
@@ -16,7 +16,7 @@ fn nobody_is_sent_to_what_a_captured_stream_freed() {
     }
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
     let [own, reader, captured] = [(); 3].map(|()| device.create_stream().expect("a stream"));
-    let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).build().expect("an arena");
+    let arena = DeviceArena::builder(&device).growing().limit(21 * PAGE).build().expect("an arena");
     let allocate = |pages: u64, stream| arena.allocate(pages * PAGE, stream).expect("memory");
     let (theirs, wall, block) = (allocate(9, &captured), allocate(1, &own), allocate(8, &own));
     let (other_wall, later, last_wall) = (allocate(1, &own), allocate(1, &own), allocate(1, &own));
@@ -28,7 +28,7 @@ fn nobody_is_sent_to_what_a_captured_stream_freed() {
     let (go, _) = stall(&reader);
     block.used_on(&reader).expect("no fault");
     drop(block);
-    assert_eq!(allocate(8, &own).parts(), place, "it waits for the reader");
+    assert_eq!(allocate(8, &own).parts(), place, "at the limit it waits for the reader");
     go.send(()).expect("it listens");
     device.synchronize(&reader).expect("no fault");
     drop((wall, other_wall, last_wall));
@@ -83,8 +83,8 @@ fn a_captured_stream_is_sent_to_nobody_outside() {
     assert_eq!(after, before);
 }
 
-/// A pool that grows, sixteen pages of which one stream freed and another has now, all behind one wait;
-/// nothing is free.
+/// Returns a growing pool of sixteen pages. One stream freed them while it was busy, and another stream uses
+/// all of them after one wait. All streams are idle.
 fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [HostStream; 3], [impl Sized; 2])
 {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build());
@@ -93,22 +93,25 @@ fn handed_over() -> (AuditDevice<HostDevice>, Pool<AuditDevice<HostDevice>>, [Ho
     let pool = pool.build().expect("a pool");
     let [before, now, _] = &streams;
     let allocate = |stream| pool.allocate(8 * PAGE, stream).expect("memory");
+    let (go, _) = stall(before);
     drop([(); 2].map(|()| allocate(before)));
     let live = [(); 2].map(|()| allocate(now));
     assert_eq!(pool.stats().stream_waits, 1);
+    go.send(()).expect("it listens");
+    [before, now].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
     assert_eq!(pool.arena().map(DeviceArena::used), Some(16 * PAGE));
     (device, pool, streams, live)
 }
 
 #[test]
-fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_awake() {
+fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_attached() {
     if !has_virtual_memory() {
         return;
     }
     let (device, pool, [before, ..], _live) = handed_over();
     device.capture(&[&before]);
-    let slept = pool.arena().expect("it has one").sleep(Offload::Discard);
-    assert!(slept.is_ok(), "{slept:?}");
+    let detached = detach(pool.arena().expect("it has one"));
+    assert!(matches!(detached, Ok(Some(_))), "{detached:?}");
 }
 
 /// Nobody will tell of a graph's launches: what is refused of a captured stream is not noted of it either.
@@ -125,7 +128,7 @@ fn a_block_is_not_recorded_on_a_captured_stream() {
     assert!(buffer.used_on(&captured).is_err() && buffer.record_stream(&captured).is_err());
 }
 
-/// What is free is settled, and nothing is.
+/// A free range without users on the captured stream needs no wait.
 #[test]
 fn who_used_nothing_that_is_free_is_not_waited_for() {
     if !has_virtual_memory() {
@@ -133,7 +136,7 @@ fn who_used_nothing_that_is_free_is_not_waited_for() {
     }
     let (device, pool, [before, _, captured], _live) = handed_over();
     let (go, heard) = stall(&before);
-    pool.arena().expect("it has one").settle_for(&captured).expect("no fault");
+    pool.arena().expect("it has one").synchronize_freed(&captured).expect("no fault");
     go.send(()).expect("it listens");
     device.synchronize(&before).expect("no fault");
     assert_eq!(*heard.lock().expect("no panic"), Some(Ok(())), "it was waited for");

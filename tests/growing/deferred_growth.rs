@@ -3,58 +3,74 @@
 use super::deferred::scene;
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
-use vrampool::Backend;
-use vrampool::arena::{Allowance, DeviceArena};
+use crate::detached::{attach, detach};
+use vrampool::Ledger;
+use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, Overlap};
 
-type Two = (HostDevice, Allowance, [DeviceArena<HostDevice>; 2], [HostStream; 2]);
+type Two = (HostDevice, Ledger, [DeviceArena<HostDevice>; 2], [HostStream; 2]);
 
-/// Two arenas that share an allowance.
+/// Two arenas that share an ledger.
 fn two_within(limit: u64) -> Two {
-    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
-    let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let allowance = Allowance::new(limit);
-    let arena = || DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
-    let arenas = [arena(), arena()];
-    (device, allowance, arenas, streams)
+    two_with(limit, Overlap::Unlimited)
 }
 
-/// Where an allowance leaves enough for all there is memory for that.
+fn two_with(limit: u64, overlap: Overlap) -> Two {
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+    let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let ledger = Ledger::new(limit);
+    let arena = || {
+        let builder = DeviceArena::builder(&device).growing().within(&ledger);
+        builder.overlap(overlap).build().expect("an arena")
+    };
+    let arenas = [arena(), arena()];
+    (device, ledger, arenas, streams)
+}
+
+/// Where an ledger leaves enough for all there is memory for that.
 #[test]
-fn waits_are_spared_within_an_allowance_without_a_limit() {
+fn waits_are_spared_within_a_ledger_without_a_limit() {
     if !has_virtual_memory() {
         return;
     }
-    let (_device, allowance, [arena, _], [own, reader]) = two_within(u64::MAX);
+    let (_device, ledger, [arena, _], [own, reader]) = two_within(u64::MAX);
     let (_kept, block) =
         (arena.allocate(6 * PAGE, &own).expect("memory"), arena.allocate(2 * PAGE, &own).expect("memory"));
     let _stalled = stall(&reader);
     block.record_stream(&reader).expect("no fault");
     drop(block);
     let _again = arena.allocate(2 * PAGE, &own).expect("memory");
-    assert_eq!((arena.stream_waits(), allowance.taken()), (0, 10 * PAGE));
-    allowance.set_limit(10 * PAGE);
+    assert_eq!((arena.stream_waits(), ledger.charged()), (0, 10 * PAGE));
+    ledger.set_limit(10 * PAGE);
     let _behind = arena.allocate(PAGE, &own).expect("memory");
-    assert_eq!((arena.stream_waits(), allowance.taken()), (1, 10 * PAGE));
+    assert_eq!((arena.stream_waits(), ledger.charged()), (1, 10 * PAGE));
 }
 
-/// What one arena maps rather than wait is nothing that another of the same allowance is refused for.
+/// Memory that an arena maps to spare a wait is available to another arena of the same ledger: after a
+/// release, as all free memory, or at once where overlap is bounded by 0 bytes.
 #[test]
 fn memory_that_only_spares_waits_is_there_for_others() {
     if !has_virtual_memory() {
         return;
     }
-    let (device, allowance, [one, other], [own, reader]) = two_within(20 * PAGE);
-    let (_kept, block) =
-        (one.allocate(6 * PAGE, &own).expect("memory"), one.allocate(2 * PAGE, &own).expect("memory"));
-    let (go, _) = stall(&reader);
-    block.record_stream(&reader).expect("no fault");
-    drop(block);
-    let _again = one.allocate(2 * PAGE, &own).expect("memory");
-    go.send(()).expect("it listens");
-    device.synchronize(&reader).expect("no fault");
-    let theirs = other.allocate(11 * PAGE, &own);
-    assert!(theirs.is_ok(), "{} of 20 pages are taken, 8 are live: {theirs:?}", allowance.taken() / PAGE);
+    for (overlap, waits, spared) in [(Overlap::Unlimited, 0, 2), (Overlap::Bytes(0), 1, 0)] {
+        let (device, ledger, [one, other], [own, reader]) = two_with(20 * PAGE, overlap);
+        let (_kept, block) =
+            (one.allocate(6 * PAGE, &own).expect("memory"), one.allocate(2 * PAGE, &own).expect("memory"));
+        let (go, _) = stall(&reader);
+        block.record_stream(&reader).expect("no fault");
+        drop(block);
+        let _again = one.allocate(2 * PAGE, &own).expect("memory");
+        assert_eq!((one.stream_waits(), ledger.charged()), (waits, (8 + spared) * PAGE), "{overlap}");
+        go.send(()).expect("it listens");
+        device.synchronize(&reader).expect("no fault");
+        if spared > 0 {
+            assert_eq!(one.release(0).expect("no fault"), spared * PAGE);
+        }
+        let theirs = other.allocate(11 * PAGE, &own);
+        assert!(theirs.is_ok(), "{overlap}: {} of 20 pages are taken: {theirs:?}", ledger.charged() / PAGE);
+    }
 }
 
 /// New memory spares a wait. Where the device fails to make some, there is the wait still.
@@ -104,4 +120,42 @@ fn a_growth_of_nothing_is_the_free_end() {
     let got = [(); 2].map(|()| allocate(2, &own));
     stalled.iter().for_each(|(go, _)| go.send(()).expect("it listens"));
     assert_eq!((arena.capacity(), arena.stream_waits()), (mapped, waits), "{got:?}");
+}
+
+/// A block is freed while the arena is detached, and its stream is busy when memory is mapped at its addresses: no work uses that.
+#[test]
+fn memory_that_is_mapped_anew_was_used_by_nobody() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().limit(40 * PAGE).build().expect("an arena");
+    let block = arena.allocate(5 * PAGE, &own).expect("memory");
+    drop(arena.allocate(PAGE, &other).expect("memory"));
+    let _ = detach(&arena).expect("no region");
+    let (go, _) = stall(&own);
+    drop(block);
+    let _ = attach(&arena, &Vec::new()).expect("memory");
+    let waits = arena.stream_waits();
+    let _block = arena.allocate(5 * PAGE, &other).expect("memory");
+    assert_eq!((arena.reserved_bytes(), arena.stream_waits()), (5 * PAGE, waits));
+    go.send(()).expect("it listens");
+}
+
+/// Events are recorded for each 64th of the needed bytes that a stream frees, not at each free.
+#[test]
+fn a_stream_gets_a_marker_for_many_frees() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
+    let blocks: Vec<_> = (0..128).map(|_| arena.allocate(PAGE, &own).expect("memory")).collect();
+    drop(arena.allocate(PAGE, &other).expect("memory"));
+    let before = device.faults().calls(Call::Record);
+    drop(blocks);
+    // 2 of 129 pages are a 64th: each third free exceeds it.
+    assert_eq!(device.faults().calls(Call::Record) - before, 128 / 3);
 }

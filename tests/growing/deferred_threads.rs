@@ -2,6 +2,7 @@
 //! the arena.
 
 use super::{PAGE, has_virtual_memory};
+use crate::detached::{attach, detach};
 use fastrand::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,6 @@ use std::time::Duration;
 use vrampool::arena::Zone::{Dynamic, Stable};
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::sleep::Offload;
 use vrampool::{Backend, Buffer, Error, Pool, Region, RegionMut, Source};
 
 /// A block of an arena, or a pool's buffer; while that is asleep nobody gets at it.
@@ -146,8 +146,8 @@ fn change(arena: &DeviceArena<HostDevice>, random: &mut Rng) {
         0 => _ = arena.release(random.u64(..20) * PAGE),
         1 => _ = arena.decay(),
         2 if arena.is_growing() => {
-            if arena.sleep(Offload::Pinned).is_ok() {
-                _ = arena.wake().expect("there is memory");
+            if let Ok(Some(contents)) = detach(arena) {
+                _ = attach(arena, &contents).expect("there is memory");
             }
         }
         3 => _ = arena.available(Dynamic),
@@ -170,7 +170,7 @@ fn threads_share_blocks_while_the_arena_changes() {
                 match random.u8(..4) {
                     0 if is_growing => _ = arena.resize(random.u64(40..60) * PAGE),
                     1 => _ = arena.compact(u64::MAX, &scene.streams[0], |_| {}),
-                    2 => _ = arena.settle_for(&scene.streams[random.usize(..4)]),
+                    2 => _ = arena.synchronize_freed(&scene.streams[random.usize(..4)]),
                     _ => change(&arena, random),
                 }
                 assert!(!is_growing || arena.reserved_bytes() <= 60 * PAGE);

@@ -2,11 +2,11 @@
 
 use super::streams::{PATIENCE, stall};
 use super::{PAGE, has_virtual_memory};
+use crate::detached::detach;
 use std::sync::mpsc::channel;
 use vrampool::Backend;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::sleep::Offload;
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -50,33 +50,33 @@ fn a_release_waits_for_nobody_who_is_done() {
 }
 
 #[test]
-fn a_stream_that_is_settled_for_waits_for_nobody_who_is_done() {
+fn ordering_an_arena_for_a_stream_waits_for_no_completed_work() {
     if !has_virtual_memory() {
         return;
     }
     let (_device, arena, [writer, _, other], _first) = scene();
-    beside_the_writer(&writer, || arena.settle_for(&other)).expect("no fault");
+    beside_the_writer(&writer, || arena.synchronize_freed(&other)).expect("no fault");
 }
 
 #[test]
-fn a_sleep_waits_for_nobody_who_is_done() {
+fn detaching_waits_for_nobody_who_is_done() {
     if !has_virtual_memory() {
         return;
     }
     let (_device, arena, [writer, ..], _first) = scene();
-    beside_the_writer(&writer, || arena.sleep(Offload::Discard).map(drop)).expect("no fault");
+    beside_the_writer(&writer, || detach(&arena).map(drop)).expect("no fault");
 }
 
 /// Nor is it in the way that it is captured since.
 #[test]
-fn a_sleep_and_a_release_may_be_while_who_is_done_is_captured() {
+fn memory_is_released_and_detached_while_who_is_done_is_captured() {
     if !has_virtual_memory() {
         return;
     }
     let (device, arena, [writer, ..], _first) = scene();
     device.capture(&[&writer]);
     assert!(arena.release(0).expect("no fault") >= 8 * PAGE);
-    arena.sleep(Offload::Discard).map(drop).expect("no fault");
+    detach(&arena).map(drop).expect("no fault");
 }
 
 #[test]

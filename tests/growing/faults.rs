@@ -133,13 +133,13 @@ fn what_cannot_be_unmapped_again_is_not_lost() {
             let next = scene.live(20 * PAGE, 0, 4).expect("it works all the same");
             scene.check_books(all().chain([&next]));
             all().chain([&next]).for_each(|one| scene.check(one, 0));
-            // And it stays where unmapping fails once more.
-            let stuck = scene.taken();
+            // The memory stays mapped when unmapping fails once more.
+            let mapped = scene.taken();
             faults.fail_nth(Call::Unmap, 1);
             let refused = scene.arena.release(0);
             assert_eq!(refused.is_err(), n > 1 || call == Call::SetAccess);
             scene.check_books(all().chain([&next]));
-            assert_eq!(refused.is_err(), scene.taken() == stuck && stuck > scene.live_pages());
+            assert_eq!(refused.is_err(), scene.taken() == mapped && mapped > scene.live_pages());
             faults.clear();
             scene.arena.reset().expect("no region");
             drop((low, live, next));

@@ -1,7 +1,8 @@
 //! Sizes, limits and alignments that cannot be, or only just.
 
 use super::{AuditDevice, Device, PAGE, has_virtual_memory, scene};
-use vrampool::arena::{Allowance, DeviceArena};
+use vrampool::Ledger;
+use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Error, Memory, Pool, Source};
@@ -41,27 +42,27 @@ fn sizes_that_cannot_be_are_errors() {
     }
 }
 
-/// Arenas within an allowance take addresses for that, and not for all of the device; more where it is
+/// Arenas within an ledger take addresses for that, and not for all of the device; more where it is
 /// raised.
 #[test]
-fn addresses_are_in_proportion_to_an_allowance() {
+fn addresses_are_in_proportion_to_a_ledgers_limit() {
     if !has_virtual_memory() {
         return;
     }
     let device = HostDevice::builder().memory_limit(1 << 40).granularity(PAGE).build();
     let stream = device.create_stream().expect("a stream");
-    let allowance = Allowance::new(32 * PAGE);
-    let arena = DeviceArena::builder(&device).growing().within(&allowance).build().expect("an arena");
+    let ledger = Ledger::new(32 * PAGE);
+    let arena = DeviceArena::builder(&device).growing().within(&ledger).build().expect("an arena");
     assert!(arena.address_bytes() <= 8 * 32 * PAGE, "{} bytes", arena.address_bytes());
-    let first = arena.allocate(30 * PAGE, &stream).expect("it is within the allowance");
+    let first = arena.allocate(30 * PAGE, &stream).expect("it is within the ledger");
     assert!(arena.allocate(300 * PAGE, &stream).expect_err("it is not").is_out_of_memory());
-    allowance.set_limit(512 * PAGE);
-    let second = arena.allocate(300 * PAGE, &stream).expect("it is within the allowance now");
+    ledger.set_limit(512 * PAGE);
+    let second = arena.allocate(300 * PAGE, &stream).expect("it is within the ledger now");
     assert!(arena.address_bytes() <= 8 * 512 * PAGE, "{} bytes", arena.address_bytes());
-    assert_eq!(allowance.taken(), 330 * PAGE);
+    assert_eq!(ledger.charged(), 330 * PAGE);
     drop((first, second));
     arena.release(0).expect("no fault");
-    assert_eq!(allowance.taken(), 0);
+    assert_eq!(ledger.charged(), 0);
 }
 
 #[test]
@@ -193,12 +194,12 @@ fn a_captured_stream_gets_what_is_mapped() {
     let [stream, ..] = &scene.streams;
     let kept = scene.arena.allocate(2 * PAGE, stream).expect("memory");
     drop(scene.arena.allocate(8 * PAGE, stream).expect("memory"));
-    let calls = scene.arena.mapping_calls().calls;
+    let calls = scene.arena.mapping().calls;
     scene.device.capture(&[stream]);
     let small = scene.arena.allocate(100, stream).expect("a part of the large hole");
     let refused = scene.arena.allocate(9 * PAGE, stream);
     assert!(matches!(refused, Err(Error::Capture { .. })), "{refused:?}");
-    assert_eq!((scene.arena.mapping_calls().calls, scene.device.forbidden()), (calls, 0));
+    assert_eq!((scene.arena.mapping().calls, scene.device.forbidden()), (calls, 0));
     scene.device.capture(&[]);
     drop((small, kept));
     scene.check_end();
@@ -230,9 +231,9 @@ fn a_range_that_a_captured_stream_used_stays() {
     scene.check_end();
 }
 
-/// Buffers outlive the arena's handles, stitched ones too, and the last gives all back.
+/// Buffers outlive the arena's handles, stitched ones too, and the last one releases all memory.
 #[test]
-fn the_last_buffer_gives_all_back() {
+fn the_last_buffer_releases_all_memory() {
     if !has_virtual_memory() {
         return;
     }
@@ -253,10 +254,10 @@ fn the_last_buffer_gives_all_back() {
     assert_eq!((device.taken(), info.free_bytes), (0, info.total_bytes));
 }
 
-/// A program that goes through phases gives back what the last of them did not need, with or without releases
-/// in between.
+/// Decay releases the memory that the last phase of a program did not need, with or without releases in
+/// between.
 #[test]
-fn decay_gives_back_what_was_not_needed() {
+fn decay_releases_memory_that_was_not_needed() {
     if !has_virtual_memory() {
         return;
     }
@@ -266,7 +267,7 @@ fn decay_gives_back_what_was_not_needed() {
     drop(scene.live(30 * PAGE, 0, 2).expect("memory"));
     assert_eq!(scene.arena.decay().expect("no fault"), 70 * PAGE);
     assert_eq!((scene.arena.decay().expect("no fault"), scene.taken()), (30 * PAGE, 0));
-    // What a release set apart was never needed.
+    // Memory that a release unmapped was not needed.
     drop(scene.live(50 * PAGE, 0, 3).expect("memory"));
     scene.arena.release(0).expect("no fault");
     assert_eq!(scene.arena.decay().expect("no fault"), 0);

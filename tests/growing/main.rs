@@ -7,11 +7,12 @@ mod deferred;
 mod deferred_growth;
 mod deferred_law;
 mod deferred_threads;
+#[path = "../detached/mod.rs"]
+mod detached;
+mod detaching;
 mod done;
-#[cfg(feature = "trace")]
-mod drawn;
 mod faults;
-mod last_free;
+mod freed_blocks;
 mod law;
 mod limits;
 mod own_places;

@@ -39,7 +39,7 @@ fn trimming_and_dropping_give_physical_memory_back() {
     assert!(stats.idle_bytes <= 30 * PAGE && taken(&device) <= 33 * PAGE, "{stats:?}");
     assert!(taken(&device) > 3 * PAGE, "what may stay stays");
     assert_eq!(
-        (stats.source.reserved_bytes, pool.arena().map(DeviceArena::reserved_bytes)),
+        (stats.reserved_bytes, pool.arena().map(DeviceArena::reserved_bytes)),
         (taken(&device), Some(taken(&device)))
     );
     pool.trim().expect("a trim");
@@ -47,7 +47,7 @@ fn trimming_and_dropping_give_physical_memory_back() {
     let mut bytes = vec![0; 3 << 12];
     device.download(&stream, kept.on(&stream).expect("a region"), &mut bytes).expect("no fault");
     assert!(bytes.iter().all(|&byte| byte == 5));
-    // A pool that is gone keeps nothing free for a buffer that is not.
+    // A dropped pool keeps no free memory, also while a buffer of it is live.
     drop(pool.allocate(50 * PAGE, &stream).expect("memory"));
     assert!(taken(&device) >= 50 * PAGE);
     drop(pool);
@@ -58,7 +58,7 @@ fn trimming_and_dropping_give_physical_memory_back() {
 }
 
 #[test]
-fn an_arena_of_others_is_theirs_when_the_pool_goes() {
+fn an_arena_of_the_program_is_left_to_it_when_the_pool_goes() {
     if !has_virtual_memory() {
         return;
     }
@@ -140,19 +140,19 @@ fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
     };
     let other = || pool.allocate_kind(PAGE, another, &stream).expect("memory");
     drop(other());
-    let (idle, mapped) = (pool.stats().idle_bytes, pool.stats().source.reserved_bytes);
+    let (idle, mapped) = (pool.stats().idle_bytes, pool.stats().reserved_bytes);
     let large = pool.allocate(100 * PAGE, &stream).expect("memory");
     let stats = pool.stats();
-    assert!(stats.source.reserved_bytes > mapped, "{stats:?}");
+    assert!(stats.reserved_bytes > mapped, "{stats:?}");
     assert_eq!((stats.idle_bytes, stats.released.evicted), (idle, 0), "{stats:?}");
     drop(large);
     drop(other());
     assert_eq!(pool.stats().hits, 1);
 }
 
-/// What a thread keeps for itself is given back only where all else that is idle has no room.
+/// A thread's idle buffers are released only where releasing all other idle memory is not enough.
 #[test]
-fn what_the_pool_has_goes_before_what_a_thread_has() {
+fn the_pools_idle_memory_is_released_before_a_threads() {
     if !has_virtual_memory() {
         return;
     }
@@ -186,9 +186,9 @@ fn what_the_pool_has_goes_before_what_a_thread_has() {
     drop(all);
 }
 
-/// A pass of a program for which nothing has to be mapped gives nothing back that was idle.
+/// A pass of a program for which nothing has to be mapped releases no idle memory.
 #[test]
-fn nothing_idle_is_given_back_where_there_is_room() {
+fn no_idle_memory_is_released_where_there_is_room() {
     if !has_virtual_memory() {
         return;
     }
@@ -271,9 +271,9 @@ fn a_trim_that_the_device_refuses_loses_nothing() {
     assert!(matches!(refused, Err(Error::Backend(_))), "{refused:?}");
     let stats = pool.stats();
     assert_eq!((stats.idle_bytes, stats.live_bytes), (0, 0), "the arena has it");
-    assert!(stats.source.reserved_bytes >= 8 * PAGE, "{stats:?}");
+    assert!(stats.reserved_bytes >= 8 * PAGE, "{stats:?}");
     device.faults().clear();
     pool.trim().expect("a trim");
-    assert_eq!(pool.stats().source.reserved_bytes, 0);
+    assert_eq!(pool.stats().reserved_bytes, 0);
     assert_eq!(pool.allocate(8 * PAGE, &stream).expect("it serves on").len(), 8 * PAGE);
 }

@@ -105,11 +105,11 @@ fn memory_in_use_is_left_where_there_is_other() {
     }
     let (device, arena, [own, reader, _]) = scene(30);
     let allocate = |pages: u64| arena.allocate(pages * PAGE, &own).expect("memory");
-    let (early, wall, late, other_wall) = (allocate(9), allocate(1), allocate(8), allocate(1));
+    let (first, wall, second, other_wall) = (allocate(9), allocate(1), allocate(8), allocate(1));
     let (free, last_wall) = (allocate(10), allocate(1));
-    let [early_place, late_place, free_place] = [&early, &late, &free].map(place);
+    let [first_place, second_place, free_place] = [&first, &second, &free].map(place);
     let (go, _) = stall(&reader);
-    for block in [early, late] {
+    for block in [first, second] {
         block.used_on(&reader).expect("no fault");
         drop(block);
     }
@@ -117,16 +117,20 @@ fn memory_in_use_is_left_where_there_is_other() {
     let waits = arena.stream_waits();
     let (one, two, three) = (allocate(8), allocate(8), allocate(8));
     assert_eq!(place(&one), free_place, "nobody uses it");
-    assert_eq!((place(&two), place(&three)), (early_place, late_place), "what was freed first is free first");
+    assert_eq!(
+        (place(&two), place(&three)),
+        (first_place, second_place),
+        "what was freed first is free first"
+    );
     assert_eq!(arena.stream_waits(), waits + 2);
     go.send(()).expect("it listens");
     device.synchronize(&reader).expect("no fault");
     drop((one, two, three));
-    assert_eq!(place(&allocate(8)), late_place, "all of it is free, and this fits");
+    assert_eq!(place(&allocate(8)), second_place, "all of it is free, and this fits");
     drop((wall, other_wall, last_wall));
 }
 
-/// There is nothing to be kept apart: nobody asks where a stream is, which some devices then submit work for.
+/// All streams are in one order, so no position of a stream is queried, for which some devices submit work.
 #[test]
 fn a_device_with_one_order_is_not_asked_where_its_streams_are() {
     let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 30).build()).in_one_order();
@@ -183,15 +187,15 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A block of an arena, or a pool's buffer of one.
-trait Lent {
+trait LiveBlock {
     fn on(&self, stream: &HostStream) -> Region<'_, HostMemory>;
     fn on_mut(&mut self, stream: &HostStream) -> RegionMut<'_, HostMemory>;
     fn record_stream(&self, stream: &HostStream);
 }
 
-macro_rules! lent {
-    ($lent:ty) => {
-        impl Lent for $lent {
+macro_rules! live_block {
+    ($block:ty) => {
+        impl LiveBlock for $block {
             fn on(&self, stream: &HostStream) -> Region<'_, HostMemory> {
                 self.on(stream).expect("no fault")
             }
@@ -205,8 +209,8 @@ macro_rules! lent {
     };
 }
 
-lent!(Block);
-lent!(Buffer<HostDevice>);
+live_block!(Block);
+live_block!(Buffer<HostDevice>);
 
 /// Kernels that were all given before the first one ran find what was written for them.
 #[test]
@@ -224,9 +228,9 @@ fn kernels_find_what_was_written_for_them() {
         let (device, arena, streams) = scene(24);
         let spoilt = Arc::new(AtomicU64::new(0));
         let pool = Pool::builder(&device).source(Source::Virtual).limit(24 * PAGE).cached_class(0).build().expect("a pool");
-        let mut live: Vec<(Box<dyn Lent>, u64, usize)> = Vec::new();
+        let mut live: Vec<(Box<dyn LiveBlock>, u64, usize)> = Vec::new();
         let mut stalled = Vec::new();
-        let write = |block: &mut Box<dyn Lent>, tag: u64, stream: &HostStream| {
+        let write = |block: &mut Box<dyn LiveBlock>, tag: u64, stream: &HostStream| {
             let region = block.on_mut(stream);
             stream.launch([], [region], move |[]: [&[u64]; 0], [bytes]: [&mut [u64]; 1]| bytes.fill(tag)).expect("queued");
         };
@@ -237,7 +241,7 @@ fn kernels_find_what_was_written_for_them() {
             match step {
                 Step::Allocate { pages, stream } => {
                     let (bytes, stream_of) = (pages * PAGE, &streams[stream]);
-                    let block: Option<Box<dyn Lent>> = match is_pool {
+                    let block: Option<Box<dyn LiveBlock>> = match is_pool {
                         true => pool.allocate(bytes, stream_of).ok().map(|buffer| Box::new(buffer) as _),
                         false => arena.allocate(bytes, stream_of).ok().map(|block| Box::new(block) as _),
                     };

@@ -23,7 +23,7 @@ fn threads_spoil_nothing_and_stay_within_the_limit() {
                 let (stream, mut random) =
                     (device.create_stream().expect("a stream"), Rng::with_seed(seed * 10 + nth));
                 let (mut live, mut served) = (Vec::new(), 0);
-                // More of them until something was released: who releases may get a turn late.
+                // More of them until something was released: the releasing thread may start after the first steps.
                 for step in 0..100_000u64 {
                     if step >= 1500 && released.load(Ordering::Relaxed) > 0 {
                         break;

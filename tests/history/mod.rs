@@ -32,7 +32,7 @@ pub(crate) struct History {
     taken: Vec<Live>,
     /// What is neither live nor free, and whether a copy may still touch it.
     held: Vec<(Range<u64>, bool)>,
-    gone: Vec<BlockId>,
+    freed: Vec<BlockId>,
     peak: u64,
     foreign: BlockId,
 }
@@ -48,7 +48,7 @@ impl History {
             capacity: capacity / alignment * alignment,
             taken: Vec::new(),
             held: Vec::new(),
-            gone: Vec::new(),
+            freed: Vec::new(),
             peak: 0,
             foreign,
         }
@@ -59,9 +59,9 @@ impl History {
         match operation {
             Operation::Allocate { bytes, alignment, region } => self.allocate(bytes, alignment, region),
             Operation::Free { which } => self.free(which),
-            Operation::FreeGone { which } => {
+            Operation::FreeStale { which } => {
                 assert_eq!(self.arena.free(self.foreign), Err(ArenaError::ForeignBlock));
-                if let Some(&block) = self.gone.get(which % self.gone.len().max(1)) {
+                if let Some(&block) = self.freed.get(which % self.freed.len().max(1)) {
                     assert_eq!(self.arena.free(block), Err(ArenaError::StaleBlock));
                     assert_eq!(self.arena.offset(block), Err(ArenaError::StaleBlock));
                     assert_eq!(self.arena.begin_move(block), Err(ArenaError::StaleBlock));
@@ -96,14 +96,14 @@ impl History {
                     self.begin(block);
                 }
             }
-            Operation::Commit { which } => self.settle(which, true),
-            Operation::Cancel { which } => self.settle(which, false),
+            Operation::Commit { which } => self.end_any_move(which, true),
+            Operation::Cancel { which } => self.end_any_move(which, false),
             Operation::Pass { budget, fails_at } => self.pass(budget, fails_at),
             Operation::Release => self.release(),
             Operation::SetCapacity { bytes } => self.set_capacity(bytes),
             Operation::Reset => {
                 self.arena.reset();
-                self.gone.extend(self.taken.drain(..).map(|live| live.block));
+                self.freed.extend(self.taken.drain(..).map(|live| live.block));
                 self.held.clear();
             }
         }
@@ -164,7 +164,7 @@ impl History {
                 None => assert_eq!(home.end, end, "the free end where no hole does"),
             }
         }
-        assert!(self.taken.iter().all(|live| live.block != block) && !self.gone.contains(&block));
+        assert!(self.taken.iter().all(|live| live.block != block) && !self.freed.contains(&block));
         self.taken.push(Live { block, range, region, alignment: coarse, pins: 0, to: None, doomed: false });
     }
 
@@ -188,7 +188,7 @@ impl History {
 
     fn forget(&mut self, block: BlockId) {
         self.taken.retain(|live| live.block != block);
-        self.gone.push(block);
+        self.freed.push(block);
     }
 
     fn resize(&mut self, which: usize, bytes: u64) {
@@ -258,7 +258,7 @@ impl History {
         Some(began)
     }
 
-    fn settle(&mut self, which: usize, commits: bool) {
+    fn end_any_move(&mut self, which: usize, commits: bool) {
         let moving = self.taken.iter().filter(|live| live.to.is_some()).map(|live| live.block);
         let moving: Vec<BlockId> = moving.collect();
         match moving.get(which % moving.len().max(1)) {

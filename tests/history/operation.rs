@@ -6,7 +6,7 @@ use vrampool::arena::Zone;
 pub(crate) enum Operation {
     Allocate { bytes: u64, alignment: u64, region: Zone },
     Free { which: usize },
-    FreeGone { which: usize },
+    FreeStale { which: usize },
     Resize { which: usize, bytes: u64 },
     Pin { which: usize },
     Unpin { which: usize },
@@ -40,7 +40,7 @@ impl Operation {
                 region: if which % 8 == 0 { Zone::Stable } else { Zone::Dynamic },
             },
             24..=41 => Self::Free { which },
-            42 => Self::FreeGone { which },
+            42 => Self::FreeStale { which },
             43..=45 => Self::Resize { which, bytes },
             46..=47 => Self::Pin { which },
             48..=50 => Self::Unpin { which },

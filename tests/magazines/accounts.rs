@@ -67,10 +67,10 @@ fn look(
 }
 
 proptest! {
-    /// Against a table of what is live: whichever of its pools a thread used last, each one's account is its
-    /// own, and nothing stays with the device when they are gone.
+    /// Against a table of live buffers: each pool counts its own buffers, whichever pool a thread used last, and
+    /// dropped pools leave no memory on the device.
     #[test]
-    fn several_pools_of_a_thread_keep_their_accounts_apart(turns in turns()) {
+    fn several_pools_of_a_thread_keep_separate_accounts(turns in turns()) {
         let device = device();
         let stream = device.create_stream().expect("a stream");
         let fresh = || pool(&device, |builder| builder.max_buffers_per_bucket(4).magazine_bytes(64 * KIB));
@@ -90,10 +90,10 @@ proptest! {
                 }
                 Turn::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
                 Turn::DropElsewhere(which) if !live.is_empty() => {
-                    // Of what others do, a peak knows what they told.
+                    // A peak includes another thread's changes once that thread reports them.
                     pools.iter().for_each(|pool| drop(pool.stats()));
-                    let gone = live.swap_remove(which % live.len());
-                    thread::spawn(move || drop(gone)).join().expect("no panic");
+                    let freed = live.swap_remove(which % live.len());
+                    thread::spawn(move || drop(freed)).join().expect("no panic");
                 }
                 Turn::Drop(_) | Turn::DropElsewhere(_) => {}
                 Turn::Trim(pool) => {

@@ -29,8 +29,8 @@ fn wait_until_free(device: &Device) {
     }
 }
 
-/// Whatever became of the pool meanwhile: destructors of memory may need thread-local variables that are gone
-/// at a thread's end.
+/// In every state of the pool: destructors of memory may need thread-local variables, which are destroyed at a
+/// thread's end.
 #[test]
 fn a_thread_that_ends_frees_nothing_itself() {
     for (trims, closes) in [(false, false), (true, false), (false, true), (true, true)] {

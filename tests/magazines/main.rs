@@ -8,9 +8,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread;
-use vrampool::fitted::FittedClasses;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Pool, PoolBuilder, SizeClasses};
+use vrampool::{Backend, Pool, PoolBuilder, SizeClasses, SizeTable};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -66,9 +65,9 @@ fn pairs(pool: &Pool<Device>, stream: &<Device as Backend>::Stream, sizes: &[u64
 
 #[test]
 fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
-    let fitted = SizeClasses::Fitted(FittedClasses::new([1024, 64 * KIB]).expect("sizes"));
+    let table = SizeClasses::Table(SizeTable::new([1024, 64 * KIB]));
     for classes in
-        [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, fitted]
+        [SizeClasses::Fixed, SizeClasses::PowerOfTwo, SizeClasses::GEOMETRIC, SizeClasses::EXACT, table]
     {
         let (device, sizes) = (device(), [1000, 4 * KIB, 60_000, 64 * KIB, 1024 * KIB]);
         let pool = pool(&device, |builder| builder.size_classes(classes.clone()));

@@ -22,7 +22,7 @@ fn a_device_without_memory_calls_magazines_back() {
     let error = pool.allocate(60 * KIB, &stream).expect_err("the other thread has idle what is missing");
     assert!(error.is_out_of_memory(), "{error}");
     assert!(error.to_string().contains("64.0 KiB idle"), "{error}");
-    // It is asked for it: its next call gives it back.
+    // The other thread is asked to release it, and does so at its next call.
     keep(&other, &pool, KIB);
     drop(pool.allocate(60 * KIB, &stream).expect("there is room"));
     drop(live);
@@ -95,8 +95,8 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                     for _ in 0..20_000 {
                         let size = 4096 << rng.u64(..9);
                         while bytes + size > most {
-                            let gone: Buffer<Device> = live.swap_remove(rng.usize(..live.len()));
-                            bytes -= gone.len();
+                            let freed: Buffer<Device> = live.swap_remove(rng.usize(..live.len()));
+                            bytes -= freed.len();
                         }
                         let buffer = loop {
                             call.store(now(), Ordering::Relaxed);
@@ -112,7 +112,7 @@ fn no_thread_is_refused_for_what_others_keep_idle() {
                 });
             }
         });
-        assert!(pool.stats().source.reserved_bytes <= limit);
+        assert!(pool.stats().reserved_bytes <= limit);
     }
 }
 
@@ -141,7 +141,7 @@ fn a_request_waits_for_what_a_running_thread_keeps_idle() {
             has_kept.recv().expect("it works");
             assert!(pool.stats().idle_bytes >= 100 * KIB);
             let sizes = [100 * KIB; 10].into_iter().chain([22 * KIB]);
-            let allocate = |bytes| pool.allocate(bytes, &stream).expect("the other thread gives it back");
+            let allocate = |bytes| pool.allocate(bytes, &stream).expect("the other thread releases it");
             let live: Vec<_> = sizes.map(allocate).collect();
             drop((end, live));
         });

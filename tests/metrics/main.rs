@@ -1,9 +1,8 @@
-//! Every metric that is exported is documented, every metric that a panel or a rule reads is exported, and
+//! Every metric that is listed is exported, every metric that a panel or a rule reads is exported, and
 //! publishing gets on with the application around it.
 
 #![cfg(feature = "prometheus")]
 
-mod broker;
 mod pool_names;
 mod totals;
 
@@ -11,30 +10,14 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
-use vrampool::broker::{Broker, Client};
 use vrampool::host::HostDevice;
-use vrampool::telemetry::{
-    BROKER_METRICS, DEFAULT_ADDRESS, Exporter, METRICS, MetricKind, Publisher, describe, publish,
-    publish_broker,
-};
-use vrampool::{Backend, Error, Pool, ServedBy, SizeClasses, Source};
-
-const GRAFANA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana");
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(format!("{GRAFANA}/{file}")).expect("shipped")
-}
-
-/// Names in a text that look like our metrics.
-fn names(text: &str) -> BTreeSet<String> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = text.split(|c: char| !is_name(c) && c != ':');
-    words.filter(|word| word.starts_with("vrampool_") && word.len() > 9).map(str::to_owned).collect()
-}
+use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, METRICS, Publisher, describe, publish};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool_test_support::{assert_metrics_together, samples};
 
 /// Every metric there is.
 fn listed() -> BTreeSet<String> {
-    METRICS.iter().chain(BROKER_METRICS).map(|metric| metric.name.to_owned()).collect()
+    METRICS.iter().map(|figure| figure.metric.to_owned()).collect()
 }
 
 fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
@@ -50,7 +33,7 @@ fn exporter() -> Exporter {
 
 fn scrape(exporter: &Exporter) -> BTreeMap<String, f64> {
     let served = ureq::get(format!("http://{}/metrics", exporter.address())).call().expect("served");
-    series(&served.into_body().read_to_string().expect("text"))
+    samples(&served.into_body().read_to_string().expect("text"))
 }
 
 /// The one series of a name, whose labels begin with `labels`.
@@ -62,71 +45,34 @@ fn one(series: &BTreeMap<String, f64>, name: &str, labels: &str) -> Option<f64> 
     value
 }
 
-/// What Prometheus would read, as series and value.
-fn series(text: &str) -> BTreeMap<String, f64> {
-    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    lines
-        .map(|line| {
-            let (name, value) = line.rsplit_once(' ').expect("a sample");
-            (name.to_owned(), value.parse().expect("a number"))
-        })
-        .collect()
-}
-
 #[test]
-fn exported_documented_and_listed_are_the_same() {
+fn exported_and_listed_are_the_same() {
     let (recorder, handle) = recorder();
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).name("all").build().expect("a pool");
     drop(pool.allocate(1, &stream).expect("memory"));
-    let broker = Broker::builder(&device).name("all").build().expect("a broker");
-    let _client = broker.register(Client::new("client")).expect("a client");
     metrics::with_local_recorder(&recorder, || {
-        describe();
+        describe(&METRICS);
         publish(&pool);
-        publish_broker(&broker);
     });
     let rendered = handle.render();
     let exported: BTreeSet<String> =
-        series(&rendered).keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
+        samples(&rendered).keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
     let listed = listed();
     assert_eq!(exported, listed, "what is published and what is listed");
-    let of_pools = METRICS.iter().map(|metric| ("pool", metric));
-    for (owner, metric) in of_pools.chain(BROKER_METRICS.iter().map(|metric| ("broker", metric))) {
-        let kind = if metric.kind == MetricKind::Counter { "counter" } else { "gauge" };
-        assert!(rendered.contains(&format!("# TYPE {} {kind}\n", metric.name)), "{}", metric.name);
-        assert!(rendered.contains(&format!("# HELP {} ", metric.name)), "{}", metric.name);
-        assert_eq!(metric.name.ends_with("_total"), metric.kind == MetricKind::Counter, "{}", metric.name);
-        for label in [owner, "backend", "device"].iter().chain(metric.labels) {
-            let has_label = |name: &String| {
-                name.starts_with(&format!("{}{{", metric.name)) && name.contains(&format!("{label}=\""))
+    for figure in METRICS.iter() {
+        let (name, kind) = (figure.metric, figure.metric_type());
+        assert!(rendered.contains(&format!("# TYPE {name} {kind}\n")), "{name}");
+        assert!(rendered.contains(&format!("# HELP {name} ")), "{name}");
+        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        for label in ["pool", "backend", "device"].iter().copied().chain(figure.metric_label()) {
+            let has_label = |series: &String| {
+                series.starts_with(&format!("{name}{{")) && series.contains(&format!("{label}=\""))
             };
-            assert!(series(&rendered).keys().any(has_label), "{} has no {label}", metric.name);
+            assert!(samples(&rendered).keys().any(has_label), "{name} has no {label}");
         }
     }
-    let readme = read("README.md");
-    let documented: BTreeSet<String> = readme
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `vrampool_")?.split_once('`'))
-        .map(|(name, _)| format!("vrampool_{name}"))
-        .collect();
-    assert_eq!(documented, listed, "the README's tables and what is listed");
-}
-
-#[test]
-fn panels_and_rules_read_only_what_is_exported() {
-    let listed = listed();
-    for file in ["dashboards/vrampool.json", "prometheus/rules/vrampool.yml"] {
-        let read = names(&read(file));
-        let unknown: Vec<_> = read.difference(&listed).collect();
-        assert!(unknown.is_empty(), "{file} reads {unknown:?}");
-        assert!(read.len() > 10, "{file} reads our metrics");
-    }
-    // All that is exported is on the dashboard, or there is no reason to export it.
-    let on_dashboard = names(&read("dashboards/vrampool.json"));
-    let unseen: Vec<_> = listed.difference(&on_dashboard).filter(|name| !name.contains("_peak_")).collect();
-    assert!(unseen.is_empty(), "on no panel: {unseen:?}");
 }
 
 #[test]
@@ -142,25 +88,25 @@ fn the_figures_are_the_pools_own() {
     drop(pool.allocate(600_000, &stream).expect("memory"));
     assert!(pool.allocate(3 << 20, &stream).is_err());
     metrics::with_local_recorder(&recorder, || publish(&pool));
-    let series = series(&handle.render());
+    let series = samples(&handle.render());
     let labels = format!("pool=\"figures\",backend=\"host\",device=\"{}\"", device.id().key);
     let value = |name: &str, more: &str| {
         let name = format!("{name}{{{labels}{more}}}");
         *series.get(&name).unwrap_or_else(|| panic!("no {name} in {series:#?}"))
     };
     // Exact classes are summed up by powers of two.
-    assert_eq!(value("vrampool_hits_total", ",bucket=\"1048576\""), 1.0);
-    assert_eq!(value("vrampool_misses_total", ",bucket=\"1048576\""), 2.0);
-    assert_eq!(value("vrampool_misses_total", ",bucket=\"4194304\""), 1.0);
+    assert_eq!(value("vrampool_bucket_hits_total", ",bucket=\"1048576\""), 1.0);
+    assert_eq!(value("vrampool_bucket_misses_total", ",bucket=\"1048576\""), 2.0);
+    assert_eq!(value("vrampool_bucket_misses_total", ",bucket=\"4194304\""), 1.0);
     assert_eq!(value("vrampool_live_bytes", ""), live.capacity() as f64);
     assert_eq!(value("vrampool_requested_bytes", ""), 700_000.0);
-    assert_eq!(value("vrampool_cached_bytes", ""), 600_064.0);
+    assert_eq!(value("vrampool_idle_bytes", ""), 600_064.0);
     assert_eq!(value("vrampool_bucket_idle_bytes", ",bucket=\"1048576\""), 600_064.0);
     assert_eq!(value("vrampool_held_bytes", ""), live.capacity() as f64 + 600_064.0);
     assert_eq!(value("vrampool_limit_bytes", ""), 2_097_152.0);
     assert_eq!(value("vrampool_budget_bytes", ""), f64::INFINITY);
-    assert_eq!(value("vrampool_allocation_failures_total", ",reason=\"limit\""), 1.0);
-    assert_eq!(value("vrampool_ladder_rungs_total", ",rung=\"fail\""), 1.0);
+    assert_eq!(value("vrampool_failed_total", ",reason=\"limit\""), 1.0);
+    assert_eq!(value("vrampool_rungs_total", ",rung=\"fail\""), 1.0);
     assert_eq!(value("vrampool_hit_ratio", ""), 0.25);
     assert_eq!(value("vrampool_device_total_bytes", ""), 1_073_741_824.0);
 }
@@ -186,7 +132,7 @@ fn an_exporter_leaves_the_applications_recorder_alone_and_a_dropped_pool_holds_n
     let wait_until = |what: &str, seen: &dyn Fn(&BTreeMap<String, f64>) -> bool| {
         // The deadline only ends a test that would fail.
         let deadline = Instant::now() + Duration::from_secs(90);
-        while !seen(&series(&handle.render())) {
+        while !seen(&samples(&handle.render())) {
             assert!(Instant::now() < deadline, "{what} was not published: {}", handle.render());
             std::thread::park_timeout(Duration::from_micros(100));
         }
@@ -282,27 +228,30 @@ fn requests_are_counted_by_the_layer_that_served_them() {
         drop(live);
         assert!(pool.allocate(2 << 30, &stream).is_err(), "over the limit");
         metrics::with_local_recorder(&recorder, || publish(&pool));
-        let (stats, series) = (pool.stats(), series(&handle.render()));
-        let served = [ServedBy::Cache, ServedBy::Arena, ServedBy::Driver].map(|layer| {
-            let labels = format!(
-                "pool=\"{}\",backend=\"host\",device=\"{}\",served_by=\"{}\"",
-                source.name(),
-                device.label(),
-                layer.name()
-            );
-            let value = one(&series, "vrampool_requests_total", &labels).expect("a series");
-            assert_eq!(value, stats.served_by(layer) as f64);
-            value
-        });
+        let (stats, series) = (pool.stats(), samples(&handle.render()));
+        let of = &stats.served;
+        let served = [("cache", of.by_cache), ("arena", of.by_arena), ("driver", of.by_driver)].map(
+            |(layer, count)| {
+                let labels = format!(
+                    "pool=\"{}\",backend=\"host\",device=\"{}\",layer=\"{}\"",
+                    source.name(),
+                    device.label(),
+                    layer
+                );
+                let value = one(&series, "vrampool_served_total", &labels).expect("a series");
+                assert_eq!(value, count as f64);
+                value
+            },
+        );
         assert_eq!(served.iter().sum::<f64>(), 40.0, "all that were served: {served:?}");
         assert_eq!(stats.hits + stats.misses, 41, "the failed one is a miss");
-        let calls = one(&series, "vrampool_driver_calls_total", &format!("pool=\"{}\"", source.name()));
+        let calls = one(&series, "vrampool_memory_calls_total", &format!("pool=\"{}\"", source.name()));
         (served, calls.expect("a series"), stats)
     };
     let ([cache, arena, driver], calls, stats) = of(Source::Virtual);
     assert!(cache > 0.0 && arena >= 18.0, "{cache} {arena} {driver}");
     assert!((1.0..=4.0).contains(&driver), "those of the first round: {driver}");
-    assert_eq!(calls, stats.virtual_memory.calls as f64);
+    assert_eq!(calls, stats.mapping.calls as f64);
     assert!(stats.hit_rate() < 0.6 && stats.driverless_rate() >= 0.9, "{stats:?}");
     let ([_, arena, driver], calls, _) = of(Source::Direct);
     assert_eq!(arena, 0.0);
@@ -318,9 +267,7 @@ fn a_scraper_gets_the_format_it_asks_for() {
     let stream = device.create_stream().expect("a stream");
     let exporter = exporter();
     let pool = Pool::builder(&device).name("both").build().expect("a pool");
-    let broker = Broker::builder(&device).name("both").build().expect("a broker");
     exporter.add(&pool).expect("the only pool");
-    exporter.add_broker(&broker).expect("the only broker");
     drop(pool.allocate(1000, &stream).expect("memory"));
     let get = |accept: &str| {
         let url = format!("http://{}/metrics", exporter.address());
@@ -333,32 +280,20 @@ fn a_scraper_gets_the_format_it_asks_for() {
         get("application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3");
     assert_eq!(plain_type, "text/plain; version=0.0.4; charset=utf-8");
     assert_eq!(open_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
-    assert_eq!(series(&plain), series(&open));
+    assert_eq!(samples(&plain), samples(&open));
     for line in [
         "# TYPE vrampool_misses counter",
         "# TYPE vrampool_held_bytes gauge",
         "# UNIT vrampool_held_bytes bytes",
-        "# UNIT vrampool_allocated_bytes bytes",
-        "# TYPE vrampool_broker_runs counter",
+        "# UNIT vrampool_source_allocated_bytes bytes",
     ] {
         assert!(open.lines().any(|found| found == line), "{line}: {open}");
         assert!(!plain.lines().any(|found| found == line && line.contains("UNIT")), "{line}");
     }
     assert!(plain.contains("# TYPE vrampool_misses_total counter"));
     assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1);
-    // A metric's samples stand together, under one head.
-    for text in [&plain, &open] {
-        let mut heads = BTreeSet::new();
-        let mut current = String::new();
-        for line in text.lines() {
-            if let Some(head) = line.strip_prefix("# TYPE ") {
-                current = head.split(' ').next().expect("a name").to_owned();
-                assert!(heads.insert(current.clone()), "{current} twice");
-            } else if !line.starts_with('#') {
-                assert!(line.starts_with(&current), "{line} is not of {current}");
-            }
-        }
-    }
+    assert_metrics_together(&plain);
+    assert_metrics_together(&open);
 }
 
 #[test]

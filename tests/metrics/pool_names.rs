@@ -1,13 +1,13 @@
 //! A pool of a name is one series, from its first scrape until its last figures were seen.
 
-use super::{exporter, one, recorder, scrape, series};
+use super::{exporter, one, recorder, scrape};
 use std::time::Duration;
-use vrampool::broker::Broker;
 use vrampool::host::HostDevice;
 use vrampool::telemetry::Publisher;
 use vrampool::{Backend, Pool};
+use vrampool_test_support::samples;
 
-/// Jobs that are over before anybody looks: what they counted is in the next scrape, and they are gone two
+/// Pools that end between two scrapes: the next scrape has their counts, and their series disappear two
 /// scrapes later.
 #[test]
 fn a_pools_end_leaves_its_figures_and_then_nothing() {
@@ -33,7 +33,7 @@ fn a_pools_end_leaves_its_figures_and_then_nothing() {
         let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
         of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
     };
-    assert_eq!(sum("vrampool_allocation_failures_total", "reason=\"limit\""), JOBS as f64);
+    assert_eq!(sum("vrampool_failed_total", "reason=\"limit\""), JOBS as f64);
     assert_eq!(sum("vrampool_misses_total", ""), 6.0 * JOBS as f64);
     assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
     assert!(names() > 0, "a second scraper sees it too");
@@ -106,12 +106,12 @@ fn a_pool_of_a_dropped_ones_name_counts_on() {
     let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
     let run = |requests: u64| {
         let pool = Pool::builder(&device).name("again").build().expect("a pool");
-        publisher.add(&pool).expect("the one before is gone");
+        publisher.add(&pool).expect("the previous pool was dropped");
         for _ in 0..requests {
             drop(pool.allocate(1, &stream).expect("memory"));
         }
         metrics::with_local_recorder(&recorder, || publisher.publish());
-        let series = series(&handle.render());
+        let series = samples(&handle.render());
         let hits = series.iter().find(|(name, _)| name.starts_with("vrampool_hits_total{pool=\"again\""));
         hits.map(|(_, &hits)| hits)
     };
@@ -120,8 +120,7 @@ fn a_pool_of_a_dropped_ones_name_counts_on() {
     assert_eq!(run(10), Some(999.0 + 99.0 + 9.0));
 }
 
-/// Who publishes looks at a pool and a broker just when the last who had them drops them, and the next ones
-/// come.
+/// A publisher reads a pool while its last handle is dropped and the next pool is added.
 #[test]
 fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
     const ROUNDS: u64 = 500;
@@ -133,10 +132,8 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
         let owner = scope.spawn(|| {
             for _ in 0..ROUNDS {
                 let pool = Pool::builder(&device).name("again").build().expect("a pool");
-                let broker = Broker::builder(&device).name("again").build().expect("a broker");
                 for publisher in &publishers {
-                    publisher.add(&pool).expect("the pool before is gone");
-                    publisher.add_broker(&broker).expect("the broker before is gone");
+                    publisher.add(&pool).expect("the previous pool was dropped");
                 }
                 drop(pool.allocate(1, &stream).expect("memory"));
             }
@@ -149,7 +146,7 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
         owner.join().expect("no name was taken");
     });
     // One of each pool's, and none counted twice.
-    let series = series(&handle.render());
+    let series = samples(&handle.render());
     let misses = series.iter().filter(|(name, _)| name.starts_with("vrampool_misses_total{pool=\"again\""));
     assert!(misses.map(|(_, &misses)| misses).sum::<f64>() <= ROUNDS as f64);
 }

@@ -3,10 +3,10 @@
 use super::{exporter, scrape};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use vrampool::arena::DeviceArena;
+use vrampool::figures::{Figure, FigureKind, FigureLabel, FigureValue, Group};
 use vrampool::host::HostDevice;
-use vrampool::telemetry::{METRICS, MetricKind};
-use vrampool::{Backend, Buffer, Pool, PoolStats, Rung, ServedBy, SizeClasses, Source};
+use vrampool::telemetry::METRICS;
+use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source};
 use vrampool_test_support::has_virtual_memory;
 
 const KIB: u64 = 1024;
@@ -21,11 +21,10 @@ enum Step {
     },
     Drop(usize),
     Trim(usize),
-    /// No handle is left; the next of its name has another source, or one of the shared arenas.
+    /// No handle is left; the next of its name has another source.
     Replace {
         pool: usize,
         source: usize,
-        is_shared: bool,
         is_published_before: bool,
     },
     Publish,
@@ -37,50 +36,34 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (0..2usize, sizes, 0..2usize).prop_map(|(pool, bytes, stream)| Step::Allocate { pool, bytes, stream }),
         6 => any::<usize>().prop_map(Step::Drop),
         1 => (0..2usize).prop_map(Step::Trim),
-        2 => (0..2usize, any::<usize>(), any::<bool>(), any::<bool>()).prop_map(
-            |(pool, source, is_shared, is_published_before)| {
-                Step::Replace { pool, source, is_shared, is_published_before }
-            }
-        ),
+        2 => (0..2usize, any::<usize>(), any::<bool>()).prop_map(|(pool, source, is_published_before)| {
+            Step::Replace { pool, source, is_published_before }
+        }),
         2 => Just(Step::Publish),
     ];
     prop::collection::vec(step, 1..100)
 }
 
-/// The counts of a pool, by what follows `vrampool_` in the name of their metric, and by label.
+/// The counts of a pool, by metric and label.
 fn counts(stats: &PoolStats) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    let mut add = |name: &str, count: u64| _ = counts.insert(name.to_owned(), count);
+    let counters = stats.figures().into_iter().filter(|(figure, _)| figure.kind == FigureKind::Counter);
+    let count = |(figure, value): (&Figure, _)| {
+        let label = if matches!(figure.label, FigureLabel::Split(..)) { figure.short } else { "" };
+        let FigureValue::Number(count) = value else { panic!("a counter is a number") };
+        (format!("{}{label}", figure.metric), count)
+    };
+    let mut counts: BTreeMap<_, _> = counters.map(count).collect();
     for bucket in &stats.buckets {
-        add(&format!("hits_total{}", bucket.class), bucket.hits);
-        add(&format!("misses_total{}", bucket.class), bucket.misses);
+        counts.insert(format!("vrampool_bucket_hits_total{}", bucket.class), bucket.hits);
+        counts.insert(format!("vrampool_bucket_misses_total{}", bucket.class), bucket.misses);
     }
-    for &layer in ServedBy::ALL {
-        add(&format!("requests_total{}", layer.name()), stats.served_by(layer));
-    }
-    for &rung in Rung::ALL {
-        add(&format!("ladder_rungs_total{}", rung.name()), stats.rung(rung));
-    }
-    add("cap_drops_totalmax_cached_bytes", stats.released.by_byte_cap);
-    add("cap_drops_totalmax_buffers_per_bucket", stats.released.by_bucket_cap);
-    add("allocation_failures_totallimit", stats.failed.by_limit);
-    add("allocation_failures_totaldevice", stats.failed.by_device);
-    add("allocation_failures_totalbackend", stats.failed.by_backend);
-    add("allocation_failures_totalinvalid", stats.failed.invalid);
-    add("driver_calls_total", stats.memory_calls());
-    add("allocated_bytes_total", stats.source.allocated_bytes);
-    add("source_allocations_total", stats.source.allocations);
-    add("source_frees_total", stats.source.frees);
-    add("evictions_total", stats.released.evicted);
-    add("stream_waits_total", stats.stream_waits);
-    add("mapping_calls_total", stats.virtual_memory.calls);
     counts
 }
 
 /// As [`counts`], of what was published under a name.
 fn published(series: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, u64> {
     let is_counter = |metric: &str| {
-        METRICS.iter().any(|listed| listed.name == metric && matches!(listed.kind, MetricKind::Counter))
+        METRICS.iter().any(|figure| figure.metric == metric && figure.metric_type() == "counter")
     };
     let mut found = BTreeMap::new();
     for (series, &value) in series {
@@ -89,10 +72,9 @@ fn published(series: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, u64
             continue;
         }
         let of_its_own = labels.trim_end_matches('}').split(',').find(|label| {
-            ["bucket=", "served_by=", "rung=", "cap=", "reason="].iter().any(|start| label.starts_with(start))
+            ["bucket=", "layer=", "rung=", "reason="].iter().any(|start| label.starts_with(start))
         });
         let label = of_its_own.and_then(|label| label.split('"').nth(1)).unwrap_or_default();
-        let metric = metric.strip_prefix("vrampool_").expect("a name of ours");
         found.insert(format!("{metric}{label}"), value as u64);
     }
     found
@@ -111,26 +93,14 @@ proptest! {
         let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
         let mut sources = Source::ALL.to_vec();
         sources.retain(|&source| source != Source::Virtual || has_virtual_memory(&device));
-        let mut arenas = vec![DeviceArena::builder(&device).limit(4 << 20).build().expect("an arena")];
-        if has_virtual_memory(&device) {
-            let builder = DeviceArena::builder(&device).limit(4 << 20).growing();
-            arenas.push(builder.build().expect("an arena"));
-        }
-        let of_arenas = || -> Vec<(u64, u64)> {
-            arenas.iter().map(|arena| (arena.stream_waits(), arena.mapping_calls().calls)).collect()
-        };
-        let build = |name: usize, source: usize, is_shared: bool| {
+        let build = |name: usize, source: usize| {
             let builder = Pool::builder(&device).name(NAMES[name]).max_cached_bytes(200 * KIB);
             let builder = builder.max_buffers_per_bucket(2).size_classes(SizeClasses::PowerOfTwo);
-            let builder = match is_shared {
-                true => builder.arena(&arenas[source % arenas.len()]),
-                false => builder.source(sources[source % sources.len()]).limit(1 << 20),
-            };
-            builder.build().expect("a pool")
+            builder.source(sources[source % sources.len()]).limit(1 << 20).build().expect("a pool")
         };
         // It scrapes in no other round than those of this thread: nobody else has a pool that ends.
         let exporter = exporter();
-        let mut pools = [build(0, 0, false), build(1, 1, false)];
+        let mut pools = [build(0, 0), build(1, 1)];
         pools.iter().for_each(|pool| exporter.add(pool).expect("the only one"));
         let mut ended = [(); 2].map(|()| BTreeMap::new());
         let mut live: Vec<(usize, Buffer<HostDevice>)> = Vec::new();
@@ -151,7 +121,7 @@ proptest! {
                 Step::Drop(which) if !live.is_empty() => drop(live.swap_remove(which % live.len())),
                 Step::Drop(_) => {}
                 Step::Trim(pool) => _ = pools[pool].trim().expect("a trim"),
-                Step::Replace { pool, source, is_shared, is_published_before } => {
+                Step::Replace { pool, source, is_published_before } => {
                     live.retain(|(of, _)| *of != pool);
                     pools[pool].trim().expect("a trim");
                     sum(&mut ended[pool], &counts(&pools[pool].stats()));
@@ -160,14 +130,8 @@ proptest! {
                     if is_published_before {
                         drop(scrape(&exporter));
                     }
-                    let before = of_arenas();
-                    pools[pool] = build(pool, source, is_shared);
-                    if is_shared {
-                        let stats = pools[pool].stats();
-                        prop_assert_eq!(of_arenas(), before);
-                        prop_assert_eq!((stats.stream_waits, stats.virtual_memory.calls), (0, 0), "it did nothing");
-                    }
-                    exporter.add(&pools[pool]).expect("the one before is gone");
+                    pools[pool] = build(pool, source);
+                    exporter.add(&pools[pool]).expect("the previous pool was dropped");
                 }
                 Step::Publish => check(&pools, &ended)?,
             }

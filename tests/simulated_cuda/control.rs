@@ -1,6 +1,6 @@
 //! What tests rely on: a held stream is held, and what is left at the end is reported.
 
-use super::Simulated;
+use crate::simulated::Simulated;
 use std::process::{Command, Output, Stdio};
 use vrampool::cuda::{CudaDevice, CudaStream};
 use vrampool::{Backend, Event, Pool};

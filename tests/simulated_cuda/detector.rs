@@ -1,6 +1,6 @@
 //! The detector reports each misuse that README.md lists, and nothing where the same is done well.
 
-use super::Simulated;
+use crate::simulated::Simulated;
 use std::cell::RefCell;
 use std::process::Command;
 use vrampool::backend::AllocationRequest;
@@ -21,9 +21,10 @@ struct Case {
     run: fn(&CudaDevice, bool),
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "race", report: "race: cuMemsetD8Async", run: race },
     Case { name: "graph", report: "race: cuMemsetD8Async", run: race_through_a_graph },
+    Case { name: "programs", report: "race: cuMemsetD8Async", run: race_of_programs },
     Case { name: "freed", report: "is freed while cuMemsetD8Async", run: freed },
     Case { name: "unmapped", report: "is unmapped while cuMemsetD8Async", run: unmapped },
     Case { name: "handle", report: "was destroyed, and its handle is used", run: destroyed_handle },
@@ -74,6 +75,38 @@ fn race_through_a_graph(device: &CudaDevice, well: bool) {
     }
     graph.launch().expect("queued");
     device.synchronize_all().expect("no fault");
+}
+
+/// Launches of one program run one after the other, on any stream; those of two do not.
+fn race_of_programs(device: &CudaDevice, well: bool) {
+    let ([one, two], memory) = (streams(device), memory(device));
+    let program = || {
+        let (mut graph, mut program) = (std::ptr::null_mut(), std::ptr::null_mut());
+        one.cudarc()
+            .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)
+            .expect("a capture");
+        fill(device, &one, &memory);
+        // SAFETY: the stream is this device's and captures; the call writes one handle.
+        let ended = unsafe { sys::cuStreamEndCapture(one.cudarc().cu_stream(), &raw mut graph) };
+        ended.result().expect("a graph");
+        // SAFETY: the graph was captured above; the call writes one handle.
+        let made = unsafe { sys::cuGraphInstantiateWithFlags(&raw mut program, graph, 0) };
+        made.result().expect("a program");
+        // SAFETY: the graph is this function's alone, and the program does not need it.
+        unsafe { sys::cuGraphDestroy(graph) }.result().expect("its own");
+        program
+    };
+    let first = program();
+    let second = if well { first } else { program() };
+    for (program, stream) in [(first, &one), (second, &two), (first, &one)] {
+        // SAFETY: the program was instantiated above and is never destroyed while it runs.
+        unsafe { sys::cuGraphLaunch(program, stream.cudarc().cu_stream()) }.result().expect("queued");
+    }
+    device.synchronize_all().expect("no fault");
+    for program in if well { vec![first] } else { vec![first, second] } {
+        // SAFETY: it is this function's alone, and nothing is pending.
+        unsafe { sys::cuGraphExecDestroy(program) }.result().expect("its own");
+    }
 }
 
 /// Memory of a pool, for whose work the driver does not wait.
@@ -129,26 +162,26 @@ fn overlapping_copy(device: &CudaDevice, well: bool) {
 }
 
 /// Calls the driver when it is dropped.
-struct Late(CudaDevice);
+struct CallsOnDrop(CudaDevice);
 
-impl Drop for Late {
+impl Drop for CallsOnDrop {
     fn drop(&mut self) {
         let _ = self.0.memory_info();
     }
 }
 
 thread_local! {
-    static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+    static AT_THREAD_END: RefCell<Option<CallsOnDrop>> = const { RefCell::new(None) };
 }
 
 fn call_at_a_threads_end(device: &CudaDevice, well: bool) {
     let device = device.clone();
     let worker = std::thread::spawn(move || {
         // Before the thread's first call of the driver: so it is destroyed after what the driver has of it.
-        LATE.set(Some(Late(device.clone())));
+        AT_THREAD_END.set(Some(CallsOnDrop(device.clone())));
         device.memory_info().expect("figures");
         if well {
-            drop(LATE.take());
+            drop(AT_THREAD_END.take());
         }
     });
     worker.join().expect("no panic");

@@ -1,6 +1,6 @@
 //! Streams that other code made in a green context.
 
-use super::Simulated;
+use crate::simulated::Simulated;
 use vrampool::cuda::CudaDevice;
 use vrampool::{Backend, Pool};
 

@@ -4,35 +4,19 @@
 #![cfg(feature = "cuda")]
 
 mod control;
+#[allow(dead_code, reason = "other tests use all of it")]
+#[path = "../detached/mod.rs"]
+mod detached;
 mod detector;
+mod each_call;
+mod each_wait;
 mod faults;
 mod green_contexts;
 mod ignored_waits;
 mod random_work;
+mod refused_calls;
+mod scene;
 mod scenes;
 mod several_devices;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use vrampool::cuda::CudaDevice;
-use vrampool_cuda_simulator_control::Simulator;
-
-/// Faults and ignored waits are the whole process's, so the tests run one after the other.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// The first device of the simulated driver.
-struct Simulated {
-    simulator: &'static Simulator,
-    device: CudaDevice,
-    _alone: MutexGuard<'static, ()>,
-}
-
-impl Simulated {
-    fn open() -> Option<Self> {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let simulator = Simulator::or_skip()?;
-        // Small pages keep the scenes short.
-        simulator.set_granularity(64 << 10);
-        let device = CudaDevice::open(0).expect("the simulated driver has a device");
-        Some(Self { simulator, device, _alone: alone })
-    }
-}
+mod side_by_side;
+mod simulated;

@@ -1,28 +1,18 @@
 //! Scripted scenes: each goes one way through the pool and the driver, checks what it wrote, and leaves
 //! nothing behind.
 
-use std::error::Error;
+use crate::detached::{attach, detach};
+use crate::scene::{KIB, Outcome, Scene, after_a_fault, is_all, on_pool, page, streams};
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
-use vrampool::broker::{ArrayRequest, Broker, Client, Share};
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool::sleep::{Sleeper, Wake};
-use vrampool::{Backend, GraphMemory, Placement, Pool, SizeClasses, Source, Stager};
+use vrampool::{Backend, GraphMemory, Placement, Pool, SizeClasses, Source};
 
-/// Whether all contents were right.
-pub(crate) type Outcome = Result<bool, Box<dyn Error>>;
-
-pub(crate) struct Scene {
-    pub(crate) name: &'static str,
-    pub(crate) run: fn(&CudaDevice) -> Outcome,
-}
-
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// All scenes.
-pub(crate) const SCENES: [Scene; 11] = [
+pub(crate) const SCENES: [Scene; 9] = [
     Scene { name: "pool hit and miss", run: hit_and_miss },
     Scene { name: "fixed arena", run: fixed_arena },
     Scene { name: "virtual growth", run: virtual_growth },
@@ -32,61 +22,10 @@ pub(crate) const SCENES: [Scene; 11] = [
         name: "cross-stream reuse in virtual memory",
         run: |device| cross_stream(device, Source::Virtual),
     },
-    Scene { name: "sleep and wake", run: sleep_and_wake },
+    Scene { name: "detach and attach", run: detach_and_attach },
     Scene { name: "capture", run: capture },
     Scene { name: "driver pool", run: |device| cross_stream(device, Source::Driver) },
-    Scene { name: "stager", run: stager },
-    Scene { name: "broker run", run: broker_run },
 ];
-
-fn streams<const N: usize>(device: &CudaDevice) -> Result<[CudaStream; N], Box<dyn Error>> {
-    let streams: Vec<_> = (0..N).map(|_| device.create_stream()).collect::<Result<_, _>>()?;
-    streams.try_into().map_err(|_| "another number of streams".into())
-}
-
-/// The unit of virtual memory, which the simulator is told to keep small.
-fn page(device: &CudaDevice) -> Result<u64, Box<dyn Error>> {
-    let memory = device.virtual_memory().ok_or("no virtual memory")?;
-    Ok(memory.granularity(Placement::Device.into())?)
-}
-
-/// Compares as the C library does, because these tests are built without optimisation.
-fn is_all(bytes: &[u8], value: u8) -> bool {
-    bytes == vec![value; bytes.len()]
-}
-
-/// Runs a part of a scene with a pool and streams. Where a call failed in it, nothing of the pool is live, and
-/// it serves the next request.
-fn on_pool<const N: usize>(
-    pool: &Pool<CudaDevice>,
-    part: impl FnOnce([CudaStream; N]) -> Outcome,
-) -> Outcome {
-    let outcome = streams(pool.device()).and_then(part);
-    let accounts = || {
-        let stats = pool.stats();
-        let idle = (stats.live_bytes, stats.source.in_transit_bytes, stats.held_bytes - stats.idle_bytes);
-        assert_eq!(idle, (0, 0, 0), "{outcome:?}: {stats:?}");
-    };
-    accounts();
-    if outcome.is_err() {
-        let [stream] = after_a_fault(pool.device());
-        let mut next = pool.allocate(4 * KIB, &stream).expect("the pool serves on");
-        let mut read = vec![0; 4 * KIB as usize];
-        next.write(&vec![3; read.len()], &stream).expect("queued");
-        next.read(&mut read, &stream).expect("no fault");
-        assert!(is_all(&read, 3));
-        drop(next);
-        accounts();
-    }
-    outcome
-}
-
-/// A stream for what comes after a call that failed.
-fn after_a_fault(device: &CudaDevice) -> [CudaStream; 1] {
-    // `cudarc` keeps an error of a destructor for its next call.
-    let _ = device.context().check_err();
-    streams(device).expect("the fault is over")
-}
 
 /// Fills a new buffer on one stream and reads it on another.
 fn write_and_read(
@@ -202,35 +141,35 @@ fn cross_stream(device: &CudaDevice, source: Source) -> Outcome {
     })
 }
 
-fn sleep_and_wake(device: &CudaDevice) -> Outcome {
+fn detach_and_attach(device: &CudaDevice) -> Outcome {
     let page = page(device)?;
-    let sleeper = Sleeper::builder(device).build()?;
-    let slept = |[one, two]: [CudaStream; 2]| -> Outcome {
-        let mut kept = sleeper.allocate_tagged(3 * page, "weights", &one)?;
-        let lost = sleeper.allocate_tagged(2 * page, "kv_cache", &one)?;
-        let written = vec![5; (3 * page) as usize];
-        kept.write(&written, &one)?;
-        let _ = sleeper.sleep(&["weights"])?;
-        let _ = sleeper.wake_up(Wake::All)?;
-        let mut read = vec![0; written.len()];
-        kept.read(&mut read, &two)?;
-        drop((kept, lost));
-        Ok(read == written)
-    };
-    let assert_idle = || {
-        while sleeper.usage().backup_bytes > 0 {
-            // Another thread gives them back.
-            std::thread::yield_now();
+    let arena = DeviceArena::builder(device).growing().build()?;
+    let one_round = |[one, two]: [CudaStream; 2]| -> Outcome {
+        let mut block = arena.allocate(3 * page, &one)?;
+        block.write(&vec![5; (3 * page) as usize], &one)?;
+        let contents = detach(&arena)?.ok_or("it is attached")?;
+        let mut attached = attach(&arena, &contents);
+        if attached.is_err() {
+            let _ = after_a_fault(device);
+            // The contents outlive a failure.
+            attach(&arena, &contents).expect("it is detached still");
+            let mut read = vec![0; (3 * page) as usize];
+            block.read(&mut read, &one).expect("no fault");
+            assert!(is_all(&read, 5));
+            attached = attached.map(|_| None);
         }
-        assert_eq!(sleeper.usage().live_bytes + sleeper.usage().asleep_bytes, 0, "{:?}", sleeper.usage());
+        attached?;
+        let mut read = vec![0; (3 * page) as usize];
+        block.read(&mut read, &two)?;
+        Ok(is_all(&read, 5))
     };
-    let outcome = streams(device).and_then(slept);
-    assert_idle();
+    let outcome = streams(device).and_then(one_round);
+    assert_eq!(arena.used(), 0, "{outcome:?}");
     if outcome.is_err() {
-        let _ = after_a_fault(device);
-        let _ = sleeper.wake_up(Wake::All).expect("the sleeper serves on");
-        assert!(streams(device).and_then(slept).expect("the sleeper serves on"));
-        assert_idle();
+        let [stream] = after_a_fault(device);
+        let _ = attach(&arena, &Vec::new()).expect("the arena serves on");
+        let other = device.create_stream().expect("no fault");
+        assert!(one_round([stream, other]).expect("the arena serves on"));
     }
     outcome
 }
@@ -267,54 +206,4 @@ fn capture(device: &CudaDevice) -> Outcome {
         }
         Ok(right)
     })
-}
-
-fn stager(device: &CudaDevice) -> Outcome {
-    let pool = Pool::builder(device).build()?;
-    let stager = Stager::new(device);
-    let staged = |value: u8, [one, two]: [&CudaStream; 2]| -> Outcome {
-        let mut buffer = pool.allocate(32 * KIB, one)?;
-        let bytes = vec![value; 32 * KIB as usize];
-        let region = buffer.on_mut(one)?;
-        let _ = stager.upload(&bytes, region, one)?;
-        let mut read = vec![0; bytes.len()];
-        buffer.read(&mut read, two)?;
-        Ok(read == bytes)
-    };
-    let outcome = on_pool(&pool, |[one, two]| {
-        let mut right = true;
-        for value in 1..=4 {
-            right &= staged(value, [&one, &two])?;
-        }
-        stager.trim();
-        Ok(right)
-    });
-    if outcome.is_err() {
-        let [stream] = after_a_fault(device);
-        assert!(staged(5, [&stream, &stream]).expect("the stager serves on"));
-    }
-    outcome
-}
-
-fn broker_run(device: &CudaDevice) -> Outcome {
-    let broker = Broker::builder(device).staging(16 * KIB, 64 * KIB).build()?;
-    // A granule for each of two streams; and more than goes through at once.
-    let share = 2 * broker.granularity();
-    let runs = share * 2 / 5;
-    let client = broker.register(Client::new("client").share(Share::Bytes(share)))?;
-    let array = client.queue(ArrayRequest::in_out("x", [runs], 4))?;
-    let run = || -> Outcome {
-        broker.set_streams("default", 2)?;
-        let plan = broker.commit("default")?;
-        let mut bytes = vec![9; 4 * runs as usize];
-        let execution = plan.execution().exchange(array, &mut bytes[..]);
-        execution.run(|chunk, stream| Ok(device.fill(stream, chunk.region_mut(array)?, 7)?))?;
-        Ok(is_all(&bytes, 7))
-    };
-    let outcome = run();
-    if outcome.is_err() {
-        let _ = after_a_fault(device);
-        assert!(run().expect("the broker serves on"));
-    }
-    outcome
 }

@@ -1,7 +1,7 @@
-//! Work of another device, which may use an arena's memory, is waited for by whoever gives memory back. No
-//! request waits for it, or for unrelated work of its own device, and nobody does so with a lock.
+//! A release waits for work of another device, which may use an arena's memory. No request waits for it or for
+//! unrelated work of its own device, and no wait holds a lock.
 
-use crate::Simulated;
+use crate::simulated::Simulated;
 use fastrand::Rng;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -139,7 +139,7 @@ fn a_request_that_retires_ranges_does_not_wait_for_another_device() {
     });
     in_time(held, &is_done, "a request");
     let mut traffic = worker.join().expect("no panic");
-    // The last rung of the ladder waits, and gives back what was retired: the bounds hold on.
+    // The last rung of the ladder waits and releases retired ranges: the bounds still hold.
     for _ in 0..2000 {
         traffic.step();
     }

@@ -1,12 +1,14 @@
-//! Memory is never handed out while earlier work may still touch it, and the host is not blocked for that.
+//! Memory is never reused while earlier work may still access it, and the host is not blocked for that.
 
+mod bench;
 mod random_work;
+mod side_by_side;
 
 use std::sync::mpsc::channel;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Backend, Error, Event, Overlap, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, has_virtual_memory, streams};
 
 type Device = AuditDevice<HostDevice>;
@@ -33,9 +35,10 @@ fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// A writes, is held back, and reads; in between B borrows the same memory and writes. Answers what A read.
+/// A writes, is held back, and reads; in between B borrows the same memory and writes, because the pool maps no
+/// memory to spare waits. Returns the byte that A read.
 fn what_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bool) -> u8 {
-    let pool = Pool::builder(device).build().expect("a pool");
+    let pool = Pool::builder(device).overlap(Overlap::Bytes(0)).build().expect("a pool");
     let [a, b] = streams(device);
     let result = result_memory(device, 1024);
     let mut buffer = pool.allocate(1024, &a).expect("memory");
@@ -118,11 +121,12 @@ fn a_block_of_the_same_stream_is_preferred() {
 fn a_block_stays_with_its_stream_though_others_used_it() {
     let device = device();
     let [a, b] = streams(&device);
-    let pool = Pool::builder(&device).build().expect("a pool");
+    let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
     let lease = |stream| pool.allocate(1024, stream).expect("memory");
     let (on_a, on_b) = (lease(&a), lease(&b));
     let address = vrampool::Memory::address(&*on_a.memory());
     on_a.used_on(&b).expect("queued");
+    let _used = close_gate(&b);
     let waits = pool.stats().stream_waits;
     drop((on_b, on_a));
     assert_eq!(vrampool::Memory::address(&*lease(&a).memory()), address, "not the oldest, which is b's");
@@ -134,7 +138,7 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     for removed in [false, true] {
         let device = device();
         let [owner, user, next] = streams(&device);
-        let pool = Pool::builder(&device).build().expect("a pool");
+        let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
         let result = result_memory(&device, 1024);
         let mut buffer = pool.allocate(1024, &owner).expect("memory");
         device.fill(&owner, buffer.on_mut(&owner).expect("a region"), 3).expect("queued");
@@ -278,14 +282,15 @@ fn a_stream_of_another_device_is_refused() {
 fn a_stream_may_be_dropped_before_its_buffers() {
     let device = device();
     let [kept] = streams(&device);
-    let pool = Pool::builder(&device).build().expect("a pool");
+    // No room for another block.
+    let pool = Pool::builder(&device).limit(64 * 1024).build().expect("a pool");
     let result = result_memory(&device, 64 * 1024);
     {
-        let [gone] = streams(&device);
-        let mut buffer = pool.allocate(64 * 1024, &gone).expect("memory");
-        device.fill(&gone, buffer.on_mut(&gone).expect("a region"), 5).expect("queued");
+        let [dropped] = streams(&device);
+        let mut buffer = pool.allocate(64 * 1024, &dropped).expect("memory");
+        device.fill(&dropped, buffer.on_mut(&dropped).expect("a region"), 5).expect("queued");
         device
-            .copy(&gone, buffer.on(&gone).expect("a region"), RegionMut::whole(&result, &gone))
+            .copy(&dropped, buffer.on(&dropped).expect("a region"), RegionMut::whole(&result, &dropped))
             .expect("queued");
     }
     let mut buffer = pool.allocate(64 * 1024, &kept).expect("memory");
@@ -297,8 +302,8 @@ fn a_stream_may_be_dropped_before_its_buffers() {
     );
 }
 
-/// A compaction's copy is late. A pool hands the block that it moved out again, to the stream whose it was,
-/// and the caller takes its address: what it does with that comes after the copy.
+/// A compaction's copy is pending. The pool reuses the moved block on its stream, and the caller takes its
+/// address: work that uses the address runs after the copy.
 #[test]
 fn a_hit_after_a_compaction_is_behind_its_copy() {
     const BYTES: u64 = 4096;

@@ -36,13 +36,13 @@ impl fmt::Display for Report {
 
 type Named<B> = (&'static str, fn(&B) -> Check);
 
-mod apart;
+mod foreign;
 mod host_visible;
 mod lengths;
 mod requests;
 mod support;
 mod virtual_memory;
-pub use apart::check_apart;
+pub use foreign::check_foreign;
 use host_visible::host_visible_memory_is_mapped;
 use lengths::any_length_goes_to_the_end;
 use requests::{alignments_are_kept_or_refused, labels_and_priorities_are_hints};
@@ -55,7 +55,7 @@ use virtual_memory::{
 };
 
 /// Runs every check on `device`. Takes at most a few MiB of its memory (where it has
-/// virtual memory 8 times its granularity) and gives all of it back.
+/// virtual memory 8 times its granularity) and releases all of it.
 ///
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
@@ -100,7 +100,11 @@ fn properties_are_consistent<B: Backend>(device: &B) -> Check {
     let properties = device.properties();
     require!(!properties.backend.is_empty() && !properties.name.is_empty(), "backend or name is empty");
     require!(properties.backend == device.id().backend, "id and properties name different backends");
-    require!(properties.alignment.is_power_of_two(), "alignment {} is no power of two", properties.alignment);
+    require!(
+        properties.alignment.is_power_of_two(),
+        "alignment {} is not a power of two",
+        properties.alignment
+    );
     require!(properties.copy_granularity > 0, "the copy granularity is 0");
     require!(
         BYTES.is_multiple_of(properties.copy_granularity),

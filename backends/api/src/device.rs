@@ -53,12 +53,12 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// Allocates memory as [requested](AllocationRequest); its contents are not defined.
     ///
     /// # Errors
-    /// [`BackendError::OutOfMemory`] exactly when giving memory back may help; [`BackendError::Unsupported`]
+    /// [`BackendError::OutOfMemory`] exactly when releasing memory may help; [`BackendError::Unsupported`]
     /// for a kind or an alignment that the device does not have; else what the driver reports.
     fn allocate(&self, request: &AllocationRequest<'_>) -> Result<Self::Memory, BackendError>;
 
     /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once, work
-    /// on other streams behind it. Dropping the memory gives it back in the order of the same stream, so that
+    /// on other streams behind it. Dropping the memory releases it in the order of the same stream, so that
     /// work on other streams must be done or before it by then; [`free_on`](Self::free_on) names another.
     /// Neither waits for work. Memory of a kind that the device does not have in such an order comes and goes
     /// as by `allocate`.
@@ -138,6 +138,20 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// What the driver reports.
     fn record(&self, stream: &Self::Stream) -> Result<Self::Event, BackendError>;
 
+    /// Whether all work enqueued on `stream` so far is complete. Does not block.
+    ///
+    /// `false` while the stream is captured, or if the backend does not know. The default records an event and
+    /// queries it.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    fn is_idle(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
+        if self.is_capturing(stream)? {
+            return Ok(false);
+        }
+        self.record(stream)?.is_complete()
+    }
+
     /// Makes later work on `stream` wait for `event`. Does not block the host.
     ///
     /// # Errors
@@ -213,7 +227,21 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
         Err(BackendError::unsupported("reading mapped memory"))
     }
 
-    /// Address space and physical memory apart, on a device with
+    /// Returns the bytes of host-visible memory in place, without a copy.
+    ///
+    /// The memory is borrowed exclusively, so no work can be enqueued that uses it while the slice exists. Work
+    /// that is pending is waited for, possibly with other work of the same streams, or is an error.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] for memory that is not host-visible, and on a device that cannot map memory for
+    /// as long; [`BackendError::InvalidArgument`] for memory that pending work uses.
+    fn mapped<'a>(&self, memory: &'a mut Self::Memory) -> Result<&'a [u8], BackendError> {
+        let _ = memory;
+        crate::fork::check()?;
+        Err(BackendError::unsupported("the host's use of mapped memory in place"))
+    }
+
+    /// Separate address space and physical memory, on a device with
     /// [`Capabilities::VIRTUAL_MEMORY`](crate::Capabilities::VIRTUAL_MEMORY).
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = Self::Memory>> {
         None

@@ -37,7 +37,7 @@ pub enum BackendError {
         /// Free bytes; `None` if the device does not report them.
         free_bytes: Option<u64>,
     },
-    /// The device is gone. Nothing works on it any more; open it again.
+    /// The device is lost. Nothing works on it any more; open it again.
     #[error("the device is lost: {reason}")]
     #[non_exhaustive]
     DeviceLost {
@@ -107,13 +107,13 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether giving memory back may make the same call succeed.
+    /// Whether the same call may succeed after memory was released.
     #[must_use]
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. })
     }
 
-    /// Whether the device is gone for good.
+    /// Whether the device is lost for good.
     #[must_use]
     pub fn is_device_lost(&self) -> bool {
         matches!(self, Self::DeviceLost { .. })

@@ -3,10 +3,10 @@
 //!
 //! When large allocations leave nothing, the next small one ends the process, and so does the start of a
 //! thread: both are what reports that memory ran out. So what is left is asked before anything is taken, by one
-//! thread at a time: to take it and give it back would leave nothing to the others meanwhile.
+//! thread at a time: to take it and release it would leave nothing to the others meanwhile.
 
 use crate::BackendError;
-use crate::host_memory::Left;
+use crate::host_memory::{Left, group_memory_left};
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -64,8 +64,8 @@ pub fn start_thread<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     with_headroom(STACK_BYTES, STACK_BYTES, spawn).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))
 }
 
-/// Makes room in `vec` for so many more elements, with [headroom](with_headroom) if they are large. On an error the
-/// vector is empty.
+/// Makes room in `vec` for so many more elements, with [headroom](with_headroom) if they are large, also in a
+/// [control group](group_memory_left) with a limit. On an error the vector is empty.
 ///
 /// ```
 /// use vrampool_backend::spi::reserve;
@@ -85,10 +85,20 @@ pub fn reserve<T>(vec: &mut Vec<T>, additional: usize) -> Result<(), BackendErro
     }
     let bytes = additional.saturating_mul(size_of::<T>());
     let mut take = || vec.try_reserve_exact(additional).is_ok();
-    let is_taken = if bytes < LARGE_BYTES { take() } else { with_headroom(bytes, bytes, take) == Some(true) };
+    let is_taken = if bytes < LARGE_BYTES {
+        take()
+    } else {
+        group_has(bytes as u64) && with_headroom(bytes, bytes, take) == Some(true)
+    };
     if is_taken {
         return Ok(());
     }
     *vec = Vec::new();
     Err(BackendError::out_of_memory(bytes as u64, None))
+}
+
+/// Whether the control groups of this process leave so many bytes and headroom: a process that writes more than they
+/// leave is ended.
+fn group_has(bytes: u64) -> bool {
+    group_memory_left().is_none_or(|left| left >= bytes.saturating_add(HEADROOM_BYTES))
 }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_on_holds_count_one_each_until_the_last_clone_is_gone() {
+    fn nested_holds_count_one_each_until_the_last_clone_is_dropped() {
         let counts = [const { AtomicU32::new(0) }; 3];
         let [first, second, third] = &counts;
         let seen = || [0, 1, 2].map(|index: usize| counts[index].load(Ordering::Relaxed));

@@ -1,10 +1,12 @@
 //! Hooks of a pool: called around each request, each driver allocation, and each free.
 
-use crate::DeviceId;
+use crate::{DeviceId, StreamId};
+use bitflags::bitflags;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Called by a pool it was given to, around what happens there: CuPy's `MemoryHook`. Every method does
 /// nothing by default.
@@ -38,6 +40,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait Hook: fmt::Debug + Send + Sync {
     /// Its name; no two hooks of a pool have the same.
     fn name(&self) -> &str;
+
+    /// The calls that it needs; a pool need not make the others. Default: all.
+    fn calls(&self) -> HookCalls {
+        HookCalls::all()
+    }
 
     /// Somebody asks the pool for memory, wherever that will come from.
     #[doc(alias = "malloc_preprocess")]
@@ -83,6 +90,25 @@ pub trait Hook: fmt::Debug + Send + Sync {
     }
 }
 
+bitflags! {
+    /// Calls of a [`Hook`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct HookCalls: u8 {
+        /// [`Hook::before_request`].
+        const BEFORE_REQUEST = 1;
+        /// [`Hook::after_request`].
+        const AFTER_REQUEST = 1 << 1;
+        /// [`Hook::before_allocation`].
+        const BEFORE_ALLOCATION = 1 << 2;
+        /// [`Hook::after_allocation`].
+        const AFTER_ALLOCATION = 1 << 3;
+        /// [`Hook::before_free`].
+        const BEFORE_FREE = 1 << 4;
+        /// [`Hook::after_free`].
+        const AFTER_FREE = 1 << 5;
+    }
+}
+
 /// The memory that one line of code allocated and that is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -123,8 +149,40 @@ pub struct HookEvent<'a> {
     pub id: u64,
     /// Where the request was made, also when what it got is freed.
     pub site: &'static Location<'static>,
+    /// The stream that the request is for; of a free, the one that used the memory last.
+    pub stream: StreamId,
     /// How it went.
     pub outcome: Outcome,
+    kept: Kept,
+}
+
+/// What a hook keeps with a request until its free. Atomic, because hooks see a shared event.
+#[derive(Debug, Default)]
+struct Kept {
+    /// 0 if no hook keeps anything.
+    owner: AtomicU64,
+    number: AtomicU64,
+}
+
+impl Kept {
+    // Relaxed: an event is one thread's at a time.
+    #[inline]
+    fn load(&self) -> (u64, u64) {
+        (self.owner.load(Relaxed), self.number.load(Relaxed))
+    }
+}
+
+impl From<(u64, u64)> for Kept {
+    #[inline]
+    fn from((owner, number): (u64, u64)) -> Self {
+        Self { owner: owner.into(), number: number.into() }
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Self {
+        self.load().into()
+    }
 }
 
 /// How what was announced went.
@@ -141,6 +199,7 @@ pub enum Outcome {
 
 impl<'a> HookEvent<'a> {
     /// For a pool: what is about to be done.
+    #[inline(always)]
     #[must_use]
     pub fn new(
         pool: &'a str,
@@ -148,8 +207,9 @@ impl<'a> HookEvent<'a> {
         ticket: Ticket,
         requested_bytes: u64,
         rounded_bytes: u64,
+        stream: StreamId,
     ) -> Self {
-        let Ticket { id, site } = ticket;
+        let Ticket { id, site, kept } = ticket;
         Self {
             pool,
             device,
@@ -158,8 +218,38 @@ impl<'a> HookEvent<'a> {
             address: None,
             id,
             site,
+            stream,
             outcome: Outcome::Pending,
+            kept: kept.into(),
         }
+    }
+
+    /// Keeps a number with the request until its free, where [`kept`](Self::kept) finds it: for a hook that
+    /// knows something of each live block. `owner` is unique in the process and not 0. Returns whether it is
+    /// kept; it is not if another owner keeps one. What is kept at an allocation or at a free is lost.
+    #[inline]
+    pub fn keep(&self, owner: u64, number: u64) -> bool {
+        let is_free = [0, owner].contains(&self.kept.owner.load(Relaxed));
+        if is_free {
+            self.kept.owner.store(owner, Relaxed);
+            self.kept.number.store(number, Relaxed);
+        }
+        is_free
+    }
+
+    /// Returns the number that this owner [keeps](Self::keep) with the request; `None` if it keeps none.
+    #[inline]
+    #[must_use]
+    pub fn kept(&self, owner: u64) -> Option<u64> {
+        let (kept_by, number) = self.kept.load();
+        (kept_by == owner).then_some(number)
+    }
+
+    /// For a pool: what it remembers of the request.
+    #[inline(always)]
+    #[must_use]
+    pub fn ticket(&self) -> Ticket {
+        Ticket { id: self.id, site: self.site, kept: self.kept.load() }
     }
 
     /// For a pool: the same, now that it is known how it went.
@@ -174,15 +264,29 @@ impl<'a> HookEvent<'a> {
 pub struct Ticket {
     id: u64,
     site: &'static Location<'static>,
+    /// The owner and the number of what a hook keeps.
+    kept: (u64, u64),
 }
+
+/// Numbers of requests that a thread reserves at a time.
+const RESERVED: u64 = 1 << 12;
 
 impl Ticket {
     /// For a new request, made at `site`.
+    #[inline(always)]
     #[must_use]
     pub fn new(site: &'static Location<'static>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        // Relaxed: only distinctness matters, nothing is published with it.
-        Self { id: NEXT.fetch_add(1, Ordering::Relaxed), site }
+        static UNRESERVED: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static NEXT: Cell<u64> = const { Cell::new(RESERVED) };
+        }
+        let mut id = NEXT.get();
+        if id.is_multiple_of(RESERVED) {
+            // Relaxed: only distinctness matters, nothing is published with it.
+            id = UNRESERVED.fetch_add(1, Relaxed) * RESERVED;
+        }
+        NEXT.set(id + 1);
+        Self { id, site, kept: (0, 0) }
     }
 }
 
@@ -190,6 +294,10 @@ impl Ticket {
 impl<H: Hook + ?Sized> Hook for Arc<H> {
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn calls(&self) -> HookCalls {
+        (**self).calls()
     }
 
     fn before_request(&self, event: &HookEvent<'_>) {

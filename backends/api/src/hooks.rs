@@ -1,6 +1,7 @@
 //! The hooks of one pool.
 
-use crate::{BackendError, Holder, Hook, HookEvent, Outcome};
+use crate::hook::Ticket;
+use crate::{BackendError, Holder, Hook, HookCalls, HookEvent, Outcome};
 use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,8 @@ use std::sync::Arc;
 /// one.
 ///
 /// ```
-/// use vrampool_backend::{DeviceId, Hook, HookEvent};
+/// use std::sync::Arc;
+/// use vrampool_backend::{DeviceId, Hook, HookEvent, StreamId};
 /// use vrampool_backend::spi::{Hooks, Occasion, Ticket};
 /// # #[derive(Debug)]
 /// # struct Silent;
@@ -20,20 +22,23 @@ use std::sync::Arc;
 ///
 /// # fn main() -> Result<(), vrampool_backend::BackendError> {
 /// let mut hooks = Hooks::default();
-/// hooks.add(Silent)?;
-/// assert!(hooks.add(Silent).is_err(), "the name is taken");
+/// hooks.add(Arc::new(Silent))?;
+/// assert!(hooks.add(Arc::new(Silent)).is_err(), "the name is taken");
 /// let device = DeviceId::new("mine", 0);
 /// let ticket = Ticket::new(std::panic::Location::caller());
-/// let announced = hooks.announce(Occasion::Request, HookEvent::new("pool", device, ticket, 100, 512));
+/// let event = HookEvent::new("pool", device, ticket, 100, 512, StreamId::next());
 /// // Serves the request; when it cannot, it returns, and the hooks are told that, too.
-/// if let Some(announced) = announced {
-///     announced.done(512, Some(0x1000));
-/// }
+/// let ticket = hooks.announce(Occasion::Request, event).map(|announced| announced.done(512, Some(0x1000)));
+/// assert!(ticket.is_some(), "what the pool remembers until the free");
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, Default)]
-pub struct Hooks(Arc<Vec<Arc<dyn Hook>>>);
+#[derive(Debug, Clone)]
+pub struct Hooks {
+    all: Arc<[Arc<dyn Hook>]>,
+    /// Calls that any of them needs.
+    calls: HookCalls,
+}
 
 /// What is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,29 +71,38 @@ impl Hooks {
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] when one of them has its name.
-    pub fn add(&mut self, hook: impl Hook + 'static) -> Result<(), BackendError> {
-        if self.0.iter().any(|known| known.name() == hook.name()) {
+    pub fn add(&mut self, hook: Arc<dyn Hook>) -> Result<(), BackendError> {
+        if self.all.iter().any(|known| known.name() == hook.name()) {
             let reason = format!("there is one named `{}` already; names are unique", hook.name());
             return Err(BackendError::invalid("hook", reason));
         }
-        Arc::make_mut(&mut self.0).push(Arc::new(hook));
+        *self = self.all.iter().cloned().chain([hook]).collect();
         Ok(())
     }
 
     /// Takes the hook of this name out, if there is one.
     pub fn remove(&mut self, name: &str) -> Option<Arc<dyn Hook>> {
-        let place = self.0.iter().position(|hook| hook.name() == name)?;
-        Some(Arc::make_mut(&mut self.0).remove(place))
+        let hook = self.all.iter().find(|hook| hook.name() == name).cloned()?;
+        *self = self.all.iter().filter(|other| !Arc::ptr_eq(other, &hook)).cloned().collect();
+        Some(hook)
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
+    }
+
+    /// Whether any of them needs one of these calls.
+    #[inline]
+    #[must_use]
+    pub fn need(&self, calls: HookCalls) -> bool {
+        self.calls.intersects(calls)
     }
 
     /// Calls the hooks before something is done. `None` when there are none, or this thread is in a hook:
     /// then nothing is announced.
+    #[inline(always)]
     #[must_use = "what was announced is over when the answer is dropped"]
     pub fn announce<'a>(&'a self, occasion: Occasion, event: HookEvent<'a>) -> Option<Announced<'a>> {
         if self.is_empty() || CALLING.get() {
@@ -100,33 +114,54 @@ impl Hooks {
 
     /// Calls the hooks before something is done, unless this thread is in one. Whoever does calls
     /// [`after`](Self::after), on the same thread; [`announce`](Self::announce) sees to that by itself.
+    #[inline]
     pub fn before(&self, occasion: Occasion, event: &HookEvent<'_>) {
-        self.call(|hooks| match occasion {
-            Occasion::Request => hooks.before_request(event),
-            Occasion::Allocation => hooks.before_allocation(event),
-            Occasion::Free => hooks.before_free(event),
-        });
+        match occasion {
+            Occasion::Request => self.call(HookCalls::BEFORE_REQUEST, event),
+            Occasion::Allocation => self.call(HookCalls::BEFORE_ALLOCATION, event),
+            Occasion::Free => self.call(HookCalls::BEFORE_FREE, event),
+        }
     }
 
     /// Calls the hooks after something was done, or failed, unless this thread is in one.
+    #[inline]
     pub fn after(&self, occasion: Occasion, event: &HookEvent<'_>) {
-        self.call(|hooks| match occasion {
-            Occasion::Request => hooks.after_request(event),
-            Occasion::Allocation => hooks.after_allocation(event),
-            Occasion::Free => hooks.after_free(event),
-        });
+        match occasion {
+            Occasion::Request => self.call(HookCalls::AFTER_REQUEST, event),
+            Occasion::Allocation => self.call(HookCalls::AFTER_ALLOCATION, event),
+            Occasion::Free => self.call(HookCalls::AFTER_FREE, event),
+        }
     }
 
-    fn call(&self, call: impl FnOnce(&Self)) {
+    #[inline]
+    fn call(&self, call: HookCalls, event: &HookEvent<'_>) {
+        if self.need(call) {
+            self.alone(|hooks| hooks.make(call, event));
+        }
+    }
+
+    /// Runs `act` unless this thread is in a hook.
+    fn alone(&self, act: impl FnOnce(&Self)) {
         if !CALLING.replace(true) {
             // Hooks that panic do not get here.
-            call(self);
+            act(self);
             CALLING.set(false);
         }
     }
 
+    fn make(&self, call: HookCalls, event: &HookEvent<'_>) {
+        self.each(|hook| match call {
+            HookCalls::BEFORE_REQUEST => hook.before_request(event),
+            HookCalls::AFTER_REQUEST => hook.after_request(event),
+            HookCalls::BEFORE_ALLOCATION => hook.before_allocation(event),
+            HookCalls::AFTER_ALLOCATION => hook.after_allocation(event),
+            HookCalls::BEFORE_FREE => hook.before_free(event),
+            _ => hook.after_free(event),
+        });
+    }
+
     fn each(&self, call: impl Fn(&dyn Hook)) {
-        for hook in self.0.iter() {
+        for hook in self.all.iter() {
             // What watches a pool does not change what it does; and memory comes back while a thread unwinds,
             // too.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call(&**hook))) {
@@ -137,38 +172,56 @@ impl Hooks {
     }
 }
 
+impl FromIterator<Arc<dyn Hook>> for Hooks {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Hook>>>(hooks: I) -> Self {
+        let all: Arc<[_]> = hooks.into_iter().collect();
+        let calls = all.iter().map(|hook| hook.calls()).fold(HookCalls::empty(), HookCalls::union);
+        Self { all, calls }
+    }
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        [].into_iter().collect()
+    }
+}
+
 impl Hook for Hooks {
     fn name(&self) -> &str {
         "hooks"
     }
 
+    fn calls(&self) -> HookCalls {
+        self.calls
+    }
+
     fn before_request(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.before_request(event));
+        self.make(HookCalls::BEFORE_REQUEST, event);
     }
 
     fn after_request(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.after_request(event));
+        self.make(HookCalls::AFTER_REQUEST, event);
     }
 
     fn before_allocation(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.before_allocation(event));
+        self.make(HookCalls::BEFORE_ALLOCATION, event);
     }
 
     fn after_allocation(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.after_allocation(event));
+        self.make(HookCalls::AFTER_ALLOCATION, event);
     }
 
     fn before_free(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.before_free(event));
+        self.make(HookCalls::BEFORE_FREE, event);
     }
 
     fn after_free(&self, event: &HookEvent<'_>) {
-        self.each(|hook| hook.after_free(event));
+        self.make(HookCalls::AFTER_FREE, event);
     }
 
     fn holders(&self) -> Vec<Holder> {
         let found = Cell::new(Vec::new());
-        self.call(|hooks| {
+        self.alone(|hooks| {
             hooks.each(|hook| {
                 let before = found.take();
                 found.set(if before.is_empty() { hook.holders() } else { before });
@@ -185,21 +238,25 @@ impl<'a> Announced<'a> {
         &self.event
     }
 
-    /// It was done, by `rounded` bytes at `address`.
-    pub fn done(mut self, rounded: u64, address: Option<u64>) {
+    /// It was done, by `rounded` bytes at `address`. Returns what the pool remembers of the request.
+    #[inline(always)]
+    pub fn done(mut self, rounded: u64, address: Option<u64>) -> Ticket {
         (self.event.rounded_bytes, self.event.address) = (rounded, address);
         self.event.outcome = Outcome::Done;
+        self.hooks.after(self.occasion, &self.event);
+        self.event.ticket()
     }
 }
 
 impl Drop for Announced<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.event.outcome == Outcome::Pending {
             self.event.outcome = match self.occasion {
                 Occasion::Free => Outcome::Done,
                 Occasion::Request | Occasion::Allocation => Outcome::Failed,
             };
+            self.hooks.after(self.occasion, &self.event);
         }
-        self.hooks.after(self.occasion, &self.event);
     }
 }

@@ -21,9 +21,9 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod account;
 pub mod arguments;
 pub mod conformance;
+mod control_group;
 mod device;
 mod dropped_memory;
 mod error;
@@ -33,6 +33,7 @@ mod hold;
 mod hook;
 mod hooks;
 mod host_memory;
+mod ledger;
 pub mod logging;
 mod memory;
 mod open_devices;
@@ -44,11 +45,12 @@ mod shared_handles;
 pub mod spi;
 mod stream;
 mod virtual_memory;
+mod wait_out;
 
 pub use device::Backend;
 pub use error::BackendError;
 pub use hold::HeldMemory;
-pub use hook::{Holder, Hook, HookEvent, Outcome};
+pub use hook::{Holder, Hook, HookCalls, HookEvent, Outcome};
 pub use memory::{Memory, MemoryKind, Placement, Usage};
 pub use properties::{Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties};
 pub use region::{Region, RegionMut};

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use vrampool_backend::logging::warn;
-//! warn!("device {}: {} bytes are not given back", "npu:0", 4096);
+//! warn!("device {}: {} bytes are not released", "npu:0", 4096);
 //! ```
 
 pub use crate::{

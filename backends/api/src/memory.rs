@@ -61,7 +61,7 @@ pub enum Placement {
 /// use vrampool_backend::{MemoryKind, Placement, Usage};
 /// let kind = MemoryKind::new(Placement::Device);
 /// assert_eq!(kind.usage, Usage::DEFAULT);
-/// assert_ne!(kind, kind.with_usage(Usage(1 << 5))); // never handed out for each other
+/// assert_ne!(kind, kind.with_usage(Usage(1 << 5))); // never served for each other
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Usage(pub u64);
@@ -71,7 +71,7 @@ impl Usage {
     pub const DEFAULT: Self = Self(0);
 }
 
-/// Placement and usage: memory of one kind is never handed out for another.
+/// Placement and usage: memory of one kind is never served for another.
 ///
 /// ```
 /// use vrampool_backend::{MemoryKind, Placement};

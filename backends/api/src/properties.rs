@@ -23,9 +23,25 @@ impl DeviceId {
     }
 }
 
+/// The backend and the key: a UUID, which is 2⁶⁴ or more, as `nvidia-smi -L` prints it; a smaller key in decimal
+/// digits.
+///
+/// ```
+/// use vrampool_backend::DeviceId;
+/// assert_eq!(DeviceId::new("host", 3).to_string(), "host:3");
+/// let uuid = DeviceId::new("cuda", 0xe1f0_9a2c_0b1d_4c3e_8f70_1a2b_3c4d_5e6f);
+/// assert_eq!(uuid.to_string(), "cuda:GPU-e1f09a2c-0b1d-4c3e-8f70-1a2b3c4d5e6f");
+/// ```
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.backend, self.key)
+        let Self { backend, key } = *self;
+        if key <= u128::from(u64::MAX) {
+            return write!(f, "{backend}:{key}");
+        }
+        let group = |from: u32, digits: u32| (key >> from) & ((1 << (4 * digits)) - 1);
+        let (one, two, three, four, five) =
+            (group(96, 8), group(80, 4), group(64, 4), group(48, 4), group(0, 12));
+        write!(f, "{backend}:GPU-{one:08x}-{two:04x}-{three:04x}-{four:04x}-{five:012x}")
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Region<'a, M> {
 
 /// A range of a memory that one stream may read and write. Not `Clone`: two of them would alias.
 ///
-/// It is [divided](Self::split_at) into parts that do not overlap, and [lent](Self::reborrow) for a while.
+/// It is [divided](Self::split_at) into parts that do not overlap, and [reborrowed](Self::reborrow) for a while.
 /// Every part has the hold of the whole; there is no other way to a part that stays where it is:
 ///
 /// ```compile_fail,E0716
@@ -288,7 +288,7 @@ impl<'a, M: Memory> RegionMut<'a, M> {
         Ok((Self(head), Self(tail)))
     }
 
-    /// The same region for a while: this one is usable again once the result is gone.
+    /// The same region for a while: this one is usable again once the result is dropped.
     #[must_use]
     pub fn reborrow(&mut self) -> RegionMut<'_, M> {
         RegionMut(self.0.clone())

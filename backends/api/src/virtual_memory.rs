@@ -82,12 +82,12 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     fn unmap(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError>;
 
     /// As [`unmap`](Self::unmap), without the wait for other devices. The caller knows that no work of any
-    /// device uses the mappings, because [`settle_others`](Self::settle_others) returned after their last use
+    /// device uses the mappings, because [`synchronize_others`](Self::synchronize_others) returned after their last use
     /// or [`has_others`](Self::has_others) returned `false` since. By default it is `unmap`.
     ///
     /// # Errors
     /// As [`unmap`](Self::unmap).
-    fn unmap_settled(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+    fn unmap_unused(&self, reservation: &Self::Memory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.unmap(reservation, offset, bytes)
     }
 
@@ -102,7 +102,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What the driver reports; their work may then be pending still.
-    fn settle_others(&self) -> Result<(), BackendError> {
+    fn synchronize_others(&self) -> Result<(), BackendError> {
         Ok(())
     }
 
@@ -169,7 +169,7 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// For a backend: `bytes` of memory that `driver` has, whose drop gives it back.
+    /// For a backend: `bytes` of memory that `driver` has, whose drop releases it.
     pub fn new(bytes: u64, driver: impl Any + Send + Sync) -> Self {
         Self { bytes, driver: Arc::new(driver) }
     }

@@ -7,10 +7,10 @@
 # README.md lists the settings. The tests are told that a CUDA device and the simulated driver are required, so that none
 # is skipped.
 set -euo pipefail
-root=$(cd "$(dirname "$0")/../../.." && pwd)
-target=$(cargo metadata --manifest-path "$root/Cargo.toml" --format-version 1 --no-deps --locked |
+manifest=$(cd "$(dirname "$0")" && pwd)/Cargo.toml
+target=$(cargo metadata --manifest-path "$manifest" --format-version 1 --no-deps --locked |
     sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p vrampool-cuda-simulator --jobs 2
+cargo build --quiet --locked --manifest-path "$manifest" --jobs 2
 driver="$target/simulator"
 mkdir -p "$driver"
 # A new file: a program that has the old one open keeps it.

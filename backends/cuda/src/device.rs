@@ -106,7 +106,7 @@ impl CudaDevice {
     pub fn synchronize_all(&self) -> Result<(), BackendError> {
         let context = self.core().context();
         context.enter()?.synchronize_all()?;
-        context.settle_peers()
+        context.wait_for_peers()
     }
 
     /// The context's default stream, the "null" one: ordered with every stream that is not non-blocking.
@@ -139,7 +139,7 @@ impl CudaDevice {
             return Err(BackendError::Forked);
         }
         if !self.core().context().is_same(stream.context()) {
-            return Err(BackendError::invalid("stream", "it is one of another context"));
+            return Err(BackendError::invalid("stream", "it belongs to another context"));
         }
         CudaStream::of(self.core(), stream)
     }
@@ -279,6 +279,14 @@ impl Backend for CudaDevice {
         Ok(event)
     }
 
+    fn is_idle(&self, stream: &CudaStream) -> Result<bool, BackendError> {
+        self.check_stream(stream)?;
+        if stream.queue().is_retired() {
+            return Ok(true);
+        }
+        self.core.context.enter()?.is_idle(stream.queue())
+    }
+
     fn wait(&self, stream: &CudaStream, event: &CudaEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         self.core.context.enter()?.wait(stream.queue(), event.raw())
@@ -342,6 +350,11 @@ impl Backend for CudaDevice {
     fn read_mapped(&self, memory: &CudaMemory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.check_mapped(memory)?;
         memory.mapped(offset, bytes.len())?.read(bytes)
+    }
+
+    fn mapped<'a>(&self, memory: &'a mut CudaMemory) -> Result<&'a [u8], BackendError> {
+        self.check_mapped(memory)?;
+        memory.in_place()
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = CudaMemory>> {

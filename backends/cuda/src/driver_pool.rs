@@ -43,9 +43,9 @@ pub enum PoolHandle {
 /// * Memory is taken and freed in the order of a stream, and the host waits for nothing. Use on another
 ///   stream is the caller's to order ([`CudaMemory`]); a [pool](https://docs.rs/vrampool) over it does that
 ///   by itself.
-/// * The [limit](Self::set_limit) is hard, on the bytes that this pool handed out. How much the driver keeps
+/// * The [limit](Self::set_limit) is hard, on the bytes that this pool allocated. How much the driver keeps
 ///   of what is free is another thing, the [release threshold](Self::set_release_threshold).
-/// * Before a lack of memory is an error, the stream's work is awaited and unused memory given back, then
+/// * Before a lack of memory is an error, the stream's work is awaited and unused memory released, then
 ///   that of the whole device.
 /// * Nothing but these bytes is touched: no pool is made the device's current one, and no threshold set
 ///   unasked.
@@ -106,7 +106,7 @@ impl DriverPool {
     /// # Errors
     /// [`BackendError::InvalidArgument`] when a hook of that name is there.
     pub fn hook(mut self, hook: impl Hook + 'static) -> Result<Self, BackendError> {
-        self.hooks.add(hook)?;
+        self.hooks.add(Arc::new(hook))?;
         Ok(self)
     }
 
@@ -136,7 +136,7 @@ impl DriverPool {
     /// As [`allocate`](Self::allocate), in the order of `stream`: work on it may use the memory at once.
     ///
     /// # Errors
-    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be given back, the
+    /// [`DriverPoolError::OutOfMemory`] when the limit or, in spite of all that could be released, the
     /// device does not allow it; [`DriverPoolError::Backend`] for a stream of another device or one that was
     /// retired, and for what the driver reports.
     #[track_caller]
@@ -148,13 +148,14 @@ impl DriverPool {
         }
         let rounded = bytes.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX);
         let ticket = Ticket::new(Location::caller());
-        let mut event = HookEvent::new(NAME, self.device.id(), ticket, bytes, rounded);
-        let request = self.hooks.announce(Occasion::Request, event.clone());
+        let event = |ticket| HookEvent::new(NAME, self.device.id(), ticket, bytes, rounded, stream.id());
+        let request = self.hooks.announce(Occasion::Request, event(ticket));
         let (allocation, mut charge) = self.take(bytes, stream, request.as_ref())?;
         if let Some(request) = request {
-            event.address = Some(allocation.address());
-            request.done(rounded, event.address);
-            charge.tell(&self.hooks, event);
+            let address = Some(allocation.address());
+            let mut free = event(request.done(rounded, address));
+            free.address = address;
+            charge.tell(&self.hooks, free);
         }
         Ok(CudaMemory::charged(allocation, bytes, charge))
     }
@@ -180,12 +181,12 @@ impl DriverPool {
                 error => error.into(),
             })?;
         if let Some(announced) = announced {
-            announced.done(charge.bytes(), Some(allocation.address()));
+            let _ = announced.done(charge.bytes(), Some(allocation.address()));
         }
         Ok((allocation, charge))
     }
 
-    /// Counts the bytes as handed out, where the limit allows it.
+    /// Counts the bytes as allocated, where the limit allows it.
     fn charge(&self, bytes: u64) -> Result<Charge, DriverPoolError> {
         let pool = Arc::clone(&self.core);
         let Some(rounded) = bytes.checked_next_multiple_of(UNIT) else {
@@ -209,7 +210,7 @@ impl DriverPool {
         }
     }
 
-    /// Waits for `stream`, or this thread's current one, and gives all memory that is not in use back to the
+    /// Waits for `stream`, or this thread's current one, and releases all unused memory to the
     /// device.
     ///
     /// # Errors
@@ -223,8 +224,8 @@ impl DriverPool {
         self.trim_to(0)
     }
 
-    /// Gives unused memory back until the pool has at most `keep` bytes. Waits for nothing: what work may
-    /// still use stays.
+    /// Releases unused memory until the pool has at most `keep` bytes. Waits for nothing: memory that work
+    /// may still use stays.
     ///
     /// # Errors
     /// What the driver reports.
@@ -232,7 +233,7 @@ impl DriverPool {
         self.core.raw.trim_to(keep)
     }
 
-    /// Bytes that this and its clones handed out and that were not dropped, rounded. What the limit bounds.
+    /// Bytes that this and its clones allocated and that were not dropped, rounded. What the limit bounds.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.core.live_bytes.load(Relaxed)
@@ -272,7 +273,7 @@ impl DriverPool {
         Err(BackendError::unsupported("counting the free blocks of a driver's pool"))
     }
 
-    /// The most bytes that may be handed out at once; what is handed out already stays.
+    /// The most bytes that may be allocated at once; what is allocated already stays.
     ///
     /// # Errors
     /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.

@@ -10,7 +10,7 @@ use vrampool_backend::fork::ForkArc;
 pub(crate) struct DriverPoolCore {
     pub(crate) device: ForkArc<DeviceCore>,
     pub(crate) raw: RawPool,
-    /// Bytes handed out by this pool, rounded.
+    /// Bytes allocated by this pool, rounded.
     pub(crate) live_bytes: AtomicU64,
     pub(crate) limit: AtomicU64,
 }

@@ -38,6 +38,6 @@ impl Drop for CudaEvent {
             // The parent's event: it is never dropped here.
             return mem::forget(Arc::clone(&self.raw));
         }
-        self.device.events().give_back(&self.raw);
+        self.device.events().recycle(&self.raw);
     }
 }

@@ -22,7 +22,7 @@ impl EventCache {
     }
 
     /// Work that waits for the point goes on waiting for it, not for where the event is recorded next.
-    pub(crate) fn give_back(&self, event: &Arc<RawEvent>) {
+    pub(crate) fn recycle(&self, event: &Arc<RawEvent>) {
         let mut idle = self.idle.lock();
         if idle.len() < KEPT {
             idle.push(Arc::clone(event));

@@ -95,6 +95,7 @@ pub(crate) fn find(name: &str, devices: &[CudaListing]) -> Result<usize, Backend
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vrampool_backend::DeviceId;
 
     fn device(ordinal: usize, uuid: [u8; 16]) -> CudaListing {
         let name = format!("Test {ordinal}");
@@ -119,6 +120,8 @@ mod tests {
             ("gpu-12121212-1212", 1),
             ("MIG-12", 1),
             ("cuda:GPU-12", 1),
+            // The text of its `DeviceId`.
+            (&DeviceId::new("cuda", u128::from_be_bytes([0x12; 16])).to_string(), 1),
         ] {
             assert_eq!(find(name, &devices).expect(name), ordinal, "{name}");
         }

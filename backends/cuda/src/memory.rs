@@ -1,9 +1,10 @@
 //! Memory of a CUDA device.
 
 use crate::charge::{Charge, Leave};
-use crate::driver::{Allocation, Origin, Span};
+use crate::driver::{Allocation, Context, Origin, Span};
 use crate::stream_core::StreamCore;
-use std::sync::Arc;
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage};
 
 /// Memory of a [`CudaDevice`](crate::CudaDevice): its own, pinned memory of the host, or managed memory.
@@ -14,7 +15,7 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 ///
 /// Memory that came in the order of a stream ([`DriverPool`](crate::DriverPool), [`Backend::allocate_on`]) is
 /// freed in the order of that stream, without a wait: whoever used it on another stream makes that one wait
-/// first, or gives it back by [`Backend::free_on`].
+/// first, or releases it by [`Backend::free_on`].
 ///
 /// A [reservation](vrampool_backend::VirtualMemory::reserve) is one of these too, with what is mapped there
 /// behind its addresses.
@@ -27,8 +28,10 @@ pub struct CudaMemory {
     _leave: Option<Leave>,
     allocation: Allocation,
     kind: MemoryKind,
+    /// Who uses it, if the host may use it too.
+    users: Mutex<Users>,
     /// Dropped after the allocation: what it counts as used in a [`DriverPool`](crate::DriverPool), until it
-    /// is given back.
+    /// is released.
     _charge: Option<Charge>,
 }
 
@@ -39,13 +42,15 @@ impl CudaMemory {
     pub const MAPPED: Usage = Usage(1);
 
     pub(crate) fn new(allocation: Allocation, kind: MemoryKind) -> Self {
-        Self { _leave: None, allocation, kind, _charge: None }
+        Self { _leave: None, allocation, kind, users: Mutex::default(), _charge: None }
     }
 
     /// The first `bytes` of what a driver's pool gave, on whose account it is.
     pub(crate) fn charged(allocation: Allocation, bytes: u64, charge: Charge) -> Self {
         let kind = Placement::Device.into();
-        Self { _leave: charge.leave(), allocation: allocation.shown_as(bytes), kind, _charge: Some(charge) }
+        let (leave, users) = (charge.leave(), Mutex::default());
+        let allocation = allocation.shown_as(bytes);
+        Self { _leave: leave, allocation, kind, users, _charge: Some(charge) }
     }
 
     /// Has it freed in the order of `stream`, if it came in the order of one. All work on it is on `stream`
@@ -68,12 +73,66 @@ impl CudaMemory {
         self.allocation
     }
 
+    /// Notes that work on `stream` uses it.
+    pub(crate) fn used_on(&self, stream: &Arc<StreamCore>) {
+        if self.kind.placement != Placement::Device {
+            self.users.lock().add(stream);
+        }
+    }
+
+    /// All bytes, once the work that uses them is complete.
+    pub(crate) fn in_place(&mut self) -> Result<&[u8], BackendError> {
+        if self.kind.placement != Placement::HostVisible {
+            return Err(BackendError::unsupported("the host's use of memory in place that is not pinned"));
+        }
+        let users = self.users.get_mut();
+        users.wait(self.allocation.context())?;
+        *users = Users::default();
+        self.allocation.bytes_in_place()
+    }
+
     /// A range for the host's own reads and writes.
     pub(crate) fn mapped(&self, offset: u64, bytes: usize) -> Result<Span<'_>, BackendError> {
         if self.kind.placement == Placement::Device {
             return Err(BackendError::unsupported("mapping memory that is not host-visible"));
         }
         Span::new(&self.allocation, offset, bytes as u64)
+    }
+}
+
+/// The streams with work that may use a memory.
+#[derive(Debug, Default)]
+struct Users {
+    streams: Vec<Weak<StreamCore>>,
+    /// Whether some were dropped, whose work may still be pending.
+    is_incomplete: bool,
+}
+
+impl Users {
+    fn add(&mut self, stream: &Arc<StreamCore>) {
+        let before = self.streams.len();
+        self.streams.retain(|user| user.strong_count() > 0);
+        self.is_incomplete |= self.streams.len() < before;
+        if !self.streams.iter().any(|user| std::ptr::eq(user.as_ptr(), Arc::as_ptr(stream))) {
+            self.streams.push(Arc::downgrade(stream));
+        }
+    }
+
+    /// Waits for their work, or for all work of the context where one of them cannot be waited for.
+    fn wait(&self, context: &Context) -> Result<(), BackendError> {
+        let current = context.enter()?;
+        let mut is_incomplete = self.is_incomplete;
+        for stream in &self.streams {
+            match stream.upgrade() {
+                // It was waited for.
+                Some(stream) if stream.queue().is_retired() => {}
+                Some(stream) if !stream.queue().is_of_another_thread() => {
+                    current.synchronize(stream.queue())?;
+                }
+                _ => is_incomplete = true,
+            }
+        }
+        if is_incomplete { current.synchronize_all() } else { Ok(()) }
     }
 }
 

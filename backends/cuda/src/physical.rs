@@ -62,7 +62,7 @@ impl PhysicalMaker {
         let (bytes, _) = self.with_rdma_or_without(None, |traits| context.granularity(traits))?;
         match bytes.is_power_of_two() {
             true => Ok(*self.granularity.get_or_init(|| bytes)),
-            false => Err(BackendError::unsupported("a granularity that is no power of two")),
+            false => Err(BackendError::unsupported("a granularity that is not a power of two")),
         }
     }
 

@@ -6,7 +6,7 @@ use vrampool_backend::BackendError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverPoolError {
-    /// There is not enough, and giving unused memory back did not help.
+    /// There is not enough memory, also after unused memory was released.
     #[error(
         "out of memory: {requested_bytes} bytes were requested, {live_bytes} are live{}{}; {}",
         reserved_bytes.map(|bytes| format!(" of {bytes} reserved by the driver's pool")).unwrap_or_default(),

@@ -6,7 +6,7 @@ use vrampool_backend::BackendError;
 /// CuPy's variable for it.
 const VARIABLE: &str = "CUPY_GPU_MEMORY_LIMIT";
 
-/// How much a [`DriverPool`](crate::DriverPool) may hand out. As in CuPy, 0 of either is no limit.
+/// How much a [`DriverPool`](crate::DriverPool) may allocate. As in CuPy, 0 of either is no limit.
 ///
 /// Read from text, it is a number of bytes or a share: `1073741824`, `40%`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -41,7 +41,7 @@ impl Limit {
             Self::Bytes(bytes) => bytes,
             Self::Fraction(share) if (0.0..=1.0).contains(&share) => (share * total()? as f64) as u64,
             Self::Fraction(share) => {
-                let reason = format!("{share} is no share of the device's memory; it is 0 to 1");
+                let reason = format!("{share} is not a share of the device's memory, 0 to 1");
                 return Err(BackendError::invalid("limit", reason));
             }
         };
@@ -66,6 +66,6 @@ impl FromStr for Limit {
 fn no_limit(text: &str) -> BackendError {
     BackendError::invalid(
         VARIABLE,
-        format!("`{text}` is no limit; write bytes (`1073741824`) or a share (`40%`)"),
+        format!("`{text}` is not a limit; write bytes (`1073741824`) or a share (`40%`)"),
     )
 }

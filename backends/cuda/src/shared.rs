@@ -78,8 +78,7 @@ impl DeviceCore {
         properties.capabilities.set(Capabilities::VIRTUAL_MEMORY, maker.is_some());
         let shares = maker.as_ref().is_some_and(PhysicalMaker::is_said_to_share);
         properties.capabilities.set(Capabilities::SHARED_HANDLES, shares);
-        // A device has one primary context at a time, and may have others, which are told apart by where they
-        // are.
+        // A device has one primary context at a time, and may have others, which differ by their address.
         let key = if context.cudarc().is_primary() {
             u128::from_be_bytes(listed.uuid.0)
         } else {

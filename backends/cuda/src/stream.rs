@@ -83,7 +83,9 @@ impl CudaStream {
     ) -> Result<(), BackendError> {
         arguments::check_regions(self, read.into_iter(), written.into_iter(), |memory| {
             self.inner.device.context().is_same(memory.allocation().context().cudarc())
-        })
+        })?;
+        read.into_iter().chain(written).for_each(|region| region.memory().used_on(&self.inner.core));
+        Ok(())
     }
 }
 

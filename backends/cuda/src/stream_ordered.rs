@@ -17,7 +17,7 @@ pub(crate) fn allocate_current(
     allocate(&raw, bytes, stream)
 }
 
-/// Asks; while the device is out of memory, waits for ever more work to end, gives back what that frees, and
+/// Asks; while the device is out of memory, waits for ever more work to end, releases what that frees, and
 /// asks again.
 pub(crate) fn allocate(
     raw: &RawPool,

@@ -17,7 +17,7 @@ struct Entered(RefCell<Vec<CudaStream>>);
 impl Drop for Entered {
     fn drop(&mut self) {
         // Those of scopes that were forgotten stay so: the last handle to a stream calls the driver, whose own
-        // variables of this thread may be gone.
+        // variables of this thread may be destroyed by then.
         self.0.take().into_iter().for_each(mem::forget);
     }
 }
@@ -32,7 +32,7 @@ pub struct StreamScope {
 
 impl Drop for StreamScope {
     fn drop(&mut self) {
-        // Gone, in the destructor of another thread-local variable.
+        // Destroyed already, in the destructor of another thread-local variable.
         let left = ENTERED.try_with(|entered| {
             let mut entered = entered.0.borrow_mut();
             // The newest of its own: scopes need not be dropped in reverse order.

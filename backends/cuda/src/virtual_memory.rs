@@ -62,16 +62,15 @@ impl CudaDevice {
             true => Ok(()),
             false => Err(BackendError::invalid(
                 "offset",
-                format!("{offset} is no multiple of the granularity, {granularity}"),
+                format!("{offset} is not a multiple of the granularity, {granularity}"),
             )),
         }
     }
 
     /// The driver's number of a device of this crate's.
     fn number_of(id: DeviceId) -> Result<i32, BackendError> {
-        let device = Self::opened(id).ok_or_else(|| {
-            BackendError::invalid("devices", format!("{id} is no CUDA device that is open"))
-        })?;
+        let device = Self::opened(id)
+            .ok_or_else(|| BackendError::invalid("devices", format!("{id} is not an open CUDA device")))?;
         device.maker().map(PhysicalMaker::device)
     }
 }
@@ -81,7 +80,7 @@ pub(crate) fn check_size(bytes: u64, granularity: u64) -> Result<(), BackendErro
         true => Ok(()),
         false => Err(BackendError::invalid(
             "bytes",
-            format!("{bytes} is none, or no multiple of the granularity, {granularity}"),
+            format!("{bytes} is 0, or not a multiple of the granularity, {granularity}"),
         )),
     }
 }
@@ -152,11 +151,11 @@ impl VirtualMemory for CudaDevice {
     /// Waits for all work of other devices that can access the memory and that the process uses.
     fn unmap(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
-        reservation.allocation().context().settle_peers()?;
+        reservation.allocation().context().wait_for_peers()?;
         reservation.allocation().unmap(offset, bytes)
     }
 
-    fn unmap_settled(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
+    fn unmap_unused(&self, reservation: &CudaMemory, offset: u64, bytes: u64) -> Result<(), BackendError> {
         self.check_reservation(reservation, offset)?;
         reservation.allocation().unmap(offset, bytes)
     }
@@ -166,8 +165,8 @@ impl VirtualMemory for CudaDevice {
         !fork::is_child() && self.core().context().has_active_peers()
     }
 
-    fn settle_others(&self) -> Result<(), BackendError> {
+    fn synchronize_others(&self) -> Result<(), BackendError> {
         fork::check()?;
-        self.core().context().settle_peers()
+        self.core().context().wait_for_peers()
     }
 }

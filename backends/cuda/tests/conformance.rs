@@ -22,12 +22,12 @@ fn a_gpu_conforms_on_a_thread_that_never_saw_a_context_and_several_at_once() {
 }
 
 #[test]
-fn devices_are_apart() {
+fn memory_of_another_device_is_refused() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let Ok(other) = CudaDevice::open(1) else {
         eprintln!("skipped: there is one device");
         return;
     };
-    conformance::check_apart(&device, &other).expect("they are");
-    conformance::check_apart(&other, &device).expect("they are");
+    conformance::check_foreign(&device, &other).expect("they are");
+    conformance::check_foreign(&other, &device).expect("they are");
 }

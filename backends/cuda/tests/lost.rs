@@ -1,5 +1,5 @@
 //! A kernel that breaks the context: what is asked of the device afterwards is a typed error, and drops do no
-//! harm. Alone in its process, whose context is gone for good.
+//! harm. Alone in its process, whose context is lost for good.
 
 #[path = "gpu/kernels.rs"]
 mod kernels;
@@ -29,7 +29,7 @@ fn a_bad_address_loses_the_device_and_says_so() {
     assert!(error.to_string().contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{error}");
     assert!(error.to_string().contains("700"), "{error}");
     let lost = |answer: Result<(), BackendError>| {
-        let error = answer.expect_err("the context is gone");
+        let error = answer.expect_err("the context is lost");
         assert!(error.is_device_lost(), "{error}");
     };
     lost(device.fill(&stream, RegionMut::whole(&memory, &stream), 1));

@@ -1,4 +1,4 @@
-//! What virtual memory takes of the device, and gives back. Alone in its process, so that what the device has
+//! What virtual memory takes of the device, and releases. Alone in its process, so that what the device has
 //! left says so.
 
 use vrampool_backend::AllocationRequest;

@@ -8,12 +8,15 @@ use kernels::Kernels;
 use std::time::Duration;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
-    Backend, CudaDevice, CudaMemory, CudaStream, Event, Placement, RegionMut, VirtualMemory,
+    Backend, BackendError, CudaDevice, CudaMemory, CudaStream, Event, MemoryKind, Placement, RegionMut,
+    VirtualMemory,
 };
 use vrampool_test_support::require;
 
 /// Longer than any call takes that does not wait.
 const BUSY: Duration = Duration::from_millis(100);
+
+const BYTES: u64 = 64 << 10;
 
 /// Keeps the stream busy, once the driver has got the kernel ready.
 fn spin(device: &CudaDevice, kernels: &Kernels, stream: &CudaStream) {
@@ -99,6 +102,45 @@ fn neither_recording_nor_waiting_blocks_the_host(device: &CudaDevice, kernels: &
     assert!(event.is_complete().expect("an answer") && after.is_complete().expect("an answer"));
 }
 
+/// Memory in place has the contents that its streams wrote: those streams are waited for, also dropped ones, and no
+/// other.
+fn mapping_waits_for_the_streams_of_the_memory(device: &CudaDevice, kernels: &Kernels) {
+    let pinned = MemoryKind::from(Placement::HostVisible);
+    let error = device
+        .allocate(&AllocationRequest::new(BYTES, Placement::Device))
+        .and_then(|mut memory| device.mapped(&mut memory).map(|_| ()));
+    assert!(matches!(error, Err(BackendError::Unsupported { .. })), "it is not pinned: {error:?}");
+    for kind in [pinned, pinned.with_usage(CudaMemory::MAPPED)] {
+        let mut memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
+        let other = device.create_stream().expect("a stream");
+        kernels.spin(&other, Duration::from_millis(500));
+        let behind = device.record(&other).expect("an event");
+        for value in 0..3 {
+            let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+            let fill = |stream: &CudaStream, value: u8| {
+                device.fill(stream, RegionMut::whole(&memory, stream), value).expect("a fill");
+            };
+            kernels.spin(&streams[0], Duration::from_millis(20));
+            fill(&streams[0], value);
+            let filled = device.record(&streams[0]).expect("an event");
+            device.wait(&streams[1], &filled).expect("an order");
+            fill(&streams[1], value + 10);
+            match value {
+                0 => {}
+                1 => streams.iter().for_each(|stream| stream.retire().expect("a wait")),
+                // The context is waited for.
+                _ => drop(streams),
+            }
+            let bytes = device.mapped(&mut memory).expect("pinned");
+            assert!(bytes.iter().all(|&byte| byte == value + 10), "{value}: {}", bytes[0]);
+            if value < 2 {
+                assert_eq!(behind.is_complete(), Ok(false), "{value}");
+            }
+        }
+        assert_eq!(behind.is_complete(), Ok(true));
+    }
+}
+
 #[test]
 fn freeing_waits_and_events_do_not() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
@@ -108,4 +150,5 @@ fn freeing_waits_and_events_do_not() {
     freeing_waits_for_work_on_every_stream(&device, &kernels);
     freeing_what_was_adopted_waits_too(&device, &kernels);
     dropping_a_reservation_waits_too(&device, &kernels);
+    mapping_waits_for_the_streams_of_the_memory(&device, &kernels);
 }

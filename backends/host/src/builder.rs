@@ -2,7 +2,7 @@
 
 use crate::capacity::Capacity;
 use crate::device::HostDevice;
-use crate::driver::{ALIGNMENT, Claims};
+use crate::driver::{ALIGNMENT, Claims, Slabs};
 use crate::fault::Faults;
 use crate::shared::DeviceCore;
 use std::sync::Arc;
@@ -56,8 +56,9 @@ impl Default for HostBuilder {
 
 impl HostBuilder {
     /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the
-    /// process [leaves less](vrampool_backend::spi::host_memory). It may be more: pages that nobody touches cost
-    /// nothing.
+    /// process [leaves less](vrampool_backend::spi::host_memory), and what the group leaves is checked at each
+    /// allocation, too. It may be more: pages that nobody touches cost nothing. In a control group that has less, the
+    /// system then ends a process that touches too many.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);
         self
@@ -128,7 +129,7 @@ impl HostBuilder {
             properties,
             capacity: Capacity::new(capacity),
             claims: Claims::default(),
-            slabs: Arc::default(),
+            slabs: Arc::new(Slabs::new(self.capacity.is_none())),
             faults: Faults::default(),
             allocation_latency: self.allocation_latency,
             work_latency: self.work_latency,

@@ -87,10 +87,20 @@ impl Capacity {
         }
     }
 
-    /// Gives back what was taken for nothing.
-    pub(crate) fn untake(&self, given_back: u64) {
+    /// Waits until memory that was dropped is free. False if none was dropped.
+    pub(crate) fn wait_for_dropped(&self) -> bool {
         let mut bytes = self.bytes.lock();
-        bytes.taken -= given_back;
+        let before = bytes.dropped;
+        while bytes.dropped > 0 && bytes.dropped >= before {
+            self.freed.wait(&mut bytes);
+        }
+        before > 0
+    }
+
+    /// Releases what was taken for nothing.
+    pub(crate) fn untake(&self, bytes_taken: u64) {
+        let mut bytes = self.bytes.lock();
+        bytes.taken -= bytes_taken;
         self.tell_others(&bytes);
         drop(bytes);
         self.freed.notify_all();
@@ -102,7 +112,7 @@ impl Capacity {
     }
 
     /// Nothing uses what was [dropped](Self::drop_later) any more.
-    pub(crate) fn give_back(&self, dropped: u64) {
+    pub(crate) fn release(&self, dropped: u64) {
         let mut bytes = self.bytes.lock();
         bytes.taken -= dropped;
         bytes.dropped -= dropped;

@@ -63,9 +63,9 @@ impl HostDevice {
         self.core.capacity.set_total(bytes);
     }
 
-    /// Counts what it has taken together with devices of other processes, and of this one, that name the same
-    /// `directory`: what they took is not free here, as on a GPU that processes share, until they give it
-    /// back or end. Each is of a capacity of its own, so give all the same. The directory is made if need be;
+    /// Counts its memory together with devices of other processes, and of this one, that name the same
+    /// `directory`: as on a GPU that processes share, their memory is not free here until they release it or
+    /// end. Each is of a capacity of its own, so give all the same. The directory is made if need be;
     /// what is left in it is a file or two of some bytes, whose names end in `.vrampool`. Other files in it
     /// are nobody's business here.
     ///
@@ -135,6 +135,7 @@ impl Backend for HostDevice {
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         self.core.faults.check(Call::MemoryInfo)?;
         let (free_bytes, total_bytes) = self.core.capacity.info()?;
+        let free_bytes = self.core.group_bytes().map_or(free_bytes, |left| left.min(free_bytes));
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
@@ -271,6 +272,12 @@ impl Backend for HostDevice {
         let _turn = memory.host_turn();
         self.core.claims.with([span], [], |[mapped], []| bytes.copy_from_slice(mapped))
     }
+
+    fn mapped<'a>(&self, memory: &'a mut HostMemory) -> Result<&'a [u8], BackendError> {
+        self.check_mapped(memory, 0, 0)?;
+        memory.unused()
+    }
+
     #[cfg(target_os = "linux")]
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = HostMemory>> {
         self.has(Capabilities::VIRTUAL_MEMORY).then_some(self)

@@ -150,7 +150,7 @@ impl Faults {
     }
 
     /// Makes every call of this kind fail from now on, with `error`, until [`clear`](Self::clear). An
-    /// allocation that fails once may be asked for again by a pool, which gives idle memory back first.
+    /// allocation that fails once may be retried by a pool, which releases idle memory first.
     ///
     /// ```
     /// use vrampool_host::{AllocationRequest, Backend, BackendError, Call, HostDevice, Placement};

@@ -35,6 +35,8 @@
 mod account;
 mod builder;
 mod capacity;
+#[cfg(target_os = "linux")]
+mod committed;
 mod device;
 #[allow(unsafe_code, reason = "the one place in which bytes become slices; every block is argued")]
 mod driver;
@@ -50,6 +52,7 @@ mod shared;
 #[cfg(target_os = "linux")]
 mod shared_handles;
 mod stream;
+mod test_kernels;
 #[cfg(target_os = "linux")]
 mod virtual_memory;
 mod worker;
@@ -60,6 +63,7 @@ pub use device::HostDevice;
 pub use fault::{Call, Faults};
 pub use memory::HostMemory;
 pub use stream::{HostEvent, HostStream};
+pub use test_kernels::TestKernels;
 pub use vrampool_backend::{
     AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Memory, MemoryInfo,
     MemoryKind, Physical, Placement, Priority, Properties, Region, RegionMut, Rejected, ShareableHandle,

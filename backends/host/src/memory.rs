@@ -34,13 +34,16 @@ impl HostMemory {
     ) -> Result<Self, BackendError> {
         let capacity = device.capacity();
         capacity.take(bytes, may_wait)?;
-        match Block::new(bytes, device.slabs()) {
-            Some(block) => Ok(Self::of(device, Bytes::Own(block), kind)),
-            None => {
-                capacity.untake(bytes);
-                Err(BackendError::out_of_memory(bytes, None))
+        loop {
+            if let Some(block) = Block::new(bytes, device.slabs()) {
+                return Ok(Self::of(device, Bytes::Own(block), kind));
+            }
+            if !may_wait || !capacity.wait_for_dropped() {
+                break;
             }
         }
+        capacity.untake(bytes);
+        Err(BackendError::out_of_memory(bytes, device.group_bytes()))
     }
 
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "there are no reservations"))]
@@ -56,6 +59,17 @@ impl HostMemory {
     /// The turn of one thread of the host's.
     pub(crate) fn host_turn(&self) -> MutexGuard<'_, ()> {
         self.host.lock()
+    }
+
+    /// The bytes, if no queued work uses them.
+    pub(crate) fn unused(&mut self) -> Result<&[u8], BackendError> {
+        const PENDING: &str = "work that uses it is pending; synchronize the streams that use it first";
+        let allocation = Arc::get_mut(&mut self.allocation);
+        match &mut allocation.ok_or_else(|| BackendError::invalid("memory", PENDING))?.bytes {
+            Bytes::Own(block) => Ok(block.bytes()),
+            // Its pages may be mapped at other addresses too.
+            Bytes::Reserved(_) => Err(BackendError::unsupported("the host's use of a reservation in place")),
+        }
     }
 
     /// Of what kind it is. A reservation is of the default one, whatever is mapped there.
@@ -123,9 +137,9 @@ impl Drop for HostMemory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // What is mapped into a reservation is given back by itself.
+        // What is mapped into a reservation is released by itself.
         if let Bytes::Own(block) = &self.bytes {
-            self.device.capacity().give_back(block.len());
+            self.device.capacity().release(block.len());
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Physical memory: ranges of files that exist in memory alone.
 //!
-//! What stays in this process is a range of one file, so that thousands of handles need one descriptor; given
-//! back, it becomes a hole. What can be exported has a file of its own, sealed so that nobody can cut it.
+//! Memory that stays in this process is a range of one file, so that thousands of handles need one descriptor.
+//! A released range becomes a hole. What can be exported has a file of its own, sealed so that nobody can cut it.
 
-use crate::driver::Place;
+use crate::committed::{Commitment, Exhausted, Place, commit};
+use crate::driver;
 use crate::fault::Call;
 use crate::file::File;
 use crate::shared::DeviceCore;
@@ -17,7 +18,7 @@ use vrampool_backend::{BackendError, MemoryKind, Physical, fork};
 /// Whose a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A range of the device's own; gone with the last that uses it.
+    /// A range of the device's own, which is released with its last user.
     Private,
     /// Made to be exported.
     Shareable,
@@ -25,7 +26,7 @@ pub(crate) enum Origin {
     Imported,
 }
 
-/// Physical memory. Dropping it gives it back; handles and mappings share it.
+/// Physical memory. Dropping it releases it; handles and mappings share it.
 #[derive(Debug)]
 pub(crate) struct Backing {
     pub(crate) file: Arc<File>,
@@ -34,13 +35,15 @@ pub(crate) struct Backing {
     pub(crate) kind: MemoryKind,
     pub(crate) origin: Origin,
     pub(crate) device: Arc<DeviceCore>,
+    /// Ends after the file has its hole.
+    pub(crate) _commitment: Option<Commitment>,
 }
 
 impl Backing {
     /// What the file's bytes at a range of this memory are.
-    pub(crate) fn place(&self, range: Range<u64>) -> Place {
+    pub(crate) fn place(&self, range: Range<u64>) -> driver::Place {
         let (space, offset) = (self.file.space(), self.offset);
-        Place { space, start: offset + range.start, end: offset + range.end }
+        driver::Place { space, start: offset + range.start, end: offset + range.end }
     }
 }
 
@@ -56,7 +59,7 @@ impl Drop for Backing {
             while fallocate(self.file.descriptor(), hole, self.offset, self.len) == Err(Errno::INTR) {}
         }
         if self.origin != Origin::Imported {
-            self.device.capacity().give_back(self.len);
+            self.device.capacity().release(self.len);
         }
     }
 }
@@ -96,15 +99,40 @@ pub(crate) fn create(
     origin: Origin,
     file: impl FnOnce() -> Result<(Arc<File>, u64), BackendError>,
 ) -> Result<Physical, BackendError> {
-    device.capacity().take(bytes, !on_a_stream())?;
-    match file() {
-        Ok((file, offset)) => {
+    let may_wait = !on_a_stream();
+    device.capacity().take(bytes, may_wait)?;
+    let made = commit_for(device, bytes, may_wait).and_then(|commitment| Ok((commitment, file()?)));
+    match made {
+        Ok((commitment, (file, offset))) => {
+            if let Some(commitment) = &commitment {
+                commitment.set_place(Place::File(Arc::clone(&file)));
+            }
             let device = Arc::clone(device);
-            Ok(handle(Backing { file, offset, len: bytes, kind, origin, device }))
+            Ok(handle(Backing { file, offset, len: bytes, kind, origin, device, _commitment: commitment }))
         }
         Err(error) => {
             device.capacity().untake(bytes);
             Err(error)
+        }
+    }
+}
+
+/// Commits bytes of a device that the process's control group bounds, after dropped memory if need be.
+fn commit_for(
+    device: &Arc<DeviceCore>,
+    bytes: u64,
+    may_wait: bool,
+) -> Result<Option<Commitment>, BackendError> {
+    if !device.slabs().ranges().are_committed() {
+        return Ok(None);
+    }
+    loop {
+        match commit(bytes) {
+            Ok(commitment) => return Ok(commitment),
+            Err(_) if may_wait && device.capacity().wait_for_dropped() => {}
+            Err(Exhausted { available_bytes }) => {
+                return Err(BackendError::out_of_memory(bytes, Some(available_bytes)));
+            }
         }
     }
 }
@@ -123,7 +151,7 @@ mod tests {
     use vrampool_backend::Placement;
 
     #[test]
-    fn memory_that_is_given_back_goes_back_to_the_system() {
+    fn memory_that_is_released_goes_back_to_the_system() {
         let device = HostDevice::builder().granularity(4096).build();
         let core = device.core();
         let create = || {

@@ -52,6 +52,15 @@ impl DeviceCore {
         &self.files
     }
 
+    /// Bytes that the control group of the process leaves; `None` where it does not limit this device.
+    pub(crate) fn group_bytes(&self) -> Option<u64> {
+        #[cfg(target_os = "linux")]
+        if self.slabs.ranges().are_committed() {
+            return crate::committed::available_bytes();
+        }
+        None
+    }
+
     pub(crate) fn pause_before_allocation(&self) {
         pause(self.allocation_latency);
     }

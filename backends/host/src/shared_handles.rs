@@ -21,7 +21,7 @@ const MEMORY_FILES: u64 = 0x0102_1994;
 /// have the others touch what is not there. It counts on the device that created it, for as long as *that*
 /// uses it.
 ///
-/// Within a process the work of all devices is kept apart, also where one imported what another exported.
+/// Within a process the work of all devices on the same bytes is ordered, also where one imported what another exported.
 /// Processes are not: they wait for each other's work by themselves, as with GPUs.
 impl SharedHandles for HostDevice {
     fn shareable_kinds(&self) -> &[ShareableKind] {
@@ -35,7 +35,7 @@ impl SharedHandles for HostDevice {
     ) -> Result<Physical, BackendError> {
         self.core().faults().check(Call::CreatePhysical)?;
         if shareable != ShareableKind::FileDescriptor {
-            return Err(BackendError::unsupported("handles that are no file descriptors"));
+            return Err(BackendError::unsupported("handles that are not file descriptors"));
         }
         let &AllocationRequest { bytes, kind, .. } = request;
         self.check_bytes(bytes)?;
@@ -59,7 +59,7 @@ impl SharedHandles for HostDevice {
         self.core().faults().check(Call::Import)?;
         self.check_bytes(bytes)?;
         let ShareableHandle::FileDescriptor(descriptor) = handle else {
-            return Err(BackendError::unsupported("handles that are no file descriptors"));
+            return Err(BackendError::unsupported("handles that are not file descriptors"));
         };
         check_handle(&descriptor, bytes)?;
         Ok(physical::handle(Backing {
@@ -69,6 +69,7 @@ impl SharedHandles for HostDevice {
             kind: MemoryKind::default(),
             origin: Origin::Imported,
             device: Arc::clone(self.core()),
+            _commitment: None,
         }))
     }
 }
@@ -87,7 +88,7 @@ fn check_handle(descriptor: &OwnedFd, bytes: u64) -> Result<(), BackendError> {
     let system = fstatfs(descriptor).map_err(|error| driver_error("fstatfs", error))?;
     #[allow(clippy::unnecessary_cast, reason = "its type differs between processors")]
     if system.f_type as u64 != MEMORY_FILES {
-        return invalid("it is no file in memory");
+        return invalid("it is not a file in memory");
     }
     // A file that cannot be sealed at all says so by an error.
     let seals = fcntl_get_seals(descriptor).unwrap_or(SealFlags::empty());

@@ -11,7 +11,7 @@ use vrampool_backend::{Backend, BackendError, DeviceId, MemoryKind, Physical, Vi
 /// Reservations have nothing behind them but what is mapped, which is memory of the system's that costs
 /// nothing before it is touched. Physical memory is counted like memory that is
 /// [allocated](Backend::allocate), once, however often it is mapped, until the last handle to it and the last
-/// reservation that maps it are gone and queued work is done.
+/// reservation that maps it are dropped and queued work is done.
 ///
 /// Work that touches bytes which are not mapped or not accessible does not run; it is a failure of its
 /// stream, as a kernel's panic is. Work that uses physical memory at two addresses and writes it is one too.
@@ -102,7 +102,7 @@ impl HostDevice {
             .ok_or_else(|| BackendError::invalid("reservation", "it is memory of another kind"))?;
         let granularity = self.core().granularity;
         if !offset.is_multiple_of(granularity) {
-            let reason = format!("{offset} is no multiple of the granularity of {granularity}");
+            let reason = format!("{offset} is not a multiple of the granularity of {granularity}");
             return Err(BackendError::invalid("offset", reason));
         }
         self.check_bytes(bytes)?;

@@ -33,7 +33,7 @@ fn a_device_told_to_have_no_virtual_memory_conforms_as_one_that_has_none() {
 }
 
 #[test]
-fn devices_are_apart() {
+fn memory_of_another_device_is_refused() {
     let [one, other] = [(); 2].map(|()| HostDevice::builder().memory_limit(16 << 20).build());
-    conformance::check_apart(&one, &other).expect("they are");
+    conformance::check_foreign(&one, &other).expect("they are");
 }

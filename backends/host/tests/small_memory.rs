@@ -38,7 +38,7 @@ fn memory_that_nobody_touches_costs_nothing() {
         assert!(bytes.iter().all(|&byte| byte == 7));
     }
     drop(held);
-    // What was touched has gone back, and the next is zeroed.
+    // Pages that were touched are released, and the next ones are zeroed.
     assert!(resident().saturating_sub(before) < 64 * MIB);
     for bytes in [60 * KIB, 100, 5000] {
         let memory = allocate(&device, bytes);

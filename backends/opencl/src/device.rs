@@ -217,7 +217,8 @@ impl Backend for OpenClDevice {
     fn memory_info(&self) -> Result<MemoryInfo, BackendError> {
         fork::check()?;
         self.core.deferred().sweep();
-        let (total_bytes, free_bytes) = (self.core.account().limit(), self.core.free_bytes());
+        let total_bytes = self.core.ledger().limit().unwrap_or(self.core.properties().total_bytes);
+        let free_bytes = self.core.free_bytes();
         Ok(MemoryInfo::new(free_bytes, total_bytes))
     }
 
@@ -266,7 +267,7 @@ impl Backend for OpenClDevice {
     fn wait(&self, stream: &OpenClStream, event: &OpenClEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         if !self.core.context().is_same(event.raw().context()) {
-            return Err(BackendError::invalid("event", "it is one of another context"));
+            return Err(BackendError::invalid("event", "it belongs to another context"));
         }
         self.core.context().wait(stream.raw(), &[event.raw()])
     }

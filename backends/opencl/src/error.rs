@@ -3,8 +3,8 @@
 use opencl_sys::cl_int;
 use vrampool_backend::BackendError;
 
-/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`: there is no memory for a buffer. Drivers that allocate late say it at
-/// its first use.
+/// `CL_MEM_OBJECT_ALLOCATION_FAILURE`: there is no memory for a buffer. Drivers that allocate on the first use
+/// of a buffer report it there.
 pub(crate) const ALLOCATION_FAILURE: cl_int = -4;
 /// `CL_OUT_OF_RESOURCES`: of memory when a buffer is made; elsewhere of registers, or what NVIDIA's driver
 /// answers once a kernel has broken the context.
@@ -43,8 +43,8 @@ pub(crate) fn check(call: &'static str, code: cl_int) -> Result<(), BackendError
     }
 }
 
-/// As [`check`], for the call that makes memory of `requested` bytes: what may go better when memory is given
-/// back is out of memory. [`OUT_OF_RESOURCES`] is so only in a context that still works, which the caller
+/// As [`check`], for the call that makes memory of `requested` bytes: an error that released memory may
+/// remedy is out of memory. [`OUT_OF_RESOURCES`] is so only in a context that still works, which the caller
 /// finds out.
 pub(crate) fn check_allocation(
     call: &'static str,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_giving_back_may_help_is_out_of_memory() {
+    fn only_codes_that_released_memory_may_remedy_are_out_of_memory() {
         for code in -80..=0 {
             let answer = check_allocation("clCreateBuffer", code, 7, Some(3));
             match code {
@@ -190,14 +190,14 @@ mod tests {
                 -61 => {
                     assert!(matches!(answer, Err(BackendError::InvalidArgument { argument: "bytes", .. })))
                 }
-                -2 => assert!(answer.expect_err("the device is gone").is_device_lost()),
+                -2 => assert!(answer.expect_err("the device is lost").is_device_lost()),
                 _ => assert!(matches!(answer, Err(BackendError::Driver { .. })), "{code}"),
             }
         }
     }
 
     #[test]
-    fn a_device_that_is_gone_is_lost_and_what_may_be_is_asked() {
+    fn a_removed_device_is_lost_and_ambiguous_codes_are_not() {
         assert!(check("clFinish", -9999).expect_err("an error").is_device_lost());
         for code in [-5, -14, -34, -36] {
             let error = check("clFinish", code).expect_err("an error");

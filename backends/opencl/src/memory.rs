@@ -36,7 +36,7 @@ pub struct OpenClMemory {
     device: ForkArc<DeviceCore>,
 }
 
-/// Streams, each once. Those that are gone and done are forgotten whenever there are twice as many as were
+/// Streams, each once. Those that were dropped and are done are forgotten whenever there are twice as many as were
 /// left the last time.
 #[derive(Debug, Default)]
 struct Users {
@@ -107,7 +107,7 @@ impl OpenClMemory {
     /// Makes its buffer, and not the address at which it is mapped, what later work on `stream` uses.
     pub(crate) fn give_to_kernels(&self, stream: &OpenClStream) -> Result<(), BackendError> {
         self.allocation.give_to_kernels(|| self.record_users())?;
-        self.allocation.context().settle(stream.raw(), &self.allocation)
+        self.allocation.context().order_after_unmap(stream.raw(), &self.allocation)
     }
 
     /// Records the end of the work that uses it.
@@ -182,7 +182,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
         _ => KERNEL | HOST | cl::CL_MEM_ALLOC_HOST_PTR,
     };
     if asked & !known != 0 {
-        return refuse("it has flags that are no usage of this placement");
+        return refuse("it has flags that are not a usage of this placement");
     }
     if (asked & KERNEL).count_ones() > 1 || (asked & HOST).count_ones() > 1 {
         return refuse("it has flags that exclude each other");
@@ -192,7 +192,7 @@ pub(crate) fn origin_of(kind: MemoryKind, device: &DeviceCore) -> Result<Origin,
     match (kind.placement, device.shared_memory()) {
         (Placement::Device, _) => Ok(Origin::Buffer { flags, now: discrete }),
         (Placement::HostVisible, _) if asked & cl::CL_MEM_HOST_NO_ACCESS != 0 => {
-            refuse("memory that the host sees and has no access to is none")
+            refuse("host-visible memory needs access by the host")
         }
         (Placement::HostVisible, _) => {
             let flags = flags | cl::CL_MEM_ALLOC_HOST_PTR;

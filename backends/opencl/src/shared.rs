@@ -8,7 +8,7 @@ use crate::stream_core::StreamTable;
 use opencl_sys as cl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::spi::{Account, OpenDevices, allocate_with_dropped};
+use vrampool_backend::spi::{Ledger, OpenDevices, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, DeviceKind, Properties, fork::ForkArc};
 
 /// What a device's handles, streams and memory share.
@@ -18,7 +18,7 @@ pub(crate) struct DeviceCore {
     properties: Properties,
     listed: OpenClListing,
     shared_memory: SharedMemory,
-    account: Arc<Account>,
+    ledger: Ledger,
     streams: Arc<StreamTable>,
     deferred: Deferred,
     /// Whether everybody who opens the device by its number gets this one.
@@ -105,7 +105,7 @@ impl DeviceCore {
             properties,
             listed,
             shared_memory,
-            account: Account::new(limit),
+            ledger: Ledger::new(limit),
             streams: Arc::default(),
             deferred,
             is_common: options.is_common,
@@ -117,8 +117,8 @@ impl DeviceCore {
         &self.listed
     }
 
-    pub(crate) fn account(&self) -> &Account {
-        &self.account
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Whether it is the one that everybody shares who opens `device`. One that is lost gives way.
@@ -134,7 +134,7 @@ impl DeviceCore {
     }
 
     pub(crate) fn free_bytes(&self) -> u64 {
-        let free = self.account.free();
+        let free = self.ledger.free();
         self.context.device().free_bytes().map_or(free, |told| told.min(free))
     }
 
@@ -148,10 +148,13 @@ impl DeviceCore {
     }
 
     fn allocate_now(&self, bytes: u64, origin: Origin) -> Result<Allocation, BackendError> {
-        let charge = self.account.charge(bytes);
+        let grant = self.ledger.reserve(bytes);
         let free = Some(self.free_bytes());
-        let charge = charge.map_err(|_| BackendError::out_of_memory(bytes, free))?;
-        self.context.allocate(bytes, origin, charge, free)
+        let grant = grant.map_err(|error| match error {
+            BackendError::OutOfMemory { .. } => BackendError::out_of_memory(bytes, free),
+            error => error,
+        })?;
+        self.context.allocate(bytes, origin, grant, free)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct User {
 pub(crate) enum StreamPoint {
     /// Of a stream that is there.
     Now(RawEvent),
-    /// Of one that is gone.
+    /// Of one that was dropped.
     Last(Arc<End>),
 }
 
@@ -108,7 +108,7 @@ impl User {
         }
     }
 
-    /// Whether the stream is gone and its work is done.
+    /// Whether the stream was dropped and its work is done.
     pub(crate) fn is_done(&self) -> bool {
         // Work that failed is over. Where its end could not be marked nothing is known of it.
         let is_over = |end: &RawEvent| end.is_complete().unwrap_or(true);

@@ -125,7 +125,7 @@ impl<'a, T> OpenClView<'a, T> {
             return Err(BackendError::invalid(
                 "region",
                 format!(
-                    "{} bytes at offset {} are no sub-buffer: it has at least 1 byte, from a multiple of {alignment} on",
+                    "{} bytes at offset {} are not a sub-buffer, which has at least 1 byte, from a multiple of {alignment} on",
                     self.region.len(),
                     self.region.offset()
                 ),

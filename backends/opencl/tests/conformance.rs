@@ -54,9 +54,9 @@ fn every_device_conforms_on_several_threads_at_once() {
 }
 
 #[test]
-fn devices_of_two_contexts_are_apart() {
+fn memory_of_another_context_is_refused() {
     for device in all_devices() {
         let other = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
-        conformance::check_apart(&device, &other).expect("they are");
+        conformance::check_foreign(&device, &other).expect("they are");
     }
 }

@@ -54,7 +54,7 @@ fn a_bad_address_loses_the_device_and_says_so() {
     let pinned = device.allocate(&AllocationRequest::new(4096, Placement::HostVisible)).expect("memory");
     write_to_nowhere(&device, &stream);
     let lost = |answer: Result<(), BackendError>| {
-        let error = answer.expect_err("the context is gone");
+        let error = answer.expect_err("the context is lost");
         assert!(error.is_device_lost(), "{error}");
     };
     lost(device.synchronize(&stream));

@@ -84,7 +84,7 @@ fn wrong_memories(device: &OpenClDevice, programs: &Programs, streams: &[OpenClS
             }
             if from == to {
                 model[to] = random.below(256) as u8;
-                programs.set_late(stream, &memories[to], model[to], 1);
+                programs.set_slowly(stream, &memories[to], model[to], 1);
             } else {
                 model[to] = model[from];
                 copy(device, stream, &memories[from], &memories[to]);
@@ -141,7 +141,7 @@ fn stale_reads(
     let mut stale = 0;
     for round in 0..rounds {
         let round = round as u8;
-        programs.set_late(&stream, &written, round, 2);
+        programs.set_slowly(&stream, &written, round, 2);
         copy_to(&stream, &written, &seen);
         device.synchronize(&stream).expect("a wait");
         stale += u32::from(read(device, &stream, &seen).iter().any(|&byte| byte != round));
@@ -190,9 +190,10 @@ fn neither_recording_nor_waiting_blocks_the_host() {
         for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
             let two = streams(&device, &[order, order]);
             let memory = memory(&device);
-            // A fast device may be done before the host asks, so the work gets longer; a host that is blocked always asks too late.
+            // A fast device may complete before the host queries it, so the work gets longer. A blocked
+            // host always queries after completion.
             let pending = [300, 1_200, 4_800, 19_200].into_iter().find_map(|delay| {
-                programs.set_late(&two[0], &memory, 1, delay);
+                programs.set_slowly(&two[0], &memory, 1, delay);
                 let event = device.record(&two[0]).expect("an event");
                 device.wait(&two[1], &event).expect("a wait");
                 let after = device.record(&two[1]).expect("an event");
@@ -214,7 +215,7 @@ fn an_event_that_was_dropped_is_waited_for() {
         let [one, two] = [0; 2].map(|_| device.create_stream().expect("a stream"));
         for round in 0..20u8 {
             let (written, seen) = (memory(&device), memory(&device));
-            programs.set_late(&one, &written, round, 2);
+            programs.set_slowly(&one, &written, round, 2);
             device.wait(&two, &device.record(&one).expect("an event")).expect("a wait");
             copy(&device, &two, &written, &seen);
             // Neither is kept for the work that is pending.
@@ -249,7 +250,7 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
         let shared = || device.allocate(&AllocationRequest::new(BYTES, Placement::Managed)).expect("memory");
         let (used, unused) = (shared(), shared());
         fill(&device, &two, &used, 1);
-        programs.set_late(&one, &used, 1, 200);
+        programs.set_slowly(&one, &used, 1, 200);
         let done = device.record(&one).expect("an event");
         drop((used, unused));
         // The other may still be with that thread.

@@ -16,7 +16,7 @@ impl Batch {
         self.outcome.get().cloned()
     }
 
-    pub(crate) fn settle(&self, outcome: Result<u64, BackendError>) {
+    pub(crate) fn set_outcome(&self, outcome: Result<u64, BackendError>) {
         let _ = self.outcome.set(outcome);
     }
 }

@@ -81,7 +81,7 @@ impl WgpuDevice {
         Ok(Self { core: opening::adopt(device, queue)? })
     }
 
-    /// Another device to the pool, on the same device of wgpu's, that hands out at most `bytes` of memory at
+    /// Another device to the pool, on the same device of wgpu's, that allocates at most `bytes` of memory at
     /// a time and is out of memory beyond. Its work is in no order with that of this one.
     ///
     /// # Errors
@@ -124,11 +124,11 @@ impl WgpuDevice {
         let gpu = &self.core.gpu;
         let number = self.core.recorder.close_list(gpu)?;
         gpu.reached(number).await?;
-        gpu.settled().await
+        gpu.deferred_errors().await
     }
 
     /// Copies to the host, in order on `stream`: [`download`](Backend::download) as a future, which is ready when the bytes are
-    /// there. Reports errors that are known late, as [`finish`](Self::finish).
+    /// there. Reports errors that are known later than the call, as [`finish`](Self::finish).
     ///
     /// # Errors
     /// As [`download`](Backend::download).
@@ -245,9 +245,9 @@ impl Backend for WgpuDevice {
         }
         request.check_alignment(properties.alignment)?;
         let size = bytes.next_multiple_of(GRANULARITY);
-        // What is done with gives its memory back when wgpu is polled, and not before.
-        self.core.settle_dropped()?;
-        let charge = self.core.charge(size)?;
+        // wgpu releases the memory of dropped buffers only when it is polled.
+        self.core.limit_dropped()?;
+        let grant = self.core.reserve(size)?;
         let buffer = match self.create(size, usage, request.label) {
             Err(error) if error.is_out_of_memory() => {
                 self.core.reclaim()?;
@@ -262,7 +262,7 @@ impl Backend for WgpuDevice {
             }
             other => blame("usage", other),
         })?;
-        Ok(WgpuMemory::new(buffer, bytes, kind, charge, &self.core))
+        Ok(WgpuMemory::new(buffer, bytes, kind, grant, &self.core))
     }
 
     fn flush(&self, stream: &WgpuStream) -> Result<(), BackendError> {

@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::gpu::Gpu;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use vrampool_backend::spi::Charge;
+use vrampool_backend::spi::Grant;
 
 /// Bytes that are kept so at most when memory is allocated, beyond what is live.
 pub(crate) const MOST: u64 = 32 << 20;
@@ -33,7 +33,7 @@ pub(crate) struct Dropped {
 struct Waiting {
     point: Point,
     bytes: u64,
-    charges: Vec<Charge>,
+    grants: Vec<Grant>,
 }
 
 impl Point {
@@ -60,18 +60,18 @@ impl Point {
 }
 
 impl Dropped {
-    /// Notes bytes that were dropped at `point`, with what they were charged. Answers how many bytes wait
+    /// Notes bytes that were dropped at `point`, with their grants. Answers how many bytes wait
     /// now.
-    pub(crate) fn push(&self, gpu: &Gpu, point: Point, bytes: u64, charge: Option<Charge>) -> u64 {
+    pub(crate) fn push(&self, gpu: &Gpu, point: Point, bytes: u64, grant: Option<Grant>) -> u64 {
         let mut waiting = self.waiting.lock();
         waiting.retain(|waiting| !waiting.point.is_reached(gpu));
         if !point.is_reached(gpu) {
             match waiting.iter_mut().find(|waiting| waiting.point.is(&point)) {
                 Some(waiting) => {
                     waiting.bytes += bytes;
-                    waiting.charges.extend(charge);
+                    waiting.grants.extend(grant);
                 }
-                None => waiting.push(Waiting { point, bytes, charges: charge.into_iter().collect() }),
+                None => waiting.push(Waiting { point, bytes, grants: grant.into_iter().collect() }),
             }
         }
         waiting.iter().map(|waiting| waiting.bytes).sum()

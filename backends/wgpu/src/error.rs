@@ -1,6 +1,6 @@
 //! Conversion of errors from wgpu error scopes to errors of the contract.
 
-use crate::late::Late;
+use crate::deferred::DeferredErrors;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -8,10 +8,10 @@ use vrampool_backend::BackendError;
 
 /// Runs `calls` with a scope for each kind of error, so that none of them reaches the device's own handler,
 /// which panics by default. Scopes belong to a thread: other threads' errors do not get in. In a browser, errors
-/// are known [later](Late).
+/// are known [later](DeferredErrors).
 pub(crate) fn caught<T>(
     device: &wgpu::Device,
-    late: &Late,
+    deferred: &DeferredErrors,
     call: &'static str,
     calls: impl FnOnce() -> T,
 ) -> Result<T, BackendError> {
@@ -24,7 +24,7 @@ pub(crate) fn caught<T>(
     if cfg!(target_arch = "wasm32") {
         scopes.for_each(|scope| {
             let known = scope.pop();
-            late.push(async move { known.await.map(|error| from_wgpu(call, &error)) });
+            deferred.push(async move { known.await.map(|error| from_wgpu(call, &error)) });
         });
         return Ok(answer);
     }

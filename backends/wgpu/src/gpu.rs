@@ -1,7 +1,7 @@
 //! The wgpu device and queue, wrapped so that no call panics and a lost device is detected.
 
+use crate::deferred::DeferredErrors;
 use crate::error::{blame, caught, now};
-use crate::late::Late;
 use crate::waiting::{Waited, Waiters, until};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -29,7 +29,7 @@ pub(crate) struct Gpu {
     probe: wgpu::Buffer,
     lost: Arc<OnceLock<String>>,
     progress: Arc<Progress>,
-    late: Late,
+    deferred: DeferredErrors,
 }
 
 /// How far the device is with what was [submitted](Gpu::submit): the numbers of the last ones.
@@ -83,8 +83,8 @@ pub(crate) fn would_block(operation: &'static str) -> BackendError {
 impl Gpu {
     /// A device that others use too: its handlers stay theirs.
     pub(crate) fn shared(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
-        let late = Late::default();
-        let probe = caught(&device, &late, "Device::create_buffer", || {
+        let deferred = DeferredErrors::default();
+        let probe = caught(&device, &deferred, "Device::create_buffer", || {
             let usage = wgpu::BufferUsages::COPY_DST;
             device.create_buffer(&wgpu::BufferDescriptor {
                 label: None,
@@ -93,7 +93,7 @@ impl Gpu {
                 mapped_at_creation: false,
             })
         })?;
-        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), late };
+        let gpu = Self { device, queue, probe, lost: Arc::default(), progress: Arc::default(), deferred };
         if cfg!(target_arch = "wasm32") {
             // There, callbacks do not replace each other.
             gpu.listen_for_loss();
@@ -160,7 +160,7 @@ impl Gpu {
             }
         }
         // By the device alone: wgpu may panic over a buffer of one device and a queue of another.
-        match caught(&self.device, &self.late, "", || call_refused(&self.device)) {
+        match caught(&self.device, &self.deferred, "", || call_refused(&self.device)) {
             Err(_) => Err(BackendError::invalid("queue", "it is another device's")),
             Ok(()) => Err(self.lose("wgpu takes no more calls")),
         }
@@ -192,7 +192,7 @@ impl Gpu {
             // The callback is this crate's.
             return Ok(());
         }
-        match caught(&self.device, &self.late, "", || self.queue.write_buffer(&self.probe, 1, &[])) {
+        match caught(&self.device, &self.deferred, "", || self.queue.write_buffer(&self.probe, 1, &[])) {
             Err(_) => Ok(()),
             Ok(()) => Err(self.lose("wgpu takes no more calls")),
         }
@@ -201,7 +201,7 @@ impl Gpu {
     /// The calls of one operation, their errors caught.
     pub(crate) fn ask<T>(&self, call: &'static str, calls: impl FnOnce() -> T) -> Result<T, BackendError> {
         self.check_known()?;
-        caught(&self.device, &self.late, call, calls)
+        caught(&self.device, &self.deferred, call, calls)
     }
 
     /// Lets wgpu find out what is done, call back, and free what nobody uses.
@@ -293,11 +293,11 @@ impl Gpu {
     }
 
     /// Waits, as a future, for errors that are known later than the call. Reports the first one, once.
-    pub(crate) async fn settled(self: &Arc<Self>) -> Result<(), BackendError> {
+    pub(crate) async fn deferred_errors(self: &Arc<Self>) -> Result<(), BackendError> {
         poll_fn(|context| {
             // A scope wakes the task alone that polled it last, which wakes the others in the end.
             self.waiters().register(context.waker());
-            let known = self.late.poll(context);
+            let known = self.deferred.poll(context);
             if known.is_ready() {
                 self.waiters().wake();
             }

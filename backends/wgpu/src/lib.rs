@@ -3,7 +3,7 @@
 //! * A device is [opened](WgpuDevice::open) here, with all the limits its adapter has, or is
 //!   [the program's own](WgpuDevice::from_parts), whose error handler and callbacks stay as they are. Without
 //!   a driver or a device, opening is [`BackendError::Unavailable`]. Nothing panics.
-//! * [`Usage`] is wgpu's `BufferUsages`: memory of one usage is never handed out for another.
+//! * [`Usage`] is wgpu's `BufferUsages`: memory of one usage is never served for another.
 //! * There is one queue. All streams of a device append to one list of commands, which goes to the queue when
 //!   it is long enough, or somebody asks how far it is, or wants to submit something: so work is done in the
 //!   order in which the calls were made, a wait costs nothing, and nobody is blocked for it.
@@ -15,7 +15,7 @@
 //!   In a browser, where nothing can block, they are the only form, a device is opened by [`WgpuDevice::request`],
 //!   and what would block is [`BackendError::WouldBlock`].
 //! * Host-visible memory stays mapped. Uploads and downloads go through bounded pools of mapped buffers.
-//! * Out of memory, a refused argument and a lost device are told apart, by wgpu's error scopes.
+//! * Out of memory, a refused argument and a lost device are distinguished, by wgpu's error scopes.
 //! * A [`Program`] has kernels whose launches are recorded with the pool's operations, without a submission
 //!   each.
 //! * [`TestKernels`] verify memory and the order of streams, in tests.
@@ -43,6 +43,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod batch;
+mod deferred;
 mod device;
 #[allow(unsafe_code, reason = "the one place that goes below wgpu; every block is argued")]
 mod driver;
@@ -50,7 +51,6 @@ mod dropped;
 mod error;
 mod event;
 mod gpu;
-mod late;
 mod listing;
 mod memory;
 mod opening;

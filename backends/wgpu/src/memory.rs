@@ -4,13 +4,13 @@ use crate::gpu::GRANULARITY;
 use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
-use vrampool_backend::spi::Charge;
+use vrampool_backend::spi::Grant;
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usage, fork};
 use wgpu::BufferUsages;
 
 /// Memory of a [`WgpuDevice`](crate::WgpuDevice): one [`wgpu::Buffer`].
 ///
-/// wgpu clears memory before its first use. Memory that a pool hands out again holds what was in it.
+/// wgpu clears memory before its first use. Memory that a pool serves again holds what was in it.
 ///
 /// Dropping it never waits for the device. wgpu keeps the bytes until the work that uses them is done,
 /// submitted or not, and gives them to the driver when it is polled then, which allocating does first of all.
@@ -25,7 +25,7 @@ pub struct WgpuMemory {
     len: u64,
     kind: MemoryKind,
     /// What it counts as taken from a device with a limit.
-    charge: Option<Charge>,
+    grant: Option<Grant>,
     /// Held while the host reads or writes the bytes, so that two threads never do at once.
     host: Mutex<()>,
     device: Arc<DeviceCore>,
@@ -40,10 +40,10 @@ impl WgpuMemory {
         buffer: wgpu::Buffer,
         len: u64,
         kind: MemoryKind,
-        charge: Option<Charge>,
+        grant: Option<Grant>,
         device: &Arc<DeviceCore>,
     ) -> Self {
-        Self { buffer, len, kind, charge, host: Mutex::new(()), device: Arc::clone(device) }
+        Self { buffer, len, kind, grant, host: Mutex::new(()), device: Arc::clone(device) }
     }
 
     /// `usages` as a [`MemoryKind`] has them.
@@ -96,7 +96,7 @@ impl Drop for WgpuMemory {
             // Both are the parent's: they are never dropped here.
             return std::mem::forget((self.buffer.clone(), Arc::clone(&self.device)));
         }
-        self.device.give_up(&self.buffer, self.charge.take());
+        self.device.give_up(&self.buffer, self.grant.take());
     }
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
     let bits = u32::try_from(kind.usage.0).ok();
     let known = bits.and_then(BufferUsages::from_bits);
     let known =
-        known.ok_or_else(|| BackendError::invalid("usage", "it has bits that are no `BufferUsages`"))?;
+        known.ok_or_else(|| BackendError::invalid("usage", "it has bits that are not `BufferUsages`"))?;
     let usages = if known.is_empty() { WgpuMemory::DEFAULT_USAGES } else { known };
     match kind.placement {
         Placement::Device => Ok(usages),
@@ -167,7 +167,7 @@ impl<'a> Span<'a> {
 }
 
 fn uneven(name: &'static str, offset: u64, len: u64) -> BackendError {
-    let reason = format!("{len} bytes at offset {offset} are no multiples of {GRANULARITY}");
+    let reason = format!("{len} bytes at offset {offset} are not multiples of {GRANULARITY}");
     BackendError::invalid(name, reason)
 }
 

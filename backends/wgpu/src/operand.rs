@@ -38,7 +38,7 @@ impl<'a> Operand<'a> {
             return refused(format!("its memory was allocated for {:?}, without STORAGE", buffer.usage()));
         }
         if !region.offset().is_multiple_of(GRANULARITY) {
-            return refused(format!("its offset, {}, is no multiple of {WORD}", region.offset()));
+            return refused(format!("its offset, {}, is not a multiple of {WORD}", region.offset()));
         }
         let alignment = u64::from(limits.min_storage_buffer_offset_alignment);
         let offset = region.offset() / alignment * alignment;
@@ -84,7 +84,7 @@ impl<'a> Operand<'a> {
 }
 
 /// Refuses a written region that overlaps another one.
-pub(crate) fn apart(
+pub(crate) fn check_disjoint(
     read: &[&Region<'_, WgpuMemory>],
     written: &[&Region<'_, WgpuMemory>],
 ) -> Result<(), BackendError> {

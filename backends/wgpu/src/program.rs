@@ -3,7 +3,7 @@
 use crate::device::WgpuDevice;
 use crate::error::blame;
 use crate::memory::WgpuMemory;
-use crate::operand::{Operand, apart};
+use crate::operand::{Operand, check_disjoint};
 use crate::recorder::{PARAMETERS, PARAMETERS_SIZE};
 use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
@@ -153,11 +153,11 @@ impl Kernel {
     ) -> Result<(), BackendError> {
         fork::check()?;
         if !Arc::ptr_eq(stream.core(), &self.device) {
-            return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
+            return Err(BackendError::invalid("stream", "it belongs to another device than the kernel"));
         }
         let written: Vec<_> = written.iter().map(RegionMut::as_region).collect();
         let (read, written): (Vec<_>, Vec<_>) = (read.iter().collect(), written.iter().collect());
-        apart(&read, &written)?;
+        check_disjoint(&read, &written)?;
         let operands = read.into_iter().chain(written).map(|region| Operand::new(stream, region));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
         if operands.len() != self.regions as usize {

@@ -149,7 +149,7 @@ impl Recorder {
     ) -> Result<(), BackendError> {
         let _open = self.open.lock();
         self.flush(gpu)?;
-        // Apart, because one command that is refused takes all of its submission with it.
+        // By itself, because one command that is refused takes all of its submission with it.
         let submitted = gpu.ask("Queue::submit", || gpu.submit(commands));
         submitted.map_err(|error| blame("commands", error))?;
         gpu.check()
@@ -178,7 +178,7 @@ impl Recorder {
             std::mem::replace(&mut *open, Open { uniforms, ..Open::default() })
         };
         let doomed = std::mem::take(&mut *self.doomed.lock());
-        let _settled = Settled(&list.batch);
+        let _outcome = OutcomeOnDrop(&list.batch);
         let submitted = gpu.ask("Queue::submit", || {
             list.chunks.iter().for_each(Chunk::unmap);
             if let Some(uniforms) = list.uniforms.as_ref().filter(|_| !list.parameters.is_empty()) {
@@ -190,21 +190,20 @@ impl Recorder {
         doomed.iter().for_each(wgpu::Buffer::destroy);
         // What a lost device says of it first is anything.
         let submitted = gpu.check().and(submitted);
-        list.batch.settle(submitted.clone());
+        list.batch.set_outcome(submitted.clone());
         submitted?;
         gpu.ask("Buffer::map_async", || self.uploads.recall(list.chunks))
     }
 }
 
-/// Settles a list whatever happens, so that nobody asks an event for ever.
-struct Settled<'a>(&'a Batch);
+/// Sets the outcome of a list whatever happens, so that nobody asks an event for ever.
+struct OutcomeOnDrop<'a>(&'a Batch);
 
-impl Drop for Settled<'_> {
+impl Drop for OutcomeOnDrop<'_> {
     fn drop(&mut self) {
-        // Nothing happens to a list that is settled; this one is not when a callback of the program's
-        // panicked.
+        // Nothing happens to a list that has one; this one has none when a callback of the program's panicked.
         let message = "a callback panicked";
-        self.0.settle(Err(BackendError::driver("Queue::submit", 0, message)));
+        self.0.set_outcome(Err(BackendError::driver("Queue::submit", 0, message)));
     }
 }
 

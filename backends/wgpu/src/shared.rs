@@ -8,7 +8,7 @@ use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::spi::{Account, Charge, allocate_with_dropped};
+use vrampool_backend::spi::{Grant, Ledger, allocate_with_dropped};
 use vrampool_backend::{BackendError, Capabilities, DeviceId, Properties};
 
 /// What a device's handles, streams, events and memory share.
@@ -19,7 +19,7 @@ pub(crate) struct DeviceCore {
     pub(crate) listed: WgpuListing,
     limits: wgpu::Limits,
     /// Of a device [with a limit](crate::WgpuDevice::with_memory_limit).
-    pub(crate) account: Option<Arc<Account>>,
+    pub(crate) ledger: Option<Ledger>,
     /// Dropped, and not yet known to be wgpu's no more.
     dropped: Dropped,
     sizes: Sizes,
@@ -57,12 +57,12 @@ impl DeviceCore {
     }
 
     /// Memory is being dropped. Never waits for the device.
-    pub(crate) fn give_up(&self, buffer: &wgpu::Buffer, charge: Option<Charge>) {
+    pub(crate) fn give_up(&self, buffer: &wgpu::Buffer, grant: Option<Grant>) {
         if cfg!(target_arch = "wasm32") {
             self.recorder.destroy(buffer);
         }
         let point = self.recorder.point(&self.gpu);
-        if self.dropped.push(&self.gpu, point, buffer.size(), charge) > dropped::MOST {
+        if self.dropped.push(&self.gpu, point, buffer.size(), grant) > dropped::MOST {
             // Who asked for the work that fails here is told of it by events, or of a lost device by the next
             // call.
             let _ = self.recorder.flush(&self.gpu);
@@ -70,7 +70,7 @@ impl DeviceCore {
     }
 
     /// Lets wgpu free what nobody uses; where that leaves too much, waits for the work that does.
-    pub(crate) fn settle_dropped(&self) -> Result<(), BackendError> {
+    pub(crate) fn limit_dropped(&self) -> Result<(), BackendError> {
         self.gpu.poll()?;
         match self.dropped.bytes(&self.gpu) > dropped::MOST {
             true => self.finish_dropped(),
@@ -88,10 +88,10 @@ impl DeviceCore {
 
     /// Counts bytes as taken if the device has a limit. When none are left, waits for dropped memory to become
     /// free.
-    pub(crate) fn charge(&self, bytes: u64) -> Result<Option<Charge>, BackendError> {
-        let Some(account) = &self.account else { return Ok(None) };
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Option<Grant>, BackendError> {
+        let Some(ledger) = &self.ledger else { return Ok(None) };
         let dropped = || self.dropped.bytes(&self.gpu);
-        allocate_with_dropped(dropped, || self.finish_dropped(), || account.charge(bytes)).map(Some)
+        allocate_with_dropped(dropped, || self.finish_dropped(), || ledger.reserve(bytes)).map(Some)
     }
 
     /// As [`finish_dropped`](Self::finish_dropped), and idle staging buffers go too.
@@ -105,9 +105,9 @@ impl DeviceCore {
 
     /// Bytes that a device with a limit has left.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
-        let account = self.account.as_ref()?;
+        let ledger = self.ledger.as_ref()?;
         self.dropped.bytes(&self.gpu);
-        Some(account.free())
+        Some(ledger.free())
     }
 
     pub(crate) fn limits(&self) -> &wgpu::Limits {
@@ -141,7 +141,7 @@ impl DeviceCore {
             sizes: Sizes::new(&limits),
             readbacks: Readbacks::new(Sizes::new(&limits)),
             limits,
-            account: limit.map(Account::new),
+            ledger: limit.map(Ledger::new),
             pattern: OnceLock::new(),
             gpu,
         }

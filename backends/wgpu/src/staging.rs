@@ -211,7 +211,7 @@ impl Readbacks {
             Ok(mapping.get().copied())
         });
         let is_mapped = is_mapped.await?;
-        gpu.settled().await?;
+        gpu.deferred_errors().await?;
         self.copy_out(gpu, buffer, is_mapped, bytes)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::device::WgpuDevice;
 use crate::memory::WgpuMemory;
-use crate::operand::{Operand, apart, elements};
+use crate::operand::{Operand, check_disjoint, elements};
 use crate::program::{Kernel, Program};
 use crate::shared::DeviceCore;
 use crate::stream::WgpuStream;
@@ -76,7 +76,7 @@ impl TestKernels {
     ) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         let count = count.as_region();
-        apart(&[&bytes], &[&count])?;
+        check_disjoint(&[&bytes], &[&count])?;
         let b = Operand::of_length(stream, &count, 2)?;
         self.pieces(&bytes, seed, |piece, seed, mask| {
             let a = Operand::bytes(stream, &piece)?;
@@ -109,7 +109,7 @@ impl TestKernels {
         if Arc::ptr_eq(stream.core(), &self.device) {
             return Ok(());
         }
-        Err(BackendError::invalid("stream", "it is one of another device than the kernels"))
+        Err(BackendError::invalid("stream", "it belongs to another device than the kernels"))
     }
 
     /// Calls `run` for parts of `bytes` that the device can bind, in order, each with the seed of its first

@@ -88,7 +88,7 @@ impl<'a> WgpuView<'a> {
             return refused(format!("its memory was allocated for {usages:?}, which is not bound"));
         };
         if !self.offset().is_multiple_of(u64::from(alignment)) {
-            return refused(format!("its offset, {}, is no multiple of {alignment}", self.offset()));
+            return refused(format!("its offset, {}, is not a multiple of {alignment}", self.offset()));
         }
         match NonZero::new(self.len().next_multiple_of(wgpu::COPY_BUFFER_ALIGNMENT)) {
             Some(size) if size.get() <= largest => {

@@ -44,11 +44,11 @@ fn a_device_with_a_limit_conforms() {
 }
 
 #[test]
-fn devices_are_apart() {
+fn memory_of_another_device_is_refused() {
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     let other = device.with_memory_limit(16 << 20).expect("a device");
-    conformance::check_apart(&device, &other).expect("they are");
-    conformance::check_apart(&other, &device).expect("they are");
+    conformance::check_foreign(&device, &other).expect("they are");
+    conformance::check_foreign(&other, &device).expect("they are");
 }
 
 #[test]

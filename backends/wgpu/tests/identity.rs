@@ -19,7 +19,7 @@ fn stub() -> (wgpu::Device, wgpu::Queue, Arc<AtomicUsize>) {
 #[test]
 fn devices_of_two_instances_are_two_and_one_wrapped_twice_is_one() {
     let ((device, queue, errors), (other, other_queue, other_errors)) = (stub(), stub());
-    assert_eq!(device, other, "wgpu tells them apart itself now");
+    assert_eq!(device, other, "wgpu distinguishes them itself now");
     let one = WgpuDevice::from_parts(device.clone(), queue.clone()).expect("a device");
     let two = WgpuDevice::from_parts(other.clone(), other_queue.clone()).expect("a device");
     assert_ne!(one.id(), two.id());

@@ -19,7 +19,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn lost<T>(answer: Result<T, BackendError>) {
     match answer {
         Err(error) => assert!(error.is_device_lost(), "{error:?}"),
-        Ok(_) => panic!("the device is gone"),
+        Ok(_) => panic!("the device is lost"),
     }
 }
 
@@ -102,7 +102,7 @@ fn the_reason_is_told() {
     let stream = device.create_stream().expect("a stream");
     device.device().destroy();
     let _ = device.device().poll(wgpu::PollType::Poll);
-    let error = device.synchronize(&stream).expect_err("it is gone");
+    let error = device.synchronize(&stream).expect_err("it is lost");
     assert!(
         matches!(&error, BackendError::DeviceLost { reason, .. } if reason.contains("Destroyed")),
         "{error}"

@@ -1,7 +1,7 @@
 //! Replays traces through allocators written in Rust, and prints a line of JSON for each round of each:
 //! `cargo run --release -- FILE... > ../results/peers/rust_peers.jsonl`, or `./run.sh`. Needs no GPU.
 //!
-//! Every peer takes its memory from a storage that only counts, and vrampool from its host device. Memory that is given back to such a storage
+//! Every peer takes its memory from a storage that only counts, and vrampool from its host device. Memory that is released to such a storage
 //! is free at once: on a GPU, CubeCL would wait for it, so the storage is in CubeCL's favour. Times are the processor time of the one thread
 //! that allocates and frees, so that other programs on the machine disturb them little.
 
@@ -14,15 +14,15 @@ use numbers::{Offsets, Ranges};
 use std::collections::HashMap;
 use std::error::Error;
 use std::path::Path;
-use vrampool::trace::{Op, Trace};
 use vrampool_pool::{Choice, HostPool};
+use vrampool_trace::{Op, Trace};
 
 /// Runs of all allocators, in turns.
 const ROUNDS: u32 = 3;
 /// Replays of a trace by one allocator, of which the first begins with nothing.
 const PASSES: usize = 12;
 
-/// An allocator that hands out handles of one type, and frees one when it is dropped or given back.
+/// An allocator that returns handles of one type, and frees a block when its handle is dropped or released.
 pub trait Peer {
     /// A live block.
     type Block;

@@ -68,7 +68,7 @@ enum {
     VRAMPOOL_OK = 0,
     /** An argument is null, out of range, not valid text, or an unknown name. */
     VRAMPOOL_ERROR_INVALID_ARGUMENT = 1,
-    /** Unknown handle of a pool or a trace, or one that was destroyed. */
+    /** Unknown handle of a pool, a trace, a broker, a client or an array, or one that was destroyed. */
     VRAMPOOL_ERROR_INVALID_HANDLE = 2,
     /** No live block begins at the address: it is foreign, freed, or inside a block. */
     VRAMPOOL_ERROR_INVALID_POINTER = 3,
@@ -92,7 +92,7 @@ enum {
     VRAMPOOL_ERROR_DEVICE = 12,
     /** The device is lost. */
     VRAMPOOL_ERROR_DEVICE_LOST = 13,
-    /** Another call on the same object is pending, or it is too late for this call. */
+    /** Another call on the same object is pending, or this call is no longer possible. */
     VRAMPOOL_ERROR_BUSY = 14,
     /** An internal fault, caught at the boundary. */
     VRAMPOOL_ERROR_INTERNAL = 15,
@@ -213,11 +213,13 @@ typedef void *vrampool_stream;
  *     borrow_classes  number of larger classes that an empty geometric class borrows from
  *     magazine_bytes  idle bytes that a thread keeps to itself; 0 turns that off
  *     magazine_class  the largest class that is kept so
+ *     overlap         cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream, for
+ *                     each tag: a size, a share of the held bytes as in 25%, or unlimited (default)
  *     placement       device, host (pinned), managed; default: the device's preferred placement
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
  * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, `VRAMPOOL_POOL_BUDGET_FRAC`,
- * `VRAMPOOL_POOL_LARGE_BUCKET_MB`), then has vrampool's default. Allocates no memory, except with source=arena.
+ * `VRAMPOOL_POOL_LARGE_BUCKET_MB`, `VRAMPOOL_OVERLAP`), then has vrampool's default. Allocates no memory, except with source=arena.
  *
  * Thread-safe.
  */
@@ -356,90 +358,129 @@ vrampool_status vrampool_stream_synchronize(vrampool_pool pool, vrampool_stream 
 
 /* ------------------------------------------------------------------------------------------------- figures and caps --- */
 
-/** Statistics of a pool, all its tags together. Counts are since the pool was created. */
+/**
+ * Statistics of a pool, all its tags together. Counts are since the pool was created. Peaks of several tags are added, and may be of
+ * different times. Caps are each tag's, limit_bytes is that of all tags together. Free blocks beyond max_cached that wait for the
+ * device (vrampool_torch_record_stream()) are idle.
+ */
 typedef struct vrampool_stats {
     /** Size of this struct, set by the caller. */
     size_t struct_size;
-    /** Requests served from idle memory. */
+    /* Generated from the table of figures by bindings/c/tests/figures.rs; do not edit. */
+    /** Requests served from a bucket. */
     uint64_t hits;
-    /** Other requests, including failed ones. */
+    /** Requests not served from a bucket. Failed requests are included, invalid requests are not. */
     uint64_t misses;
-    /** Requested bytes of live blocks. */
-    uint64_t bytes_requested;
-    /** Bytes of live blocks, rounded to classes. */
-    uint64_t bytes_live;
-    /** Idle bytes, including those of free blocks beyond max_cached that wait for the device (vrampool_torch_record_stream()). */
-    uint64_t bytes_cached;
-    /** Live and idle bytes. */
-    uint64_t bytes_held;
-    /** Bytes that the source took from the device; with source=arena the whole arena. */
-    uint64_t bytes_reserved;
-    /** Bytes taken from the source in all; never reduced. */
-    uint64_t bytes_allocated;
-    /** Peak of bytes_requested since creation or vrampool_reset_peaks(). With several tags, each peak is the sum of the tags' own
-     *  peaks, which may be of different times. */
-    uint64_t peak_requested;
-    /** Peak of bytes_live. */
-    uint64_t peak_live;
-    /** Peak of bytes_cached. */
-    uint64_t peak_cached;
-    /** Peak of bytes_held. */
-    uint64_t peak_held;
-    /** Peak of bytes_reserved. */
-    uint64_t peak_reserved;
-    /** Cap on idle bytes of each tag, or #VRAMPOOL_UNLIMITED. */
-    uint64_t max_cached_bytes;
-    /** Cap on idle buffers in one size class of one tag, or #VRAMPOOL_UNLIMITED. */
-    uint64_t max_buffers_per_bucket;
-    /** Hard cap on bytes taken from the device by all tags together, or #VRAMPOOL_UNLIMITED. */
-    uint64_t limit;
-    /** Soft cap on the same for each tag, or #VRAMPOOL_UNLIMITED. */
-    uint64_t budget;
-    /** Live blocks. */
+    /** Live buffers. */
     uint64_t live_buffers;
+    /** Requested bytes of live buffers, before rounding. */
+    uint64_t requested_bytes;
+    /** Bytes of live buffers, rounded to their classes. */
+    uint64_t live_bytes;
+    /** Bytes idle in buckets. */
+    uint64_t idle_bytes;
+    /** Live and idle bytes. */
+    uint64_t held_bytes;
+    /** Freed bytes that device work still uses, as far as markers show. Markers are recorded once two streams use the
+     *  pool. */
+    uint64_t in_flight_bytes;
+    /** Live bytes and bytes in flight. */
+    uint64_t needed_bytes;
+    /** Bytes that the source took from the device: the whole region of an arena, the mapped bytes of a virtual source.
+     *  */
+    uint64_t reserved_bytes;
+    /** Bytes reserved for pending requests to the source, and bytes being released to it. They count against the limit
+     *  and the budget, together with held bytes. */
+    uint64_t in_transit_bytes;
+    /** Waits that the pool inserted between streams: for data that another stream writes or reads, and for memory that
+     *  another stream used before. */
+    uint64_t stream_waits;
+    /** Waits that the pool inserted because it reused memory before another stream's work on it was complete. They
+     *  delay work that shares no data, and are part of the stream waits. */
+    uint64_t reuse_waits;
+    /** Driver calls for memory: allocations, frees and mappings. */
+    uint64_t memory_calls;
     /** Allocations by the source. */
     uint64_t source_allocations;
-    /** Frees to the source. */
+    /** Allocations released by the source. */
     uint64_t source_frees;
-    /** Calls of the driver. */
-    uint64_t driver_calls;
-    /** Those of them that map memory. */
+    /** Total bytes taken from the source, never reduced. */
+    uint64_t source_allocated_bytes;
+    /** Requests served from a bucket: the hits. */
+    uint64_t served_by_cache;
+    /** Misses served by an arena from memory that it had reserved before, without a driver call. */
+    uint64_t served_by_arena;
+    /** Misses served with at least one driver call: an allocation, or memory mapped or unmapped. */
+    uint64_t served_by_driver;
+    /** Device calls to create, map, unmap and release virtual memory. */
     uint64_t mapping_calls;
-    /** Time of the mapping calls, ns. */
+    /** Time of the mapping calls. */
     uint64_t mapping_nanoseconds;
-    /** Blocks that a cap on bytes kept from becoming idle. */
-    uint64_t drops_over_bytes;
-    /** Blocks that a cap on buffers kept from becoming idle. */
-    uint64_t drops_over_count;
-    /** Idle blocks released to make room, or by a trim. */
-    uint64_t evictions;
-    /** Waits inserted between streams. */
-    uint64_t stream_waits;
-    /** Requests that failed because of the limit. */
+    /** Mappings of physical memory: each piece counts as often as it is mapped. At most 4 per page of the limit, plus
+     *  1024. */
+    uint64_t mappings;
+    /** Stitched ranges, live or idle. */
+    uint64_t stitched_ranges;
+    /** Bytes of addresses reserved by an arena or a virtual source; at most 8 times the limit of a virtual source. */
+    uint64_t address_bytes;
+    /** The highest requested bytes of live buffers. */
+    uint64_t peak_requested_bytes;
+    /** The highest live bytes. */
+    uint64_t peak_live_bytes;
+    /** An upper bound of idle bytes: a block counts as idle if a magazine has a slot for it. */
+    uint64_t peak_idle_bytes;
+    /** The highest held bytes. */
+    uint64_t peak_held_bytes;
+    /** The highest reserved bytes, whatever made them grow: requests of this pool, the program's own requests to the
+     *  arena, or a wake. */
+    uint64_t peak_reserved_bytes;
+    /** The highest needed bytes; at least the peak of live bytes. */
+    uint64_t peak_needed_bytes;
+    /** The smallest limit that the source would have needed: the highest end of a live block in an arena of fixed
+     *  size, the peak of reserved bytes for other sources. */
+    uint64_t peak_limit_bytes;
+    /** The cap on idle bytes. #VRAMPOOL_UNLIMITED if unset. */
+    uint64_t max_cached_bytes;
+    /** The cap on idle buffers in one bucket. #VRAMPOOL_UNLIMITED if unset. */
+    uint64_t max_buffers_per_bucket;
+    /** The hard cap on the sum of held bytes and bytes in transit. #VRAMPOOL_UNLIMITED if unset. */
+    uint64_t limit_bytes;
+    /** The soft cap on the same sum. #VRAMPOOL_UNLIMITED if unset. */
+    uint64_t budget_bytes;
+    /** Freed buffers that were not kept because of the cap on idle bytes. */
+    uint64_t released_by_byte_cap;
+    /** Freed buffers that were not kept because of the cap on idle buffers in one bucket. */
+    uint64_t released_by_bucket_cap;
+    /** Idle buffers released to make room, or by trimming. */
+    uint64_t released_evicted;
+    /** Requests that failed because of the pool's limit. */
     uint64_t failed_by_limit;
-    /** Requests that failed because the device has too little memory. */
+    /** Requests that failed because the device was out of memory. */
     uint64_t failed_by_device;
-    /** Requests that failed because of another failure of the backend. */
+    /** Requests that failed because of another error of the device. */
     uint64_t failed_by_backend;
-    /** Invalid requests. */
+    /** Invalid requests: no matching size class, a stream of another device, or a closed pool. */
     uint64_t failed_invalid;
-    /** Times that a request which was short of memory released idle blocks. */
+    /** Times that idle buffers were released to stay within the limit or the budget. */
     uint64_t rung_evict;
-    /** Times that it waited for pending frees. */
+    /** Times that a thread waited for memory that another thread was releasing, or for its turn to ask a device that
+     *  was out of memory. */
     uint64_t rung_wait;
-    /** Times that it released unused memory of the source. */
+    /** Times that the device was out of memory: the least recently requested classes were released, then if necessary
+     *  all idle memory, and the request was retried. */
     uint64_t rung_trim;
-    /** Times that it compacted. */
+    /** Times that holes of the arena were closed, and the request was retried. */
     uint64_t rung_compact;
-    /** Times that it failed. */
+    /** Times that all steps failed and an error was returned. */
     uint64_t rung_fail;
-    /** Bytes in private pools (vrampool_torch_begin_allocate_to_pool()), live or kept for their graphs, and bytes of released private
-     *  pools that wait for the device. Part of bytes_live. */
-    uint64_t bytes_private;
+    /** Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools that
+     *  wait for the device. Part of the live bytes. */
+    uint64_t private_bytes;
     /** Bytes of live blocks that are asleep. */
-    uint64_t bytes_asleep;
-    /** Host memory that keeps contents of sleeping blocks. */
-    uint64_t bytes_backup;
+    uint64_t asleep_bytes;
+    /** Bytes of host memory that keep contents of sleeping blocks. */
+    uint64_t backup_bytes;
+    /* End of the generated lines. */
 } vrampool_stats;
 
 /**
@@ -465,20 +506,20 @@ vrampool_status vrampool_reset_peaks(vrampool_pool pool);
 
 /**
  * Releases idle memory until at most `cached_bytes` are idle; 0 releases all of it. Idle memory that other threads keep to
- * themselves is released at their next call. `given_back` is the number of released bytes, and may be null.
+ * themselves is released at their next call. `released` is the number of released bytes, and may be null.
  *
  * Thread-safe.
  */
-vrampool_status vrampool_trim(vrampool_pool pool, uint64_t cached_bytes, uint64_t *given_back);
+vrampool_status vrampool_trim(vrampool_pool pool, uint64_t cached_bytes, uint64_t *released);
 
 /**
  * Releases memory that a virtual pool did not need since the previous call: for periodic calls. An error means that
- * nothing was released; if the memory of one tag was released and that of another was not, this is logged. `given_back` is
+ * nothing was released; if the memory of one tag was released and that of another was not, this is logged. `released` is
  * the number of released bytes, and may be null.
  *
  * Thread-safe.
  */
-vrampool_status vrampool_decay(vrampool_pool pool, uint64_t *given_back);
+vrampool_status vrampool_decay(vrampool_pool pool, uint64_t *released);
 
 /**
  * Returns the hard cap on bytes taken from the device by all tags together, or #VRAMPOOL_UNLIMITED.
@@ -526,9 +567,9 @@ vrampool_status vrampool_pool_device(vrampool_pool pool, int *number);
  *        "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free","block"}]}]}
  *
  * Segments are ranges of addresses with memory behind them, sorted by address; their blocks cover them without holes,
- * sorted by address. `stream` is the stream's handle as a number, 0 if unknown. `block`, of live and private ones, is the
- * address that vrampool_allocate() returned: the same, except of a stitched block, which is listed at each piece of its
- * memory. The pool keeps `idle` memory (with sources direct and driver it is in no segment: see bytes_cached); `free`
+ * sorted by address. Memory is in one segment: that of a stitched block at the block's address. `stream` is the stream's
+ * handle as a number, 0 if unknown. `block`, of live and private ones, is the address that vrampool_allocate() returned,
+ * which is `address`. The pool keeps `idle` memory (with sources direct and driver it is in no segment: see idle_bytes); `free`
  * memory belongs to the source. It is not a consistent snapshot while other threads use the pool.
  *
  * Thread-safe.
@@ -555,7 +596,7 @@ vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
  * nest, and the inner one counts. Outside of scopes the tag is "default".
  *
  * The limit is that of all tags together: before it refuses a request, idle memory of other tags is released. Idle memory,
- * the caps on it and the budget are each tag's own: max_cached, max_per_bucket, magazine_bytes and budget hold for each
+ * the caps on it, the budget and the overlap are each tag's own: max_cached, max_per_bucket, magazine_bytes, budget and overlap hold for each
  * tag, so five tags may keep five times max_cached. vrampool_trim() counts all tags together.
  *
  * Thread-safe: a scope is of the calling thread.
@@ -573,19 +614,24 @@ vrampool_status vrampool_tag_end(vrampool_pool pool);
 typedef struct vrampool_sleep_report {
     /** Size of this struct, set by the caller. */
     size_t struct_size;
-    /** Physical memory released to the device, or taken from it. */
-    uint64_t physical;
-    /** Contents copied to the host, or back. */
-    uint64_t contents;
-    /** Discarded contents. */
-    uint64_t discarded;
-    /** 1 if there was nothing to do. */
-    uint64_t was_so;
+    /* Generated from the table of figures by bindings/c/tests/figures.rs; do not edit. */
+    /** Bytes of physical memory that a sleep released to the device, or a wake took from it. */
+    uint64_t physical_bytes;
+    /** Bytes of blocks that a sleep copied to the host, or a wake copied back. */
+    uint64_t copied_bytes;
+    /** Bytes of blocks whose contents a sleep discarded. */
+    uint64_t discarded_bytes;
+    /** Whether nothing was done, because all of the memory was asleep, or awake, already. Backups are unchanged. */
+    uint64_t no_op;
+    /* End of the generated lines. */
 } vrampool_sleep_report;
 
 /**
  * Puts all tags to sleep. Contents of the `count` tags in `keep`, which may be null if that is 0, are copied to the host;
  * other contents are discarded. Waits on the host for work that uses the memory. `report` may be null.
+ *
+ * Fails with VRAMPOOL_ERROR_INVALID_ARGUMENT, as do the functions below, for a tag that does not exist: the pool was never
+ * given it, and it is not customary ("default", and the tags of vLLM's levels). Nothing is done then.
  *
  * Thread-safe.
  */
@@ -608,11 +654,210 @@ vrampool_status vrampool_sleep_tags(vrampool_pool pool, const char *const *tags,
 vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_t count, vrampool_sleep_report *report);
 
 /**
- * Returns 1 if a tag is asleep, 0 if it is awake or unknown.
+ * Returns 1 if a tag is asleep, 0 if it is awake.
  *
  * Thread-safe.
  */
 vrampool_status vrampool_is_asleep(vrampool_pool pool, const char *tag, int *is_asleep);
+
+/* --------------------------------------------------------------------------------------------------------- brokers --- */
+
+/* A broker shares a device between clients, and cuts a batch into chunks that fit. Clients queue arrays, a group commits, and a run
+ * calls the program with each chunk: copies to the device come before the call, copies from it after. For devices whose memory has
+ * addresses (CUDA, host). */
+
+/** Number of a broker. 0 is no broker. */
+typedef uint64_t vrampool_broker;
+/** Number of a broker's client. 0 is no client. */
+typedef uint64_t vrampool_client;
+/** Number of an array that a client queued. 0 is no array. */
+typedef uint64_t vrampool_array;
+
+/** Roles of arrays in a run. */
+enum vrampool_array_role {
+    /** Copied to the device before a chunk is computed. */
+    VRAMPOOL_ARRAY_INPUT = 0,
+    /** Copied to the host afterwards. */
+    VRAMPOOL_ARRAY_OUTPUT = 1,
+    /** Both. */
+    VRAMPOOL_ARRAY_IN_OUT = 2,
+    /** On the device only; its contents are undefined when a chunk begins. */
+    VRAMPOOL_ARRAY_SCRATCH = 3
+};
+
+/**
+ * Creates a broker on the device of a pool. The broker allocates memory from a separate pool. Destroy it before the pool, which
+ * resolves the handles of its streams. `options` is null or text, as of vrampool_create():
+ *
+ *     name             the broker's name in metrics
+ *     reserve          bytes of the device that are left to other processes; default: 0
+ *     budget           cap on bytes of all clients together; default: unlimited
+ *     staging_block    bytes of one pinned block for copies, and
+ *     staging          of all of them; set both or none
+ *     pinned_max       cap on pinned bytes; default: as many as the device has; at most 0.8 of the host's memory
+ *     spill_threshold  host arrays that would exceed this together are in files; default: 0.8 of the host's memory
+ *     spill_directory  the directory of these files
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_broker_create(vrampool_pool pool, const char *options, vrampool_broker *broker);
+
+/**
+ * Ends a broker and its clients. A run of another thread completes first. Arrays stay until vrampool_array_free().
+ *
+ * Thread-safe: of several calls with one broker, one ends it.
+ */
+vrampool_status vrampool_broker_destroy(vrampool_broker broker);
+
+/**
+ * Registers a client. A null `group` is the default group. `share` is the part of the device that it may hold: `auto` (also null),
+ * a percentage as in 25%, or a size.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_broker_register(vrampool_broker broker, const char *name, const char *group, const char *share,
+                                         vrampool_client *client);
+
+/**
+ * Ends a client, with its memory on the device and its share. Its arrays stay until vrampool_array_free().
+ *
+ * Thread-safe: of several calls with one client, one ends it.
+ */
+vrampool_status vrampool_client_destroy(vrampool_client client);
+
+/**
+ * Queues a request for an array of this ::vrampool_array_role, which replaces an earlier one with the same label, and allocates
+ * host memory for it: pinned if possible, else pageable, else in a file. The contents of that are undefined. `shape` has
+ * `dimensions` numbers, at most 32; elements are dense and row-major. `chunk_axis` is the axis of runs, along which it may be cut;
+ * -1 is none: each chunk has all of it.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_client_queue(vrampool_client client, int32_t role, const char *label, const uint64_t *shape,
+                                      size_t dimensions, uint64_t element_bytes, int32_t chunk_axis, vrampool_array *array);
+
+/** A group's batch, as a commit divided it. A run may use finer chunks. */
+typedef struct vrampool_plan {
+    /** Size of this struct, set by the caller. */
+    size_t struct_size;
+    /** Runs of the batch. */
+    uint64_t runs;
+    /** Runs of a chunk; the last one may have fewer. */
+    uint64_t chunk_runs;
+    /** Chunks. */
+    uint64_t chunks;
+    /** Chunks that are on the device at a time, each on its own stream. */
+    uint64_t streams;
+} vrampool_plan;
+
+/**
+ * Allocates memory for all that the clients of a group have queued, or for as many runs at a time as fit. `streams` is the most streams, and `chunk_runs` the most runs of a chunk, from now on; 0 leaves them as they are
+ * (1 stream, and as many runs as fit). ::VRAMPOOL_ERROR_OUT_OF_MEMORY if the batch does not fit, however it is cut;
+ * ::VRAMPOOL_ERROR_BUSY while the group runs.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_broker_commit(vrampool_broker broker, const char *group, uint64_t streams, uint64_t chunk_runs,
+                                       vrampool_plan *plan);
+
+/** A chunk of a run, for the call that it is passed to. */
+typedef struct vrampool_chunk {
+    /** Size of this struct, set by the library. */
+    size_t struct_size;
+    /** Its number, from 0. */
+    uint64_t index;
+    /** Its first run. */
+    uint64_t first_run;
+    /** Number of its runs. */
+    uint64_t runs;
+    /** Number of its stream in the run, from 0. */
+    uint64_t stream_index;
+    /** The stream that orders its copies and its work. Valid until the broker ends; it is not destroyed or retired by the caller. */
+    vrampool_stream stream;
+    /** Number of arrays: those of the plan that were not freed. */
+    uint64_t arrays;
+    /** Their numbers. */
+    const vrampool_array *array;
+    /** Addresses on the device of their parts: dense, with `runs` elements along the chunk axis. */
+    const uint64_t *address;
+    /** Bytes of these parts. */
+    const uint64_t *bytes;
+} vrampool_chunk;
+
+/**
+ * Enqueues the work of a chunk on its stream. On the host device, work that the callback does itself comes after
+ * vrampool_stream_synchronize() of that stream. Any status but ::VRAMPOOL_OK ends the run.
+ *
+ * Called without a lock, from several threads at a time if the plan has several streams. It may call vrampool.
+ */
+typedef vrampool_status (*vrampool_chunk_callback)(void *user, const vrampool_chunk *chunk);
+
+/** Receives the progress of a run: completed chunks, completed runs, and runs of the batch. Called as vrampool_chunk_callback. */
+typedef void (*vrampool_progress_callback)(void *user, uint64_t chunks_done, uint64_t runs_done, uint64_t runs);
+
+/** The report of a run. */
+typedef struct vrampool_run_report {
+    /** Size of this struct, set by the caller. */
+    size_t struct_size;
+    /** Chunks. */
+    uint64_t chunks;
+    /** Runs of the batch. */
+    uint64_t runs;
+    /** Runs of a chunk at the end. */
+    uint64_t chunk_runs;
+    /** Streams that ran chunks. */
+    uint64_t streams;
+    /** Number of times that chunks became finer because others needed memory. */
+    uint64_t shrinks;
+    /** Bytes copied to and from the device. */
+    uint64_t copied_bytes;
+    /** Duration, ns. */
+    uint64_t nanoseconds;
+} vrampool_run_report;
+
+/**
+ * Runs a group's batch, committed if that was not done: copies the host memory of its inputs to the device, calls `on_chunk` with each chunk, and copies
+ * the outputs back. Returns when all is complete. `on_progress` and `report` may be null. After a failure earlier chunks are
+ * complete, and later ones undefined; if a callback ended the run, its status is returned. ::VRAMPOOL_ERROR_BUSY while the
+ * group runs, or a call uses one of its arrays.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_broker_run(vrampool_broker broker, const char *group, vrampool_chunk_callback on_chunk,
+                                    vrampool_progress_callback on_progress, void *user, vrampool_run_report *report);
+
+/**
+ * Returns the address of an array's host memory, and its bytes; `bytes` may be null. The address stays valid until
+ * vrampool_array_free(). The caller writes inputs there before a run, and reads results from it after a run, without a copy; during
+ * a run, or while another call uses the array, this is ::VRAMPOOL_ERROR_BUSY, and nobody may use the memory.
+ * ::VRAMPOOL_ERROR_UNSUPPORTED for scratch, and for an array in a file.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_array_data(vrampool_array array, void **address, uint64_t *bytes);
+
+/**
+ * Copies `count` bytes of an array's host memory from `offset` on to `bytes`, also from a file. ::VRAMPOOL_ERROR_BUSY as
+ * vrampool_array_data().
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_array_read(vrampool_array array, uint64_t offset, void *bytes, size_t count);
+
+/**
+ * Copies `count` bytes to an array's host memory from `offset` on, also to a file. ::VRAMPOOL_ERROR_BUSY as vrampool_array_data().
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_array_write(vrampool_array array, uint64_t offset, const void *bytes, size_t count);
+
+/**
+ * Frees an array's host memory, after a run that uses it. A batch with this array does not run any more, unless it is scratch; queueing its label again
+ * replaces it.
+ *
+ * Thread-safe: of several calls with one array, one frees it. No other thread may still use the memory.
+ */
+vrampool_status vrampool_array_free(vrampool_array array);
 
 /* ----------------------------------------------------------------------------------------------------------- files --- */
 
@@ -628,7 +873,7 @@ vrampool_status vrampool_file_write(const char *path, const void *bytes, size_t 
 
 /**
  * Number of a trace: allocations and frees in their order, recorded from a pool or loaded from a file. 0 is no trace.
- * Valid until vrampool_trace_free(). A library that was built without traces returns ::VRAMPOOL_ERROR_UNSUPPORTED.
+ * Valid until vrampool_trace_free().
  */
 typedef uint64_t vrampool_trace;
 
@@ -894,18 +1139,22 @@ void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
  * PyTorch's MemPool, with vrampool_segment_alloc and vrampool_segment_free as its functions. On a device with virtual memory
  * only. Contents are not kept: copy them before. */
 
-/** Called for each segment after it is mapped: device, bytes, address, and a number that identifies it. */
-typedef void (*vrampool_segment_malloc_callback)(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle);
-/** Called for each segment before it is freed. */
-typedef void (*vrampool_segment_free_callback)(void *user, uint64_t address);
+/**
+ * Called with a segment: device, bytes, address, and a number that identifies it. Returns ::VRAMPOOL_OK, or the status with which
+ * the call that it is part of fails.
+ */
+typedef vrampool_status (*vrampool_segment_callback)(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle);
 
 /**
  * Sets the callbacks; nulls remove them. They are called without any lock, and may call vrampool.
  *
+ * on_malloc: called before a segment is mapped. If it fails, nothing is allocated.
+ * on_free: called before a segment is freed, and after on_malloc if the segment could not be mapped. The segment is freed even if
+ *     it fails.
+ *
  * Thread-safe; the callbacks are called by the threads that allocate and free.
  */
-vrampool_status vrampool_segment_callbacks(vrampool_segment_malloc_callback on_malloc,
-                                           vrampool_segment_free_callback on_free, void *user);
+vrampool_status vrampool_segment_callbacks(vrampool_segment_callback on_malloc, vrampool_segment_callback on_free, void *user);
 
 /**
  * Allocates a segment of at least `size` bytes, mapped, which reserves as many addresses. Returns null for 0 bytes, and
@@ -917,7 +1166,9 @@ vrampool_status vrampool_segment_callbacks(vrampool_segment_malloc_callback on_m
 void *vrampool_segment_alloc(size_t size, int device, void *stream);
 
 /**
- * Frees a segment, mapped or not, after the work that uses it. Never throws.
+ * Frees a segment, mapped or not, after the work that uses it. Never throws. While `stream`, the stream of its allocation, or
+ * one of vrampool_stream_create() is captured, it is freed by the first of these functions after the capture, because a wait
+ * for the device would invalidate the capture.
  *
  * Thread-safe: of several calls with one segment, one frees it.
  */
@@ -925,14 +1176,16 @@ void vrampool_segment_free(void *address, size_t size, int device, void *stream)
 
 /**
  * Releases the physical memory of a segment; its address stays. `bytes`, `address` and `handle` are those of the callback:
- * others are ::VRAMPOOL_ERROR_MISMATCH. Waits for the work that uses it. Succeeds if it is released already.
+ * others are ::VRAMPOOL_ERROR_MISMATCH. Waits for the work that uses it. A segment that is released already is
+ * ::VRAMPOOL_ERROR_ASLEEP. During a capture, as above, nothing is done, and the status is ::VRAMPOOL_ERROR_CAPTURE.
  *
  * Thread-safe.
  */
 vrampool_status vrampool_segment_unmap_and_release(int device, uint64_t bytes, uint64_t address, uint64_t handle);
 
 /**
- * Restores the physical memory of a segment at its address, with undefined contents. Succeeds if it has some.
+ * Restores the physical memory of a segment at its address, with undefined contents. A segment that is mapped is
+ * ::VRAMPOOL_ERROR_INVALID_ARGUMENT.
  *
  * Thread-safe.
  */

@@ -1,20 +1,17 @@
 //! Which block begins at an address: for every live block of every pool, found in constant time and without a
 //! lock that all share.
 
-use crate::captured::Captured;
 use crate::failure::{Failure, Status};
+use crate::memory::Memory;
 use crate::recording::Note;
-use crate::registry;
 use crate::streams::{self, Named};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxBuildHasher;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::mem;
-use vrampool::Buffer;
-use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
-use vrampool::internal::{self, BriefLock};
+use vrampool::internal::BriefLock;
 
 /// How many locks there are, as a power of two: enough that threads seldom meet, and few, so that what one
 /// thread allocates and frees stays in its cache.
@@ -36,42 +33,13 @@ pub(crate) struct Held {
     pub(crate) is_unordered: bool,
     /// Its place in a recording, if it is in one.
     pub(crate) note: Note,
-    pub(crate) loan: Loan,
-}
-
-#[derive(Debug)]
-pub(crate) enum Loan {
-    Pool(Buffer<AnyDevice>),
-    /// Of a private pool.
-    Captured(Box<Captured>),
-    /// Another call has it for a moment.
-    Elsewhere,
-}
-
-impl Loan {
-    pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
-        match self {
-            Self::Pool(buffer) => Some(buffer),
-            Self::Captured(captured) => captured.buffer(),
-            Self::Elsewhere => None,
-        }
-    }
-
-    /// Bytes that were asked for.
-    pub(crate) fn requested(&self) -> u64 {
-        match self {
-            Self::Pool(buffer) => buffer.len(),
-            Self::Captured(captured) => captured.requested,
-            // No request's.
-            Self::Elsewhere => u64::MAX,
-        }
-    }
+    pub(crate) memory: Memory,
 }
 
 impl Held {
-    pub(crate) fn new(pool: u64, stream: Named, loan: Loan, note: Note) -> Self {
+    pub(crate) fn new(pool: u64, stream: Named, memory: Memory, note: Note) -> Self {
         let Named { raw, id, epoch } = stream;
-        Self { pool, stream: raw, id, epoch, is_unordered: false, note, loan }
+        Self { pool, stream: raw, id, epoch, is_unordered: false, note, memory }
     }
 
     /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be
@@ -82,7 +50,6 @@ impl Held {
     }
 
     /// The stream it was allocated for.
-    #[cfg(feature = "trace")]
     pub(crate) fn stream_id(&self) -> StreamId {
         self.id
     }
@@ -91,67 +58,9 @@ impl Held {
     pub(crate) fn is_of(&self, stream: StreamId) -> bool {
         self.id == stream
     }
-
-    /// Gives it back: to whoever asks next, or, where its users are not all known, when the device is done
-    /// with it.
-    #[inline(always)]
-    pub(crate) fn free(self) {
-        // Before anybody else may get it.
-        self.note.freed(&self);
-        if self.is_unordered {
-            self.free_unordered();
-        }
-    }
-
-    /// As [`free`](Self::free), but returns what may wait.
-    #[inline(always)]
-    pub(crate) fn free_ready(mut self) -> Option<Unfreed> {
-        if self.is_unordered {
-            return Some(Unfreed::Held(self));
-        }
-        let note = self.note;
-        note.freed(&self);
-        match mem::replace(&mut self.loan, Loan::Elsewhere) {
-            Loan::Pool(buffer) => {
-                internal::release_ready(buffer).map(|buffer| Unfreed::Noted(Loan::Pool(buffer)))
-            }
-            loan => Some(Unfreed::Noted(loan)),
-        }
-    }
-
-    #[cold]
-    fn free_unordered(self) {
-        let Loan::Pool(buffer) = self.loan else { return };
-        let mut buffer = Some(buffer);
-        let later = registry::with(self.pool, |pool| {
-            buffer.take().into_iter().for_each(|buffer| pool.captures.settle_unordered(buffer));
-            Ok(())
-        });
-        // Of a pool that was destroyed.
-        if let Err(failure) = later.or_else(|_| registry::home_of(self.pool)?.drain()) {
-            log::warn!("a block is freed behind its own stream alone: {}", failure.text);
-        }
-    }
 }
 
-/// A block whose release may wait.
-#[derive(Debug)]
-pub(crate) enum Unfreed {
-    Held(Held),
-    /// The recording knows that it was freed.
-    Noted(Loan),
-}
-
-impl Unfreed {
-    pub(crate) fn free(self) {
-        match self {
-            Self::Held(held) => held.free(),
-            Self::Noted(loan) => drop(loan),
-        }
-    }
-}
-
-/// Apart from its neighbours, for two lines are fetched at once.
+/// On two cache lines of its own, because a processor fetches two at once.
 #[repr(align(128))]
 struct Shard(BriefLock<HashMap<u64, Held, FxBuildHasher>>);
 
@@ -178,29 +87,6 @@ pub(crate) fn insert(address: u64, make: impl FnOnce() -> Held) -> bool {
     }
 }
 
-/// Frees a block that `is_usual`; answers another one, which is removed as well.
-#[inline(always)]
-pub(crate) fn free_usual(address: u64, is_usual: impl Fn(&Held) -> bool) -> Result<Option<Held>, Failure> {
-    loop {
-        let mut shard = shard(address).lock();
-        let Entry::Occupied(occupied) = shard.entry(address) else {
-            drop(shard);
-            return Err(foreign(address));
-        };
-        if is_usual(occupied.get()) {
-            let held = occupied.remove();
-            drop(shard);
-            held.free();
-            return Ok(None);
-        }
-        if !matches!(occupied.get().loan, Loan::Elsewhere) {
-            return Ok(Some(occupied.remove()));
-        }
-        drop(shard);
-        wait_for(address);
-    }
-}
-
 /// Forgets a block and answers it, unless `check` objects.
 #[inline(always)]
 pub(crate) fn remove(
@@ -210,7 +96,7 @@ pub(crate) fn remove(
     loop {
         let mut shard = shard(address).lock();
         match shard.entry(address) {
-            Entry::Occupied(occupied) if matches!(occupied.get().loan, Loan::Elsewhere) => {}
+            Entry::Occupied(occupied) if matches!(occupied.get().memory, Memory::Elsewhere) => {}
             Entry::Occupied(occupied) => {
                 check(occupied.get())?;
                 return Ok(occupied.remove());
@@ -226,7 +112,7 @@ pub(crate) fn remove(
 #[inline(always)]
 pub(crate) fn remove_ready(address: u64) -> Option<Held> {
     match shard(address).lock().entry(address) {
-        Entry::Occupied(occupied) if matches!(occupied.get().loan, Loan::Elsewhere) => None,
+        Entry::Occupied(occupied) if matches!(occupied.get().memory, Memory::Elsewhere) => None,
         Entry::Occupied(occupied) => Some(occupied.remove()),
         Entry::Vacant(_) => None,
     }
@@ -237,7 +123,7 @@ pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Fail
     loop {
         let shard = shard(address).lock();
         let held = shard.get(&address).ok_or_else(|| foreign(address))?;
-        if !matches!(held.loan, Loan::Elsewhere) {
+        if !matches!(held.memory, Memory::Elsewhere) {
             return Ok(look(held));
         }
         drop(shard);
@@ -257,8 +143,8 @@ fn wait_for(address: u64) {
     let mut returns = RETURNS.lock();
     #[cfg(test)]
     tests::WAITS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let is_elsewhere = |held: &Held| matches!(held.loan, Loan::Elsewhere);
-    // Who gives one back puts it there first, and then takes this lock to say so.
+    let is_elsewhere = |held: &Held| matches!(held.memory, Memory::Elsewhere);
+    // A call that returns a block puts it there first, and then notifies under this lock.
     while shard(address).lock().get(&address).is_some_and(is_elsewhere) {
         RETURNED.wait(&mut returns);
     }
@@ -272,9 +158,9 @@ pub(crate) fn borrow<T>(
     let mut held = loop {
         let mut shard = shard(address).lock();
         let held = shard.get_mut(&address).ok_or_else(|| foreign(address))?;
-        if !matches!(held.loan, Loan::Elsewhere) {
-            let loan = mem::replace(&mut held.loan, Loan::Elsewhere);
-            break GivenBack { address, held: Some(Held { loan, ..*held }) };
+        if !matches!(held.memory, Memory::Elsewhere) {
+            let memory = mem::replace(&mut held.memory, Memory::Elsewhere);
+            break Returned { address, held: Some(Held { memory, ..*held }) };
         }
         drop(shard);
         wait_for(address);
@@ -286,12 +172,12 @@ pub(crate) fn borrow<T>(
 }
 
 /// Puts a borrowed block back, also when a panic passes by.
-struct GivenBack {
+struct Returned {
     address: u64,
     held: Option<Held>,
 }
 
-impl Drop for GivenBack {
+impl Drop for Returned {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             if let Some(place) = shard(self.address).lock().get_mut(&self.address) {
@@ -325,7 +211,7 @@ pub(crate) fn pools() -> HashSet<u64> {
 /// The block that an address is in: for rare calls, because all are looked at.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     let within = |(&start, held): (&u64, &Held)| {
-        let bytes = held.loan.buffer()?.capacity();
+        let bytes = held.memory.buffer()?.capacity();
         (start..start.checked_add(bytes)?).contains(&address).then_some((start, bytes))
     };
     BLOCKS.iter().find_map(|shard| shard.0.lock().iter().find_map(within))
@@ -334,7 +220,7 @@ pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
 #[cold]
 fn foreign(address: u64) -> Failure {
     let text = format!(
-        "no live block begins at {address:#x}: it is freed already, inside a block, or somebody else's; nothing was done"
+        "no live block begins at {address:#x}: the block was freed already, the address is inside a block, or other code allocated it; nothing was done"
     );
     Failure::new(Status::INVALID_POINTER, text)
 }
@@ -344,6 +230,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::pool::CPool;
+    use crate::registry;
     use crate::streams::PER_THREAD;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use vrampool::Stream;
@@ -407,7 +294,7 @@ mod tests {
         // The per-thread stream's handle is another stream's on each thread.
         let held = |raw| {
             let note: Note = Default::default();
-            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Loan::Elsewhere, note)
+            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Memory::Elsewhere, note)
         };
         assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
         home.destroy(raw).expect("destroyed");

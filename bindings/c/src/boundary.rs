@@ -4,6 +4,10 @@
 //! references, and so can call these functions without `unsafe`; C makes them of whatever it has, and its
 //! promise is the header's: a pointer that is not null is one to what its type says.
 
+mod slices;
+
+pub use slices::{Bytes, BytesOut, Numbers, Texts};
+
 use crate::failure::{Failure, Status};
 use crate::fork;
 use crate::last_error;
@@ -83,7 +87,7 @@ impl<'a> Text<'a> {
         // SAFETY: made of a `CStr`, or C's promise: text that ends with a 0, and stays as it is during the
         // call.
         let text = unsafe { CStr::from_ptr(self.start) };
-        text.to_str().map(Some).map_err(|_| Failure::invalid(argument, "it is no UTF-8"))
+        text.to_str().map(Some).map_err(|_| Failure::invalid(argument, "it is not UTF-8"))
     }
 
     pub(crate) fn required(self, argument: &str) -> Result<&'a str, Failure> {
@@ -94,72 +98,6 @@ impl<'a> Text<'a> {
 impl fmt::Debug for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.optional("text").ok().flatten().fmt(f)
-    }
-}
-
-/// Texts of C's: a `const char *const *`, as many as another argument says.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Texts<'a> {
-    first: *const Text<'a>,
-}
-
-impl<'a> Texts<'a> {
-    /// None.
-    #[must_use]
-    pub fn null() -> Self {
-        Self { first: ptr::null() }
-    }
-
-    /// Those of a slice; pass its length too.
-    #[must_use]
-    pub fn of(texts: &'a [Text<'a>]) -> Self {
-        Self { first: texts.as_ptr() }
-    }
-
-    pub(crate) fn is_null(self) -> bool {
-        self.first.is_null()
-    }
-
-    pub(crate) fn read(self, count: usize, argument: &str) -> Result<Vec<&'a str>, Failure> {
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        if self.first.is_null() || count > isize::MAX as usize / size_of::<Text<'_>>() {
-            return Err(Failure::invalid(argument, "there are fewer than their number"));
-        }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many pointers to text, which
-        // `Text` is as wide as.
-        let texts = unsafe { std::slice::from_raw_parts(self.first, count) };
-        texts.iter().map(|text| text.required(argument)).collect()
-    }
-}
-
-/// Bytes of C's: a `const void *`, as many as another argument says.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Bytes<'a> {
-    first: *const u8,
-    of: PhantomData<&'a [u8]>,
-}
-
-impl<'a> Bytes<'a> {
-    /// Those of a slice; pass its length too.
-    #[must_use]
-    pub fn of(bytes: &'a [u8]) -> Self {
-        Self { first: bytes.as_ptr(), of: PhantomData }
-    }
-
-    pub(crate) fn read(self, count: usize, argument: &str) -> Result<&'a [u8], Failure> {
-        if count == 0 {
-            return Ok(&[]);
-        }
-        if self.first.is_null() || isize::try_from(count).is_err() {
-            return Err(Failure::invalid(argument, "there are fewer than their number"));
-        }
-        // SAFETY: made of a slice whose length was passed, or C's promise: so many bytes, which stay as they
-        // are during the call.
-        Ok(unsafe { std::slice::from_raw_parts(self.first, count) })
     }
 }
 
@@ -328,9 +266,10 @@ pub(crate) fn take_back(start: *mut c_char) -> Result<(), Failure> {
             drop(text);
             Ok(())
         }
-        None => {
-            Err(Failure::new(Status::INVALID_POINTER, "it is no text of vrampool's, or was freed already"))
-        }
+        None => Err(Failure::new(
+            Status::INVALID_POINTER,
+            "the text was not returned by vrampool, or was freed already",
+        )),
     }
 }
 
@@ -383,8 +322,8 @@ mod tests {
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn callers_of_version_one_are_served_for_ever() {
-        use crate::{abi::Block, figures::Stats, sleep::SleepReport};
-        assert_eq!((Block::LEAST, SleepReport::LEAST, Stats::LEAST), (48, 40, 320));
+        use crate::{abi::Block, sleep::SleepReport};
+        assert_eq!((Block::LEAST, SleepReport::LEAST), (48, 40));
     }
 
     #[test]

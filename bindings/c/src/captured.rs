@@ -3,21 +3,19 @@
 //! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that
 //! says which requests are the graph's.
 
-use crate::blocks::Loan;
-use crate::failure::{Failure, Status};
-use crate::pool::{CPool, Tagged, asleep};
-use crate::streams::{self, Home, Named};
-use crate::tags;
-use crate::torch::Filter;
-use crate::unsettled::{Unordered, Unsettled};
+use crate::failure::Failure;
+use crate::in_flight::{InFlight, Unordered};
+use crate::streams::Home;
+use crate::tags::Tagged;
+use crate::torch::filter::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
-use vrampool::{Backend, Buffer, Error};
 
 /// A graph's number, as PyTorch has it.
 pub(crate) type Id = (u64, u64);
@@ -30,7 +28,7 @@ pub(crate) struct Captures {
     /// Which requests go where, the newest last.
     routes: Mutex<Vec<Route>>,
     private: Mutex<HashMap<Id, Arc<Private>>>,
-    unsettled: Mutex<Unsettled>,
+    in_flight: Mutex<InFlight>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,9 +42,9 @@ pub(crate) struct Route {
 /// A private pool.
 #[derive(Debug)]
 pub(crate) struct Private {
-    tagged: Arc<Tagged>,
+    pub(crate) tagged: Arc<Tagged>,
     home: Arc<Home>,
-    /// Whose it is; gone with the pool.
+    /// Whose it is, while the pool lives.
     captures: Weak<Captures>,
     /// How often it was begun and not released: graphs that share it.
     uses: AtomicUsize,
@@ -77,11 +75,20 @@ pub(crate) struct Captured {
 }
 
 impl Captured {
+    pub(crate) fn new(
+        home: &Arc<Private>,
+        buffer: Buffer<AnyDevice>,
+        stream: StreamId,
+        requested: u64,
+    ) -> Self {
+        Self { buffer: Some(buffer), home: Arc::clone(home), stream, requested, is_shared: false }
+    }
+
     pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
         self.buffer.as_ref()
     }
 
-    /// Its graphs are gone: it is as a block of the pool until it is freed.
+    /// Its graphs were released: it is as a block of the pool until it is freed.
     pub(crate) fn is_released(&self) -> bool {
         self.home.kept.lock().is_none()
     }
@@ -98,7 +105,7 @@ impl Drop for Captured {
             None => {
                 drop(kept);
                 self.home.bytes.fetch_sub(class, Ordering::Relaxed);
-                self.home.settle_later(buffer);
+                self.home.free_later(buffer);
             }
         }
     }
@@ -116,18 +123,23 @@ impl Private {
         }
     }
 
-    /// Gives a block to the pool, when it may be.
-    fn settle_later(&self, buffer: Buffer<AnyDevice>) {
+    /// Frees a block of the pool once no work of the device uses it.
+    fn free_later(&self, buffer: Buffer<AnyDevice>) {
         match self.captures.upgrade() {
-            Some(captures) => captures.unsettled.lock().of_graphs.push(buffer),
+            Some(captures) => captures.in_flight.lock().of_graphs.push(buffer),
             None => {
-                self.home.drain().unwrap_or_else(|failure| unsettled(1, &failure));
+                self.home.drain().unwrap_or_else(|failure| not_waited_for(1, &failure));
                 drop(buffer);
             }
         }
     }
 
-    fn take_idle(&self, class: u64, stream: StreamId) -> Option<Buffer<AnyDevice>> {
+    /// Counts a buffer that was made for it.
+    pub(crate) fn count(&self, buffer: &Buffer<AnyDevice>) {
+        self.bytes.fetch_add(buffer.capacity(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_idle(&self, class: u64, stream: StreamId) -> Option<Buffer<AnyDevice>> {
         self.kept.lock().as_mut()?.idle.get_mut(&(class, stream))?.pop()
     }
 
@@ -137,102 +149,6 @@ impl Private {
         let freed: Vec<_> = kept.idle.into_values().flatten().chain(kept.aside).collect();
         self.bytes.fetch_sub(freed.iter().map(Buffer::capacity).sum(), Ordering::Relaxed);
         freed
-    }
-}
-
-impl CPool {
-    /// A block of a private pool.
-    pub(crate) fn allocate_private(
-        &self,
-        private: &Arc<Private>,
-        bytes: u64,
-        raw: usize,
-    ) -> Result<u64, Failure> {
-        if private.tagged.is_asleep() {
-            return Err(asleep(bytes, &private.tagged.tag));
-        }
-        let pool = &private.tagged.pool;
-        let class = pool.size_classes().round(bytes).unwrap_or(bytes);
-        let epoch = streams::epoch();
-        let (buffer, named) = self.home.with_stream(raw, |stream| {
-            let named = Named::new(raw, stream, epoch);
-            if let Some(buffer) = private.take_idle(class, named.id) {
-                return Ok((buffer, named));
-            }
-            let buffer = match pool.allocate(class, stream) {
-                Ok(buffer) => buffer,
-                Err(Error::Capture { .. }) => self.allocate_for_captured(&private.tagged, class, stream)?,
-                Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
-            };
-            private.bytes.fetch_add(buffer.capacity(), Ordering::Relaxed);
-            Ok((buffer, named))
-        })?;
-        let address = buffer.address().unwrap_or(0);
-        let captured = Captured {
-            buffer: Some(buffer),
-            home: Arc::clone(private),
-            stream: named.id,
-            requested: bytes,
-            is_shared: false,
-        };
-        self.note(address, named, Loan::Captured(Box::new(captured)))
-    }
-
-    /// A block for a stream that must not be asked for what it takes.
-    fn allocate_for_captured(
-        &self,
-        tagged: &Tagged,
-        class: u64,
-        stream: &AnyStream,
-    ) -> Result<Buffer<AnyDevice>, Failure> {
-        match self.allocate_aside(tagged, class) {
-            Err(failure) if failure.status == Status::CAPTURE => {
-                // What is free was used by the captured stream and by others: nobody else can have it, and it
-                // can once the host has waited for them.
-                tagged.pool.settle_for(stream)?;
-                Ok(tagged.pool.allocate(class, stream)?)
-            }
-            aside => aside,
-        }
-    }
-
-    /// A block for it on a stream that is not captured, whose part in it is over
-    /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
-    fn allocate_aside(&self, tagged: &Tagged, class: u64) -> Result<Buffer<AnyDevice>, Failure> {
-        let aside = self.home.aside()?;
-        let buffer = match tagged.pool.allocate(class, aside) {
-            Ok(buffer) => buffer,
-            Err(error) => self.allocate_again(tagged, class, aside, error)?,
-        };
-        self.home.device.synchronize(aside)?;
-        Ok(buffer)
-    }
-
-    /// Requests that the filter accepts go to the private pool of this number from now on.
-    pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
-        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
-        let captures = &self.captures;
-        // Now, for to make a stream may wait for the device, which spoils a capture.
-        if let Err(failure) = self.home.aside() {
-            log::warn!("no stream for what a captured one must not be asked for: {}", failure.text);
-        }
-        let make = || Arc::new(Private::new(tagged, &self.home, captures));
-        let mut known = captures.private.lock();
-        let private = Arc::clone(known.entry(id).or_insert_with(make));
-        // Relaxed, here and where it is released: the lock orders them.
-        private.uses.fetch_add(1, Ordering::Relaxed);
-        drop(known);
-        let mut routes = captures.routes.lock();
-        let settled = match routes.is_empty() {
-            // The graph may run on any stream: no work of before may use what is idle.
-            true => captures.drain(&self.home),
-            false => Unsettled::default(),
-        };
-        routes.push(Route { id, private, filter: filter.map(Arc::new) });
-        // Release: who sees it finds the route.
-        captures.active.fetch_add(1, Ordering::Release);
-        drop(routes);
-        drop(settled);
     }
 }
 
@@ -250,6 +166,38 @@ impl Captures {
         self.routes.lock().iter().rev().cloned().collect()
     }
 
+    /// Requests that the filter accepts go to the private pool of this number from now on, whose memory is
+    /// the tag's.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        id: Id,
+        filter: Option<Filter>,
+        tagged: Arc<Tagged>,
+        home: &Arc<Home>,
+    ) {
+        // Now, because creating a stream may wait for the device, which invalidates a capture.
+        if let Err(failure) = home.aside() {
+            log::warn!("no stream for allocations during a capture: {}", failure.text);
+        }
+        let mut known = self.private.lock();
+        let private = known.entry(id).or_insert_with(|| Arc::new(Private::new(tagged, home, self)));
+        let private = Arc::clone(private);
+        // Relaxed, here and where it is released: the lock orders them.
+        private.uses.fetch_add(1, Ordering::Relaxed);
+        drop(known);
+        let mut routes = self.routes.lock();
+        let complete = match routes.is_empty() {
+            // The graph may run on any stream: no work of before may use what is idle.
+            true => self.drain(home),
+            false => InFlight::default(),
+        };
+        routes.push(Route { id, private, filter: filter.map(Arc::new) });
+        // Release: who sees it finds the route.
+        self.active.fetch_add(1, Ordering::Release);
+        drop(routes);
+        drop(complete);
+    }
+
     /// Ends the newest route of this number, if there is one.
     pub(crate) fn end(&self, id: Id, home: &Home) -> bool {
         let ended = {
@@ -258,13 +206,12 @@ impl Captures {
         };
         if ended.is_some() {
             self.active.fetch_sub(1, Ordering::Release);
-            self.settle(home);
+            self.reclaim(home);
         }
         ended.is_some()
     }
 
-    /// A graph of this number is gone; with the last of them, so is what they share. Answers whether there
-    /// was one.
+    /// Releases a graph of this number; with the last of them, what they share. Returns whether there was one.
     pub(crate) fn release(&self, id: Id, home: &Home) -> bool {
         let mut known = self.private.lock();
         let Entry::Occupied(private) = known.entry(id) else { return false };
@@ -273,100 +220,70 @@ impl Captures {
         }
         let private = private.remove();
         drop(known);
-        self.unsettled.lock().of_graphs.extend(private.empty());
-        self.settle(home);
+        self.in_flight.lock().of_graphs.extend(private.empty());
+        self.reclaim(home);
         true
     }
 
     pub(crate) fn release_all(&self, home: &Home) {
         let all: Vec<_> = self.private.lock().drain().collect();
         for (_, private) in all {
-            self.unsettled.lock().of_graphs.extend(private.empty());
+            self.in_flight.lock().of_graphs.extend(private.empty());
         }
         // Of a pool that ends, also while something is captured: what cannot be waited for is freed in the
         // order of its stream.
         drop(self.drain(home));
-        let rest = std::mem::take(&mut *self.unsettled.lock());
+        let rest = std::mem::take(&mut *self.in_flight.lock());
         drop(rest);
     }
 
     /// Keeps a block of no graph until no work on the device can use it.
-    pub(crate) fn settle_unordered(&self, buffer: Buffer<AnyDevice>) {
-        self.unsettled.lock().unordered.push(buffer);
+    pub(crate) fn keep_unordered(&self, buffer: Buffer<AnyDevice>) {
+        self.in_flight.lock().unordered.push(buffer);
     }
 
     /// What is kept so of a pool.
     pub(crate) fn unordered(&self, pool: &str) -> Unordered {
-        self.unsettled.lock().unordered_of(pool)
+        self.in_flight.lock().unordered_of(pool)
     }
 
-    /// Gives the pool memory of graphs that are gone, once the device has no work of theirs. Answers how many
-    /// bytes: none while something is captured, which a wait for the device would spoil.
-    pub(crate) fn settle(&self, home: &Home) -> u64 {
-        let settled = {
+    /// Frees memory of released graphs once the device has no work of theirs. Returns the number of bytes:
+    /// none while something is captured, which a wait for the device would invalidate.
+    pub(crate) fn reclaim(&self, home: &Home) -> u64 {
+        let complete = {
             // Nothing begins to be captured meanwhile.
             let routes = self.routes.lock();
-            if !routes.is_empty() || self.unsettled.lock().is_empty() {
+            if !routes.is_empty() || self.in_flight.lock().is_empty() {
                 return 0;
             }
             self.drain(home)
         };
-        settled.all().map(Buffer::capacity).sum()
+        complete.all().map(Buffer::capacity).sum()
     }
 
-    /// Waits for the device. Answers what is settled by that: all or, where it fails, nothing.
-    fn drain(&self, home: &Home) -> Unsettled {
-        let gone = std::mem::take(&mut *self.unsettled.lock());
+    /// Waits for the device. Returns what is complete then: all or, where it fails, nothing.
+    fn drain(&self, home: &Home) -> InFlight {
+        let freed = std::mem::take(&mut *self.in_flight.lock());
         match home.drain() {
-            Ok(()) => gone,
+            Ok(()) => freed,
             Err(failure) => {
-                unsettled(gone.len(), &failure);
-                self.unsettled.lock().add(gone);
-                Unsettled::default()
+                not_waited_for(freed.len(), &failure);
+                self.in_flight.lock().add(freed);
+                InFlight::default()
             }
         }
     }
 
-    /// Bytes of private pools, and of released ones that are not given back yet.
+    /// Bytes of private pools, and of released ones that are not freed yet.
     pub(crate) fn bytes(&self) -> u64 {
         let private: u64 =
             self.private.lock().values().map(|private| private.bytes.load(Ordering::Relaxed)).sum();
-        private + self.unsettled.lock().of_graphs.iter().map(Buffer::capacity).sum::<u64>()
+        private + self.in_flight.lock().of_graphs.iter().map(Buffer::capacity).sum::<u64>()
     }
 }
 
-/// Somebody else may capture: another time.
+/// Another program's capture may be active: the next call tries again.
 #[cold]
-fn unsettled(blocks: usize, failure: &Failure) {
-    log::warn!("the device was not waited for, {blocks} free blocks are unsettled: {}", failure.text);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::options::Options;
-    use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
-    use vrampool::any::AnyStream;
-
-    #[test]
-    fn a_capture_begins_when_no_work_of_before_uses_what_is_idle() {
-        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
-        let pool = CPool::new(0, options).expect("a pool");
-        let raw = pool.home.create().expect("a stream");
-        let AnyStream::Host(stream) = pool.home.find(raw).expect("made") else { panic!("of the host") };
-        let is_done = Arc::new(AtomicBool::new(false));
-        let done = Arc::clone(&is_done);
-        // Slow work, so that who does not wait is sure to be early.
-        let work = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
-            std::thread::sleep(Duration::from_millis(50));
-            done.store(true, Ordering::Release);
-        };
-        stream.launch([], [], work).expect("launched");
-        pool.begin_private((0, 7), None);
-        assert!(is_done.load(Ordering::Acquire));
-        assert!(pool.captures.end((0, 7), &pool.home));
-        drop(stream);
-        pool.home.destroy(raw).expect("destroyed");
-    }
+fn not_waited_for(blocks: usize, failure: &Failure) {
+    log::warn!("the device was not waited for, {blocks} free blocks stay in flight: {}", failure.text);
 }

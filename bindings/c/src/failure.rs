@@ -1,7 +1,9 @@
 //! What a call answers, and why.
 
 use std::ops::{Deref, DerefMut};
+use vrampool::errors::chain;
 use vrampool::{BackendError, Error};
+use vrampool_broker::BrokerError;
 
 /// A `vrampool_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +63,9 @@ statuses! {
     UNSUPPORTED = 11,
     /// The driver failed.
     DEVICE = 12,
-    /// The device is gone.
+    /// The device is lost.
     DEVICE_LOST = 13,
-    /// Another call is under way, or it is too late.
+    /// Another call is active, or the time for this one is over.
     BUSY = 14,
     /// A fault of vrampool's own.
     INTERNAL = 15,
@@ -118,11 +120,11 @@ impl From<Error> for Failure {
     #[cold]
     fn from(error: Error) -> Self {
         let status = match &error {
+            Error::TooLarge { .. } => Status::TOO_LARGE,
             error if error.is_out_of_memory() => Status::OUT_OF_MEMORY,
             error if error.is_unavailable() => Status::UNAVAILABLE,
             error if error.is_device_lost() => Status::DEVICE_LOST,
             Error::NotOpened(error) => status_of(&error.cause),
-            Error::TooLarge { .. } => Status::TOO_LARGE,
             Error::WrongDevice { .. } => Status::MISMATCH,
             Error::Capture { .. } => Status::CAPTURE,
             Error::Asleep { .. } => Status::ASLEEP,
@@ -134,10 +136,46 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<vrampool_sleep::Error> for Failure {
+    #[cold]
+    fn from(error: vrampool_sleep::Error) -> Self {
+        use vrampool_sleep::Error;
+        let status = match error {
+            Error::Arena(error) => return error.into(),
+            // Its text says whose memory.
+            Error::HostMemory { .. } => Status::OUT_OF_MEMORY,
+            Error::UnknownTag { .. } | Error::UnknownLevel { .. } => Status::INVALID_ARGUMENT,
+            _ => Status::CONFIGURATION,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
 impl From<BackendError> for Failure {
     #[cold]
     fn from(error: BackendError) -> Self {
         Self::new(status_of(&error), error.to_string())
+    }
+}
+
+impl From<BrokerError> for Failure {
+    #[cold]
+    fn from(error: BrokerError) -> Self {
+        let text = chain(&error).to_string();
+        let mut cause = error;
+        while let BrokerError::Run { source, .. } = cause {
+            cause = *source;
+        }
+        let status = match cause {
+            BrokerError::Memory(error) => Self::from(error).status,
+            BrokerError::Chunk(_) | BrokerError::HostMemory { .. } => Status::OUT_OF_MEMORY,
+            BrokerError::Deregistered(_) => Status::INVALID_HANDLE,
+            BrokerError::Setting { .. } => Status::CONFIGURATION,
+            BrokerError::Busy { .. } | BrokerError::Changing { .. } | BrokerError::Reentrant => Status::BUSY,
+            // Arguments, and files, whose text has the cause.
+            _ => Status::INVALID_ARGUMENT,
+        };
+        Self::new(status, text)
     }
 }
 

@@ -1,15 +1,17 @@
-//! What a pool tells of itself, all tags together.
+//! Statistics of a pool, all its tags together.
 
 use crate::boundary::Versioned;
+use crate::in_flight::Unordered;
 use crate::options::UNLIMITED;
 use crate::pool::CPool;
-use crate::unsettled::Unordered;
 use serde_json::{Value, json};
 use std::mem::offset_of;
-use vrampool::{PoolStats, Rung};
+use vrampool::PoolStats;
+use vrampool::figures::{Figure, FigureKind, FigureValue, Group};
+use vrampool_sleep::SleepArena;
 
 macro_rules! stats {
-    ($($field:ident),+ $(,)?) => {
+    ($($field:ident)+) => {
         /// `vrampool_stats`; its fields are the header's.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[repr(C)]
@@ -20,139 +22,99 @@ macro_rules! stats {
         }
 
         impl Stats {
-            fn named(&self) -> Value {
-                let named = [$((stringify!($field), self.$field)),+];
-                named.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+            fn fields(&mut self) -> Vec<(&'static str, &mut u64)> {
+                vec![$((stringify!($field), &mut self.$field)),+]
             }
         }
     };
 }
 
+// Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
 stats! {
-    hits, misses, bytes_requested, bytes_live, bytes_cached, bytes_held, bytes_reserved, bytes_allocated, peak_requested,
-    peak_live, peak_cached, peak_held, peak_reserved, max_cached_bytes, max_buffers_per_bucket, limit, budget, live_buffers,
-    source_allocations, source_frees, driver_calls, mapping_calls, mapping_nanoseconds, drops_over_bytes, drops_over_count,
-    evictions, stream_waits, failed_by_limit, failed_by_device, failed_by_backend, failed_invalid, rung_evict, rung_wait,
-    rung_trim, rung_compact, rung_fail, bytes_private, bytes_asleep, bytes_backup,
+    hits misses live_buffers requested_bytes live_bytes idle_bytes held_bytes in_flight_bytes needed_bytes
+    reserved_bytes in_transit_bytes stream_waits reuse_waits memory_calls source_allocations source_frees
+    source_allocated_bytes served_by_cache served_by_arena served_by_driver mapping_calls mapping_nanoseconds mappings
+    stitched_ranges address_bytes peak_requested_bytes peak_live_bytes peak_idle_bytes peak_held_bytes
+    peak_reserved_bytes peak_needed_bytes peak_limit_bytes max_cached_bytes max_buffers_per_bucket limit_bytes
+    budget_bytes released_by_byte_cap released_by_bucket_cap released_evicted failed_by_limit failed_by_device
+    failed_by_backend failed_invalid rung_evict rung_wait rung_trim rung_compact rung_fail private_bytes asleep_bytes
+    backup_bytes
 }
+// End of the generated lines.
+
+/// The figures that a pool of this library has besides, with their help: the last fields.
+pub const OWN: [(&str, &str); 3] = [
+    (
+        "private_bytes",
+        "Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools \
+         that wait for the device. Part of the live bytes.",
+    ),
+    ("asleep_bytes", "Bytes of live blocks that are asleep."),
+    ("backup_bytes", "Bytes of host memory that keep contents of sleeping blocks."),
+];
 
 impl Versioned for Stats {
-    const LEAST: usize = offset_of!(Self, bytes_backup) + size_of::<u64>();
+    const LEAST: usize = offset_of!(Self, backup_bytes) + size_of::<u64>();
 
     fn with_size(self, struct_size: usize) -> Self {
         Self { struct_size, ..self }
     }
 }
 
+/// The figures of statistics that are numbers.
+pub fn numbers(stats: &PoolStats) -> impl Iterator<Item = (&'static Figure, u64)> + use<> {
+    stats.figures().into_iter().filter_map(|(figure, value)| match value {
+        FigureValue::Number(number) => Some((figure, number)),
+        FigureValue::Cap(cap) => Some((figure, cap.unwrap_or(UNLIMITED))),
+        _ => None,
+    })
+}
+
 impl Stats {
     fn of(stats: &PoolStats) -> Self {
-        Self {
-            struct_size: 0,
-            hits: stats.hits,
-            misses: stats.misses,
-            bytes_requested: stats.requested_bytes,
-            bytes_live: stats.live_bytes,
-            bytes_cached: stats.idle_bytes,
-            bytes_held: stats.held_bytes,
-            bytes_reserved: stats.source.reserved_bytes,
-            bytes_allocated: stats.source.allocated_bytes,
-            peak_requested: stats.peak.requested_bytes,
-            peak_live: stats.peak.live_bytes,
-            peak_cached: stats.peak.idle_bytes,
-            peak_held: stats.peak.held_bytes,
-            peak_reserved: stats.peak.reserved_bytes,
-            max_cached_bytes: stats.caps.max_cached_bytes.unwrap_or(UNLIMITED),
-            max_buffers_per_bucket: stats.caps.max_buffers_per_bucket.unwrap_or(UNLIMITED),
-            limit: stats.caps.limit.unwrap_or(UNLIMITED),
-            budget: stats.caps.budget.unwrap_or(UNLIMITED),
-            live_buffers: stats.live_buffers,
-            source_allocations: stats.source.allocations,
-            source_frees: stats.source.frees,
-            driver_calls: stats.driver_calls(),
-            mapping_calls: stats.virtual_memory.calls,
-            mapping_nanoseconds: u64::try_from(stats.virtual_memory.time.as_nanos()).unwrap_or(u64::MAX),
-            drops_over_bytes: stats.released.by_byte_cap,
-            drops_over_count: stats.released.by_bucket_cap,
-            evictions: stats.released.evicted,
-            stream_waits: stats.stream_waits,
-            failed_by_limit: stats.failed.by_limit,
-            failed_by_device: stats.failed.by_device,
-            failed_by_backend: stats.failed.by_backend,
-            failed_invalid: stats.failed.invalid,
-            rung_evict: stats.rung(Rung::Evict),
-            rung_wait: stats.rung(Rung::Wait),
-            rung_trim: stats.rung(Rung::Trim),
-            rung_compact: stats.rung(Rung::Compact),
-            rung_fail: stats.rung(Rung::Fail),
-            ..Self::default()
-        }
+        let mut all = Self::default();
+        all.fields().into_iter().zip(numbers(stats)).for_each(|((_, field), (_, number))| *field = number);
+        all
     }
 
-    /// Those that are free, though a buffer of the pool's keeps them, are idle.
-    fn without_live(mut self, free: &Unordered) -> Self {
-        // Other threads go on between the two.
-        let bytes = free.bytes.min(self.bytes_live);
-        self.bytes_live -= bytes;
-        self.bytes_cached += bytes;
-        self.bytes_requested = self.bytes_requested.saturating_sub(free.requested);
-        self.live_buffers = self.live_buffers.saturating_sub(free.buffers);
-        self
+    fn named(mut self) -> Value {
+        self.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(*value))).collect()
     }
 
-    /// With those of one more tag; caps are each tag's the same, and the first one's here.
-    fn and(mut self, other: &Self) -> Self {
-        for (sum, more) in [
-            (&mut self.hits, other.hits),
-            (&mut self.misses, other.misses),
-            (&mut self.bytes_requested, other.bytes_requested),
-            (&mut self.bytes_live, other.bytes_live),
-            (&mut self.bytes_cached, other.bytes_cached),
-            (&mut self.bytes_held, other.bytes_held),
-            (&mut self.bytes_reserved, other.bytes_reserved),
-            (&mut self.bytes_allocated, other.bytes_allocated),
-            (&mut self.peak_requested, other.peak_requested),
-            (&mut self.peak_live, other.peak_live),
-            (&mut self.peak_cached, other.peak_cached),
-            (&mut self.peak_held, other.peak_held),
-            (&mut self.peak_reserved, other.peak_reserved),
-            (&mut self.live_buffers, other.live_buffers),
-            (&mut self.source_allocations, other.source_allocations),
-            (&mut self.source_frees, other.source_frees),
-            (&mut self.driver_calls, other.driver_calls),
-            (&mut self.mapping_calls, other.mapping_calls),
-            (&mut self.mapping_nanoseconds, other.mapping_nanoseconds),
-            (&mut self.drops_over_bytes, other.drops_over_bytes),
-            (&mut self.drops_over_count, other.drops_over_count),
-            (&mut self.evictions, other.evictions),
-            (&mut self.stream_waits, other.stream_waits),
-            (&mut self.failed_by_limit, other.failed_by_limit),
-            (&mut self.failed_by_device, other.failed_by_device),
-            (&mut self.failed_by_backend, other.failed_by_backend),
-            (&mut self.failed_invalid, other.failed_invalid),
-            (&mut self.rung_evict, other.rung_evict),
-            (&mut self.rung_wait, other.rung_wait),
-            (&mut self.rung_trim, other.rung_trim),
-            (&mut self.rung_compact, other.rung_compact),
-            (&mut self.rung_fail, other.rung_fail),
-            (&mut self.bytes_asleep, other.bytes_asleep),
-            (&mut self.bytes_backup, other.bytes_backup),
-        ] {
-            *sum = sum.saturating_add(more);
+    /// Adds the figures of one more tag. Caps are each tag's the same.
+    fn and(mut self, mut other: Self) -> Self {
+        let caps: Vec<_> =
+            numbers(&PoolStats::default()).map(|(figure, _)| figure.kind == FigureKind::Cap).collect();
+        let is_cap = caps.into_iter().chain(OWN.map(|_| false));
+        for (((_, sum), (_, more)), is_cap) in self.fields().into_iter().zip(other.fields()).zip(is_cap) {
+            *sum = if is_cap { *sum } else { sum.saturating_add(*more) };
         }
         self
     }
 }
 
+/// Counts free blocks that wait for the device, which the pool has as live buffers, as idle and in flight.
+fn without_live(stats: &mut PoolStats, free: &Unordered) {
+    // Other threads go on between the two.
+    let bytes = free.bytes.min(stats.live_bytes);
+    stats.live_bytes -= bytes;
+    stats.idle_bytes += bytes;
+    stats.in_flight_bytes = stats.in_flight_bytes.saturating_add(bytes);
+    stats.requested_bytes = stats.requested_bytes.saturating_sub(free.requested);
+    stats.live_buffers = stats.live_buffers.saturating_sub(free.buffers);
+}
+
 impl CPool {
     /// Of each tag, by name.
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
-        let of = |tagged: &crate::pool::Tagged| {
-            let full = tagged.pool.stats();
-            let mut stats = Stats::of(&full).without_live(&self.captures.unordered(tagged.pool.name()));
+        let of = |tagged: &crate::tags::Tagged| {
+            let mut full = tagged.pool.stats();
+            without_live(&mut full, &self.captures.unordered(tagged.pool.name()));
+            let mut stats = Stats::of(&full);
             if tagged.is_asleep() {
-                stats.bytes_asleep = stats.bytes_live;
+                stats.asleep_bytes = stats.live_bytes;
             }
-            stats.bytes_backup = tagged.pool.arena().map_or(0, vrampool::arena::DeviceArena::backup_bytes);
+            stats.backup_bytes = tagged.arena.as_ref().map_or(0, SleepArena::backup_bytes);
             (tagged.tag.clone(), full, stats)
         };
         self.tags().iter().map(|tagged| of(tagged)).collect()
@@ -164,8 +126,8 @@ impl CPool {
 
     fn sum(&self, tags: &[(Box<str>, PoolStats, Stats)]) -> Stats {
         let of = tags.iter().map(|(_, _, stats)| *stats);
-        let sum = of.reduce(|sum, more| sum.and(&more)).unwrap_or_default();
-        Stats { limit: self.limit(), bytes_private: self.captures.bytes(), ..sum }
+        let sum = of.reduce(Stats::and).unwrap_or_default();
+        Stats { limit_bytes: self.limit(), private_bytes: self.captures.bytes(), ..sum }
     }
 
     pub(crate) fn stats_json(&self) -> Value {

@@ -27,7 +27,7 @@ pub(crate) fn watch() {
     WATCHED.call_once(|| {
         #[cfg(unix)]
         if let Err(error) = at_fork() {
-            log::warn!("forks of this process are not noticed: {error}");
+            log::warn!("forks of this process are not detected: {error}");
         }
     });
 }

@@ -9,17 +9,20 @@ mod abi;
 mod blocks;
 #[allow(unsafe_code, reason = "where pointers of C's become references and back; every block is argued")]
 pub mod boundary;
+mod broker;
+mod broker_run;
 mod captured;
 mod failure;
-mod figures;
+pub mod figures;
 mod fork;
+mod in_flight;
 mod last_error;
 mod logging;
+mod memory;
 mod metrics;
 mod options;
 mod pool;
 pub mod ready;
-#[cfg(feature = "trace")]
 mod recording;
 mod registry;
 mod segments;
@@ -29,14 +32,8 @@ mod snapshot;
 mod streams;
 mod tags;
 mod torch;
-#[cfg(feature = "trace")]
 mod traces;
-mod unsettled;
-#[cfg(not(feature = "trace"))]
-mod untraced;
-
-#[cfg(not(feature = "trace"))]
-use untraced::{recording, traces};
+mod uses;
 
 pub use abi::*;
 pub use failure::Status;

@@ -74,12 +74,12 @@ pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void
     if *TELLER.lock() == Some(std::thread::current().id()) {
         return Err(Failure::new(
             Status::BUSY,
-            "a log callback cannot change who is called; do it elsewhere",
+            "a log callback cannot replace the log callback; replace it outside of callbacks",
         ));
     }
     fork::watch();
     if !is_logger() {
-        return Err(Failure::new(Status::UNSUPPORTED, "this process logs by a logger of its own already"));
+        return Err(Failure::new(Status::UNSUPPORTED, "another logger is installed in this process"));
     }
     let _alone = CHANGING.lock();
     end_teller();
@@ -169,7 +169,7 @@ fn tell() {
         drop(state);
         call(sink, &line);
         if lost > 0 {
-            let text = CString::new(format!("{lost} lines were not kept, because {MOST_LINES} waited"));
+            let text = CString::new(format!("{lost} lines were dropped, because {MOST_LINES} were pending"));
             let (level, target) = (Level::Warn, c"vrampool".to_owned());
             call(sink, &Line { level, target, text: text.unwrap_or_default() });
         }

@@ -8,7 +8,7 @@ pub(crate) use enabled::{add, start, stop};
 #[cfg(feature = "prometheus")]
 mod enabled {
     use crate::failure::{Failure, Status};
-    use crate::{fork, registry};
+    use crate::fork;
     use parking_lot::Mutex;
     use std::net::SocketAddr;
     use vrampool::Pool;
@@ -18,8 +18,11 @@ mod enabled {
     /// What serves, and in which process of a line of forks.
     static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);
 
-    /// Answers the address.
-    pub(crate) fn start(address: Option<&str>) -> Result<SocketAddr, Failure> {
+    /// Serves the pools there are, and those that are made later. Returns the address.
+    pub(crate) fn start(
+        address: Option<&str>,
+        pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+    ) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
             None => DEFAULT_ADDRESS,
             Some(text) => text.parse().map_err(|_| {
@@ -37,9 +40,8 @@ mod enabled {
             ));
         }
         let exporter = Exporter::listen(address)?;
-        for pool in registry::all() {
-            pool.tags().iter().for_each(|tagged| serve(&exporter, &tagged.pool));
-        }
+        // With the lock: a pool that is made meanwhile is served by `add`.
+        pools().iter().for_each(|pool| serve(&exporter, pool));
         let address = exporter.address();
         *running = Some((exporter, fork::generation()));
         Ok(address)
@@ -83,7 +85,10 @@ mod disabled {
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
 
-    pub(crate) fn start(_address: Option<&str>) -> Result<std::net::SocketAddr, Failure> {
+    pub(crate) fn start(
+        _address: Option<&str>,
+        _pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+    ) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))
     }
 

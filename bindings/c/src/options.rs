@@ -3,19 +3,20 @@
 use crate::failure::Failure;
 use crate::fork;
 use bytesize::ByteSize;
+use vrampool::Ledger;
 use vrampool::any::{self, AnyDevice};
-use vrampool::arena::{Allowance, DeviceArena};
+use vrampool::arena::DeviceArena;
 use vrampool::errors::chain;
-use vrampool::fitted::FittedClasses;
 use vrampool::host::HostDevice;
-use vrampool::sleep::Offload;
-use vrampool::{Backend, Placement, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Backend, Overlap, Placement, Pool, PoolBuilder, SizeClasses, Source, internal};
+use vrampool_sleep::Offload;
+use vrampool_trace::fitted::FittedClasses;
 
 /// No cap, in the ABI and in figures.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// All keys, as errors list them.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "device",
     "host_capacity",
     "name",
@@ -29,6 +30,7 @@ const KEYS: [&str; 15] = [
     "borrow_classes",
     "magazine_bytes",
     "magazine_class",
+    "overlap",
     "placement",
     "offload",
 ];
@@ -52,6 +54,7 @@ pub(crate) struct Options {
     borrow_classes: Option<u32>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
+    overlap: Option<Overlap>,
     placement: Option<Placement>,
     pub(crate) offload: Offload,
 }
@@ -60,24 +63,8 @@ impl Options {
     /// Pairs of `key=value`, with semicolons or line ends between them. Of each key only the last value is
     /// read: a value may name a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
-        if text.len() > MOST_BYTES {
-            let reason = format!("the text has {} bytes; at most {MOST_BYTES} are read", text.len());
-            return Err(Failure::configuration("options", "", &reason));
-        }
-        let mut values = [None; KEYS.len()];
-        for pair in text.split([';', '\n']).map(str::trim).filter(|pair| !pair.is_empty()) {
-            let Some((key, value)) = pair.split_once('=') else {
-                return Err(Failure::configuration(pair, "", "it is no pair of key=value"));
-            };
-            let (key, value) = (key.trim(), value.trim());
-            let Some(place) = KEYS.iter().position(|known| *known == key) else {
-                let reason = format!("there is no such option; known are {}", KEYS.join(", "));
-                return Err(Failure::configuration(key, value, &reason));
-            };
-            values[place] = Some(value);
-        }
         let mut options = Self::default();
-        for (key, value) in KEYS.iter().zip(values) {
+        for (key, value) in KEYS.iter().zip(values(text, &KEYS)?) {
             if let Some(value) = value {
                 options.set(key, value)?;
             }
@@ -87,15 +74,7 @@ impl Options {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), Failure> {
         let wrong = |reason: &str| Failure::configuration(key, value, reason);
-        let size = || match value.parse::<ByteSize>() {
-            // What is beyond all numbers is the largest one here.
-            Ok(ByteSize(u64::MAX)) => {
-                Err(wrong("it is more than there are addresses; say unlimited for no cap"))
-            }
-            Ok(size) => Ok(Some(size.as_u64())),
-            Err(_) if value == "unlimited" => Ok(Some(UNLIMITED)),
-            Err(_) => Err(wrong("a size is a number with an optional unit, as in 512MiB, or unlimited")),
-        };
+        let size = || size(key, value).map(Some);
         match key {
             "device" => self.device = Some(value.into()),
             "host_capacity" => self.host_capacity = size()?,
@@ -108,26 +87,27 @@ impl Options {
             "cached_class" => self.cached_class = size()?,
             "size_classes" => self.size_classes = Some(classes(value)?),
             "borrow_classes" => {
-                self.borrow_classes = Some(value.parse().map_err(|_| wrong("it is no number"))?);
+                self.borrow_classes = Some(value.parse().map_err(|_| wrong("it is not a number"))?);
             }
             "magazine_bytes" => self.magazine_bytes = size()?,
             "magazine_class" => self.magazine_class = size()?,
+            "overlap" => self.overlap = Some(value.parse()?),
             "placement" => {
                 self.placement = Some(match value {
                     "device" => Placement::Device,
                     "host" => Placement::HostVisible,
                     "managed" => Placement::Managed,
-                    _ => return Err(wrong("known are device, host, managed")),
+                    _ => return Err(wrong("use device, host or managed")),
                 });
             }
             "offload" => {
                 self.offload = match value {
                     "pinned" => Offload::Pinned,
                     "pageable" => Offload::Pageable,
-                    _ => return Err(wrong("known are pinned, pageable")),
+                    _ => return Err(wrong("use pinned or pageable")),
                 };
             }
-            _ => return Err(wrong("there is no such option")),
+            _ => return Err(wrong("unknown option")),
         }
         Ok(())
     }
@@ -138,7 +118,7 @@ impl Options {
         match self.host_capacity {
             Some(bytes) if name == "host" => Ok(HostDevice::builder().memory_limit(bytes).build().into()),
             Some(bytes) => {
-                let reason = "only a host device is made; say device=host with it";
+                let reason = "it applies to a new host device only; add device=host";
                 Err(Failure::configuration("host_capacity", &bytes.to_string(), reason))
             }
             None => Ok(any::open(name)?),
@@ -151,12 +131,12 @@ impl Options {
         self.source.unwrap_or(default)
     }
 
-    /// A pool, whose physical memory is a part of the allowance where that is virtual memory.
+    /// A pool, whose physical memory is a part of the ledger where that is virtual memory.
     pub(crate) fn build(
         &self,
         device: &AnyDevice,
         name: Option<&str>,
-        allowance: Option<&Allowance>,
+        ledger: Option<&Ledger>,
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
@@ -186,10 +166,14 @@ impl Options {
         if let Some(placement) = self.placement {
             builder = builder.memory(placement);
         }
-        builder = match allowance {
+        if let Some(overlap) = self.overlap {
+            builder = builder.overlap(overlap);
+        }
+        builder = match ledger {
             None => builder.source(self.source_on(device)),
-            Some(allowance) => {
-                let arena = DeviceArena::builder(device).growing().within(allowance);
+            Some(ledger) => {
+                let arena = DeviceArena::builder(device).growing().within(ledger);
+                let arena = arena.overlap(internal::overlap_of(&builder));
                 let arena =
                     if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
                 builder.arena(&arena.build()?)
@@ -199,11 +183,47 @@ impl Options {
     }
 }
 
+/// The values of pairs of `key=value`, in the order of `keys`; of each key the last one.
+pub(crate) fn values<'a, const N: usize>(
+    text: &'a str,
+    keys: &[&str; N],
+) -> Result<[Option<&'a str>; N], Failure> {
+    if text.len() > MOST_BYTES {
+        let reason = format!("the text has {} bytes; at most {MOST_BYTES} are read", text.len());
+        return Err(Failure::configuration("options", "", &reason));
+    }
+    let mut values = [None; N];
+    for pair in text.split([';', '\n']).map(str::trim).filter(|pair| !pair.is_empty()) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(Failure::configuration(pair, "", "it is not of the form key=value"));
+        };
+        let (key, value) = (key.trim(), value.trim());
+        let Some(place) = keys.iter().position(|known| *known == key) else {
+            let reason = format!("unknown option; use one of {}", keys.join(", "));
+            return Err(Failure::configuration(key, value, &reason));
+        };
+        values[place] = Some(value);
+    }
+    Ok(values)
+}
+
+/// A number of bytes.
+pub(crate) fn size(key: &str, value: &str) -> Result<u64, Failure> {
+    let wrong = |reason: &str| Err(Failure::configuration(key, value, reason));
+    match value.parse::<ByteSize>() {
+        // What is beyond all numbers is the largest one here.
+        Ok(ByteSize(u64::MAX)) => wrong("it exceeds 64 bits; use unlimited for no cap"),
+        Ok(size) => Ok(size.as_u64()),
+        Err(_) if value == "unlimited" => Ok(UNLIMITED),
+        Err(_) => wrong("a size is a number with an optional unit, as in 512MiB, or unlimited"),
+    }
+}
+
 fn classes(value: &str) -> Result<SizeClasses, Failure> {
     match value.strip_prefix("fitted:") {
         None => Ok(value.parse()?),
         Some(file) => match FittedClasses::load(file) {
-            Ok(classes) => Ok(SizeClasses::Fitted(classes)),
+            Ok(classes) => Ok(SizeClasses::from(classes)),
             Err(error) => Err(Failure::configuration("size_classes", value, &chain(&error).to_string())),
         },
     }
@@ -214,6 +234,7 @@ mod tests {
     use super::*;
     use crate::failure::Status;
     use proptest::prelude::*;
+    use vrampool::any::AnyStream;
 
     proptest! {
         /// Any text is refused, or each of its pairs sets an option; the last of one key counts.
@@ -245,21 +266,53 @@ mod tests {
         assert_eq!((options.device.as_deref(), options.limit), (Some("host"), Some(1 << 20)));
         assert_eq!(options.size_classes, Some(SizeClasses::GEOMETRIC));
         assert_eq!(Options::parse("limit=unlimited").expect("good").limit, Some(UNLIMITED));
+        for (text, overlap) in [
+            ("256MiB", Overlap::Bytes(256 << 20)),
+            ("0", Overlap::Bytes(0)),
+            ("25%", Overlap::Percent(25)),
+            ("unlimited", Overlap::Unlimited),
+        ] {
+            let options = Options::parse(&format!("overlap={text}")).expect("good");
+            assert_eq!(options.overlap, Some(overlap), "{text}");
+        }
         for (text, said) in [
-            ("limit", "no pair"),
+            ("limit", "key=value"),
             ("limit=much", "512MiB"),
-            ("limits=1", "known are device, host_capacity"),
-            ("placement=moon", "device, host, managed"),
-            ("offload=moon", "pinned, pageable"),
+            ("limits=1", "use one of device, host_capacity"),
+            ("placement=moon", "device, host or managed"),
+            ("offload=moon", "pinned or pageable"),
+            ("overlap=much", "256MiB"),
             ("source=moon", "direct, arena, virtual, driver"),
             ("size_classes=moon", "power-of-two"),
             ("size_classes=fitted:/nowhere", "/nowhere"),
-            ("borrow_classes=-1", "no number"),
+            ("borrow_classes=-1", "not a number"),
             (&"limit=1;".repeat(8193), "65544 bytes"),
         ] {
             let failure = Options::parse(text).expect_err(text);
             assert_eq!(failure.status, Status::CONFIGURATION, "{text}");
             assert!(failure.text.contains(said), "{text}: {}", failure.text);
+        }
+    }
+
+    #[test]
+    fn the_arena_of_a_tag_has_the_overlap_of_its_pool() {
+        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
+        if !vrampool_test_support::has_virtual_memory(&device) {
+            return;
+        }
+        for (text, waits) in [("overlap=0", 1), ("overlap=64MiB", 0)] {
+            let options = Options::parse(text).expect("good");
+            let pool = options.build(&device, None, Some(&Ledger::new(128 << 20))).expect("a pool");
+            let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
+            for stream in [&one, &other] {
+                drop(pool.allocate(8 << 20, stream).expect("memory"));
+            }
+            let open = vrampool_test_support::close_gate(one.as_host().expect("the host's"));
+            pool.allocate(8 << 20, &one).expect("memory").fill(1, &one).expect("queued");
+            let before = pool.stats().reuse_waits;
+            drop(pool.allocate(8 << 20, &other).expect("memory"));
+            assert_eq!(pool.stats().reuse_waits, before + waits, "{text}");
+            drop(open);
         }
     }
 }

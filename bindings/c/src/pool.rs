@@ -1,21 +1,22 @@
 //! A pool as C has it: one of vrampool's for each tag, under one limit.
 
-use crate::blocks::{self, Held, Loan};
-use crate::captured::Captures;
+use crate::blocks::{self, Held};
+use crate::captured::{Captured, Captures, Id, Private};
 use crate::failure::{Failure, Status};
+use crate::memory::Memory;
+use crate::metrics;
 use crate::options::{Options, UNLIMITED};
 use crate::recording::Recording;
 use crate::streams::{self, Home, Named};
-use crate::{metrics, tags};
+use crate::tags::{self, Tagged};
+use crate::torch::filter::Filter;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool::Ledger;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::arena::Allowance;
-use vrampool::sleep::DEFAULT_TAG;
-use vrampool::sleep::Offload;
-use vrampool::{Backend, Buffer, MemoryKind, Pool, Source, internal};
+use vrampool::{Backend, Buffer, Error, MemoryKind, Source, internal};
+use vrampool_sleep::DEFAULT_TAG;
 
 #[derive(Debug)]
 pub(crate) struct CPool {
@@ -23,7 +24,7 @@ pub(crate) struct CPool {
     pub(crate) home: Arc<Home>,
     pub(crate) options: Options,
     /// What all tags together may have of physical memory, where that is virtual.
-    pub(crate) allowance: Option<Allowance>,
+    pub(crate) ledger: Option<Ledger>,
     pub(crate) main: Arc<Tagged>,
     /// All of them, `main` too.
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
@@ -33,57 +34,21 @@ pub(crate) struct CPool {
     pub(crate) recording: Recording,
 }
 
-/// The pool of a tag.
-#[derive(Debug)]
-pub(crate) struct Tagged {
-    pub(crate) tag: Box<str>,
-    pub(crate) pool: Pool<AnyDevice>,
-    /// Nothing is allocated then; what is freed is idle until it wakes.
-    pub(crate) asleep: AtomicBool,
-    /// What its contents became when it last fell asleep.
-    pub(crate) offload: Mutex<Offload>,
-}
-
-impl Tagged {
-    fn new(tag: &str, pool: Pool<AnyDevice>) -> Self {
-        Self { tag: tag.into(), pool, asleep: AtomicBool::new(false), offload: Mutex::default() }
-    }
-
-    /// Releases its pool's idle memory; a failure is logged.
-    pub(crate) fn trim(&self) {
-        self.trim_to(0);
-    }
-
-    /// Releases idle memory of its pool beyond `idle_bytes`, and returns the released bytes. A failure is
-    /// logged.
-    fn trim_to(&self, idle_bytes: u64) -> u64 {
-        self.pool.trim_to(idle_bytes).unwrap_or_else(|error| {
-            log::warn!("tag {}: memory is kept that was to be released: {error}", self.tag);
-            0
-        })
-    }
-
-    pub(crate) fn is_asleep(&self) -> bool {
-        // Relaxed: who uses memory while another thread puts it to sleep is wrong whatever it reads here.
-        self.asleep.load(Ordering::Relaxed)
-    }
-}
-
 impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
-        let allowance = match options.source_on(&device) {
-            Source::Virtual => Some(Allowance::new(allowed(&options, &device)?)),
+        let ledger = match options.source_on(&device) {
+            Source::Virtual => Some(Ledger::new(allowed(&options, &device)?)),
             _ => None,
         };
-        let pool = options.build(&device, options.name.as_deref(), allowance.as_ref())?;
+        let pool = options.build(&device, options.name.as_deref(), ledger.as_ref())?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {
             handle,
             home: Arc::new(Home::new(handle, device)),
             options,
-            allowance,
+            ledger,
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
@@ -111,9 +76,7 @@ impl CPool {
 
     #[inline(always)]
     fn allocate_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Result<u64, Failure> {
-        if tagged.is_asleep() {
-            return Err(asleep(bytes, &tagged.tag));
-        }
+        tagged.check_awake(bytes)?;
         let epoch = streams::epoch();
         self.home.with_stream(raw, |stream| {
             let buffer = match tagged.pool.allocate(bytes, stream) {
@@ -121,7 +84,7 @@ impl CPool {
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, Named::new(raw, stream, epoch), Loan::Pool(buffer))
+            self.note(address, Named::new(raw, stream, epoch), Memory::Pool(buffer))
         })
     }
 
@@ -146,16 +109,81 @@ impl CPool {
         let noted = self.home.with_known(raw, |stream| {
             let buffer = internal::allocate_ready(&tagged.pool, bytes, stream)?;
             let address = buffer.address()?;
-            Some(self.note(address, Named::new(raw, stream, epoch), Loan::Pool(buffer)))
+            Some(self.note(address, Named::new(raw, stream, epoch), Memory::Pool(buffer)))
         });
         noted.flatten()?.ok()
     }
 
+    /// A block of a private pool.
+    pub(crate) fn allocate_private(
+        &self,
+        private: &Arc<Private>,
+        bytes: u64,
+        raw: usize,
+    ) -> Result<u64, Failure> {
+        private.tagged.check_awake(bytes)?;
+        let pool = &private.tagged.pool;
+        let class = pool.class_of(bytes).unwrap_or(bytes);
+        let epoch = streams::epoch();
+        let (buffer, named) = self.home.with_stream(raw, |stream| {
+            let named = Named::new(raw, stream, epoch);
+            if let Some(buffer) = private.take_idle(class, named.id) {
+                return Ok((buffer, named));
+            }
+            let buffer = match pool.allocate(class, stream) {
+                Ok(buffer) => buffer,
+                Err(Error::Capture { .. }) => self.allocate_for_captured(&private.tagged, class, stream)?,
+                Err(error) => self.allocate_again(&private.tagged, class, stream, error)?,
+            };
+            private.count(&buffer);
+            Ok((buffer, named))
+        })?;
+        let address = buffer.address().unwrap_or(0);
+        let captured = Captured::new(private, buffer, named.id, bytes);
+        self.note(address, named, Memory::Captured(Box::new(captured)))
+    }
+
+    /// A block for a stream that must not be asked for what it takes.
+    fn allocate_for_captured(
+        &self,
+        tagged: &Tagged,
+        class: u64,
+        stream: &AnyStream,
+    ) -> Result<Buffer<AnyDevice>, Failure> {
+        match self.allocate_aside(tagged, class) {
+            Err(failure) if failure.status == Status::CAPTURE => {
+                // What is free was used by the captured stream and by others: nobody else can have it, and it
+                // can once the host has waited for them.
+                tagged.pool.synchronize_freed(stream)?;
+                Ok(tagged.pool.allocate(class, stream)?)
+            }
+            aside => aside,
+        }
+    }
+
+    /// A block for it on a stream that is not captured, whose part in it is over
+    /// when this returns. What the graph does with the block later is behind that, whenever it is launched.
+    fn allocate_aside(&self, tagged: &Tagged, class: u64) -> Result<Buffer<AnyDevice>, Failure> {
+        let aside = self.home.aside()?;
+        let buffer = match tagged.pool.allocate(class, aside) {
+            Ok(buffer) => buffer,
+            Err(error) => self.allocate_again(tagged, class, aside, error)?,
+        };
+        self.home.device.synchronize(aside)?;
+        Ok(buffer)
+    }
+
+    /// Requests that the filter accepts go to the private pool of this number from now on.
+    pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
+        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
+        self.captures.begin(id, filter, tagged, &self.home);
+    }
+
     /// Notes a block where it is found again. Answers its address.
     #[inline(always)]
-    pub(crate) fn note(&self, address: u64, stream: Named, loan: Loan) -> Result<u64, Failure> {
-        let note = self.recording.note(stream.id, &loan);
-        match blocks::insert(address, || Held::new(self.handle, stream, loan, note)) {
+    pub(crate) fn note(&self, address: u64, stream: Named, memory: Memory) -> Result<u64, Failure> {
+        let note = self.recording.note(stream.id, &memory);
+        match blocks::insert(address, || Held::new(self.handle, stream, memory, note)) {
             true => Ok(address),
             false => Err(twice(address)),
         }
@@ -169,12 +197,12 @@ impl CPool {
         tagged: &Tagged,
         bytes: u64,
         stream: &AnyStream,
-        error: vrampool::Error,
+        error: Error,
     ) -> Result<Buffer<AnyDevice>, Failure> {
         if !error.is_out_of_memory() {
             return Err(error.into());
         }
-        let freed = self.captures.settle(&self.home) + self.relieve(tagged);
+        let freed = self.captures.reclaim(&self.home) + self.relieve(tagged);
         let error = match freed {
             0 => error,
             _ => match tagged.pool.allocate(bytes, stream) {
@@ -183,25 +211,25 @@ impl CPool {
             },
         };
         let mut failure = Failure::from(error);
-        if let Some(allowance) = &self.allowance
-            && let Some(limit) = allowance.limit()
-            && allowance.taken().saturating_add(bytes) > limit
+        if let Some(ledger) = &self.ledger
+            && let Some(limit) = ledger.limit()
+            && ledger.charged().saturating_add(bytes) > limit
         {
-            let taken = allowance.taken();
+            let taken = ledger.charged();
             failure.text +=
-                &format!(" (all tags of the pool have {taken} bytes of the {limit} of its limit)");
+                &format!(" (all tags of the pool use {taken} bytes of its limit of {limit} bytes)");
         }
         Err(failure)
     }
 
-    /// Gives back what tags other than this one do not use. Answers how many bytes.
+    /// Releases what tags other than this one do not use. Returns the number of bytes.
     fn relieve(&self, but: &Tagged) -> u64 {
         let others = self.tags().into_iter().filter(|tagged| tagged.tag != but.tag && !tagged.is_asleep());
         others
             .map(|tagged| {
-                let before = tagged.pool.stats().source.reserved_bytes;
+                let before = tagged.pool.stats().reserved_bytes;
                 tagged.trim();
-                before.saturating_sub(tagged.pool.stats().source.reserved_bytes)
+                before.saturating_sub(tagged.pool.stats().reserved_bytes)
             })
             .sum()
     }
@@ -218,9 +246,9 @@ impl CPool {
     /// The pool of a tag, made if there is none.
     pub(crate) fn tagged_or_new(&self, tag: &str) -> Result<Arc<Tagged>, Failure> {
         if tag.is_empty() {
-            return Err(Failure::invalid("tag", "it has no name"));
+            return Err(Failure::invalid("tag", "it is empty"));
         }
-        let Some(allowance) = &self.allowance else { return Err(not_virtual()) };
+        let Some(ledger) = &self.ledger else { return Err(not_virtual()) };
         if let Some(tagged) = self.tagged(tag) {
             return Ok(tagged);
         }
@@ -229,7 +257,7 @@ impl CPool {
             return Ok(Arc::clone(tagged));
         }
         let name = format!("{}/{tag}", self.main.pool.name());
-        let pool = self.options.build(&self.home.device, Some(&name), Some(allowance))?;
+        let pool = self.options.build(&self.home.device, Some(&name), Some(ledger))?;
         pool.set_limit(self.limit())?;
         let tagged = Arc::new(Tagged::new(tag, pool));
         tags.insert(tag.into(), Arc::clone(&tagged));
@@ -238,7 +266,7 @@ impl CPool {
         Ok(tagged)
     }
 
-    /// It was taken out: gives back what is idle. The rest goes with the last call, scope and block that has
+    /// It was removed: releases what is idle. The rest goes with the last call, scope and block that has
     /// it.
     pub(crate) fn end(&self) {
         self.captures.release_all(&self.home);
@@ -248,8 +276,7 @@ impl CPool {
 
     /// [`UNLIMITED`] without one.
     pub(crate) fn limit(&self) -> u64 {
-        let limit =
-            self.allowance.as_ref().map_or_else(|| self.main.pool.limit(), |allowance| allowance.limit());
+        let limit = self.ledger.as_ref().map_or_else(|| self.main.pool.limit(), |ledger| ledger.limit());
         limit.unwrap_or(UNLIMITED)
     }
 
@@ -261,34 +288,37 @@ impl CPool {
                 for tagged in &tags[..changed] {
                     // What it had room for before it has room for.
                     if let Err(error) = tagged.pool.set_limit(before) {
-                        log::error!("tag {}: its limit of {before} bytes is not back: {error}", tagged.tag);
+                        log::error!(
+                            "tag {}: its limit of {before} bytes was not restored: {error}",
+                            tagged.tag
+                        );
                     }
                 }
                 return Err(error.into());
             }
         }
-        if let Some(allowance) = &self.allowance {
-            allowance.set_limit(bytes);
+        if let Some(ledger) = &self.ledger {
+            ledger.set_limit(bytes);
         }
-        if self.allowance.as_ref().is_some_and(|allowance| allowance.taken() > bytes) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.charged() > bytes) {
             self.trim(0);
         }
         Ok(())
     }
 
-    /// Gives idle memory back until at most so many bytes are idle in all; of tags by name the last ones keep
+    /// Releases idle memory until at most so many bytes are idle in all; of tags by name the last ones keep
     /// theirs.
     pub(crate) fn trim(&self, cached_bytes: u64) -> u64 {
-        let mut given_back = self.captures.settle(&self.home);
+        let mut released = self.captures.reclaim(&self.home);
         let tags = self.tags();
         let mut idle: u64 = tags.iter().map(|tagged| tagged.pool.stats().idle_bytes).sum();
         for tagged in tags.iter().filter(|tagged| !tagged.is_asleep()) {
             let own = tagged.pool.stats().idle_bytes;
             let surplus = idle.saturating_sub(cached_bytes).min(own);
-            given_back += tagged.trim_to(own - surplus);
+            released += tagged.trim_to(own - surplus);
             idle -= surplus;
         }
-        given_back
+        released
     }
 }
 
@@ -305,29 +335,46 @@ fn allowed(options: &Options, device: &AnyDevice) -> Result<u64, Failure> {
 }
 
 #[cold]
-pub(crate) fn asleep(bytes: u64, tag: &str) -> Failure {
-    Failure::new(
-        Status::ASLEEP,
-        format!("{bytes} bytes are asked for under the tag {tag}, which is asleep; wake it first"),
-    )
-}
-
-#[cold]
 pub(crate) fn not_virtual() -> Failure {
-    let text =
-        "tags, sleep and wake take virtual memory; make the pool with source=virtual on a device that has it";
+    let text = "tags, sleep and wake require virtual memory; create the pool with source=virtual on a device that supports it";
     Failure::new(Status::UNSUPPORTED, text)
 }
 
 #[cold]
 fn no_address() -> Failure {
-    Failure::new(Status::UNSUPPORTED, "memory of this device has no addresses, which is what C has of it")
+    Failure::new(Status::UNSUPPORTED, "memory of this device has no addresses, which the C library requires")
 }
 
 #[cold]
 fn twice(address: u64) -> Failure {
-    Failure::new(
-        Status::INTERNAL,
-        format!("two live blocks begin at {address:#x}; the second was given back"),
-    )
+    Failure::new(Status::INTERNAL, format!("two live blocks begin at {address:#x}; the second was released"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn a_capture_begins_when_no_work_of_before_uses_what_is_idle() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        let raw = pool.home.create().expect("a stream");
+        let AnyStream::Host(stream) = pool.home.find(raw).expect("made") else { panic!("of the host") };
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        // Slow work, so that who does not wait is sure to be early.
+        let work = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {
+            std::thread::sleep(Duration::from_millis(50));
+            done.store(true, Ordering::Release);
+        };
+        stream.launch([], [], work).expect("launched");
+        pool.begin_private((0, 7), None);
+        assert!(is_done.load(Ordering::Acquire));
+        assert!(pool.captures.end((0, 7), &pool.home));
+        drop(stream);
+        pool.home.destroy(raw).expect("destroyed");
+    }
 }

@@ -3,9 +3,10 @@
 //!
 //! Neither the device is waited for, nor a lock that is held during a call of its driver.
 
-use crate::blocks::{self, Unfreed};
+use crate::blocks;
 use crate::boundary::guarded;
 use crate::registry;
+use crate::uses::Unfreed;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -9,6 +9,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
+use vrampool::Pool;
+use vrampool::any::AnyDevice;
 
 /// How many pools there can be at a time, as a power of two.
 const BITS: u32 = 10;
@@ -65,10 +67,10 @@ pub(crate) fn get(handle: u64) -> Result<Arc<CPool>, Failure> {
     place(handle).load_full().filter(|pool| pool.handle == handle).ok_or_else(|| none(handle))
 }
 
-/// All there are.
-#[cfg(feature = "prometheus")]
-pub(crate) fn all() -> Vec<Arc<CPool>> {
-    POOLS.iter().filter_map(|pool| pool.load_full()).collect()
+/// The pool of each tag of all there are.
+pub(crate) fn tag_pools() -> Vec<Pool<AnyDevice>> {
+    let pools = POOLS.iter().filter_map(|pool| pool.load_full());
+    pools.flat_map(|pool| pool.tags()).map(|tagged| tagged.pool.clone()).collect()
 }
 
 /// Takes a pool out. It ends when the calls that have it do.
@@ -96,13 +98,13 @@ fn forget_ended() {
     // Acquire: pairs with the release of who let a pool go, who noted its block before.
     fence(Ordering::Acquire);
     let live = blocks::pools();
-    let gone: Vec<_> = {
+    let forgotten: Vec<_> = {
         let mut destroyed = DESTROYED.lock();
         let ended = ended.into_iter().filter(|handle| !live.contains(handle));
         ended.filter_map(|handle| destroyed.as_mut()?.remove(&handle)).collect()
     };
     // With the last handle of a device, without the lock.
-    drop(gone);
+    drop(forgotten);
 }
 
 /// Where streams of a pool are found; of a destroyed one too, as long as blocks of it are live.
@@ -120,7 +122,10 @@ pub(crate) fn home_of(handle: u64) -> Result<Arc<Home>, Failure> {
 
 #[cold]
 fn none(handle: u64) -> Failure {
-    Failure::new(Status::INVALID_HANDLE, format!("there is no pool {handle}: it is none, or was destroyed"))
+    Failure::new(
+        Status::INVALID_HANDLE,
+        format!("there is no pool {handle}: it was never created, or was destroyed"),
+    )
 }
 
 #[cfg(test)]
@@ -144,9 +149,9 @@ mod tests {
     fn a_destroyed_pool_is_known_as_long_as_a_block_of_it_is_live() {
         let known = |handle| DESTROYED.lock().as_ref().is_some_and(|known| known.contains_key(&handle));
         let (held, live) = destroyed(2);
-        let gone: Vec<_> = (0..100).map(|_| destroyed(0).0).collect();
-        assert!(gone[..99].iter().all(|&handle| !known(handle)), "each goes with the next");
-        assert!(home_of(gone[99]).is_err(), "no block of it is live");
+        let ended: Vec<_> = (0..100).map(|_| destroyed(0).0).collect();
+        assert!(ended[..99].iter().all(|&handle| !known(handle)), "each goes with the next");
+        assert!(home_of(ended[99]).is_err(), "no block of it is live");
         for (freed, &block) in live.iter().enumerate() {
             assert!(known(held) && home_of(held).is_ok(), "{freed} of its blocks are free");
             let status = crate::vrampool_free(0, block, ptr::null_mut());

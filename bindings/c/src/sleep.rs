@@ -2,14 +2,13 @@
 
 use crate::boundary::Versioned;
 use crate::failure::Failure;
-use crate::pool::{CPool, Tagged, not_virtual};
+use crate::pool::{CPool, not_virtual};
+use crate::tags::Tagged;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use vrampool::any::AnyDevice;
-use vrampool::arena::DeviceArena;
-use vrampool::sleep::DEFERRABLE_TAGS;
-use vrampool::sleep::Offload;
+use std::time::Duration;
+use vrampool_sleep::{Offload, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all};
 
 /// `vrampool_sleep_report`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -17,120 +16,93 @@ use vrampool::sleep::Offload;
 pub struct SleepReport {
     /// As in C: what of it the caller knows.
     pub struct_size: usize,
-    /// Bytes given back to the device, or taken from it.
-    pub physical: u64,
-    /// Bytes of blocks copied to the host, or back.
-    pub contents: u64,
-    /// Bytes of blocks whose contents are gone.
-    pub discarded: u64,
-    /// 1 when there was nothing to do.
-    pub was_so: u64,
+    /// As in the header.
+    pub physical_bytes: u64,
+    /// As in the header.
+    pub copied_bytes: u64,
+    /// As in the header.
+    pub discarded_bytes: u64,
+    /// As in the header.
+    pub no_op: u64,
+}
+
+impl From<Done> for SleepReport {
+    fn from(done: Done) -> Self {
+        Self {
+            struct_size: 0,
+            physical_bytes: done.physical_bytes,
+            copied_bytes: done.copied_bytes,
+            discarded_bytes: done.discarded_bytes,
+            no_op: done.no_op.into(),
+        }
+    }
 }
 
 impl Versioned for SleepReport {
-    const LEAST: usize = offset_of!(Self, was_so) + size_of::<u64>();
+    const LEAST: usize = offset_of!(Self, no_op) + size_of::<u64>();
 
     fn with_size(self, struct_size: usize) -> Self {
         Self { struct_size, ..self }
     }
 }
 
-fn arena(tagged: &Tagged) -> Result<&DeviceArena<AnyDevice>, Failure> {
-    tagged.pool.arena().filter(|arena| arena.is_growing()).ok_or_else(not_virtual)
-}
-
 impl CPool {
     /// Puts the tags that the policy names to sleep.
     pub(crate) fn fall_asleep(
         &self,
+        named: &[&str],
         policy: impl Fn(&str) -> Option<Offload>,
-    ) -> Result<SleepReport, Failure> {
+    ) -> Result<Done, Failure> {
         let _alone = self.changing.lock();
-        arena(&self.main)?;
-        self.captures.settle(&self.home);
-        let (mut asleep, mut report): (Vec<Arc<Tagged>>, _) = (Vec::new(), SleepReport::default());
-        let mut going: Vec<_> = self
-            .tags()
-            .into_iter()
-            .filter(|tagged| !tagged.is_asleep())
-            .filter_map(|tagged| policy(&tagged.tag).map(|offload| (tagged, offload)))
-            .collect();
-        // What cannot be taken back comes last, when what is likely to fail has not.
-        going.sort_by_key(|(_, offload)| *offload == Offload::Discard);
-        for (tagged, offload) in going {
-            // First, so that what is idle is not handed out meanwhile.
+        self.check(named)?;
+        self.captures.reclaim(&self.home);
+        let chosen = |tagged: Arc<Tagged>| policy(&tagged.tag).map(|offload| (tagged, offload));
+        let chosen: Vec<_> = self.tags().into_iter().filter_map(chosen).collect();
+        for (tagged, _) in chosen.iter().filter(|(tagged, _)| !tagged.is_asleep()) {
+            // First, so that idle memory is not allocated meanwhile.
             tagged.asleep.store(true, Ordering::Relaxed);
             tagged.trim();
-            match arena(&tagged).and_then(|arena| Ok(arena.sleep(offload)?)) {
-                Ok(did) => {
-                    report.physical += did.freed_bytes;
-                    report.contents += did.backed_up_bytes;
-                    report.discarded += did.discarded_bytes;
-                    *tagged.offload.lock() = offload;
-                    asleep.push(tagged);
-                }
-                Err(failure) => {
-                    tagged.asleep.store(false, Ordering::Relaxed);
-                    asleep.iter().for_each(|tagged| take_back(tagged, Self::wake_one(tagged).map(drop)));
-                    return Err(failure);
-                }
-            }
         }
-        report.was_so = u64::from(asleep.is_empty());
-        Ok(report)
+        let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
+        let slept = sleep_all(arenas, Duration::ZERO);
+        chosen.iter().for_each(|(tagged, _)| tagged.note_state());
+        Ok(slept?)
     }
 
     /// Wakes the tags that are named, and all that nobody names.
-    pub(crate) fn wake(&self, tags: Option<&[&str]>) -> Result<SleepReport, Failure> {
+    pub(crate) fn wake(&self, tags: Option<&[&str]>) -> Result<Done, Failure> {
         let _alone = self.changing.lock();
-        arena(&self.main)?;
-        let wakes = |tag: &str| match tags {
-            None => true,
-            Some(tags) => tags.contains(&tag) || !DEFERRABLE_TAGS.contains(&tag),
-        };
-        let asleep: Vec<_> =
-            self.tags().into_iter().filter(|tagged| tagged.is_asleep() && wakes(&tagged.tag)).collect();
-        match Self::wake_all(&asleep) {
-            Err(_) if self.trim(0) > 0 => Self::wake_all(&asleep),
+        self.check(tags.unwrap_or_default())?;
+        let chosen = tags.map_or(Wake::All, Wake::Tags);
+        let asleep = |tagged: &Arc<Tagged>| tagged.is_asleep() && chosen.wakes(&tagged.tag);
+        let asleep: Vec<_> = self.tags().into_iter().filter(asleep).collect();
+        let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()));
+        let woken = match wake() {
+            Err(_) if self.trim(0) > 0 => wake(),
             outcome => outcome,
-        }
+        };
+        asleep.iter().for_each(|tagged| tagged.note_state());
+        Ok(woken?)
     }
 
-    fn wake_all(asleep: &[Arc<Tagged>]) -> Result<SleepReport, Failure> {
-        let mut report = SleepReport { was_so: u64::from(asleep.is_empty()), ..SleepReport::default() };
-        for (woken, tagged) in asleep.iter().enumerate() {
-            match Self::wake_one(tagged) {
-                Ok(did) => {
-                    report.physical += did.mapped_bytes;
-                    report.contents += did.restored_bytes;
-                }
-                Err(failure) => {
-                    asleep[..woken].iter().for_each(|tagged| {
-                        tagged.asleep.store(true, Ordering::Relaxed);
-                        let slept = arena(tagged).and_then(|arena| Ok(arena.sleep(*tagged.offload.lock())?));
-                        if slept.is_err() {
-                            tagged.asleep.store(false, Ordering::Relaxed);
-                        }
-                        take_back(tagged, slept.map(drop));
-                    });
-                    return Err(failure);
-                }
-            }
-        }
-        Ok(report)
+    /// Checks that memory can sleep, and that these tags exist.
+    fn check(&self, named: &[&str]) -> Result<(), Failure> {
+        self.main.arena.as_ref().ok_or_else(not_virtual)?;
+        self.check_tags(named)
     }
 
-    fn wake_one(tagged: &Tagged) -> Result<vrampool::sleep::WakeReport, Failure> {
-        let report = arena(tagged)?.wake()?;
-        tagged.asleep.store(false, Ordering::Relaxed);
-        Ok(report)
+    /// Checks that these tags exist.
+    pub(crate) fn check_tags(&self, named: &[&str]) -> Result<(), Failure> {
+        let used = self.tags();
+        Ok(check_tags(named, used.iter().map(|tagged| &*tagged.tag))?)
     }
 }
 
-/// What fails on the way back stays as it became, with all contents.
-fn take_back(tagged: &Tagged, outcome: Result<(), Failure>) {
-    if let Err(failure) = outcome {
-        log::error!("tag {}: it could not be taken back: {}", tagged.tag, failure.text);
+impl Tagged {
+    /// It is as asleep as its arena, which may have stayed so when a reversal failed, too.
+    fn note_state(&self) {
+        let is_asleep = self.arena.as_ref().is_some_and(|arena| arena.state() == SleepState::Asleep);
+        self.asleep.store(is_asleep, Ordering::Relaxed);
     }
 }
 
@@ -139,7 +111,44 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use vrampool::Backend;
+    use vrampool::any::AnyDevice;
     use vrampool::host::Call;
+
+    /// The device refuses, and then refuses the way back: what is asleep then is said to be, and wakes.
+    #[test]
+    fn a_tag_that_could_not_be_taken_back_is_asleep_and_wakes() {
+        let options = Options::parse("device=host; host_capacity=64MiB; source=virtual").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        let AnyDevice::Host(device) = pool.home.device.clone() else { panic!("of the host") };
+        let stream = pool.home.find(0).expect("the null stream");
+        let tagged = pool.tagged_or_new("kept").expect("a tag");
+        let mut blocks: Vec<_> =
+            [4, 8, 2].map(|mib| tagged.pool.allocate(mib << 20, &stream).expect("memory")).into();
+        // A hole between mappings.
+        drop(blocks.remove(1));
+        tagged.trim();
+        blocks.iter_mut().for_each(|block| block.write(b"kept", &stream).expect("written"));
+        let mut stayed = 0;
+        for nth in 1..4 {
+            device.faults().fail_nth(Call::Unmap, nth);
+            device.faults().fail_nth(Call::Map, 1);
+            let slept = pool.fall_asleep(&[], |_| Some(Offload::Discard));
+            device.faults().clear();
+            let is_asleep = tagged.arena.as_ref().expect("virtual").state() == SleepState::Asleep;
+            assert_eq!(tagged.is_asleep(), is_asleep, "as its arena");
+            stayed += u64::from(slept.is_err() && is_asleep);
+            let _ = pool.wake(None).expect("awake");
+            if slept.is_err() {
+                for block in &blocks {
+                    let mut read = [0; 4];
+                    block.read(&mut read, &stream).expect("awake");
+                    assert_eq!(&read, b"kept");
+                }
+            }
+            blocks.iter_mut().for_each(|block| block.write(b"kept", &stream).expect("written"));
+        }
+        assert!(stayed > 0, "nothing was tried");
+    }
 
     #[test]
     fn a_sleep_that_fails_where_contents_are_kept_loses_none_at_all() {
@@ -161,11 +170,11 @@ mod tests {
             }
             pool.home.device.synchronize(&stream).expect("done");
             device.faults().fail_nth(call, 1);
-            let slept = pool.fall_asleep(policy);
+            let slept = pool.fall_asleep(&[], policy);
             device.faults().clear();
             failures += usize::from(slept.is_err());
             let intact = if slept.is_err() { &mut blocks[..] } else { &mut blocks[1..] };
-            pool.wake(None).expect("awake");
+            let _ = pool.wake(None).expect("awake");
             for (tag, buffer) in intact {
                 let mut read = vec![0; tag.len()];
                 buffer.read(&mut read, &stream).expect("awake");

@@ -1,7 +1,9 @@
 //! What a pool has in memory, as JSON.
 
-use crate::blocks::{self, Loan};
-use crate::pool::{CPool, Tagged};
+use crate::blocks;
+use crate::memory::Memory;
+use crate::pool::CPool;
+use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use vrampool::arena::SpanState;
@@ -21,12 +23,21 @@ struct Live {
 }
 
 impl Live {
-    /// So many bytes of it, whose memory is there.
-    fn listed(&self, address: u64, bytes: u64, requested: u64) -> Value {
+    /// The block, whose memory takes so many bytes.
+    fn listed(&self, bytes: u64) -> Value {
         json!({
-            "address": address, "bytes": bytes, "requested": requested, "stream": self.stream, "state": self.state,
-            "block": self.at,
+            "address": self.at, "bytes": bytes, "requested": self.requested.min(bytes), "stream": self.stream,
+            "state": self.state, "block": self.at,
         })
+    }
+
+    /// Whether its address is another one than that of its memory, in an arena with that base.
+    fn is_stitched(&self, base: u64) -> bool {
+        !matches!(self.parts.as_slice(), [part] if base + part.start == self.at)
+    }
+
+    fn part_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.end - part.start).sum()
     }
 }
 
@@ -34,11 +45,11 @@ impl CPool {
     pub(crate) fn snapshot(&self) -> Value {
         let mut by_tag: HashMap<String, Vec<Live>> = HashMap::new();
         blocks::each_of(self.handle, |address, held| {
-            let Some(buffer) = held.loan.buffer() else { return };
-            let state = if matches!(held.loan, Loan::Captured(_)) { "private" } else { "live" };
+            let Some(buffer) = held.memory.buffer() else { return };
+            let state = if matches!(held.memory, Memory::Captured(_)) { "private" } else { "live" };
             let live = Live {
                 bytes: buffer.capacity(),
-                requested: held.loan.requested(),
+                requested: held.memory.requested(),
                 stream: held.stream,
                 state,
                 parts: internal::parts(buffer),
@@ -71,28 +82,26 @@ impl CPool {
 fn own_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
     let kind = tagged.pool.source().name();
     for block in live {
-        let listed = vec![block.listed(block.at, block.bytes, block.requested)];
+        let listed = vec![block.listed(block.bytes)];
         segments.insert(block.at, segment(tagged, block.at, block.bytes, kind, listed));
     }
 }
 
-/// The parts of an arena's range that have memory behind them. A stitched block is listed where its memory
-/// is: one block for each of its parts.
+/// The parts of an arena's range that have memory behind them. The memory of a stitched block is listed at the block's
+/// address, and not where its pieces are.
 fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, Value>) {
     let Some((arena, base)) = tagged.pool.arena().and_then(|arena| Some((arena, arena.base()?))) else {
         return;
     };
     let kind = if tagged.pool.source() == Source::Virtual { "virtual" } else { "arena" };
-    let owners: BTreeMap<u64, (&Live, usize)> = live
-        .iter()
-        .flat_map(|block| {
-            block.parts.iter().enumerate().map(move |(number, part)| (part.start, (block, number)))
-        })
-        .collect();
+    let owners: BTreeMap<u64, &Live> =
+        live.iter().flat_map(|block| block.parts.iter().map(move |part| (part.start, block))).collect();
+    // Bytes of stitched blocks that have memory behind them, by address.
+    let mut stitched: BTreeMap<u64, (&Live, u64)> = BTreeMap::new();
     let (spans, mapped) = (arena.blocks(), arena.mapped());
     let mut spans = spans.iter().peekable();
     for run in mapped {
-        let mut listed = Vec::new();
+        let mut part = Part::new(base + run.start);
         while let Some(span) = spans.peek() {
             if span.offset >= run.end {
                 break;
@@ -101,23 +110,52 @@ fn arena_segments(tagged: &Tagged, live: &[Live], segments: &mut BTreeMap<u64, V
             let start = span.offset.max(run.start);
             if start < end {
                 let (address, bytes) = (base + start, end - start);
-                listed.push(match (owners.get(&span.offset), span.state) {
-                    (Some((block, number)), _) => {
-                        let before: u64 =
-                            block.parts[..*number].iter().map(|part| part.end - part.start).sum();
-                        block.listed(address, bytes, block.requested.saturating_sub(before).min(bytes))
+                match (owners.get(&span.offset), span.state) {
+                    (Some(block), _) if block.is_stitched(base) => {
+                        stitched.entry(block.at).or_insert((block, 0)).1 += bytes;
+                        part.end(tagged, kind, segments);
+                        part = Part::new(address + bytes);
                     }
-                    (None, SpanState::Free) => free(address, bytes, "free"),
-                    (None, _) => free(address, bytes, "idle"),
-                });
+                    (Some(block), _) => part.add(bytes, block.listed(bytes)),
+                    (None, SpanState::Free) => part.add(bytes, free(address, bytes, "free")),
+                    (None, _) => part.add(bytes, free(address, bytes, "idle")),
+                }
             }
             if span.offset + span.bytes > run.end {
                 break;
             }
             spans.next();
         }
-        let (address, bytes) = (base + run.start, run.end - run.start);
-        segments.insert(address, segment(tagged, address, bytes, kind, listed));
+        part.end(tagged, kind, segments);
+    }
+    for (address, (block, bytes)) in stitched {
+        if bytes == block.part_bytes() {
+            segments.insert(address, segment(tagged, address, bytes, kind, vec![block.listed(bytes)]));
+        }
+    }
+}
+
+/// Addresses in a row that have memory behind them, and their blocks.
+struct Part {
+    address: u64,
+    bytes: u64,
+    blocks: Vec<Value>,
+}
+
+impl Part {
+    fn new(address: u64) -> Self {
+        Self { address, bytes: 0, blocks: Vec::new() }
+    }
+
+    fn add(&mut self, bytes: u64, block: Value) {
+        self.bytes += bytes;
+        self.blocks.push(block);
+    }
+
+    fn end(self, tagged: &Tagged, kind: &str, segments: &mut BTreeMap<u64, Value>) {
+        if self.bytes > 0 {
+            segments.insert(self.address, segment(tagged, self.address, self.bytes, kind, self.blocks));
+        }
     }
 }
 

@@ -27,8 +27,11 @@ pub(crate) struct Home {
 /// Streams that were made here, by handle. They are their devices' own, and every pool's on it.
 static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 
+/// Streams of brokers, by handle. They end with their broker.
+static BROKER_STREAMS: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
+
 /// Grows when streams go: what threads remember is wrong then.
-static GONE: AtomicU64 = AtomicU64::new(0);
+static EPOCH: AtomicU64 = AtomicU64::new(0);
 
 /// `CU_STREAM_PER_THREAD`: on each thread the handle of another stream.
 pub(crate) const PER_THREAD: usize = 2;
@@ -52,7 +55,7 @@ impl Named {
 #[inline(always)]
 pub(crate) fn epoch() -> u64 {
     // Acquire: pairs with the release of who let a stream go.
-    GONE.load(Ordering::Acquire)
+    EPOCH.load(Ordering::Acquire)
 }
 
 /// How many streams a thread remembers.
@@ -66,12 +69,12 @@ struct Known {
 
 struct Memory {
     known: RefCell<[Option<Known>; KNOWN]>,
-    /// How many had gone when it was last emptied.
-    gone: Cell<u64>,
+    /// [`EPOCH`] when it was last emptied.
+    epoch: Cell<u64>,
 }
 
 /// Streams that threads knew as they ended. The last handle to a stream calls the driver when it goes, and no
-/// driver is called while a thread's own variables are destroyed: some of the driver's may be gone by then.
+/// driver is called while a thread's own variables are destroyed: some of the driver's may be destroyed by then.
 static LEFT: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
 impl Drop for Memory {
@@ -86,7 +89,7 @@ impl Drop for Memory {
 }
 
 thread_local! {
-    static MEMORY: Memory = const { Memory { known: RefCell::new([const { None }; KNOWN]), gone: Cell::new(0) } };
+    static MEMORY: Memory = const { Memory { known: RefCell::new([const { None }; KNOWN]), epoch: Cell::new(0) } };
 }
 
 impl Home {
@@ -114,7 +117,7 @@ impl Home {
     pub(crate) fn with_known<T>(&self, raw: usize, act: impl FnOnce(&AnyStream) -> T) -> Option<T> {
         let done = MEMORY.try_with(|memory| {
             // Acquire: pairs with the release of who let a stream go, who did it before.
-            if memory.gone.get() != GONE.load(Ordering::Acquire) {
+            if memory.epoch.get() != EPOCH.load(Ordering::Acquire) {
                 return None;
             }
             let known = memory.known.try_borrow().ok()?;
@@ -139,8 +142,8 @@ impl Home {
         // A thread that ends, or is in here already, does without.
         let before = MEMORY.try_with(|memory| {
             let mut known = memory.known.try_borrow_mut().ok()?;
-            let gone = GONE.load(Ordering::Acquire);
-            let forgotten = match memory.gone.replace(gone) == gone {
+            let epoch = EPOCH.load(Ordering::Acquire);
+            let forgotten = match memory.epoch.replace(epoch) == epoch {
                 true => None,
                 false => Some(mem::replace(&mut *known, [const { None }; KNOWN])),
             };
@@ -167,11 +170,13 @@ impl Home {
             let stream = self.device.create_stream()?;
             return Ok(self.null.get_or_init(|| stream).clone());
         }
-        let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
-        match made {
+        let found = [&MADE, &BROKER_STREAMS]
+            .into_iter()
+            .find_map(|streams| streams.lock().as_ref().and_then(|streams| streams.get(&raw).cloned()));
+        match found {
             Some(stream) if stream.device() == self.device.id() => Ok(stream),
             Some(_) => {
-                Err(Failure::new(Status::MISMATCH, "the stream is one of another device than the pool's"))
+                Err(Failure::new(Status::MISMATCH, "the stream belongs to another device than the pool"))
             }
             None => Err(unknown(raw)),
         }
@@ -188,14 +193,8 @@ impl Home {
 
     /// A new stream, under the handle that the device's driver knows it by, if it has one.
     pub(crate) fn create(&self) -> Result<usize, Failure> {
-        static NEXT: AtomicUsize = AtomicUsize::new(1);
         let stream = self.device.create_stream()?;
-        let raw = match &stream {
-            #[cfg(feature = "cuda")]
-            AnyStream::Cuda(stream) => stream.cudarc().cu_stream() as usize,
-            // A number that no pointer is: odd. Relaxed: only distinctness matters.
-            _ => NEXT.fetch_add(2, Ordering::Relaxed),
-        };
+        let raw = raw_of(&stream);
         MADE.lock().get_or_insert_default().insert(raw, stream);
         Ok(raw)
     }
@@ -205,10 +204,7 @@ impl Home {
         let made = MADE.lock().as_ref().and_then(|made| made.get(&raw).cloned());
         let stream = made.ok_or_else(|| unknown(raw))?;
         if stream.device() != self.device.id() {
-            return Err(Failure::new(
-                Status::MISMATCH,
-                "the stream is one of another device than the pool's",
-            ));
+            return Err(Failure::new(Status::MISMATCH, "the stream belongs to another device than the pool"));
         }
         self.device.synchronize(&stream)?;
         retire(&stream)?;
@@ -243,6 +239,25 @@ impl Home {
         }
     }
 
+    /// Whether one of these streams is captured, one that was made here or, on CUDA, one that blocks the default stream.
+    /// Others cannot be asked for.
+    pub(crate) fn is_captured<'a>(&self, named: impl IntoIterator<Item = &'a AnyStream>) -> bool {
+        // A stream that was destroyed is not captured.
+        let is_captured = |stream: &AnyStream| self.device.is_capturing(stream).unwrap_or(false);
+        let made: Vec<_> = MADE.lock().iter().flat_map(HashMap::values).cloned().collect();
+        let made = made.iter().filter(|stream| stream.device() == self.device.id());
+        if named.into_iter().any(is_captured) || made.into_iter().any(is_captured) {
+            return true;
+        }
+        #[cfg(feature = "cuda")]
+        if let AnyDevice::Cuda(device) = &self.device {
+            // The driver refuses to say so of the default stream while a stream that blocks it is captured.
+            let default = device.null_stream().and_then(|null| device.is_capturing(&null));
+            return default.unwrap_or_else(|error| !error.is_device_lost());
+        }
+        false
+    }
+
     /// Waits for all work on the device, of streams that nobody here knows too.
     pub(crate) fn drain(&self) -> Result<(), Failure> {
         #[cfg(feature = "cuda")]
@@ -258,6 +273,35 @@ impl Home {
         }
         Ok(())
     }
+}
+
+/// The handle of a stream that has none yet: its driver's, if that has handles.
+fn raw_of(stream: &AnyStream) -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    match stream {
+        #[cfg(feature = "cuda")]
+        AnyStream::Cuda(stream) => stream.cudarc().cu_stream() as usize,
+        // A number that no pointer is: odd. Relaxed: only distinctness matters.
+        _ => NEXT.fetch_add(2, Ordering::Relaxed),
+    }
+}
+
+/// Gives a broker's stream a handle, until [`unregister_broker_streams`].
+pub(crate) fn register_broker_stream(stream: &AnyStream) -> usize {
+    let raw = raw_of(stream);
+    BROKER_STREAMS.lock().get_or_insert_default().insert(raw, stream.clone());
+    raw
+}
+
+/// Ends the handles of a broker's streams.
+pub(crate) fn unregister_broker_streams(handles: impl Iterator<Item = usize>) {
+    let ended: Vec<_> = {
+        let mut streams = BROKER_STREAMS.lock();
+        handles.filter_map(|raw| streams.as_mut()?.remove(&raw)).collect()
+    };
+    forget();
+    drop(ended);
+    drop_left();
 }
 
 /// Lets a stream go, whose work is done: blocks that were used on it have handles to it for as long as they
@@ -282,7 +326,7 @@ fn drop_left() {
 /// What threads remember is wrong from now on.
 pub(crate) fn forget() {
     // Release: pairs with the acquire of who looks.
-    GONE.fetch_add(1, Ordering::Release);
+    EPOCH.fetch_add(1, Ordering::Release);
 }
 
 #[inline(always)]
@@ -299,7 +343,7 @@ pub(crate) fn as_handle(raw: usize) -> *mut c_void {
 fn unknown(raw: usize) -> Failure {
     Failure::invalid(
         "stream",
-        &format!("{raw:#x} is none of vrampool_stream_create's; null is one that is always there"),
+        &format!("{raw:#x} was not returned by vrampool_stream_create; null is the default stream"),
     )
 }
 
@@ -313,7 +357,7 @@ mod tests {
     fn a_thread_that_ends_in_a_forked_child_waits_for_no_lock() {
         let device = AnyDevice::from(HostDevice::new());
         let stream = device.create_stream().expect("a stream");
-        let memory = Memory { known: RefCell::new([const { None }; KNOWN]), gone: Cell::new(0) };
+        let memory = Memory { known: RefCell::new([const { None }; KNOWN]), epoch: Cell::new(0) };
         memory.known.borrow_mut()[0] = Some(Known { key: 1, raw: 1, stream });
         let locked = LEFT.lock();
         // SAFETY: the child drops one value, which is what is tested, and ends without any destructor.

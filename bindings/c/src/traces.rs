@@ -9,8 +9,8 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::output::Output;
-use vrampool::trace::{Export, Format, Import, Recorder, SizeRange, Trace};
+use vrampool_trace::output::Output;
+use vrampool_trace::{Export, Format, Import, Recorder, SizeRange, Trace};
 
 static TRACES: Mutex<Option<HashMap<u64, Arc<Trace>>>> = Mutex::new(None);
 
@@ -52,7 +52,7 @@ pub(crate) type Place<'a> = (&'a str, Option<&'a str>);
 /// Reads one file and writes another; the trace, and a line for each thing that the format does not keep.
 pub(crate) fn convert(source: Place<'_>, device: i32, target: Place<'_>) -> Result<(u64, Value), Failure> {
     let unwritable = |error| invalid("target", error);
-    let output = Output::create(target.0).and_then(|output| output.apart_from([Path::new(source.0)]));
+    let output = Output::create(target.0).and_then(|output| output.distinct_from([Path::new(source.0)]));
     let output = output.map_err(unwritable)?;
     let format = target.1.map_or_else(|| Ok(Format::of_name(target.0)), format_of)?;
     let trace = read(source.0, source.1, device)?;
@@ -69,7 +69,12 @@ fn read(path: &str, format: Option<&str>, device: i32) -> Result<Trace, Failure>
     match u32::try_from(device) {
         Ok(device) => import = import.device(device),
         Err(_) if device == FIRST => {}
-        Err(_) => return Err(invalid("device", "it is a number from 0, or -1 for the first with a history")),
+        Err(_) => {
+            return Err(invalid(
+                "device",
+                "use a device number from 0, or -1 for the first device with a history",
+            ));
+        }
     }
     import.read(path).map_err(|error| invalid("trace", error))
 }
@@ -127,5 +132,8 @@ fn invalid(argument: &str, reason: impl Display) -> Failure {
 
 #[cold]
 fn none(trace: u64) -> Failure {
-    Failure::new(Status::INVALID_HANDLE, format!("there is no trace {trace}: it is none, or was freed"))
+    Failure::new(
+        Status::INVALID_HANDLE,
+        format!("there is no trace {trace}: it was never created, or was freed"),
+    )
 }

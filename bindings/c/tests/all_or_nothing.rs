@@ -76,7 +76,7 @@ mod faults {
         }
     }
 
-    /// A fault in one tag does not hide what the others gave back, and the next call gives back the rest: no
+    /// A fault in one tag does not hide what the others released, and the next call releases the rest: no
     /// more and no less.
     #[test]
     fn a_decay_that_fails_for_one_tag_counts_the_others_and_is_made_up_for() {

@@ -1,4 +1,4 @@
-//! Private pools, as PyTorch's graphs use them: whose memory is handed out to whom, and when.
+//! Private pools, as PyTorch's graphs use them: whose memory is allocated to whom, and when.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -96,7 +96,7 @@ fn a_private_pool_that_is_asleep_hands_nothing_out() {
 }
 
 #[test]
-fn graphs_that_share_a_private_pool_keep_it_until_the_last_is_gone() {
+fn a_private_pool_lives_until_its_last_graph_is_dropped() {
     let torch = Torch::new("device=host");
     let stream = torch.stream();
     let mut of_graphs = Vec::new();
@@ -110,17 +110,17 @@ fn graphs_that_share_a_private_pool_keep_it_until_the_last_is_gone() {
     assert_eq!(of_graphs[0], of_graphs[1], "they share it");
     release(7);
     assert_ne!(allocate(MIB, stream), of_graphs[1], "the second graph may run");
-    assert!(torch.stats().bytes_private >= MIB as u64);
+    assert!(torch.stats().private_bytes >= MIB as u64);
     release(7);
-    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(torch.stats().private_bytes, 0);
     assert_eq!(allocate(MIB, stream), of_graphs[1]);
     vrampool_clear_error();
     release(7);
-    assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it is gone");
+    assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT, "it was released");
 }
 
 #[test]
-fn a_block_that_outlives_its_private_pool_is_settled_before_it_is_used_again() {
+fn a_block_that_outlives_its_private_pool_is_waited_for_before_it_is_used_again() {
     let torch = Torch::new("device=host");
     let (stream, reader) = (torch.stream(), torch.stream());
     begin(7);
@@ -131,12 +131,12 @@ fn a_block_that_outlives_its_private_pool_is_settled_before_it_is_used_again() {
     vrampool_torch_record_stream(block, reader);
     assert_eq!(torch.stats().stream_waits, waits, "the program orders its streams");
     free(block, MIB, stream);
-    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    assert_eq!(torch.stats().private_bytes, MIB as u64);
     let other = allocate(MIB, stream);
     assert_ne!(other, block, "the graph's last work may use it");
     // Which waits for the device.
     assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
-    assert_eq!(torch.stats().bytes_private, 0);
+    assert_eq!(torch.stats().private_bytes, 0);
     assert_eq!(torch.stats().live_buffers, 1);
     free(other, MIB, stream);
 }
@@ -150,16 +150,16 @@ fn a_released_graph_is_not_waited_for_while_another_one_is_captured() {
     end(7);
     begin(8);
     release(7);
-    assert_eq!(torch.stats().bytes_private, MIB as u64, "kept, for its last work is not waited for");
+    assert_eq!(torch.stats().private_bytes, MIB as u64, "kept, for its last work is not waited for");
     assert_eq!(vrampool_trim(torch.pool, 0, Out::null()), Status::OK);
-    assert_eq!(torch.stats().bytes_private, MIB as u64);
+    assert_eq!(torch.stats().private_bytes, MIB as u64);
     end(8);
-    assert_eq!(torch.stats().bytes_private, 0, "now it was");
+    assert_eq!(torch.stats().private_bytes, 0, "now it was");
     release(8);
 }
 
 #[test]
-fn a_block_whose_users_could_not_be_recorded_is_settled_before_it_is_used_again() {
+fn a_block_whose_users_could_not_be_recorded_is_waited_for_before_it_is_used_again() {
     let torch = Torch::new("device=host");
     let (stream, unknown) = (torch.stream(), 12_345_678 as *mut c_void);
     let by_record = |block| {
@@ -167,10 +167,10 @@ fn a_block_whose_users_could_not_be_recorded_is_settled_before_it_is_used_again(
         free(block, MIB, stream);
     };
     let by_free = |block| free(block, MIB, unknown);
-    for give_back in [&by_record as &dyn Fn(*mut c_void), &by_free] {
+    for free_by in [&by_record as &dyn Fn(*mut c_void), &by_free] {
         let block = allocate(MIB, stream);
         vrampool_clear_error();
-        give_back(block);
+        free_by(block);
         assert_eq!(vrampool_last_error_code(), Status::INVALID_ARGUMENT);
         let other = allocate(MIB, stream);
         assert_ne!(other, block, "somebody may use it");

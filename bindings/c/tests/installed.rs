@@ -42,7 +42,7 @@ fn install(arguments: &[&str]) -> Command {
     command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     command.args(arguments).args(["--prefix", "/opt/vrampool", "--libdir", LIBDIR, "--profile", "dev"]);
     // As small and as fast to build as can be.
-    command.args(["--no-default-features", "--features", "trace"]).env("CARGO_NET_OFFLINE", "true");
+    command.args(["--no-default-features"]).env("CARGO_NET_OFFLINE", "true");
     command.args(["--", "--config", "profile.dev.package.\"*\".opt-level=0"]);
     command
 }

@@ -139,16 +139,16 @@ fn obeys(options: &str, steps: &[Step]) {
             }
             Step::Trim => {
                 assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
-                assert_eq!(stats(pool).bytes_cached, 0);
+                assert_eq!(stats(pool).idle_bytes, 0);
             }
         }
         let stats = stats(pool);
         assert_eq!(stats.live_buffers, twin.len() as u64);
-        assert_eq!(stats.bytes_requested, twin.values().sum::<u64>());
-        assert!(stats.bytes_live >= stats.bytes_requested && stats.bytes_held >= stats.bytes_live);
-        assert!(stats.bytes_reserved <= LIMIT && stats.bytes_held <= LIMIT, "{stats:?}");
+        assert_eq!(stats.requested_bytes, twin.values().sum::<u64>());
+        assert!(stats.live_bytes >= stats.requested_bytes && stats.held_bytes >= stats.live_bytes);
+        assert!(stats.reserved_bytes <= LIMIT && stats.held_bytes <= LIMIT, "{stats:?}");
     }
-    // Half of what is left is freed after the pool is gone.
+    // Half of what is left is freed after the pool was destroyed.
     let half = twin.len() / 2;
     for (number, (&address, _)) in twin.iter().enumerate() {
         if number == half {
@@ -219,7 +219,7 @@ fn threads_free_each_others_blocks_while_pools_come_and_go() {
     });
     let stats = stats(pool);
     assert_eq!(
-        (stats.live_buffers, stats.bytes_live, stats.hits + stats.misses),
+        (stats.live_buffers, stats.live_bytes, stats.hits + stats.misses),
         (0, 0, THREADS as u64 * 5_000)
     );
     assert_eq!(vrampool_destroy(pool), Status::OK);
@@ -230,7 +230,7 @@ fn a_pool_that_is_destroyed_gives_its_memory_back() {
     let pool = create("device=host; host_capacity=32MiB; source=direct");
     let blocks: Vec<_> = (0..4).map(|_| allocate(pool, 4 << 20, 0).expect("memory")).collect();
     blocks.into_iter().for_each(|block| assert_eq!(free(pool, block, 0), Status::OK));
-    assert!(stats(pool).bytes_cached > 0);
+    assert!(stats(pool).idle_bytes > 0);
     assert_eq!(vrampool_destroy(pool), Status::OK);
     assert_eq!(vrampool_destroy(pool), Status::INVALID_HANDLE);
 }

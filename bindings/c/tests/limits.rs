@@ -8,7 +8,6 @@ use vrampool_c::{
     Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
     vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
-#[cfg(feature = "trace")]
 use vrampool_c::{
     vrampool_file_write, vrampool_trace_convert, vrampool_trace_free, vrampool_trace_load,
     vrampool_trace_save,
@@ -69,7 +68,6 @@ fn a_small_pool_needs_few_addresses() {
 }
 
 /// Small files that expand to lists and dictionaries without end.
-#[cfg(feature = "trace")]
 #[test]
 fn a_hostile_pickle_is_an_error_where_memory_is_short() {
     if !is_inside("a_hostile_pickle_is_an_error_where_memory_is_short", "ulimit -v 1000000") {
@@ -113,12 +111,11 @@ fn a_hostile_pickle_is_an_error_where_memory_is_short() {
 }
 
 /// A disk that takes no byte, and where the signal that comes with it ends whoever does not look before.
-#[cfg(feature = "trace")]
 #[test]
 fn a_save_on_a_full_disk_leaves_the_previous_file() {
     const TEST: &str = "a_save_on_a_full_disk_leaves_the_previous_file";
     const FOLDER: &str = "VRAMPOOL_TEST_FOLDER";
-    const LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/rmm.csv");
+    const LOG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../extensions/trace/tests/golden/rmm.csv");
     use vrampool_c::boundary::{Bytes, Text};
     let text = |text: String| CString::new(text).expect("no 0");
     if std::env::var_os(INSIDE).is_some() {

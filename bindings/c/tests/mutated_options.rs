@@ -9,10 +9,11 @@ use vrampool_c::boundary::Out;
 use vrampool_c::{Status, vrampool_create, vrampool_destroy};
 
 /// Valid options.
-const SEEDS: [&str; 3] = [
+const SEEDS: [&str; 4] = [
     "limit=1MiB;budget=unlimited;max_cached=65536;max_per_bucket=3;source=direct",
     "name = a\nsource=virtual; limit=4MiB;size_classes=geometric:8:1MiB;offload=pageable",
     "source=arena;limit=512KiB;magazine_bytes=0;magazine_class=4KiB;cached_class=64KiB;borrow_classes=2;placement=device",
+    "source=virtual;overlap=25%;limit=2MiB\noverlap=64KiB",
 ];
 
 /// Text that asks for much: long text, and keys over and over, also of files.
@@ -37,7 +38,7 @@ fn options_take_no_longer_than_their_length_allows() {
 }
 
 /// What means something to the reader.
-const TOKENS: [&str; 16] = [
+const TOKENS: [&str; 18] = [
     ";",
     "\n",
     "=",
@@ -47,6 +48,8 @@ const TOKENS: [&str; 16] = [
     "budget=",
     "max_cached=7",
     "max_per_bucket=0",
+    "overlap=",
+    "25%",
     "20EiB",
     "1e3",
     "-1",

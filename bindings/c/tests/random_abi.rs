@@ -56,6 +56,7 @@ fn every_function_of_the_header_is_called() {
     let calls = [
         include_str!("random_calls/mod.rs"),
         include_str!("random_calls/blocks.rs"),
+        include_str!("random_calls/brokers.rs"),
         include_str!("random_calls/pools.rs"),
         include_str!("random_calls/recordings.rs"),
         include_str!("random_calls/torch.rs"),

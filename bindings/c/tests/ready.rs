@@ -55,7 +55,7 @@ fn idle_memory_serves_and_is_kept_again() {
                     panic!("{options:?}: {bytes} bytes are idle");
                 };
                 let now = stats(pool);
-                assert_eq!((now.live_buffers, now.bytes_requested), (1, bytes));
+                assert_eq!((now.live_buffers, now.requested_bytes), (1, bytes));
                 assert_eq!((now.hits, now.misses), (before.hits + round, before.misses));
                 let place = AtomicPtr::new(address);
                 assert!(matches!(ready::free_at(&place), Freed::Done), "{options:?}: {bytes} bytes are kept");
@@ -77,12 +77,12 @@ fn what_may_wait_is_left_to_the_caller() {
         let address = allocate(pool, bytes, ptr::null_mut());
         let place = AtomicPtr::new(address);
         let Freed::Later(later) = ready::free_at(&place) else { panic!("nothing is kept") };
-        assert!(stats(pool).bytes_reserved >= bytes, "it is not released yet");
+        assert!(stats(pool).reserved_bytes >= bytes, "it is not released yet");
         assert!(matches!(ready::free_at(&place), Freed::No), "it has an owner");
         assert_eq!(vrampool_free(0, address, ptr::null_mut()), Status::INVALID_POINTER);
         drop(later);
         let now = stats(pool);
-        assert_eq!((now.live_buffers, now.bytes_reserved), (0, 0));
+        assert_eq!((now.live_buffers, now.reserved_bytes), (0, 0));
     }
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
@@ -99,7 +99,7 @@ fn an_address_that_is_none_stays_where_it_is() {
 }
 
 #[test]
-fn tags_are_kept_apart_and_asleep_they_serve_nothing() {
+fn tags_are_separate_and_serve_nothing_while_asleep() {
     let _alone = alone();
     let pool = pool(HOST);
     let tag = Some("weights");
@@ -121,13 +121,12 @@ fn tags_are_kept_apart_and_asleep_they_serve_nothing() {
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 
-#[cfg(feature = "trace")]
 #[test]
 fn a_recording_has_each_call_once() {
     let _alone = alone();
     use std::{ffi::CString, fs, path::Path};
-    use vrampool::trace::{Op, Trace};
     use vrampool_c::{vrampool_record_start, vrampool_record_stop, vrampool_trace_free, vrampool_trace_save};
+    use vrampool_trace::{Op, Trace};
     let pool = pool(HOST);
     free(allocate(pool, 1000, ptr::null_mut()));
     assert_eq!(vrampool_record_start(pool, 1 << 20), Status::OK);

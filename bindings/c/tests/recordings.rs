@@ -1,6 +1,5 @@
 //! Recordings of the C ABI against a naive twin: pools that are recorded from one moment to another, by
 //! threads that each used another recorder last.
-#![cfg(feature = "trace")]
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -9,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::{fs, iter, ptr, thread};
-use vrampool::trace::{Op, Trace};
 use vrampool_c::boundary::{Bytes, Out, Text};
 use vrampool_c::{
     Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_file_write,
     vrampool_free, vrampool_record_look, vrampool_record_start, vrampool_record_stop, vrampool_trace_free,
     vrampool_trace_load, vrampool_trace_save,
 };
+use vrampool_trace::{Op, Trace};
 
 const POOLS: usize = 2;
 const THREADS: usize = 3;
@@ -89,7 +88,7 @@ fn free(address: u64) {
     assert_eq!(vrampool_free(0, address as *mut c_void, ptr::null_mut()), Status::OK);
 }
 
-/// What is in a trace, which is gone then.
+/// The events of a trace, which is freed.
 fn events_of(trace: u64) -> Events {
     static FILES: AtomicU64 = AtomicU64::new(0);
     let file = format!("recording-{}-{}.csv", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));

@@ -9,7 +9,7 @@ use vrampool_c::boundary::{Text, Texts};
 use vrampool_c::{
     Stats, Status, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free, vrampool_get_stats,
     vrampool_get_stats_json, vrampool_sleep_tags, vrampool_snapshot, vrampool_string_free,
-    vrampool_tag_begin, vrampool_tag_end,
+    vrampool_tag_begin, vrampool_tag_end, vrampool_wake,
 };
 
 /// Text of the library's, which is freed.
@@ -41,7 +41,7 @@ fn by_state(snapshot: &Value) -> BTreeMap<String, u64> {
     let (mut states, mut end) = (BTreeMap::new(), 0);
     for segment in snapshot["segments"].as_array().expect("segments") {
         let (address, bytes) = (number(segment, "address"), number(segment, "bytes"));
-        assert!(address >= end, "segments are in order and apart");
+        assert!(address >= end, "segments are in order and do not overlap");
         end = address;
         for block in segment["blocks"].as_array().expect("blocks") {
             assert_eq!(number(block, "address"), end, "no hole in {segment}");
@@ -80,11 +80,11 @@ fn blocks_cover_what_is_reserved() {
             let of = |state: &str| states.get(state).copied().unwrap_or(0);
             // An arena's blocks are a multiple of its alignment.
             assert!(
-                of("live") >= stats.bytes_live && of("live") <= stats.bytes_live + 4096 * live.len() as u64
+                of("live") >= stats.live_bytes && of("live") <= stats.live_bytes + 4096 * live.len() as u64
             );
             match source {
-                "direct" => assert_eq!(of("live"), stats.bytes_live),
-                "virtual" => assert_eq!(states.values().sum::<u64>(), stats.bytes_reserved),
+                "direct" => assert_eq!(of("live"), stats.live_bytes),
+                "virtual" => assert_eq!(states.values().sum::<u64>(), stats.reserved_bytes),
                 _ => assert_eq!(states.values().sum::<u64>(), 96 << 20),
             }
         }
@@ -97,7 +97,7 @@ fn blocks_cover_what_is_reserved() {
 }
 
 #[test]
-fn tags_are_told_apart_and_asleep_there_is_no_segment() {
+fn tags_have_their_own_segments_and_none_while_asleep() {
     let mut pool = 0;
     let options = c"device=host; source=virtual; name=tagged";
     assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::OK);
@@ -113,8 +113,8 @@ fn tags_are_told_apart_and_asleep_there_is_no_segment() {
     let mut text = ptr::null_mut();
     assert_eq!(vrampool_get_stats_json(pool, Out::from(&mut text)), Status::OK);
     let json = read(text);
-    assert_eq!(number(&json["tags"]["weights"], "bytes_live"), 4 << 20);
-    assert_eq!((number(&json["tags"]["default"], "bytes_live"), number(&json, "bytes_live")), (0, 4 << 20));
+    assert_eq!(number(&json["tags"]["weights"], "live_bytes"), 4 << 20);
+    assert_eq!((number(&json["tags"]["default"], "live_bytes"), number(&json, "live_bytes")), (0, 4 << 20));
     let names = [Text::from(c"weights")];
     assert_eq!(vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, Out::null()), Status::OK);
     assert!(tags(&snapshot(pool)).is_empty());
@@ -122,9 +122,21 @@ fn tags_are_told_apart_and_asleep_there_is_no_segment() {
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 
-/// A stitched block has other addresses than its memory, and is listed where that is.
+/// The addresses of live blocks, with their bytes and requested bytes.
+fn live(snapshot: &Value) -> BTreeMap<u64, (u64, u64)> {
+    let segments = snapshot["segments"].as_array().expect("segments").iter();
+    let blocks = segments.flat_map(|segment| segment["blocks"].as_array().expect("blocks"));
+    let live: Vec<_> = blocks.filter(|block| block["state"] == "live").collect();
+    let listed =
+        |block: &&Value| (number(block, "address"), (number(block, "bytes"), number(block, "requested")));
+    let by_address: BTreeMap<_, _> = live.iter().map(listed).collect();
+    assert_eq!(by_address.len(), live.len(), "each once: {snapshot}");
+    by_address
+}
+
+/// A stitched block has other addresses than the pieces of its memory. It is listed once, at its address.
 #[test]
-fn a_stitched_block_is_live_where_its_memory_is() {
+fn each_live_block_is_listed_once_by_its_address() {
     const PART: u64 = 4 << 20;
     let mut pool = 0;
     let options = c"device=host; host_capacity=256MiB; source=virtual; limit=64MiB; magazine_bytes=0";
@@ -142,21 +154,25 @@ fn a_stitched_block_is_live_where_its_memory_is() {
     parts.iter().step_by(2).for_each(|&part| free(part));
     let stitched = allocate(6 * PART);
     let (snapshot, stats) = (snapshot(pool), stats(pool));
-    assert_eq!((stats.bytes_live, stats.bytes_reserved), (14 * PART, 16 * PART));
+    assert_eq!((stats.live_bytes, stats.reserved_bytes), (14 * PART, 16 * PART));
     let states = by_state(&snapshot);
-    assert_eq!(states.get("live"), Some(&stats.bytes_live), "{snapshot}");
-    assert_eq!(states.values().sum::<u64>(), stats.bytes_reserved);
-    let blocks = snapshot["segments"].as_array().expect("segments").iter();
-    let blocks: Vec<_> = blocks.flat_map(|segment| segment["blocks"].as_array().expect("blocks")).collect();
-    let of_it: Vec<_> = blocks.iter().filter(|block| block["block"] == stitched).collect();
-    assert!(of_it.len() > 1, "{snapshot}");
-    for key in ["bytes", "requested"] {
-        assert_eq!(of_it.iter().map(|block| number(block, key)).sum::<u64>(), 6 * PART, "{snapshot}");
-    }
-    assert!(of_it.iter().all(|block| block["state"] == "live"));
-    for part in parts.iter().skip(1).step_by(2) {
-        assert_eq!(blocks.iter().filter(|block| block["block"] == *part).count(), 1, "{snapshot}");
-    }
+    assert_eq!(states.get("live"), Some(&stats.live_bytes), "{snapshot}");
+    assert_eq!(states.values().sum::<u64>(), stats.reserved_bytes);
+    let expected = parts.iter().skip(1).step_by(2).map(|&part| (part, (PART, PART)));
+    assert_eq!(live(&snapshot), expected.chain([(stitched, (6 * PART, 6 * PART))]).collect(), "{snapshot}");
+    // Asleep it is listed nowhere, and awake as before.
+    let sleep = |wakes| {
+        let names = [Text::from(c"default")];
+        let status = match wakes {
+            true => vrampool_wake(pool, Texts::of(&names), 1, Out::null()),
+            false => vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, Out::null()),
+        };
+        assert_eq!(status, Status::OK);
+    };
+    sleep(false);
+    assert!(live(&self::snapshot(pool)).is_empty());
+    sleep(true);
+    assert_eq!(live(&self::snapshot(pool)), live(&snapshot));
     [stitched].into_iter().chain(parts.into_iter().skip(1).step_by(2)).for_each(free);
     assert!(!by_state(&self::snapshot(pool)).contains_key("live"));
     assert_eq!(vrampool_destroy(pool), Status::OK);

@@ -78,7 +78,7 @@ impl Way {
     }
 }
 
-/// One thread's block is read on another thread under the same handle, and given back; then the first thread
+/// One thread's block is read on another thread under the same handle, and freed; then the first thread
 /// asks again.
 #[test]
 fn the_default_stream_of_another_thread_is_another_one() {

@@ -16,7 +16,7 @@ fn kibibytes_of_process() -> u64 {
     line.chars().filter(char::is_ascii_digit).collect::<String>().parse().expect("a number")
 }
 
-/// Memory that was used and given back: no allocation of zeros is new from the system from then on, and so
+/// Memory that was used and released: no allocation of zeros is new from the system from then on, and so
 /// none is free of cost.
 fn use_the_heap() {
     drop(vec![1u8; 16 << 20]);

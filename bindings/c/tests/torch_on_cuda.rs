@@ -81,7 +81,7 @@ fn a_captured_stream_gets_what_it_freed_beside_another() {
         let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
         assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
         // Little else is free, or can be had.
-        let rest = (ALL - stats.bytes_reserved) as usize - PART / 2;
+        let rest = (ALL - stats.reserved_bytes) as usize - PART / 2;
         let rest_block = vrampool_torch_alloc(rest, 0, ptr::null_mut());
         let id = MempoolId { first: 0, second: 1 };
         vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null());

@@ -60,7 +60,7 @@ def main() -> int:
         "--allocators",
         type=lambda text: text.split(","),
         default=list(ALLOCATORS),
-        help="one may be there twice: how far apart are two that are the same? Default: " + ",".join(ALLOCATORS),
+        help="one may be there twice: how much do two differ that are the same? Default: " + ",".join(ALLOCATORS),
     )
     parser.add_argument("--steps", type=int, default=25, help="timed steps of each allocator")
     parser.add_argument("--rounds", type=int, default=5, help="turns that they are in")

@@ -54,7 +54,7 @@ def main() -> int:
         "cupy_ms": statistics.median(times["cupy"]) * 1e3,
         "vrampool_ms": statistics.median(times["vrampool"]) * 1e3,
         "cupy_total": own.total_bytes(),
-        "vrampool_reserved_peak": stats.peak_reserved,
+        "vrampool_reserved_peak": stats.peak_reserved_bytes,
         "hit_rate": stats.hit_rate,
         "live_buffers": stats.live_buffers,
     }

@@ -201,9 +201,9 @@ def serve(torch: Any, allocator: str, build: Callable[[], Callable[[dict[str, An
 class Worker:
     """A process with an allocator, from the side of who asks."""
 
-    def __init__(self, script: str, allocator: str, quick: bool, errors: Any) -> None:
+    def __init__(self, script: str, allocator: str, quick: bool, errors: Any, options: Sequence[str] = ()) -> None:
         self.allocator = allocator
-        command = [sys.executable, str(Path(__file__).with_name(script)), "--serve", "--allocator", allocator]
+        command = [sys.executable, str(Path(__file__).with_name(script)), "--serve", "--allocator", allocator, *options]
         self._process = subprocess.Popen(
             command + ["--quick"] * quick, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
         )
@@ -224,14 +224,18 @@ class Worker:
             raise RuntimeError(f"{self.allocator}: the worker ended with {self._process.wait()}")
         return dict(json.loads(line))
 
-    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
-        """Its answer."""
+    def tell(self, what: dict[str, Any]) -> None:
+        """Sends a request, whose answer `hear` returns."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(what) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass
+
+    def ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        """Its answer."""
+        self.tell(what)
         return self.hear()
 
     def build(self) -> None:

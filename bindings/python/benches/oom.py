@@ -42,12 +42,12 @@ def main() -> int:
         "steps": done,
         "num_ooms": stats["num_ooms"],
         "reserved_peak": stats["reserved_bytes.all.peak"],
-        "limit": stats["vrampool.limit"],
+        "limit": stats["vrampool.limit_bytes"],
         "text": text,
         "ok": failures > 0
         and "vrampool" in text
         and stats["num_ooms"] >= failures
-        and stats["reserved_bytes.all.peak"] <= stats["vrampool.limit"],
+        and stats["reserved_bytes.all.peak"] <= stats["vrampool.limit_bytes"],
     }
     print(json.dumps(result))
     return 0 if result["ok"] else 1

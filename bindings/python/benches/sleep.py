@@ -52,14 +52,14 @@ def sleep(torch: Any, model: Any) -> dict[str, Any]:
     after = [parameter.detach().cpu() for parameter in model.parameters()]
     return {
         "returned_mib": (free_asleep - free_awake) // MIB,
-        "physical_mib": slept.physical // MIB,
+        "physical_mib": slept.physical_bytes // MIB,
         "reserved_asleep": reserved,
-        "restored_mib": woken.contents // MIB,
+        "restored_mib": woken.copied_bytes // MIB,
         "sleep_ms": (asleep - begin) * 1e3,
         "wake_ms": (awake - waking) * 1e3,
         "weights_same": all(torch.equal(one, other) for one, other in zip(before, after, strict=True)),
         "addresses_same": addresses == [parameter.data_ptr() for parameter in model.parameters()],
-        "free_back": free_asleep - free_awake >= slept.physical * 9 // 10,
+        "free_back": free_asleep - free_awake >= slept.physical_bytes * 9 // 10,
     }
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import vrampool
+from fake_torch import Torch
 from vrampool._library import LIBRARY
-from vrampool.torch import _install
+from vrampool.torch import _install, _mem_pool
 
 MIB = 1 << 20
 
@@ -107,7 +108,7 @@ def host() -> Iterator[vrampool.Pool]:
 
 @pytest.fixture
 def pool(place: dict[str, Any]) -> Iterator[vrampool.Pool]:
-    """A pool of 32 MiB; all is given back in the end.
+    """A pool of 32 MiB; all is released in the end.
 
     Tests read and write the memory by its address, which a real GPU does not allow.
     """
@@ -119,7 +120,7 @@ def pool(place: dict[str, Any]) -> Iterator[vrampool.Pool]:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]) -> Iterator[Callable[..., None]]:
-    """PyTorch's pools unmade before and after; gives `configure` for devices of `place`."""
+    """PyTorch's pools destroyed before and after; gives `configure` for devices of `place`."""
     LIBRARY.call("torch_shutdown")
     monkeypatch.setattr(_install, "_configured", None)
     monkeypatch.setattr(_install, "_installed", None)
@@ -129,3 +130,25 @@ def fresh(monkeypatch: pytest.MonkeyPatch, place: dict[str, Any]) -> Iterator[Ca
 
     yield configure
     LIBRARY.call("torch_shutdown")
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    fake = Torch()
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setattr(_mem_pool, "_provider", None)
+    monkeypatch.setattr(_mem_pool, "_pools", {})
+    # Its exceptions can be thrown.
+    monkeypatch.setitem(LIBRARY.plain, "torch_throws", lambda: 1)
+    return fake
+
+
+def torch_alloc(size: int, device: int = 0) -> int:
+    address: int | None = LIBRARY.plain["torch_alloc_or_null"](size, device, None)
+    if address is None:
+        raise LIBRARY.last_failure() or AssertionError("no failure is known")
+    return address
+
+
+def torch_free(address: int, size: int, device: int = 0) -> None:
+    LIBRARY.plain["torch_free"](address, size, device, None)

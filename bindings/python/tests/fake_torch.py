@@ -17,8 +17,8 @@ SETTERS = (
 class Allocator:
     """PyTorch's object: takes functions as numbers."""
 
-    def __init__(self, *given: int) -> None:
-        self.given = given
+    def __init__(self, *given: int, functions: tuple[str, str, str] = ("", "", "")) -> None:
+        self.given, self.functions = given, functions
         self.hooks: dict[str, int] = {}
         for setter in SETTERS:
             setattr(self, setter, lambda address, setter=setter: self.hooks.__setitem__(setter, address))
@@ -29,7 +29,7 @@ class Pluggable:
 
     def __init__(self, path: str, alloc: str, free: str) -> None:
         self.arguments = (path, alloc, free)
-        self._allocator = Allocator()
+        self._allocator = Allocator(functions=(path, alloc, free))
 
     def allocator(self) -> Allocator:
         return self._allocator
@@ -51,6 +51,17 @@ class HostTensor:
 
     def __init__(self, address: int, size: int, keep: object = None) -> None:
         self.address, self.size, self.keep = address, size, keep
+
+    def __getitem__(self, range: slice) -> HostTensor:
+        return HostTensor(self.address + range.start, range.stop - range.start, self)
+
+    def view(self, shape: object) -> HostTensor:
+        return self
+
+    def clone(self) -> HostTensor:
+        memory = (ctypes.c_ubyte * self.size)()
+        ctypes.memmove(memory, self.address, self.size)
+        return HostTensor(ctypes.addressof(memory), self.size, memory)
 
     def copy_(self, source: HostTensor) -> None:
         failure, HostTensor.failure = HostTensor.failure, None
@@ -82,6 +93,8 @@ class Torch(types.ModuleType):
         cuda.memory = memory
         cuda.is_initialized = lambda: self.is_used
         self.has_gpu = True
+        self.is_captured = False
+        cuda.is_current_stream_capturing = lambda: self.is_captured
         cuda.is_available = lambda: self.has_gpu
         cuda.current_device = self._current
         cuda._utils = types.SimpleNamespace(_get_device_index=self._index)

@@ -37,7 +37,7 @@ if [ -z "$wheel" ]; then
     pip install --no-build-isolation --no-deps --editable .
     (cd "$work" && env/bin/python -c 'import vrampool; vrampool.Pool("host", host_capacity=1 << 26).allocate(4096).free()')
     pip uninstall --yes vrampool
-    rm -f src/vrampool/_native.*.so
+    rm -f -r src/vrampool/_native.*.so src/vrampool/lib
 fi
 pip install "$wheel"
 # From elsewhere than the sources: what is tested is what was installed.

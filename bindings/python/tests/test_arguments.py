@@ -58,7 +58,7 @@ def test_sizes_are_the_same_everywhere(host: Pool, way: str, size: Any) -> None:
 
 @pytest.mark.parametrize("text", ["7", "7B", "1.5KiB", "2k", "3MB", "1.25GiB", "1TiB", "0", "18446744073709551614"])
 def test_text_is_read_as_the_library_reads_it(text: str) -> None:
-    read = Pool("host", host_capacity="64MiB", source="direct", budget=text).stats().budget
+    read = Pool("host", host_capacity="64MiB", source="direct", budget=text).stats().budget_bytes
     assert _arguments.size(text) == read
 
 
@@ -97,6 +97,8 @@ def test_what_is_no_size_is_refused_everywhere(host: Pool, way: str, wrong: Any,
         lambda pool: pool.tag(5).__enter__(),
         lambda pool: pool.tag("a\0b").__enter__(),
         lambda pool: pool.is_asleep("a\0b"),
+        lambda pool: vrampool.torch._devices.device_index(2**32),
+        lambda pool: vrampool.torch._devices.device_index(-(2**32)),
         lambda pool: pool.sleep(["a\0b"]),
         lambda pool: pool.wake([5]),
         lambda pool: Pool("host\0"),
@@ -130,7 +132,7 @@ def test_a_misspelt_keyword_is_a_type_error_that_names_the_right_one(call: str, 
 def test_the_known_options_are_the_librarys() -> None:
     with pytest.raises(vrampool.ConfigurationError) as caught:
         LIBRARY.number("create", b"device=host;moon=1")
-    assert str(caught.value).endswith(f"known are {', '.join(sorted(_options.KNOWN, key=str(caught.value).index))}")
+    assert str(caught.value).endswith(f"use one of {', '.join(sorted(_options.KNOWN, key=str(caught.value).index))}")
     for key in _options.KNOWN:
         assert key in str(caught.value)
 

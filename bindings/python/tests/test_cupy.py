@@ -40,7 +40,7 @@ def test_memory_is_live_while_cupy_refers_to_it(place: dict[str, Any], cupy: CuP
 
 
 class Stream:
-    """As CuPy's: gone with its last reference."""
+    """As CuPy's: destroyed with its last reference."""
 
     def __init__(self, ptr: int, done: bool = True) -> None:
         self.ptr = ptr
@@ -53,16 +53,16 @@ def test_a_stream_lives_as_long_as_memory_knows_it_and_no_longer(place: dict[str
     with pool.stream() as first, pool.stream() as second, pool.stream() as third:
         # One that CuPy ends by itself, so the fake has the handle alone.
         cupy.stream = Stream(first.handle)
-        gone = weakref.ref(cupy.stream)
+        alive = weakref.ref(cupy.stream)
         pointer = allocator.malloc(1000)
         cupy.stream = Stream(second.handle)
         other = allocator.malloc(1000)
-        assert gone() is not None, "a block of it is live"
+        assert alive() is not None, "a block of it is live"
         del pointer
-        assert gone() is not None, "idle memory knows it"
+        assert alive() is not None, "idle memory knows it"
         cupy.stream = Stream(third.handle)
         again = allocator.malloc(1000)
-        assert gone() is None
+        assert alive() is None
         assert again.ptr != other.ptr
 
 
@@ -196,7 +196,7 @@ def test_limits_as_cupy_says_them(place: dict[str, Any], cupy: CuPy) -> None:
     assert allocator.get_limit() == 0
     wrong: list[dict[str, Any]] = [{"size": -1}, {"fraction": -0.1}, {"fraction": 1.1}, {"size": 1, "fraction": 0.5}]
     for of in wrong:
-        with pytest.raises(ValueError, match=r"size|share|bytes"):
+        with pytest.raises(ValueError, match=r"size|fraction|bytes"):
             allocator.set_limit(**of)
 
 

@@ -40,13 +40,13 @@ def test_all_of_pytorch(torch: None) -> None:
         assert float(one.sum()) == MIB
         assert torch.cuda.memory_allocated() >= 4 * MIB
         assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
-        assert torch.cuda.memory_stats()["vrampool.limit"] == 1024 * MIB
+        assert torch.cuda.memory_stats()["vrampool.limit_bytes"] == 1024 * MIB
         assert vrampool.torch.memory_stats()["requested_bytes.all.current"] >= 4 * MIB
         empty = torch.empty(0, device="cuda")
         accelerator = getattr(torch, "accelerator", None)
         if (stats := getattr(accelerator, "memory_stats", None)) is not None:  # from PyTorch 2.9 on
             figures = stats()
-            assert figures["vrampool.limit"] == 1024 * MIB, figures
+            assert figures["vrampool.limit_bytes"] == 1024 * MIB, figures
             assert figures["allocated_bytes.all.current"] == torch.cuda.memory_allocated() >= 4 * MIB
             assert accelerator.memory_allocated() == torch.cuda.memory_allocated()
             del one, empty
@@ -62,12 +62,12 @@ def test_all_of_pytorch(torch: None) -> None:
     """)
 
 
-def test_too_late(torch: None) -> None:
+def test_install_after_the_first_allocation(torch: None) -> None:
     run("""
         import torch, vrampool, vrampool.torch
         torch.ones(1, device="cuda")
         try: vrampool.torch.install()
-        except vrampool.BusyError as error: assert "too late" in str(error)
+        except vrampool.BusyError as error: assert "already" in str(error)
         else: raise AssertionError
         torch.ones(1, device="cuda")
     """)
@@ -100,7 +100,7 @@ def test_memory_sleeps_and_wakes_below_tensors(torch: None) -> None:
         cache = torch.ones(64 * MIB, device="cuda")
         address, free = weights.data_ptr(), torch.cuda.mem_get_info()[0]
         report = vrampool.torch.sleep(offload="weights")
-        assert report.physical >= 512 * MIB and report.contents >= 256 * MIB, report
+        assert report.physical_bytes >= 512 * MIB and report.copied_bytes >= 256 * MIB, report
         assert torch.cuda.mem_get_info()[0] >= free + 500 * MIB
         vrampool.torch.wake_up()
         assert weights.data_ptr() == address
@@ -216,7 +216,7 @@ def test_segments_below_pytorchs_own(torch: None, all_threads: bool) -> None:
         assert vrampool.torch.memory_reserved() < 80 * MIB
         assert torch.cuda.memory_allocated() >= 68 * MIB
         address = weights.data_ptr()
-        assert vrampool.torch.sleep(offload="weights").contents >= 64 * MIB
+        assert vrampool.torch.sleep(offload="weights").copied_bytes >= 64 * MIB
         assert vrampool.torch.memory_reserved() == 0
         vrampool.torch.wake_up()
         assert weights.data_ptr() == address

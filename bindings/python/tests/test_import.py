@@ -72,11 +72,11 @@ def test_every_public_name_is_found() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("vrampool.torch.install()", "PyTorch is not there"),
-        ("vrampool.torch.mem_pool('a').__enter__()", "PyTorch is not there"),
-        ("vrampool.torch.allocator()", "PyTorch is not there"),
-        ("vrampool.cupy.install()", "CuPy is not there"),
-        ("vrampool.vllm.CuMemAllocator.get_instance()", "PyTorch is not there"),
+        ("vrampool.torch.install()", "PyTorch cannot be imported"),
+        ("vrampool.torch.mem_pool('a').__enter__()", "PyTorch cannot be imported"),
+        ("vrampool.torch.allocator()", "PyTorch cannot be imported"),
+        ("vrampool.cupy.install()", "CuPy cannot be imported"),
+        ("vrampool.vllm.CuMemAllocator.get_instance()", "PyTorch cannot be imported"),
     ],
 )
 def test_what_is_missing_is_named(call: str, said: str) -> None:

@@ -72,10 +72,10 @@ def test_an_array_outlives_its_pool_and_the_interpreters_end() -> None:
         import numpy, vrampool
         array = numpy.from_dlpack(vrampool.Pool("host", host_capacity="64MiB").allocate(1000))
         array[:] = 1
-        class Late:
+        class Later:
             def __del__(self, array=array):
                 array[:] = 2
-        late = Late()
+        later = Later()
         """
     )
 
@@ -278,7 +278,7 @@ def test_streams_of_all_libraries_are_streams(host: Pool) -> None:
         __cuda_stream__ = 5
 
     for wrong in (Later(), Broken(), object(), "7", 1.5, True):
-        with pytest.raises(TypeError, match="is no stream"):
+        with pytest.raises(TypeError, match="is not a stream"):
             Stream.of(wrong)
 
     class Foreign:
@@ -317,7 +317,7 @@ def test_the_device_is_known_while_a_block_lives(pool: Pool, place: dict[str, An
     expected = ("host", (1, 0)) if place else ("cuda:0", (2, 0))
     with pool.stream() as stream:
         block = pool.allocate(1000, stream)
-    # Behind a stream that is gone by then.
+    # Behind a stream that is destroyed by then.
     with block:
         assert (pool.device, block.__dlpack_device__()) == expected
         assert from_dlpack(block).address == block.address

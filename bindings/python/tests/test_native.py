@@ -147,11 +147,11 @@ def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference()
     with Pool("host", host_capacity=64 * MIB, source="direct", max_cached=0, magazine_bytes=0) as pool:
         for size in (100, 5 * MIB):
             pool.allocate(size).free()
-            assert pool.stats().bytes_reserved == 0
+            assert pool.stats().reserved_bytes == 0
             block = pool.allocate(size)
-            assert pool.stats().bytes_reserved >= size
+            assert pool.stats().reserved_bytes >= size
             del block
-            assert (pool.stats().bytes_reserved, pool.stats().live_buffers) == (0, 0)
+            assert (pool.stats().reserved_bytes, pool.stats().live_buffers) == (0, 0)
 
 
 @pytest.mark.parametrize("act", ["block.free()", "del block", "exit(block)", "block.free(); pool.allocate(40 * MIB)"])

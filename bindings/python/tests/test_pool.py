@@ -16,7 +16,7 @@ import pytest
 
 import vrampool
 import vrampool.trace
-from conftest import MIB, run
+from conftest import MIB
 from vrampool import Pool
 from vrampool._abi import LIBRARY, LogCallback
 
@@ -27,10 +27,10 @@ def test_a_block_is_memory_and_comes_back(pool: Pool) -> None:
         assert block.bytes >= 1000
         ctypes.memset(block.address, 7, 1000)
         assert ctypes.string_at(block.address, 1000) == b"\7" * 1000
-        assert pool.stats().bytes_requested == 1000
+        assert pool.stats().requested_bytes == 1000
         address = block.address
     assert not block.is_live
-    assert pool.stats().bytes_live == 0
+    assert pool.stats().live_bytes == 0
     with pool.allocate(1000) as again:
         assert again.address == address
     pool.allocate(1000).free()
@@ -98,9 +98,12 @@ def test_figures_are_right_whatever_is_done(pool: Pool, seed: int) -> None:
             pool.trim(rng.randrange(4 * MIB))
         stats = pool.stats()
         assert stats.live_buffers == len(live)
-        assert stats.bytes_requested == sum(block.requested for block in live)
-        assert stats.bytes_requested <= stats.bytes_live <= stats.bytes_held <= stats.bytes_reserved <= 32 * MIB
+        assert stats.requested_bytes == sum(block.requested for block in live)
+        assert stats.requested_bytes <= stats.live_bytes <= stats.held_bytes <= stats.reserved_bytes <= 32 * MIB
         assert stats.failed_by_limit + stats.failed_by_device == failures
+        assert stats.needed_bytes == stats.live_bytes + stats.in_flight_bytes
+        assert stats.peak_needed_bytes >= max(stats.needed_bytes, stats.peak_live_bytes)
+        assert stats.reuse_waits <= stats.stream_waits
     ranges = sorted((block.address, block.address + block.bytes) for block in live)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(ranges))
     check_snapshot(pool, live)
@@ -155,13 +158,16 @@ def test_tags_sleep_and_wake_with_their_contents(pool: Pool) -> None:
     ctypes.memset(weights.address, 5, 3 * MIB)
     before = pool.memory_info()[0]
     report = pool.sleep("weights")
-    assert report.contents == 3 * MIB
-    assert report.discarded == 3 * MIB
-    assert report.physical >= 6 * MIB
-    assert pool.memory_info()[0] == before + report.physical
+    assert report.copied_bytes == 3 * MIB
+    assert report.discarded_bytes == 3 * MIB
+    assert report.physical_bytes >= 6 * MIB
+    assert pool.memory_info()[0] == before + report.physical_bytes
     assert [pool.is_asleep(tag) for tag in ("weights", "kv_cache", "default")] == [True] * 3
-    assert pool.stats().bytes_backup == 3 * MIB
-    assert pool.sleep("weights").was_so
+    assert pool.stats().backup_bytes == 3 * MIB
+    assert pool.sleep("weights").no_op
+    for call in (pool.sleep, pool.discard, pool.wake, pool.is_asleep, pool.sleep_tags):
+        with pytest.raises(vrampool.InvalidArgumentError, match="`wieghts`.*cudagraph, default, kv_cache, runtime, weights"):
+            call("wieghts")
     with pytest.raises(vrampool.AsleepError):
         pool.allocate(1)
     # What is internal to a program wakes with whatever does.
@@ -171,8 +177,8 @@ def test_tags_sleep_and_wake_with_their_contents(pool: Pool) -> None:
     assert [pool.is_asleep(tag) for tag in ("weights", "kv_cache", "default")] == [False, True, False]
     assert ctypes.string_at(weights.address, 3 * MIB) == b"\5" * (3 * MIB)
     pool.wake()
-    assert pool.discard("kv_cache").discarded == 2 * MIB
-    assert pool.wake().contents == 0
+    assert pool.discard("kv_cache").discarded_bytes == 2 * MIB
+    assert pool.wake().copied_bytes == 0
     for block in (weights, cache, scratch):
         block.free()
     assert set(pool.stats_by_tag()["tags"]) == {"default", "weights", "kv_cache"}
@@ -191,7 +197,7 @@ def test_streams_are_made_used_and_refused(pool: Pool) -> None:
         block.free(stream)
         pool.synchronize(stream)
     for wrong in ("stream", 1.5, True):
-        with pytest.raises(vrampool.InvalidArgumentError, match="is no stream"):
+        with pytest.raises(vrampool.InvalidArgumentError, match="is not a stream"):
             pool.allocate(1, wrong)
 
 
@@ -222,7 +228,7 @@ def test_only_a_live_block_of_cuda_is_foreign_memory_to_others(pool: Pool, monke
 
 
 def test_examples_in_docstrings_run() -> None:
-    for module in (vrampool.block, vrampool.memory, vrampool.pool, vrampool.stream, vrampool.trace):
+    for module in (vrampool.block, vrampool.broker, vrampool.memory, vrampool.pool, vrampool.stream, vrampool.trace):
         failed, tried = doctest.testmod(module, extraglobs={"Pool": Pool})
         assert tried > 0
         assert failed == 0
@@ -236,7 +242,7 @@ def test_metrics_are_served_at_a_port_of_the_systems_choice(pool: Pool) -> None:
             pool.allocate(1000).free()
             with urllib.request.urlopen(f"http://{address}/metrics") as page:
                 text = page.read().decode()
-            made = [line for line in text.splitlines() if line.startswith("vrampool_requests_total{")]
+            made = [line for line in text.splitlines() if line.startswith("vrampool_served_total{")]
             assert sum(int(line.rsplit(" ", 1)[1]) for line in made) >= requests, "of this moment"
         with pytest.raises(vrampool.BusyError):
             vrampool.start_metrics("127.0.0.1:0")
@@ -261,108 +267,7 @@ def test_what_the_library_logs_comes_to_python(caplog: pytest.LogCaptureFixture)
         LIBRARY.call("set_log_callback", LogCallback(), 6, None)
 
 
-def test_a_child_of_a_process_with_a_device_touches_nothing() -> None:
-    run(
-        """
-        import os, vrampool
-        address = vrampool.start_metrics("127.0.0.1:0")
-
-        def child(act):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    act()
-                    os._exit(0)
-                except BaseException as error:
-                    os.write(2, repr(error).encode())
-                    os._exit(1)
-            assert os.waitpid(pid, 0)[1] == 0
-
-        def afresh():
-            # Nothing was opened: all is as in a new process.
-            vrampool.stop_metrics()
-            vrampool.start_metrics("127.0.0.1:0")
-            with vrampool.Pool("host", host_capacity=64 * MIB) as pool:
-                pool.allocate(100).free()
-            vrampool.stop_metrics()
-
-        child(afresh)
-        pool = vrampool.Pool("host", host_capacity=64 * MIB)
-        block = pool.allocate(1000)
-
-        def refused():
-            vrampool.stop_metrics()
-            for call in (
-                lambda: pool.allocate(1),
-                lambda: block.free(),
-                lambda: pool.stats(),
-                lambda: pool.trim(),
-                lambda: vrampool.Pool("host"),
-                lambda: vrampool.start_metrics("127.0.0.1:0"),
-                lambda: pool.close(),
-            ):
-                try:
-                    call()
-                except vrampool.ForkedError as error:
-                    assert "spawn" in str(error)
-                else:
-                    raise AssertionError("it was done")
-
-        child(refused)
-        block.free()
-        assert pool.stats().live_buffers == 0
-        vrampool.stop_metrics()
-        """
-    )
-
-
-def test_a_child_that_is_forked_while_threads_are_inside_ends() -> None:
-    run(
-        """
-        import multiprocessing, os, signal, threading, vrampool
-
-        pool = vrampool.Pool("host", host_capacity=64 * MIB)
-        goes_on = True
-
-        def work():
-            while goes_on:
-                pool.allocate(3000).free()
-                pool.trim()
-
-        def child():
-            # A child that waits is ended by this signal.
-            signal.alarm(60)
-            try:
-                pool.allocate(1)
-            except vrampool.ForkedError:
-                return
-            raise AssertionError("it was done")
-
-        threads = [threading.Thread(target=work) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for _ in range(100):
-            pool.allocate(1000).free()
-        context = multiprocessing.get_context("fork")
-        for _ in range(10):
-            # As a worker of a DataLoader.
-            process = context.Process(target=child)
-            process.start()
-            process.join()
-            assert process.exitcode == 0, process.exitcode
-            # By the C library's exit, with the destructors of the thread's variables.
-            if (pid := os.fork()) == 0:
-                child()
-                raise SystemExit(0)
-            assert os.waitpid(pid, 0)[1] == 0
-        goes_on = False
-        for thread in threads:
-            thread.join()
-        """
-    )
-
-
-def test_a_closed_pool_is_told_apart_and_its_blocks_stay() -> None:
+def test_a_closed_pool_has_an_error_of_its_own_and_its_blocks_stay() -> None:
     pool = Pool("host", host_capacity=8 * MIB)
     block = pool.allocate(MIB)
     pool.close()
@@ -377,8 +282,9 @@ def test_a_closed_pool_is_told_apart_and_its_blocks_stay() -> None:
     ("options", "said"),
     [
         ({"limit": "much"}, "512MiB"),
-        ({"limit": -1}, "no number of bytes"),
+        ({"limit": -1}, "not a number of bytes"),
         ({"size_classes": "moon"}, "power-of-two"),
+        ({"overlap": "much"}, "256MiB"),
         ({"source": "moon"}, "virtual"),
         ({"name": "a;limit=0"}, "separator"),
     ],
@@ -403,12 +309,12 @@ def test_sizes_that_cannot_be_are_refused(pool: Pool, size: int) -> None:
 
 def test_decay_and_peaks(pool: Pool) -> None:
     pool.allocate(8 * MIB).free()
-    assert pool.stats().peak_live == 8 * MIB
+    assert pool.stats().peak_live_bytes == 8 * MIB
     pool.reset_peaks()
-    assert pool.stats().peak_live == 0
+    assert pool.stats().peak_live_bytes == 0
     assert pool.decay() >= 0
     assert pool.trim() >= 0
-    assert pool.stats().bytes_reserved == 0
+    assert pool.stats().reserved_bytes == 0
 
 
 def test_metrics_are_served() -> None:

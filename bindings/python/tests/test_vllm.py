@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import ctypes
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import vrampool
-from conftest import MIB
-from vrampool import vllm
+from conftest import MIB, in_threads, run
+from vrampool import vllm, vllm_extension
 
 
 @pytest.fixture
 def told(fresh: Callable[..., None]) -> Iterator[list[Any]]:
     fresh()
     log: list[Any] = []
-    vllm.init_module(log.append, log.append)
+    live: dict[int, vllm.Handle] = {}
+
+    def on_malloc(handle: vllm.Handle) -> None:
+        live[handle[2]] = handle
+        log.append(handle)
+
+    def on_free(address: int) -> vllm.Handle:
+        log.append(address)
+        return live.pop(address)
+
+    vllm.init_module(on_malloc, on_free)
     yield log
+    assert live == {}
     vllm.forget_callbacks()
 
 
-def test_a_segment_is_told_of_taken_away_and_given_back(told: list[Any]) -> None:
+def test_a_segment_is_told_of_taken_away_and_restored(told: list[Any]) -> None:
     address = vllm.my_malloc(3 * MIB)
     ((device, size, ptr, handle),) = told
     assert (device, ptr) == (0, address)
     assert size >= 3 * MIB
     ctypes.memset(address, 1, size)
     for _ in range(2):
-        assert vllm.python_unmap_and_release(device, size, ptr, handle) == (device, size, ptr, handle)
-    for _ in range(2):
-        vllm.python_create_and_map(device, size, ptr, handle)
+        with pytest.raises(vrampool.InvalidArgumentError, match="mapped already"):
+            vllm.python_create_and_map(device, size, ptr, handle)
+        assert vllm.python_unmap_and_release(device, size, ptr, handle) is None  # type: ignore[func-returns-value]
+        with pytest.raises(vrampool.AsleepError, match="unmapped already"):
+            vllm.python_unmap_and_release(device, size, ptr, handle)
+        assert vllm.python_create_and_map(device, size, ptr, handle) is None  # type: ignore[func-returns-value]
     ctypes.memset(address, 2, size)
     vllm.my_free(address)
     assert told[1:] == [address]
@@ -62,8 +77,11 @@ def test_segments_reserve_what_they_hold(told: list[Any]) -> None:
 
 def test_running_out_is_an_exception_and_leaves_room(told: list[Any]) -> None:
     for _ in range(3):
+        told.clear()
         with pytest.raises(vrampool.OutOfMemoryError):
             vllm.my_malloc(128 * MIB)
+        # Before it was to be mapped, and then of its end.
+        assert told[1:] == [told[0][2]]
     vllm.my_free(vllm.my_malloc(32 * MIB))
 
 
@@ -87,3 +105,161 @@ def test_a_failure_is_told_once_and_leaves_nothing(told: list[Any]) -> None:
     for wrong in (0, -1):
         with pytest.raises(vrampool.InvalidArgumentError):
             vllm.my_malloc(wrong)
+
+
+def test_numbers_of_a_segment_are_taken_as_they_are(told: list[Any]) -> None:
+    """Not modulo the width of C's type."""
+    address = vllm.my_malloc(MIB)
+    handle = told[0]
+    for call in (vllm.python_create_and_map, vllm.python_unmap_and_release):
+        for at, width in enumerate((32, 64, 64, 64)):
+            for wrong in (handle[at] + (1 << width), handle[at] - (1 << width)):
+                numbers = [*handle[:at], wrong, *handle[at + 1 :]]
+                with pytest.raises((vrampool.InvalidArgumentError, vrampool.ArgumentOverflowError)):
+                    call(*numbers)
+            with pytest.raises(vrampool.ArgumentTypeError):
+                call(*[*handle[:at], 1.5, *handle[at + 1 :]])
+    for wrong in (address + (1 << 64), -1):
+        with pytest.raises((vrampool.InvalidArgumentError, vrampool.ArgumentOverflowError)):
+            vllm.my_free(wrong)
+    with pytest.raises(vrampool.ArgumentOverflowError):
+        vllm.my_malloc(MIB, 1 << 32)
+    vllm.my_free(address)
+
+
+def test_a_segment_is_told_of_before_it_is_mapped(told: list[Any]) -> None:
+    """vLLM's registers an address first; what fails then is taken out of its records."""
+    seen: list[Any] = []
+    vllm.forget_callbacks()
+
+    def on_malloc(handle: vllm.Handle) -> None:
+        with pytest.raises(vrampool.AsleepError):
+            vllm.python_unmap_and_release(*handle)
+        seen.append(handle)
+
+    vllm.init_module(on_malloc, lambda address: seen[0])
+    vllm.my_free(vllm.my_malloc(MIB - 1))
+    assert seen[0][1] >= MIB - 1
+
+
+def test_a_callback_that_raises_loses_nothing(told: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("no such record")
+
+    vllm.forget_callbacks()
+    vllm.init_module(fail, fail)
+    for _ in range(3):
+        # More than half of the device: a segment that stayed would leave no room.
+        with pytest.raises(vrampool.InvalidArgumentError, match="callback for the allocation"):
+            vllm.my_malloc(40 * MIB)
+    assert "no such record" in caplog.text
+    vllm.init_module(lambda handle: None, fail)
+    for _ in range(3):
+        address = vllm.my_malloc(40 * MIB)
+        with pytest.raises(vrampool.InvalidArgumentError, match="callback for the release"):
+            vllm.my_free(address)
+        with pytest.raises(vrampool.InvalidPointerError):
+            vllm.my_free(address)
+
+
+@pytest.mark.parametrize("returned", [None, (0, 1, 2, 3), 7])
+def test_a_callback_that_returns_another_handle_is_reported(told: list[Any], returned: object) -> None:
+    vllm.forget_callbacks()
+    vllm.init_module(lambda handle: None, lambda address: returned)
+    for _ in range(3):
+        address = vllm.my_malloc(40 * MIB)
+        with pytest.raises(vrampool.MismatchError, match="callback for the release"):
+            vllm.my_free(address)
+
+
+def test_other_callbacks_are_refused_while_segments_live(told: list[Any]) -> None:
+    vllm.forget_callbacks()
+    records: dict[int, vllm.Handle] = {}
+
+    class Owner:
+        def on_malloc(self, handle: vllm.Handle) -> None:
+            records[handle[2]] = handle
+
+    owner = Owner()
+    for _ in range(2):
+        # vLLM sets the same ones for each of its pools.
+        vllm.init_module(owner.on_malloc, records.pop)
+    address = vllm.my_malloc(MIB)
+    with pytest.raises(vrampool.BusyError, match="1 live segments"):
+        vllm.init_module(Owner().on_malloc, records.pop)
+    for wrong in ((None, records.pop), (owner.on_malloc, 3)):
+        with pytest.raises(vrampool.ArgumentTypeError):
+            vllm.init_module(*wrong)
+    vllm.my_free(address)
+    assert records == {}
+    vllm.init_module(Owner().on_malloc, records.pop)
+
+
+def test_nothing_is_allocated_before_init_module(place: dict[str, Any]) -> None:
+    run(
+        """
+        from vrampool import vllm
+        import vrampool
+        try:
+            vllm.my_malloc(MIB)
+            raise AssertionError("a segment that nobody is told of")
+        except vrampool.InvalidArgumentError as error:
+            assert "call init_module first" in str(error)
+        """
+    )
+
+
+def test_pytorch_calls_the_functions_of_a_file_that_vllm_finds(told: list[Any]) -> None:
+    """Under the lock of its allocator, and from any thread."""
+    with open("/proc/self/maps") as maps:
+        loaded = {line.split("/", 1)[1].strip() for line in maps if "/cumem_allocator." in line}
+    assert loaded == {vllm_extension.PATH.lstrip("/")}
+    functions = ctypes.CDLL(vllm_extension.PATH)
+    functions.my_malloc.restype = ctypes.c_void_p
+    lock = threading.Lock()
+    size = ctypes.c_ssize_t
+
+    def work() -> None:
+        for _ in range(20):
+            with lock:
+                address = functions.my_malloc(size(MIB), 0, None)
+            assert address
+            other = threading.Thread(target=functions.my_free, args=(ctypes.c_void_p(address), size(MIB), 0, None))
+            with lock:
+                other.start()
+                other.join()
+
+    in_threads(work, work, work)
+    assert len(told) == 2 * 3 * 20
+    assert functions.my_malloc(size(-1), 0, None) is None
+    assert functions.my_malloc(size(MIB), -9, None) is None
+
+
+@pytest.mark.parametrize("what", ["extension", "class"])
+def test_it_takes_the_place_of_vllms_module(what: str) -> None:
+    run(
+        f"""
+        import sys, types
+        import vrampool
+        from vrampool import vllm
+        name = {{"extension": "vllm.cumem_allocator", "class": "vllm.device_allocator.cumem"}}[{what!r}]
+        for package in ("vllm", "vllm.device_allocator"):
+            sys.modules[package] = types.ModuleType(package)
+        vllm.install({what!r})
+        # vLLM loads its plugins twice.
+        vllm.install({what!r})
+        module = __import__(name, fromlist=["init_module"])
+        assert module.init_module is vllm.init_module
+        try:
+            vllm.install("weights")
+            raise AssertionError
+        except vrampool.ConfigurationError:
+            pass
+        sys.modules["vllm.device_allocator.cumem"] = sys.modules[name] = types.ModuleType("theirs")
+        try:
+            vllm.install({what!r})
+            raise AssertionError
+        except vrampool.BusyError as error:
+            assert "imported already" in str(error)
+        """
+    )

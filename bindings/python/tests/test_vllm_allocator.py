@@ -13,6 +13,7 @@ import pytest
 
 import vrampool
 from conftest import MIB
+from fake_mem_pool import Pools
 from fake_torch import HostTensor, Torch
 from vrampool import vllm
 from vrampool.vllm import CuMemAllocator
@@ -22,8 +23,10 @@ SIZE = 2 * MIB
 
 @pytest.fixture
 def allocator(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[CuMemAllocator]:
-    monkeypatch.setitem(sys.modules, "torch", Torch())
-    monkeypatch.setattr(CuMemAllocator, "_instance", None)
+    torch = Torch()
+    Pools(torch)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(CuMemAllocator, "instance", None)
     monkeypatch.setattr(HostTensor, "failure", None)
     monkeypatch.setattr("atexit.register", lambda function: None)
     fresh()
@@ -54,15 +57,13 @@ def mapped(allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch) -> set[in
     known: set[int] = set()
     release, give = vllm.python_unmap_and_release, vllm.python_create_and_map
 
-    def released(*handle: int) -> vllm.Handle:
-        done = release(*handle)
+    def released(*handle: int) -> None:
+        release(*handle)
         known.discard(handle[2])
-        return done
 
-    def given(*handle: int) -> vllm.Handle:
-        done = give(*handle)
+    def given(*handle: int) -> None:
+        give(*handle)
         known.add(handle[2])
-        return done
 
     monkeypatch.setattr(vllm, "python_unmap_and_release", released)
     monkeypatch.setattr(vllm, "python_create_and_map", given)
@@ -129,12 +130,12 @@ def test_a_sleep_that_fails_leaves_all_awake(
     addresses = [make(allocator, tag, value) for value, tag in enumerate(("a", "b", "c"), 1)]
     release, calls = vllm.python_unmap_and_release, 0
 
-    def fail(*handle: int) -> vllm.Handle:
+    def fail(*handle: int) -> None:
         nonlocal calls
         calls += 1
         if calls == at + 1:
             raise failure
-        return release(*handle)
+        release(*handle)
 
     mapped.update(addresses)
     with monkeypatch.context() as patch, pytest.raises(type(failure)):
@@ -146,7 +147,7 @@ def test_a_sleep_that_fails_leaves_all_awake(
         assert not data.is_asleep
         assert data.cpu_backup_tensor is None
         assert contents(address) == bytes([value]) * SIZE
-    # Also where a backup fails, when nothing has gone.
+    # Also where a backup fails, when nothing was released.
     HostTensor.failure = failure
     with pytest.raises(type(failure)):
         allocator.sleep(("a", "b", "c"))
@@ -169,10 +170,10 @@ def test_a_wake_that_fails_leaves_all_asleep(
     assert mapped == set()
     give = vllm.python_create_and_map
 
-    def fail(*handle: int) -> vllm.Handle:
+    def fail(*handle: int) -> None:
         if mapped:
             raise vrampool.OutOfMemoryError("the memory went elsewhere")
-        return give(*handle)
+        give(*handle)
 
     with monkeypatch.context() as patch, pytest.raises(vrampool.OutOfMemoryError):
         patch.setattr(vllm, "python_create_and_map", fail)
@@ -195,3 +196,112 @@ def test_below_vrampool_itself_it_is_refused(allocator: CuMemAllocator, monkeypa
     monkeypatch.setattr("vrampool.torch._install._installed", object())
     with pytest.raises(vrampool.BusyError, match=r"vrampool\.torch\.tag"):
         CuMemAllocator()
+
+
+def test_a_tag_is_a_whole_word(allocator: CuMemAllocator) -> None:
+    """In one text a part of a word is no tag."""
+    weights, part = make(allocator, "weights", 1), make(allocator, "eight", 2)
+    allocator.sleep(("weights", "eight"))
+    allocator.wake_up("weights")
+    assert [allocator.pointer_to_data[at].is_asleep for at in (weights, part)] == [False, False], "`eight` is internal"
+    cache = make(allocator, "kv_cache", 3)
+    allocator.sleep(("weights", "eight", "kv_cache"))
+    allocator.wake_up("weights")
+    assert [allocator.pointer_to_data[at].is_asleep for at in (weights, cache)] == [False, True]
+    with pytest.raises(vrampool.InvalidArgumentError, match="weights_and_kv_cache"):
+        allocator.wake_up("weights_and_kv_cache")
+    assert allocator.pointer_to_data[cache].is_asleep
+
+
+def test_a_tag_that_does_not_exist_is_an_error(allocator: CuMemAllocator) -> None:
+    """Such a tag would be discarded, or stay asleep, in silence."""
+    address = make(allocator, "mine", 1)
+    for call in (allocator.sleep, allocator.discard, allocator.wake_up):
+        for tags in ("wieghts", ("mine", "wieghts")):
+            with pytest.raises(vrampool.InvalidArgumentError, match="'wieghts'.*cudagraph, default, kv_cache, mine, runtime, weights, workspace"):
+                call(tags)
+    for wrong in (3, [3], b"mine"):
+        with pytest.raises(vrampool.ArgumentTypeError):
+            allocator.discard(wrong)  # type: ignore[arg-type]
+    assert not allocator.pointer_to_data[address].is_asleep
+    assert contents(address) == b"\1" * SIZE
+    vllm.my_free(address)
+    allocator.discard("mine")
+    allocator.wake_up(["weights"])
+
+
+def test_a_wake_tolerates_segments_that_are_freed_meanwhile(
+    allocator: CuMemAllocator, mapped: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread frees one just before it would be mapped, and one just before it would be filled."""
+    first, second, third = (make(allocator, "a", value) for value in (1, 2, 3))
+    allocator.sleep("a")
+    give, before = vllm.python_create_and_map, iter([first])
+
+    def freed(*handle: int) -> None:
+        for address in before:
+            vllm.my_free(address)
+        give(*handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm, "python_create_and_map", freed)
+        allocator.wake_up()
+    assert mapped == {second, third}
+    assert [contents(address)[0] for address in (second, third)] == [2, 3]
+    assert allocator.get_current_usage() == 2 * SIZE
+    # One that is freed once it is mapped has nothing to be filled.
+    allocator.sleep("a")
+
+    def freed_when_mapped(*handle: int) -> None:
+        give(*handle)
+        if handle[2] == second:
+            vllm.my_free(second)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm, "python_create_and_map", freed_when_mapped)
+        allocator.wake_up()
+    assert contents(third)[0] == 3
+    # And a failure is no less one.
+    allocator.sleep("a")
+    with monkeypatch.context() as patch, pytest.raises(vrampool.InvalidPointerError):
+        patch.setattr(vllm, "python_create_and_map", lambda *handle: give(handle[0], handle[1], handle[2] + 1, handle[3]))
+        allocator.wake_up()
+    assert allocator.pointer_to_data[third].is_asleep
+    allocator.wake_up()
+    assert contents(third)[0] == 3
+
+
+def test_a_sleep_is_refused_during_a_capture(allocator: CuMemAllocator) -> None:
+    """A wait for the device would invalidate it."""
+    address = make(allocator, "mine", 1)
+    torch = sys.modules["torch"]
+    assert isinstance(torch, Torch)
+    torch.log.clear()
+    torch.is_captured = True
+    for call in (allocator.sleep, allocator.discard):
+        with pytest.raises(vrampool.CaptureError, match="after the capture"):
+            call("mine")
+    assert torch.log == []
+    assert contents(address) == b"\1" * SIZE
+    torch.is_captured = False
+    allocator.sleep("mine")
+    allocator.wake_up()
+
+
+def test_another_policy_for_what_sleeps_is_a_warning(allocator: CuMemAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    """The contents of what sleeps are kept, or discarded: a later call for the other does nothing."""
+    address = make(allocator, "weights", 1)
+    for first, second, text in (
+        (allocator.sleep, allocator.discard, "on the host"),
+        (allocator.discard, allocator.sleep, "discarded"),
+    ):
+        first("weights")
+        caplog.clear()
+        first("weights")
+        assert caplog.messages == []
+        second("weights")
+        assert len(caplog.messages) == 1
+        assert "`weights`" in caplog.messages[0]
+        assert text in caplog.messages[0]
+        allocator.wake_up()
+    ctypes.memset(address, 1, SIZE)

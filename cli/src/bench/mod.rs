@@ -25,7 +25,7 @@ use row::Row;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool::any;
-use vrampool::output::Output;
+use vrampool_trace::output::Output;
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
 #[error("{bench} failed")]
 struct Failed {
     bench: String,
-    source: vrampool::Error,
+    source: Box<dyn Error>,
 }
 
 /// Capacity of the host device. Little of it is used, so it may exceed physical memory.
@@ -122,7 +122,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
             return bar.suspend(|| measure_sleep(arguments, device));
         }
         let measured = measure_one(name, &device.with_memory(DEVICE_MEMORY), effort);
-        let measured = measured.map_err(|source| Failed { bench: name.to_string(), source })?;
+        let measured = measured.map_err(|error| Failed { bench: name.to_string(), source: error.into() })?;
         bar.inc(1);
         if arguments.json {
             bar.suspend(|| measured.iter().try_for_each(Row::print))?;
@@ -140,7 +140,8 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
 
 fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn Error>> {
     let device = device.with_memory(DEVICE_MEMORY);
-    let failed = |source| Failed { bench: Name::Sleep.to_string(), source };
+    let failed =
+        |error: vrampool_sleep::Error| Failed { bench: Name::Sleep.to_string(), source: error.into() };
     let rows =
         sleep::measure(&device, &device.touch()?, arguments.sleep_gib, arguments.quick).map_err(failed)?;
     if arguments.json {

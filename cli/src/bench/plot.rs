@@ -5,7 +5,7 @@ use super::row::Row;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::error::Error;
-use vrampool::output::Output;
+use vrampool_trace::output::Output;
 
 const SIZE: (u32, u32) = (900, 560);
 

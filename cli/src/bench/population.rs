@@ -21,7 +21,7 @@ const PAIRS: usize = 4096;
 /// to be.
 const REPLACED: usize = 16;
 
-/// What is asked for and given back on top of the live blocks.
+/// What is allocated and freed on top of the live blocks.
 const LIFO: u64 = 64 << 10;
 
 const SEED: u64 = 1;

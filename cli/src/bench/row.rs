@@ -20,7 +20,7 @@ pub(crate) struct Row {
     pub(crate) ns_max: f64,
 }
 
-/// What tells the rows of a benchmark apart: a number in the JSON, or words.
+/// What distinguishes the rows of a benchmark: a number in the JSON, or words.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Case {

@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::Instant;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
-use vrampool::sleep::{Offload, WakeReport};
-use vrampool::trace::Touch;
-use vrampool::{Backend, BackendError, Error, Placement, Region, RegionMut};
+use vrampool::{Backend, BackendError, Placement, Region, RegionMut};
+use vrampool_sleep::{Error, Offload, SleepArena};
+use vrampool_trace::Touch;
 
 /// Bytes of one block; also of one plain copy.
 const BLOCK: u64 = 256 << 20;
@@ -32,8 +32,8 @@ pub(crate) struct Row {
     released_share: f64,
     sleep_seconds: f64,
     wake_seconds: f64,
-    /// From the start of the wake until the backups' memory was given back, too.
-    settled_seconds: f64,
+    /// From the start of the wake until the backups' memory was released, too.
+    released_seconds: f64,
     sleep_gb_per_s: f64,
     wake_gb_per_s: f64,
     pinned_to_host_gb_per_s: f64,
@@ -59,7 +59,7 @@ pub(crate) fn table(rows: &[Row]) -> Table {
         "released",
         "sleep s",
         "wake s",
-        "settled s",
+        "released s",
         "sleep GB/s",
         "wake GB/s",
         "of pinned",
@@ -72,7 +72,7 @@ pub(crate) fn table(rows: &[Row]) -> Table {
             format!("{:.2} %", 100.0 * row.released_share),
             format!("{:.3}", row.sleep_seconds),
             format!("{:.3}", row.wake_seconds),
-            format!("{:.3}", row.settled_seconds),
+            format!("{:.3}", row.released_seconds),
             format!("{:.1}", row.sleep_gb_per_s),
             format!("{:.1}", row.wake_gb_per_s),
             format!("{:.1} %", 100.0 * row.wake_share_of_pinned),
@@ -93,7 +93,7 @@ pub(crate) fn measure<B: Backend>(
     quick: bool,
 ) -> Result<Vec<Row>, Error> {
     if device.virtual_memory().is_none() {
-        return Ok(Vec::new());
+        return Err(BackendError::unsupported("virtual memory, which sleep needs").into());
     }
     let block = if quick { QUICK / 4 } else { BLOCK };
     let bytes = match gib {
@@ -106,10 +106,10 @@ pub(crate) fn measure<B: Backend>(
     let rounds = if quick { 1 } else { 3 };
     let pinned = pinned_copies(device, block, rounds)?;
     let stream = device.create_stream()?;
-    let arena = DeviceArena::builder(device).growing().build()?;
+    let arena = SleepArena::new(DeviceArena::builder(device).growing().build()?);
     let mut blocks = Vec::new();
     for seed in 0..bytes / block {
-        let mut buffer = arena.allocate(block, &stream)?;
+        let mut buffer = arena.arena().allocate(block, &stream)?;
         touch.write(&stream, buffer.on_mut(&stream)?, seed)?;
         blocks.push(buffer);
     }
@@ -129,24 +129,24 @@ pub(crate) fn measure<B: Backend>(
 
 /// Puts the arena to sleep and wakes it. The rates of pinned copies are GB/s to the host and to the device.
 fn nap<B: Backend>(
-    arena: &DeviceArena<B>,
+    arena: &SleepArena<B>,
     offload: Offload,
     (to_host, to_device): (f64, f64),
 ) -> Result<Row, Error> {
-    let device = arena.device();
-    let mapped = arena.reserved_bytes();
+    let device = arena.arena().device();
+    let mapped = arena.arena().reserved_bytes();
     let before = device.memory_info()?.free_bytes;
     let began = Instant::now();
     let report = black_box(arena.sleep(offload)?);
     let sleep_seconds = began.elapsed().as_secs_f64();
     let released = device.memory_info()?.free_bytes.saturating_sub(before);
     let began = Instant::now();
-    let WakeReport { restored_bytes: restored, .. } = black_box(arena.wake()?);
+    let restored = black_box(arena.wake()?).copied_bytes;
     let wake_seconds = began.elapsed().as_secs_f64();
     while arena.backup_bytes() > 0 {
         std::thread::yield_now();
     }
-    let settled_seconds = began.elapsed().as_secs_f64();
+    let released_seconds = began.elapsed().as_secs_f64();
     let rate = |bytes: u64, seconds: f64| bytes as f64 / seconds / 1e9;
     let wake_rate = rate(restored, wake_seconds);
     Ok(Row {
@@ -157,8 +157,8 @@ fn nap<B: Backend>(
         released_share: released as f64 / mapped as f64,
         sleep_seconds,
         wake_seconds,
-        settled_seconds,
-        sleep_gb_per_s: rate(report.backed_up_bytes, sleep_seconds),
+        released_seconds,
+        sleep_gb_per_s: rate(report.copied_bytes, sleep_seconds),
         wake_gb_per_s: wake_rate,
         pinned_to_host_gb_per_s: to_host,
         pinned_to_device_gb_per_s: to_device,

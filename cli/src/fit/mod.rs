@@ -11,9 +11,9 @@ use serde::Serialize;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool::SizeClasses;
-use vrampool::fitted::FittedClasses;
-use vrampool::output::{Output, shown};
-use vrampool::trace::Import;
+use vrampool_trace::Import;
+use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::output::{Output, shown};
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
 /// Fits classes to the trace, writes them, and prints a summary.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let output = arguments.output.as_ref().map(Output::create).transpose()?;
-    let output = output.map(|output| output.apart_from([&arguments.file])).transpose()?;
+    let output = output.map(|output| output.distinct_from([&arguments.file])).transpose()?;
     let spinner = spinner();
     spinner.set_message(format!("reading {}", shown(&arguments.file)));
     let trace = spinner.suspend(|| arguments.trace.read(&arguments.file, Import::new()))?;
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let saved = output.map_or(Ok(()), |output| output.save(classes.to_string()));
     let used = Class::of_all(&demand, &classes);
     let rules = [
-        SizeClasses::Fitted(classes.clone()),
+        SizeClasses::from(classes.clone()),
         SizeClasses::Fixed,
         SizeClasses::PowerOfTwo,
         SizeClasses::GEOMETRIC,

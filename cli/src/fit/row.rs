@@ -3,9 +3,9 @@
 use serde::Serialize;
 use std::fmt;
 use vrampool::SizeClasses;
-use vrampool::fitted::FittedClasses;
-use vrampool::fitted::{ClassDemand, Demand};
-use vrampool::trace::Trace;
+use vrampool_trace::Trace;
+use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::fitted::{ClassDemand, Demand};
 
 /// The whole. The names and their order are those of the JSON, here and below.
 #[derive(Debug, Clone, Serialize)]
@@ -83,7 +83,7 @@ impl Class {
             held: row.held_bytes(),
             padding: ratio(row.padding_bytes(), row.requested_bytes),
         };
-        demand.by_class(&SizeClasses::Fitted(classes.clone())).into_iter().map(of_one).collect()
+        demand.by_class(&SizeClasses::from(classes.clone())).into_iter().map(of_one).collect()
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn product<M: Memory>(
         let reason = format!("{} columns and {} rows are not compatible", left.columns, right.rows);
         return Err(BackendError::invalid("factors", reason));
     }
-    apart(&[&left.region, &right.region], &[&product.region])?;
+    check_disjoint(&[&left.region, &right.region], &[&product.region])?;
     within(left)?;
     within(right)?;
     let [rows, inner, columns] = [left.rows, left.columns, right.columns].map(|count| count as u64);
@@ -45,7 +45,7 @@ pub(super) fn bias<M: Memory>(
     bias: &Region<'_, M>,
     values: &RegionMut<'_, M>,
 ) -> Result<[u64; 2], BackendError> {
-    apart(&[bias], &[values])?;
+    check_disjoint(&[bias], &[values])?;
     match elements(bias)? {
         0 => Err(BackendError::invalid("bias", "it has no columns")),
         columns => Ok([columns, elements(&values.as_region())?]),
@@ -57,7 +57,7 @@ pub(super) fn elementwise<M: Memory>(
     read: &Region<'_, M>,
     written: &[&RegionMut<'_, M>],
 ) -> Result<u64, BackendError> {
-    apart(&[read], written)?;
+    check_disjoint(&[read], written)?;
     let count = elements(read)?;
     written.iter().try_for_each(|region| of_length("region", &region.as_region(), count))?;
     Ok(count)
@@ -68,7 +68,7 @@ pub(super) fn sums<M: Memory>(
     values: &Region<'_, M>,
     sums: &RegionMut<'_, M>,
 ) -> Result<[u64; 2], BackendError> {
-    apart(&[values], &[sums])?;
+    check_disjoint(&[values], &[sums])?;
     let (values, columns) = (elements(values)?, elements(&sums.as_region())?);
     Ok([values.checked_div(columns).unwrap_or(0), columns])
 }
@@ -79,12 +79,15 @@ pub(super) fn logits<M: Memory>(
     logits: &RegionMut<'_, M>,
     tally: &RegionMut<'_, M>,
 ) -> Result<[u64; 2], BackendError> {
-    apart(&[labels], &[logits, tally])?;
+    check_disjoint(&[labels], &[logits, tally])?;
     of_length("tally", &tally.as_region(), 2)?;
     let (rows, logits) = (elements(labels)?, elements(&logits.as_region())?);
     match logits.checked_div(rows) {
         Some(columns) if columns > 0 && rows * columns == logits => Ok([rows, columns]),
-        _ => Err(BackendError::invalid("logits", format!("{logits} logits are no rows for {rows} labels"))),
+        _ => Err(BackendError::invalid(
+            "logits",
+            format!("{logits} logits are not whole rows for {rows} labels"),
+        )),
     }
 }
 
@@ -93,7 +96,7 @@ pub(super) fn oscillators<M: Memory>(
     parameters: &Region<'_, M>,
     states: &RegionMut<'_, M>,
 ) -> Result<[u64; 2], BackendError> {
-    apart(&[parameters], &[states])?;
+    check_disjoint(&[parameters], &[states])?;
     let (parameters, states) = (elements(parameters)?, elements(&states.as_region())?);
     let runs = parameters / 3;
     if runs == 0 || !parameters.is_multiple_of(3) || !states.is_multiple_of(runs) {
@@ -104,7 +107,10 @@ pub(super) fn oscillators<M: Memory>(
 }
 
 /// Refuses a written region that overlaps another one.
-fn apart<M: Memory>(read: &[&Region<'_, M>], written: &[&RegionMut<'_, M>]) -> Result<(), BackendError> {
+fn check_disjoint<M: Memory>(
+    read: &[&Region<'_, M>],
+    written: &[&RegionMut<'_, M>],
+) -> Result<(), BackendError> {
     let written: Vec<_> = written.iter().map(|region| region.as_region()).collect();
     for (nth, region) in written.iter().enumerate() {
         if read.iter().copied().chain(&written[..nth]).any(|other| region.overlaps(other)) {

@@ -14,8 +14,8 @@ use row::Row;
 use std::error::Error;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use vrampool::trace::{Import, Op, Pass, Replay, Touch, Trace};
 use vrampool::{Backend, Pool};
+use vrampool_trace::{Import, Op, Pass, Replay, Touch, Trace};
 
 /// Flags of `vrampool replay`.
 #[derive(Debug, Clone, Args)]

@@ -3,8 +3,8 @@
 use crate::stdout;
 use serde::Serialize;
 use std::error::Error;
-use vrampool::trace::{Pass, Trace};
 use vrampool::{Backend, Pool, Source};
+use vrampool_trace::{Pass, Trace};
 
 /// One pass. The names and their order are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
@@ -19,6 +19,7 @@ pub(crate) struct Row {
     pub(crate) peak_live: u64,
     pub(crate) peak_held: u64,
     pub(crate) peak_reserved: u64,
+    pub(crate) peak_needed: u64,
     pub(crate) hit_rate: f64,
     pub(crate) driver_calls: u64,
     /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams,
@@ -27,6 +28,8 @@ pub(crate) struct Row {
     pub(crate) driver_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stream_waits: Option<u64>,
+    /// Waits for memory that another stream used before.
+    pub(crate) reuse_waits: u64,
     /// Only of passes that wrote what they got.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) corrupt_bytes: Option<u64>,
@@ -47,21 +50,32 @@ impl Row {
             peak_live: pass.peak_live_bytes,
             peak_held: pass.peak_held_bytes,
             peak_reserved: pass.peak_reserved_bytes,
+            peak_needed: pass.peak_needed_bytes,
             hit_rate: pass.hit_rate,
             driver_calls: pass.driver_calls,
             driver_ns: is_virtual.then_some(nanoseconds),
             stream_waits: is_virtual.then_some(pass.stream_waits),
+            reuse_waits: pass.reuse_waits,
             corrupt_bytes: pass.corrupt_bytes,
         }
     }
 
-    /// Bytes at their peak over the bytes asked for at theirs.
+    /// Returns the ratio of peak bytes to the peak of requested bytes.
     pub(crate) fn over_requested(&self, bytes: u64) -> Option<f64> {
-        (self.peak_requested > 0).then(|| bytes as f64 / self.peak_requested as f64)
+        ratio(bytes, self.peak_requested)
+    }
+
+    /// Returns the ratio of the peak of reserved bytes to the peak of needed bytes.
+    pub(crate) fn reserved_over_needed(&self) -> Option<f64> {
+        ratio(self.peak_reserved, self.peak_needed)
     }
 
     /// Prints it as a line of JSON.
     pub(crate) fn print(&self) -> Result<(), Box<dyn Error>> {
         stdout::print(serde_json::to_string(self)?)
     }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
 }

@@ -4,7 +4,7 @@ use super::row::Row;
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "trace",
     "classes",
     "pass",
@@ -16,6 +16,7 @@ const COLUMNS: [&str; 13] = [
     "reserved",
     "live/req.",
     "held/req.",
+    "res./needed",
     "hit rate",
     "driver calls",
 ];
@@ -23,13 +24,13 @@ const COLUMNS: [&str; 13] = [
 /// How many columns, from the left, hold words.
 const WORDS: usize = 3;
 
-/// One line a pass. Sizes are peaks; ratios are over the bytes asked for.
+/// Returns a table with one line for each pass. Sizes are peaks, and ratios are of peaks.
 pub(crate) fn of(rows: &[Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED).set_header(COLUMNS);
     for row in rows {
-        let ratio =
-            |bytes| row.over_requested(bytes).map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+        let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+        let over_requested = |bytes| shown(row.over_requested(bytes));
         table.add_row([
             row.trace.clone(),
             row.size_classes.clone(),
@@ -40,8 +41,9 @@ pub(crate) fn of(rows: &[Row]) -> Table {
             human(row.peak_live),
             human(row.peak_held),
             human(row.peak_reserved),
-            ratio(row.peak_live),
-            ratio(row.peak_held),
+            over_requested(row.peak_live),
+            over_requested(row.peak_held),
+            shown(row.reserved_over_needed()),
             format!("{:.1} %", 100.0 * row.hit_rate),
             row.driver_calls.to_string(),
         ]);

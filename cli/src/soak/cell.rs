@@ -6,10 +6,9 @@ use std::error::Error;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, Faults};
-use vrampool::sleep::Offload;
 use vrampool::{BackendError, Buffer, Pool, PoolStats, Source};
+use vrampool_sleep::{Offload, SleepArena};
 
 /// The limit of each pool, bytes.
 const LIMIT: u64 = 128 << 20;
@@ -59,6 +58,8 @@ pub(crate) struct Settings {
 pub(crate) struct Cell<D: Device> {
     pub(crate) settings: Settings,
     device: D,
+    /// If memory is virtual.
+    arena: Option<SleepArena<D>>,
     pool: Pool<D>,
     workers: Vec<Worker<D>>,
 }
@@ -133,17 +134,19 @@ impl<D: Device> Cell<D> {
             Ok(Worker { stream: device.create_stream()?, random, live: Vec::new(), bytes: 0 })
         };
         let workers = (0..settings.threads).map(worker).collect::<Result<_, _>>()?;
-        Ok(Some(Self { settings, device, pool, workers }))
+        let arena = pool.arena().filter(|arena| arena.is_growing()).cloned().map(SleepArena::new);
+        Ok(Some(Self { settings, device, arena, pool, workers }))
     }
 
     /// Has all threads use the pool for so long.
     pub(crate) fn run(&mut self, time: Duration) -> Result<Counts, Box<dyn Error>> {
-        let Self { settings, device, pool, workers } = self;
+        let Self { settings, device, arena, pool, workers } = self;
         let (counts, end) = (Counts::default(), Instant::now() + time);
         let share = LIMIT / 100 * settings.level / u64::from(settings.threads);
         std::thread::scope(|scope| {
             for (number, worker) in workers.iter_mut().enumerate() {
-                let (device, pool, counts, settings) = (&*device, &*pool, &counts, *settings);
+                let (device, arena, pool, counts) = (&*device, arena.as_ref(), &*pool, &counts);
+                let settings = *settings;
                 let has_faults = settings.faults && device.faults().is_some();
                 scope.spawn(move || {
                     while Instant::now() < end {
@@ -152,13 +155,13 @@ impl<D: Device> Cell<D> {
                             if worker.random.u32(..SAMPLES / 64) == 0 {
                                 counts.samples.add(&pool.stats());
                             }
-                            disturb(device, pool, settings, &mut worker.random);
+                            disturb(device, (pool, arena), settings, &mut worker.random);
                         }
                     }
                 });
             }
         });
-        settle(device, pool)?;
+        recover(device, arena.as_ref())?;
         counts.samples.add(&pool.stats());
         Ok(counts)
     }
@@ -172,7 +175,7 @@ impl<D: Device> Cell<D> {
 
     /// Drops everything. What the device then lacks is an error.
     pub(crate) fn finish(self) -> Result<(), String> {
-        let Self { settings, device, pool, workers } = self;
+        let Self { settings, device, arena, pool, workers } = self;
         let name = pool.name().to_owned();
         device.faults().into_iter().for_each(Faults::clear);
         for worker in workers {
@@ -182,14 +185,14 @@ impl<D: Device> Cell<D> {
         pool.trim().map_err(|error| format!("{name}: {error}"))?;
         let stats = pool.stats();
         if settings.source == Source::Virtual
-            && (stats.source.reserved_bytes, stats.virtual_memory.mappings) != (0, 0)
+            && (stats.reserved_bytes, stats.virtual_memory.mappings) != (0, 0)
         {
             return Err(format!(
                 "{name}: {} bytes and {} mappings are left after a trim",
-                stats.source.reserved_bytes, stats.virtual_memory.mappings
+                stats.reserved_bytes, stats.virtual_memory.mappings
             ));
         }
-        drop(pool);
+        drop((arena, pool));
         if device.faults().is_none() {
             // Others use it at the same time.
             return Ok(());
@@ -213,9 +216,9 @@ impl<D: Device> Worker<D> {
         let frees = self.bytes + bytes > share || self.random.u8(..8) < 3;
         if frees && !self.live.is_empty() {
             let place = self.random.usize(..self.live.len());
-            let gone = self.live.swap_remove(place);
-            self.bytes -= gone.buffer.len();
-            match gone.is_whole(pool.device(), &self.stream) {
+            let freed = self.live.swap_remove(place);
+            self.bytes -= freed.buffer.len();
+            match freed.is_whole(pool.device(), &self.stream) {
                 Ok(true) => {}
                 Err(error) if is_expected(&error, has_faults) => {}
                 _ => _ = counts.corrupt.fetch_add(1, Relaxed),
@@ -238,8 +241,8 @@ impl<D: Device> Worker<D> {
                 Err(error) if error.is_out_of_memory() => {
                     counts.refused.fetch_add(1, Relaxed);
                     for _ in 0..4.min(self.live.len()) {
-                        let gone = self.live.swap_remove(self.random.usize(..self.live.len()));
-                        self.bytes -= gone.buffer.len();
+                        let freed = self.live.swap_remove(self.random.usize(..self.live.len()));
+                        self.bytes -= freed.buffer.len();
                     }
                 }
                 Err(_) => _ = counts.failed.fetch_add(1, Relaxed),
@@ -295,7 +298,12 @@ fn is_expected(error: &vrampool::Error, has_faults: bool) -> bool {
 }
 
 /// What else happens to a pool, now and then: one call of [`Worker::step`] in 64 is followed by this.
-fn disturb<D: Device>(device: &D, pool: &Pool<D>, settings: Settings, random: &mut Rng) {
+fn disturb<D: Device>(
+    device: &D,
+    (pool, arena): (&Pool<D>, Option<&SleepArena<D>>),
+    settings: Settings,
+    random: &mut Rng,
+) {
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
     if is_time(TRIMS) {
         // It may fail, by a planned fault.
@@ -309,12 +317,11 @@ fn disturb<D: Device>(device: &D, pool: &Pool<D>, settings: Settings, random: &m
     }
     let mut is_time = |one_in: u32| random.u32(..one_in / 64) == 0;
     if is_time(SLEEPS)
-        && settings.source == Source::Virtual
-        && let Some(arena) = pool.arena()
+        && let Some(arena) = arena
     {
         // It may fail: by a region that exists at the moment, or by a planned fault.
         let _ = arena.sleep(Offload::Pageable);
-        if settle(device, pool).is_err() {
+        if recover(device, Some(arena)).is_err() {
             let _ = pool.trim();
         }
     }
@@ -325,11 +332,8 @@ fn device_calls(random: &mut Rng) -> u64 {
     random.u64(1..20)
 }
 
-/// The pool is awake afterwards.
-fn settle<D: Device>(device: &D, pool: &Pool<D>) -> Result<(), Box<dyn Error>> {
+/// Ends faults, and wakes the memory.
+fn recover<D: Device>(device: &D, arena: Option<&SleepArena<D>>) -> Result<(), vrampool_sleep::Error> {
     device.faults().into_iter().for_each(Faults::clear);
-    if let Some(arena) = pool.arena().filter(|arena| DeviceArena::is_growing(arena)) {
-        let _ = arena.wake()?;
-    }
-    Ok(())
+    arena.map_or(Ok(()), |arena| arena.wake().map(drop))
 }

@@ -20,10 +20,10 @@ use std::time::Duration;
 use sweep::Sweep;
 use vrampool::Backend;
 use vrampool::any::Name;
-use vrampool::broker::{
+use vrampool_broker::{
     Allocator, ArrayId, ArrayRequest, Broker, Client, ClientHandle, HostArray, HostBacking, RunReport, Share,
 };
-use vrampool::output::Output;
+use vrampool_trace::output::Output;
 
 /// The group that solves.
 const GROUP: &str = "solver";
@@ -65,6 +65,9 @@ pub(crate) struct Arguments {
     /// Location of the host arrays [default: depends on their size]
     #[arg(long, value_enum)]
     host: Option<HostArrays>,
+    /// Directory for host arrays in files [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    spill_directory: Option<PathBuf>,
     /// Write a timeline of copies and work on each stream to this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -122,7 +125,7 @@ impl device::Run for Solving<'_> {
 /// A share that is one.
 fn share_bytes(text: &str) -> Result<u64, String> {
     match bytes_or_unlimited(text)? {
-        0 => Err("no bytes are no share; it is 1 byte at least".into()),
+        0 => Err("a share of 0 bytes is too small; use 1 byte or more".into()),
         bytes => Ok(bytes),
     }
 }
@@ -138,7 +141,11 @@ fn solve<B: Backend>(
         Sweep { runs: arguments.runs, samples: arguments.samples, steps: arguments.steps, step: 0.01 };
     let (parameter_bytes, state_bytes) =
         sweep.bytes().ok_or("no memory has as many bytes: solve fewer runs")?;
-    let broker = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator).build()?;
+    let mut builder = Broker::builder(device).reserve(arguments.reserve).allocator(arguments.allocator);
+    if let Some(directory) = &arguments.spill_directory {
+        builder = builder.spill_directory(directory);
+    }
+    let broker = builder.build()?;
     let client = register(&broker, arguments, parameter_bytes + state_bytes)?;
     if let Some(runs) = arguments.chunk {
         broker.set_chunk_runs(GROUP, runs)?;

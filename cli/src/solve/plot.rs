@@ -2,8 +2,8 @@
 
 use plotters::prelude::*;
 use std::error::Error;
-use vrampool::broker::{RunReport, Stage, StageSpan};
-use vrampool::output::Output;
+use vrampool_broker::{RunReport, Stage, StageSpan};
+use vrampool_trace::output::Output;
 
 /// Width, and height without and of a stream.
 const SIZE: (u32, u32, u32) = (1100, 130, 70);

@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::time::Duration;
-use vrampool::broker::{RunReport, Stage};
+use vrampool_broker::{RunReport, Stage};
 
 /// One sweep, or one with as many streams as were asked for and one with a single one.
 #[derive(Debug, Serialize)]

@@ -3,7 +3,7 @@
 use crate::kernels::State;
 use std::error::Error;
 use vrampool::Backend;
-use vrampool::broker::HostArray;
+use vrampool_broker::HostArray;
 
 /// Bytes that go to or come from an array at a time.
 const PIECE: usize = 1 << 20;

@@ -5,7 +5,7 @@ use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::AllocationRequest;
 use vrampool::{Backend, BackendError, Buffer, Error, MemoryKind, Pool, Source};
 
-/// Hands out blocks, each freed before the allocator goes.
+/// Allocates blocks, each freed before the allocator goes.
 pub(crate) trait Allocator {
     type Block;
     /// Its own, so that turning it into another is no part of a pair.
@@ -111,7 +111,7 @@ impl<B: Backend> Pooled<B> {
         Self::of(&pool)
     }
 
-    /// Gives all back to an arena of `bytes`, or of as many as the device gives at once.
+    /// Returns all to an arena of `bytes`, or of as many as the device gives at once.
     pub(crate) fn keeping_nothing(device: &B, bytes: u64) -> Result<Self, Error> {
         let bytes = bytes.min(device.properties().max_allocation);
         Self::of(&Pool::builder(device).source(Source::Arena).limit(bytes).max_cached_bytes(0).build()?)

@@ -55,8 +55,7 @@ mod cuda {
 
     impl Async {
         fn new(device: &CudaDevice, threshold: u64) -> Result<Self, BackendError> {
-            // As in a program that works with the device: so a call need not make the context current and
-            // unmake it.
+            // As in a program that works with the device: the calls need not switch the current context.
             let bound = device.context().bind_to_thread();
             bound.map_err(|error| BackendError::invalid("thread", error.to_string()))?;
             let pool = DriverPool::new(device, PoolHandle::Created)?;

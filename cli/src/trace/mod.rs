@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use std::error::Error;
 use std::path::PathBuf;
-use vrampool::output::{Output, shown};
-use vrampool::trace::{Export, Format, Import, Losses, Trace};
+use vrampool_trace::output::{Output, shown};
+use vrampool_trace::{Export, Format, Import, Losses, Trace};
 
 /// Flags of `vrampool trace`.
 #[derive(Debug, Clone, Args)]
@@ -92,7 +92,7 @@ impl Input {
 
 impl Convert {
     fn run(&self) -> Result<(), Box<dyn Error>> {
-        let output = Output::create(&self.output)?.apart_from([&self.input.file])?;
+        let output = Output::create(&self.output)?.distinct_from([&self.input.file])?;
         let trace = self.input.read(&spinner())?;
         let spinner = spinner();
         spinner.set_message(format!("writing {}", shown(&self.output)));

@@ -3,7 +3,7 @@
 use crate::stdout;
 use serde::Serialize;
 use std::error::Error;
-use vrampool::trace::{SizeRange, Summary};
+use vrampool_trace::{SizeRange, Summary};
 
 /// The line of the whole trace.
 #[derive(Debug, Clone, Serialize)]

@@ -2,7 +2,7 @@
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, Table, presets};
-use vrampool::trace::{SizeRange, Summary};
+use vrampool_trace::{SizeRange, Summary};
 
 /// Characters of the longest bar.
 const BAR: f64 = 30.0;

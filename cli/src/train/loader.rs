@@ -2,7 +2,8 @@
 
 use super::digits::{Digits, PIXELS};
 use super::matrix::Matrix;
-use vrampool::{Backend, Buffer, Error, Pool, Stager};
+use vrampool::{Backend, Buffer, Error, Pool};
+use vrampool_broker::Stager;
 
 /// Images and what they show, on the device.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl<B: Backend> Loader<B> {
         Ok(Self { pool: pool.clone(), stager, stream, digits })
     }
 
-    /// The batches of `rows`, each on its way to the device before the one in front of it is handed out.
+    /// The batches of `rows`, each on its way to the device before the one in front of it is served.
     pub(crate) fn batches<'a, R>(&'a self, rows: R) -> Batches<'a, B, R::IntoIter>
     where
         R: IntoIterator<Item = &'a [usize]>,

@@ -3,8 +3,8 @@
 use crate::kernels::{View, ViewMut};
 use vrampool::{Backend, Buffer, Error, Pool};
 
-/// A row-major matrix in a pool buffer; a vector is one row. Dropping it gives the memory back while work on
-/// it may still be under way: the pool sees to that.
+/// A row-major matrix in a pool buffer; a vector is one row. It may be dropped while work on it is pending:
+/// the pool orders the next use of the memory after that work.
 #[derive(Debug)]
 pub(crate) struct Matrix<B: Backend> {
     rows: usize,

@@ -36,10 +36,10 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Instant;
 use tally::{Outcome, Tally};
-use vrampool::output::shown;
 use vrampool::telemetry::Exporter;
-use vrampool::trace::Recorder;
 use vrampool::{Backend, Pool};
+use vrampool_trace::Recorder;
+use vrampool_trace::output::shown;
 
 /// Widths of the hidden layers.
 const HIDDEN: [usize; 2] = [256, 128];

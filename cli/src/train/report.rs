@@ -21,12 +21,15 @@ pub(crate) struct Report {
     hit_rate_after_first_epoch: Option<f64>,
     /// What steps of learning took from the device once the first epoch was over; likewise.
     step_allocations_after_first_epoch: Option<u64>,
-    bytes_cached: u64,
+    idle_bytes: u64,
     peak_requested: u64,
     peak_live: u64,
     peak_held: u64,
     max_cached_bytes: Option<u64>,
-    peak_cached: u64,
+    peak_idle: u64,
+    peak_needed: u64,
+    reuse_waits: u64,
+    overlap: String,
     wall_s: f64,
     #[serde(skip)]
     stats: PoolStats,
@@ -54,12 +57,15 @@ impl Report {
             hit_rate: stats.hit_rate(),
             hit_rate_after_first_epoch: first_epoch.map(|first| stats.hit_rate_since(first)),
             step_allocations_after_first_epoch: first_epoch.map(|_| step_allocations),
-            bytes_cached: stats.idle_bytes,
+            idle_bytes: stats.idle_bytes,
             peak_requested: stats.peak.requested_bytes,
             peak_live: stats.peak.live_bytes,
             peak_held: stats.peak.held_bytes,
             max_cached_bytes: stats.caps.max_cached_bytes,
-            peak_cached: stats.peak.idle_bytes,
+            peak_idle: stats.peak.idle_bytes,
+            peak_needed: stats.peak.needed_bytes,
+            reuse_waits: stats.reuse_waits,
+            overlap: stats.caps.overlap.to_string(),
             wall_s: wall.as_secs_f64(),
             stats,
         }
@@ -89,6 +95,7 @@ impl Report {
             table.add_row(["of these in steps after the first epoch", &later.to_string()]);
         }
         table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
+        table.add_row(["of these for reused memory", &stats.reuse_waits.to_string()]);
         table.add_row([
             "buffers not kept, by a cap",
             &(stats.released.by_byte_cap + stats.released.by_bucket_cap).to_string(),
@@ -103,8 +110,9 @@ impl Report {
         for (kind, now, peak, cap) in [
             ("requested", stats.requested_bytes, stats.peak.requested_bytes, None),
             ("live", stats.live_bytes, stats.peak.live_bytes, None),
+            ("needed", stats.needed_bytes, stats.peak.needed_bytes, None),
             ("cached", stats.idle_bytes, stats.peak.idle_bytes, Some(stats.caps.max_cached_bytes)),
-            ("held", stats.held_bytes, stats.peak.held_bytes, Some(stats.caps.limit)),
+            ("held", stats.held_bytes, stats.peak.held_bytes, Some(stats.caps.limit_bytes)),
         ] {
             let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), size));
             table.add_row([kind.to_owned(), size(now), size(peak), cap]);

@@ -10,7 +10,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 
 const MIB: u64 = 1 << 20;
 
-/// Checks that nothing blocks, that futures end, and that late errors are reported. Throws what does not hold.
+/// Checks that nothing blocks, that futures complete, and that asynchronous errors are reported. Throws the failed check.
 ///
 /// # Errors
 /// The first promise that is broken.

@@ -1,7 +1,7 @@
 //! The page's program: the network of `vrampool train`, trained in a browser.
 //!
 //! Network, data and kernels are the files of the program `vrampool`. What is different here: the device is requested,
-//! results are read by futures, and after each step the page gets the figures and gives back its caps.
+//! results are read by futures, and after each step the page gets the figures and returns its caps.
 #![cfg(target_arch = "wasm32")]
 
 pub mod check;

@@ -10,7 +10,7 @@ use super::state::State;
 use crate::arena::engine::{BlockId, Move};
 use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};
-use crate::streams::order::{After, Need};
+use crate::streams::order::{Need, WaitFor};
 use bytesize::ByteSize;
 use std::fmt;
 use std::ops::Range;
@@ -83,7 +83,7 @@ impl<B: Backend> DeviceArena<B> {
         core.check_device(stream)?;
         // A graph would move blocks again at each launch.
         let need = Need { requested: 0, class: 0 };
-        need.check(&core.device, stream, Forbidden::Relief)?;
+        need.check(&core.device, stream, Forbidden::Release)?;
         let alone = core.changing.lock();
         let state = core.state.lock();
         if state.backing.is_some() {
@@ -97,7 +97,7 @@ impl<B: Backend> DeviceArena<B> {
         let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));
         for block in planned {
             match core.begin(block) {
-                Begun::Gone => {}
+                Begun::Freed => {}
                 Begun::Held => report.held_blocks += 1,
                 Begun::Moving(pending) => {
                     let done;
@@ -132,7 +132,7 @@ enum End {
 
 enum Begun<S> {
     /// The block was freed, or there is no hole in front of it any more.
-    Gone,
+    Freed,
     Held,
     Moving(Pending<S>),
 }
@@ -160,16 +160,16 @@ impl<S> Pending<S> {
 impl<B: Backend> ArenaCore<B> {
     fn begin(&self, block: BlockId) -> Begun<B::Stream> {
         let mut state = self.state.lock();
-        let State { engine, slots, unsettled, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(block) else { return Begun::Gone };
+        let State { engine, slots, uses, .. } = &mut *state;
+        let Some(slot) = slots.get_mut(block) else { return Begun::Freed };
         // Holds are taken under the lock that is held here.
         if slot.is_held() {
             return Begun::Held;
         }
-        let Ok(Some(slide)) = engine.begin_move(block) else { return Begun::Gone };
+        let Ok(Some(slide)) = engine.begin_move(block) else { return Begun::Freed };
         slot.moving = true;
         let mut pending = Pending { slide, users: slot.users(), hole: Streams::new() };
-        pending.hole = unsettled.take(pending.hole_range());
+        pending.hole = uses.take(pending.hole_range());
         Begun::Moving(pending)
     }
 
@@ -209,11 +209,11 @@ impl<B: Backend> ArenaCore<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.order(users.iter(), stream, need, After::Work).map(drop)
+        self.order(users.iter(), stream, need, WaitFor::Reuse).map(drop)
     }
 
     /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a
-    /// pool lends the block again as its own, makes no call that would insert this wait.
+    /// pool reuses the block on its own stream, makes no call that would insert this wait.
     fn put_behind_copy(&self, pending: &Pending<B::Stream>, stream: &B::Stream) -> Result<(), Error> {
         let mut users = pending.users.iter().filter(|user| user.id() != stream.id()).peekable();
         if users.peek().is_none() {
@@ -222,7 +222,7 @@ impl<B: Backend> ArenaCore<B> {
         let copied = self.device.record(stream)?;
         for user in users {
             // A stream that has failed runs no more work that could be too early.
-            After::Work.judge(self.device.wait(user, &copied).map_err(Error::from))?;
+            WaitFor::Reuse.judge(self.device.wait(user, &copied).map_err(Error::from))?;
             self.waits.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -231,17 +231,17 @@ impl<B: Backend> ArenaCore<B> {
     /// Updates the accounts. Copies may still be pending; the next users of either end wait for `stream`.
     fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
         let mut state = self.state.lock();
-        let State { engine, slots, unsettled, .. } = &mut *state;
+        let State { engine, slots, uses, .. } = &mut *state;
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset, because both wait. So neither of these calls fails.
         let moved = end == End::Copied && engine.commit_move(block).is_ok();
-        let gone = if moved {
-            unsettled.put(pending.left_range(), [stream.clone()].into_iter().collect())
+        let dropped = if moved {
+            uses.put(pending.left_range(), [stream.clone()].into_iter().collect())
         } else {
             let _ = engine.cancel_move(block);
             let range = pending.hole_range();
             add(&mut pending.hole, stream);
-            unsettled.put(range, pending.hole)
+            uses.put(range, pending.hole)
         };
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
@@ -250,8 +250,8 @@ impl<B: Backend> ArenaCore<B> {
             slot.moving = false;
         }
         drop(state);
-        drop(gone);
-        self.settled.notify_all();
+        drop(dropped);
+        self.move_ended.notify_all();
         moved.then_some(Moved { from, to, bytes })
     }
 }

@@ -203,7 +203,7 @@ impl Arena {
             } else {
                 table[piece].set_nameless(State::Vacated);
             }
-            table.give_back(next);
+            table.recycle(next);
             table[piece].bytes += bytes;
         }
         self.table[block.index()].set_tag(Tag { state: State::Moving, ..tag });

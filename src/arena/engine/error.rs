@@ -105,6 +105,9 @@ pub enum ArenaError {
     /// A move of a block in the stable zone.
     #[error("the block is in the stable zone, where nothing moves; leave it where it is")]
     Stable,
+    /// A reset, or a resize of a fixed range, while a pool uses the arena.
+    #[error("the arena serves a pool, whose blocks this would forget; drop the pool and its buffers first")]
+    ServesPool,
     /// More blocks than the index can hold.
     #[error("the arena has the maximum of 2³¹ blocks, live and free; free some, or use larger blocks")]
     TooManyBlocks,

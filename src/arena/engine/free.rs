@@ -4,7 +4,7 @@
 //! next block from it and merges it back, without access to the bins. It is chosen like any other block: if
 //! it is the smallest sufficient one. It moves to its bin when another block replaces it, or when it does not
 //! serve a request. It saves half the instructions of such a pair, and costs programs that free in another
-//! order at most a few percent (`docs/src/performance.md`, "The block freed last").
+//! order at most a few percent (`docs/src/performance.md`, "The block in hand").
 //!
 //! The tail is the block at the zone's end. It serves only requests that no other block can serve.
 

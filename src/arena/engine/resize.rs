@@ -53,7 +53,7 @@ impl Arena {
         space.changes += 1;
         if by == room {
             space.free.remove(table, after);
-            table.give_back(after);
+            table.recycle(after);
         } else {
             table[after].offset += by;
             space.free.resize(table, after, room - by);
@@ -101,7 +101,7 @@ impl Arena {
         space.changes += 1;
         if new == needed && new < old {
             space.free.remove(table, last);
-            table.give_back(last);
+            table.recycle(last);
         } else if new < old {
             space.free.resize(table, last, new - needed);
         }

@@ -43,7 +43,7 @@ impl Space {
             self.merge(table, index);
             self.free.take_in_hand(table, before);
         } else if table[after].back == ASIDE {
-            table.give_back(index);
+            table.recycle(index);
             table[after].offset = offset;
             table[after].bytes += bytes;
         } else if table[after].is_free() {
@@ -62,12 +62,12 @@ impl Space {
         match (table[before].is_free(), table[after].is_free()) {
             (false, false) => self.free.insert(table, index),
             (false, true) => {
-                table.give_back(index);
+                table.recycle(index);
                 table[after].offset = offset;
                 self.free.resize(table, after, bytes + table[after].bytes);
             }
             (true, false) => {
-                table.give_back(index);
+                table.recycle(index);
                 self.free.resize(table, before, table[before].bytes + bytes);
             }
             (true, true) => self.merge_both(table, index),
@@ -81,8 +81,8 @@ impl Space {
         let Record { bytes, before, after, .. } = table[index];
         let behind = table[after].bytes;
         self.free.remove(table, after);
-        table.give_back(after);
-        table.give_back(index);
+        table.recycle(after);
+        table.recycle(index);
         self.free.resize(table, before, table[before].bytes + bytes + behind);
     }
 }

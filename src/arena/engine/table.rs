@@ -107,7 +107,7 @@ impl Table {
 
     /// Unlinks a record and makes its slot vacant.
     #[inline]
-    pub(super) fn give_back(&mut self, index: u32) {
+    pub(super) fn recycle(&mut self, index: u32) {
         let (before, after) = (self[index].before, self[index].after);
         self[before].after = after;
         self[after].before = before;

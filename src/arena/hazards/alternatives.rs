@@ -7,7 +7,7 @@
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, SpanState, Zone};
-use crate::arena::mapping::pages::{Growth, Holes, Stock};
+use crate::arena::mapping::pages::{Budget, Growth, Holes};
 use crate::arena::state::{State, Taken};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
@@ -47,17 +47,14 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let is_captured = self.device.is_capturing(stream)?;
-        let mut refused = Refused { is_captured, captured: SmallVec::new() };
+        let mut refused = Refused { is_captured, is_own: false, captured: SmallVec::new() };
         for _ in 0..ATTEMPTS {
             refused.captured = self.captured_users_of_free(stream)?;
-            let mut state = self.state.lock();
-            if !state.is_awake() {
-                return Ok(None);
-            }
+            let mut state = self.attached(request.0, || self.state.lock())?;
             let Some(taken) = state.take_clear(zone, request, stream, &refused) else {
                 break;
             };
-            match self.hand_out((state, None), taken, request, stream) {
+            match self.finish_allocation((state, None), taken, request, stream) {
                 Err(Error::Capture { .. }) => {}
                 served => return served.map(Some),
             }
@@ -90,10 +87,26 @@ impl<B: Backend> ArenaCore<B> {
 pub(in crate::arena) struct Refused {
     /// Whether the stream of the request is captured, and so cannot wait for any stream.
     is_captured: bool,
+    /// Whether memory that another stream used last is refused although its work is complete.
+    is_own: bool,
     captured: SmallVec<[StreamId; 4]>,
 }
 
 impl Refused {
+    /// All streams: memory must need no wait.
+    pub(in crate::arena) fn all() -> Self {
+        Self { is_captured: true, is_own: false, captured: SmallVec::new() }
+    }
+
+    /// As [`all`](Self::all), and memory must not have been used by another stream last.
+    pub(in crate::arena) fn all_but_own() -> Self {
+        Self { is_own: true, ..Self::all() }
+    }
+
+    pub(in crate::arena) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     fn has(&self, user: StreamId) -> bool {
         self.is_captured || self.captured.contains(&user)
     }
@@ -157,24 +170,27 @@ impl<B: Backend> State<B> {
     pub(in crate::arena) fn plan_clear(
         &mut self,
         (bytes, alignment): (u64, u64),
-        stock: Stock,
+        budget: Budget,
         stream: &B::Stream,
         refused: &Refused,
     ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
         let clear = self.clear_parts(stream, refused);
+        // What the stream itself freed serves it.
+        let others = self.uses.ticks.in_flight_of_others(stream.id());
+        let needed = self.engine.used().saturating_add(others).saturating_add(bytes);
         let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
         let size = bytes.checked_next_multiple_of(engine.alignment());
         let planned = size.and_then(|size| {
             let place = engine.end(Zone::Dynamic).checked_next_multiple_of(alignment);
-            let plain = || backing.plan_end(engine, size, place?, stock);
+            let plain = || backing.plan_end(engine, size, place?, budget);
             let stitched = || {
                 let holes = |least, of_both| holes_of(&clear, least, of_both);
-                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, stock, holes))?
+                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, budget, holes))?
             };
-            match stock {
-                Stock::Plenty => plain().or_else(stitched),
+            match plain() {
+                Some(growth) if budget == Budget::Free && !backing.is_loose(&growth, needed) => Some(growth),
                 // The one that needs less new memory first.
-                _ => stitched().or_else(plain),
+                plain => stitched().or(plain),
             }
         });
         let growth = planned.ok_or_else(|| ArenaError::NoSpace {
@@ -187,17 +203,39 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
+    /// Whether free memory that no other stream used last would serve a request, in parts.
+    pub(in crate::arena) fn has_own(&self, bytes: u64, stream: &B::Stream) -> bool {
+        let Self { engine, uses, backing: Some(_), .. } = self else { return false };
+        let mut missing = bytes;
+        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            if span.zone != Zone::Dynamic {
+                continue;
+            }
+            let all = span.offset..span.offset + span.bytes;
+            let others = uses.parts_with(&all, |user, _| user != stream.id()).filter(|(_, is)| *is);
+            let of_others: u64 =
+                others.map(|(part, _)| part.end.min(all.end) - part.start.max(all.start)).sum();
+            missing = missing.saturating_sub(span.bytes - of_others);
+            if missing == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
-    /// offset. Work of refused streams that a [point](super::timeline) follows is in the way only of a
+    /// offset. Work of refused streams that a [point](crate::streams::markers) follows is in the way only of a
     /// captured stream.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
-        let Self { engine, unsettled, timeline, .. } = self;
-        let reach = unsettled.reach(stream);
-        let is_in_the_way = |user: StreamId, era: u64| {
-            refused.has(user)
-                && !reach.covers(user, era)
-                && !unsettled.is_done(user, era)
-                && (refused.is_captured || timeline.behind(user, era).is_none())
+        let Self { engine, uses, markers, .. } = self;
+        let reach = uses.reach(stream);
+        let is_in_the_way = |user: StreamId, tick: u64| {
+            let is_anothers = refused.is_own && user != stream.id();
+            is_anothers
+                || refused.has(user)
+                    && !reach.covers(user, tick)
+                    && !uses.is_done(user, tick)
+                    && (refused.is_captured || markers.covering(user, tick).is_none())
         };
         let mut clear = Vec::new();
         for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
@@ -207,7 +245,7 @@ impl<B: Backend> State<B> {
                     clear.push(Clear { zone: span.zone, start, bytes: end - start });
                 }
             };
-            for (part, is_in_the_way) in unsettled.parts_with(&(start..end), is_in_the_way) {
+            for (part, is_in_the_way) in uses.parts_with(&(start..end), is_in_the_way) {
                 if is_in_the_way {
                     add(start, part.start.min(end));
                     start = start.max(part.end);

@@ -1,10 +1,10 @@
 //! Freed blocks of several streams, which stay live in the engine until those streams complete.
 
-use super::ranges::{Streams, Unsettled};
+use super::ranges::{Streams, UseMap};
 use crate::arena::engine::{Arena, BlockId};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use vrampool_backend::{Backend, Capabilities, Stream};
+use vrampool_backend::Stream;
 
 /// Most deferred blocks: each poll that finds a completed stream visits all of them.
 pub(super) const MOST: usize = 256;
@@ -13,8 +13,6 @@ pub(super) const MOST: usize = 256;
 pub(in crate::arena) struct Deferred<S> {
     /// In the order of the frees.
     pub(super) blocks: VecDeque<Entry<S>>,
-    /// Whether streams run concurrently; deferral is useless otherwise.
-    pub(super) is_wanted: bool,
 }
 
 /// One block, or all blocks of a stitched one.
@@ -23,14 +21,13 @@ pub(super) struct Entry<S> {
     pub(super) blocks: SmallVec<[BlockId; 1]>,
     /// The writer is last.
     pub(super) users: Streams<S>,
-    /// The era that ended with the free; unique to the entry.
-    pub(super) era: u64,
+    /// The tick that ended with the free; unique to the entry.
+    pub(super) tick: u64,
 }
 
 impl<S: Stream> Deferred<S> {
-    pub(in crate::arena) fn new<B: Backend>(device: &B) -> Self {
-        let is_wanted = device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
-        Self { blocks: VecDeque::new(), is_wanted }
+    pub(in crate::arena) fn new() -> Self {
+        Self { blocks: VecDeque::new() }
     }
 
     /// The blocks of each entry, with the streams that may still use them.
@@ -46,25 +43,25 @@ impl<S: Stream> Deferred<S> {
 
 impl<S: Stream> Entry<S> {
     /// Whether all users are complete, except possibly the writer.
-    pub(super) fn is_read(&self, unsettled: &Unsettled<S>) -> bool {
+    pub(super) fn is_read(&self, uses: &UseMap<S>) -> bool {
         let others = self.users.len().saturating_sub(1);
-        self.users.iter().take(others).all(|user| unsettled.is_done(user.id(), self.era))
+        self.users.iter().take(others).all(|user| uses.is_done(user.id(), self.tick))
     }
 
     /// Frees the blocks. The next users of the bytes wait for users that are not known to be complete. The
     /// writer is always recorded as a user, because it is mostly the stream that gets the bytes next.
-    pub(super) fn let_go(self, engine: &mut Arena, unsettled: &mut Unsettled<S>) {
-        let (mut left, era) = (self.users, self.era);
+    pub(super) fn release(self, engine: &mut Arena, uses: &mut UseMap<S>) {
+        let (mut left, tick) = (self.users, self.tick);
         if let Some(writer) = left.pop() {
-            let (done, open) = left.into_iter().partition(|user| unsettled.is_done(user.id(), era));
+            let (done, open) = left.into_iter().partition(|user| uses.is_done(user.id(), tick));
             left = open;
             left.push(writer);
-            unsettled.keep_gone(done);
+            uses.keep_dropped(done);
         }
         for &block in &self.blocks {
             let (offset, size) = engine.extent(block);
-            engine.put_back(block);
-            unsettled.put_late(offset..offset + size, left.clone(), era);
+            engine.release(block);
+            uses.put_at(offset..offset + size, left.clone(), tick);
         }
         // None of these is the last handle: the parts have others.
     }

@@ -13,24 +13,24 @@ impl<B: Backend> DeviceArena<B> {
     /// belongs to its graph, and stays refused.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device fails, and then nothing is settled.
-    pub fn settle_for(&self, stream: &B::Stream) -> Result<(), Error> {
+    /// [`Error::WrongDevice`]; [`Error::Backend`] if the device fails, and then no wait is recorded.
+    pub fn synchronize_freed(&self, stream: &B::Stream) -> Result<(), Error> {
         fork::check()?;
         let core = &self.core;
         core.check_device(stream)?;
         let mut state = core.state.lock();
-        // Later frees belong to another era, and are not waited for.
-        let (users, era) = (state.users_of_free(), state.unsettled.begin_era());
+        // Later frees belong to another tick, and are not waited for.
+        let (users, tick) = (state.users_of_free(), state.uses.begin_tick());
         drop(state);
-        let mut settled: Streams<B::Stream> = Streams::new();
+        let mut waited: Streams<B::Stream> = Streams::new();
         for user in users.into_iter().filter(|user| user.id() != stream.id()) {
             if !core.device.is_capturing(&user)? {
                 core.device.synchronize(&user)?;
-                settled.push(user);
+                waited.push(user);
             }
         }
         let mut state = core.state.lock();
-        settled.iter().for_each(|user| state.unsettled.waited(user, stream, era));
+        waited.iter().for_each(|user| state.uses.waited(user, stream, tick));
         drop(state);
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Tracks which streams may access which bytes, and when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
-//! * `timeline`: points in the work of streams, from when memory that several of them used was freed;
-//!   `progress`: how far they are;
+//! * `marked_free`: frees that get markers; `progress`: records markers and polls them;
 //! * `deferred`: blocks that are free once several streams are done with them; `pending_free`: defers and
 //!   frees them; `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
@@ -11,8 +10,8 @@
 pub(in crate::arena) mod alternatives;
 pub(in crate::arena) mod deferred;
 pub(in crate::arena) mod host_waits;
+mod marked_free;
 pub(in crate::arena) mod pending_free;
 pub(in crate::arena) mod placement;
 pub(in crate::arena) mod progress;
 pub(in crate::arena) mod ranges;
-pub(in crate::arena) mod timeline;

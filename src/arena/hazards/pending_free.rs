@@ -9,57 +9,53 @@ use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
 use crate::arena::live_block::LiveBlock;
 use crate::arena::state::{State, ToRecord};
 use smallvec::SmallVec;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::Backend;
 
 impl<B: Backend> State<B> {
     /// Defers the free of a block and of those stitched to it, if that is useful. The block's slot is already
-    /// removed. Returns the streams whose points are to be recorded: all readers, and now and then the
-    /// writer, which mostly gets the bytes next.
+    /// removed. Returns the streams whose markers are to be recorded.
     pub(in crate::arena) fn defer(
         &mut self,
         block: BlockId,
         slot: &LiveBlock<B::Stream>,
     ) -> Option<ToRecord<B::Stream>> {
         let is_large = self.engine.zone(block) == Ok(Zone::Dynamic);
-        if !self.deferred.is_wanted || !is_large || !self.is_awake() {
+        if !self.are_concurrent || !is_large {
             return None;
         }
-        let (users, era) = (slot.users(), self.unsettled.begin_era());
+        self.uses.ticks.shared();
         let blocks: SmallVec<_> = std::iter::once(block).chain(slot.more().iter().copied()).collect();
         blocks.iter().for_each(|&block| self.engine.hold_freed(block));
-        let (mut streams, writer) = (users.clone(), slot.writer.id());
-        if self.timeline.has_lately(writer, era) {
-            streams.retain(|user| user.id() != writer);
-        }
+        let bytes = blocks.iter().map(|&block| self.engine.extent(block).1).sum();
+        let to_record = self.end_tick(slot, bytes);
         if self.deferred.blocks.len() == MOST
             && let Some(oldest) = self.deferred.blocks.pop_front()
         {
-            oldest.let_go(&mut self.engine, &mut self.unsettled);
-            self.placed_last = 0;
+            oldest.release(&mut self.engine, &mut self.uses);
         }
-        self.deferred.blocks.push_back(Entry { blocks, users, era });
-        Some(ToRecord { streams, era })
+        self.deferred.blocks.push_back(Entry { blocks, users: slot.users(), tick: to_record.tick });
+        Some(to_record)
     }
 
     /// Frees the blocks whose readers are all complete.
     pub(in crate::arena) fn let_go_done(&mut self) {
-        let Self { engine, unsettled, deferred, .. } = self;
+        let Self { engine, uses, deferred, .. } = self;
         for _ in 0..deferred.blocks.len() {
             let Some(entry) = deferred.blocks.pop_front() else { break };
-            match entry.is_read(unsettled) {
-                true => entry.let_go(engine, unsettled),
+            match entry.is_read(uses) {
+                true => entry.release(engine, uses),
                 false => deferred.blocks.push_back(entry),
             }
         }
     }
 
-    /// Frees the block of that era: the completion of its users cannot be observed.
-    pub(in crate::arena) fn let_go_unrecorded(&mut self, era: u64) {
-        let Self { engine, unsettled, deferred, .. } = self;
-        if let Some(place) = deferred.blocks.iter().position(|entry| entry.era == era)
+    /// Frees the block of that tick: the completion of its users cannot be observed.
+    pub(in crate::arena) fn let_go_unrecorded(&mut self, tick: u64) {
+        let Self { engine, uses, deferred, .. } = self;
+        if let Some(place) = deferred.blocks.iter().position(|entry| entry.tick == tick)
             && let Some(entry) = deferred.blocks.remove(place)
         {
-            entry.let_go(engine, unsettled);
+            entry.release(engine, uses);
         }
     }
 
@@ -87,8 +83,8 @@ impl<B: Backend> State<B> {
 
     #[cold]
     fn let_go_all(&mut self) {
-        let Self { engine, unsettled, deferred, .. } = self;
-        deferred.blocks.drain(..).for_each(|entry| entry.let_go(engine, unsettled));
+        let Self { engine, uses, deferred, .. } = self;
+        deferred.blocks.drain(..).for_each(|entry| entry.release(engine, uses));
     }
 }
 

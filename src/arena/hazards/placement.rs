@@ -1,18 +1,20 @@
-//! Keeps streams that share memory apart. A request prefers memory that its own stream used last. If another
-//! stream still uses a candidate, the alternatives are, in this order: other free memory, newly mapped
-//! memory, the earliest wait point.
+//! Keeps streams that share no data side by side. Once several streams use an arena, a request prefers, in this
+//! order: memory that needs no wait; the same after a poll of [markers](crate::streams::markers), and of streams
+//! without one; newly mapped memory; the memory with the earliest marker.
 //!
-//! Only streams on the [timeline](super::timeline) have a known position. A program whose streams share no
-//! block therefore gets the same placement in a growing arena as with one stream. A range of fixed size
-//! prefers memory that needs no wait, because the other stream's work may depend on the thread that requests.
+//! While no other stream is known to be busy, the choice among memory without a wait is that of a program with
+//! one stream. Otherwise memory that the request's stream used last comes first, because the other streams
+//! would have to wait for it later.
 
-use super::ranges::StreamOrder;
+use super::ranges::Streams;
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
-use crate::arena::mapping::pages::{Extent, Growth, Stock};
-use crate::arena::state::{State, Taken};
+use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
+use crate::arena::mapping::pages::Budget;
+use crate::arena::state::{State, Taken, ToRecord};
 use crate::error::Error;
+use crate::streams::waits::StreamOrder;
+use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,11 +22,11 @@ use vrampool_backend::{Backend, Stream, StreamId, logging};
 
 /// The treatment of memory that needs a wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::arena) enum Late {
-    /// Not taken if the request [prefers](ArenaCore::rather_grows) new memory.
-    Rather,
+pub(in crate::arena) enum WaitPolicy {
+    /// Not taken if the request [prefers](State::prefers_growth) new memory.
+    Avoid,
     /// Taken if nothing else is available.
-    Any,
+    Allow,
 }
 
 /// Most free blocks to examine, and most parts of them.
@@ -33,15 +35,10 @@ const PARTS: usize = 64;
 /// As [`PARTS`], for a place that the stream itself used.
 const OWN: usize = 24;
 
-/// Later than any era.
+/// Later than any tick.
 const NOW: u64 = u64::MAX;
 
 impl<B: Backend> ArenaCore<B> {
-    /// Whether a request maps new memory instead of waiting for another stream.
-    pub(in crate::arena) fn rather_grows(&self, state: &State<B>, request: (u64, u64)) -> bool {
-        self.share.is_unlimited() && state.may_grow_without_wait(request)
-    }
-
     /// Serves a request that would wait: from newly mapped memory if allowed, else from existing memory.
     /// Returns `None` if neither is available.
     #[cold]
@@ -50,69 +47,99 @@ impl<B: Backend> ArenaCore<B> {
         request: (u64, u64),
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        if !self.rather_grows(&self.state.lock_with_deferred(), request) {
+        if !self.state.lock_with_deferred().prefers_growth(request) {
             return Ok(None);
         }
         // A thread that changes the arena may wait for a stream for long.
-        if let Some(_alone) = self.changing.try_lock()
-            && let Some(buffer) = self.grow_without_wait(request, stream)?
+        if let Some(alone) = self.changing.try_lock()
+            && let Some(buffer) = self.grow_without_wait(request, stream, alone)?
         {
             return Ok(Some(buffer));
         }
-        self.serve_mapped(request, Stock::Plenty, Late::Any, stream)
+        self.serve_mapped(request, Budget::Free, WaitPolicy::Allow, stream)
     }
 
-    /// Takes memory without a wait after another poll, or new memory. Returns `None` if neither is available.
-    fn grow_without_wait(
-        self: &Arc<Self>,
+    /// Takes memory without a wait after streams were asked, or new memory. Returns `None` if neither is
+    /// available.
+    fn grow_without_wait<'a>(
+        self: &'a Arc<Self>,
         request: (u64, u64),
-        stream: &B::Stream,
+        stream: &'a B::Stream,
+        alone: LongMutexGuard<'a, ()>,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut state = self.state.lock_with_deferred();
-        if !state.timeline.is_empty() {
+        self.ask_unmarked(stream);
+        let mut state = self.attached(request.0, || self.state.lock_with_deferred())?;
+        if !state.markers.is_empty() {
             state = self.note_done(state);
         }
-        if !state.is_awake() || !self.rather_grows(&state, request) {
+        // Without markers nobody is busy, and no memory needs a wait.
+        if state.markers.is_empty() || !state.prefers_growth(request) {
             return Ok(None);
         }
-        if let Some(taken) = state.take_settled(request, Stock::Plenty, stream)? {
-            return self.hand_out((state, Some(false)), taken, request, stream).map(Some);
+        if let Some(taken) = state.take_without_wait(request, Budget::Free, stream)? {
+            return self.finish_allocation((state, Some(false)), taken, request, stream).map(Some);
         }
-        let Some((place, growth)) = state.plan_without_wait(request.0, stream) else { return Ok(None) };
-        let range = Arc::clone(&state.range);
         drop(state);
-        let made = match self.make(&growth, &range, &[]) {
-            Ok(made) => made,
-            Err(mut unmade) => {
-                let mut state = self.state.lock_with_deferred();
-                state.keep_stuck(&growth, std::mem::take(&mut unmade.stuck));
-                state.note_growth_refused();
-                drop(state);
-                logging::debug!("arena on {}: {}; a stream waits", self.id, unmade.into_error());
-                return Ok(None);
+        match self.grow_beside(request, stream, alone) {
+            Ok(grown) => Ok(Some(grown)),
+            Err(error) => {
+                logging::debug!("arena on {}: {error}; a stream waits", self.id);
+                Ok(None)
             }
-        };
-        let mut state = self.state.lock_with_deferred();
-        if state.engine.reserve_blocks(3).is_err() {
-            drop(state);
-            let stuck = self.unmake(&growth, &range, made.new);
-            self.state.lock_with_deferred().keep_stuck(&growth, stuck);
-            return Ok(None);
         }
-        let _ = state.commit(growth, made, &[]);
-        // Unless another thread took it first.
-        match state.engine.allocate_at(place.start, place.bytes) {
-            Ok(block) => self.hand_out((state, Some(false)), Taken::plain(block), request, stream).map(Some),
-            Err(_) => Ok(None),
+    }
+
+    /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
+    /// other one, so that it is polled later.
+    fn ask_unmarked(&self, stream: &B::Stream) {
+        let mut state = self.state.lock_with_deferred();
+        let mut users = state.unmarked_users_of_free(stream);
+        if users.is_empty() {
+            return;
+        }
+        let tick = state.uses.begin_tick();
+        drop(state);
+        let is_idle = |user: &B::Stream| self.device.is_idle(user) == Ok(true);
+        let idle: Streams<_> = users.iter().filter(|user| is_idle(user)).cloned().collect();
+        users.retain(|user| idle.iter().all(|other| other.id() != user.id()));
+        if !idle.is_empty() {
+            let mut state = self.state.lock_with_deferred();
+            idle.iter().for_each(|user| state.uses.done(user.id(), tick));
+            state.let_go_done();
+        }
+        if !users.is_empty() {
+            self.record_markers(&ToRecord { streams: users, tick, bytes: 0 });
         }
     }
 }
 
 impl<B: Backend> State<B> {
-    fn may_grow_without_wait(&self, (bytes, alignment): (u64, u64)) -> bool {
-        let Some(backing) = self.backing.as_ref().filter(|_| self.timeline.were_any()) else { return false };
+    /// Whether a request maps new memory instead of waiting for another stream.
+    pub(in crate::arena) fn prefers_growth(&self, (bytes, alignment): (u64, u64)) -> bool {
+        let are_several = self.are_concurrent && self.uses.ticks.are_several();
+        let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment))
+        let needed = self.needed_with(size.unwrap_or(bytes));
+        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment, needed))
+    }
+
+    /// The peak of live bytes and bytes in flight, including a request of `bytes`.
+    pub(in crate::arena) fn needed_with(&self, bytes: u64) -> u64 {
+        let now = self.engine.used() + self.uses.ticks.in_flight();
+        self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
+    }
+
+    /// Returns the other streams that used free memory, and whose use no marker follows.
+    fn unmarked_users_of_free(&self, stream: &B::Stream) -> Streams<B::Stream> {
+        let mut users = Streams::new();
+        let is_unmarked = |user: &B::Stream, tick| {
+            user.id() != stream.id() && self.markers.covering(user.id(), tick).is_none()
+        };
+        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            let free = span.offset..span.offset + span.bytes;
+            self.uses.open_users(&free, is_unmarked, &mut users);
+        }
+        users
     }
 
     /// Records that the device refused to map memory.
@@ -129,15 +156,16 @@ impl<B: Backend> State<B> {
     }
 
     /// As [`take_mapped`](Self::take_mapped), for memory without a wait, preferably not last used by other
-    /// streams.
-    pub(in crate::arena) fn take_settled(
+    /// streams that are busy.
+    pub(in crate::arena) fn take_without_wait(
         &mut self,
         (bytes, alignment): (u64, u64),
-        stock: Stock,
+        budget: Budget,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
-        let Some(taken) = self.take_mapped(bytes, alignment, stock)? else { return Ok(None) };
-        let Self { engine, unsettled, .. } = self;
+        let Some(taken) = self.take_mapped(bytes, alignment, budget)? else { return Ok(None) };
+        let is_anyones = self.markers.is_empty();
+        let Self { engine, uses, .. } = self;
         let blocks = [taken.block]
             .into_iter()
             .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
@@ -145,33 +173,22 @@ impl<B: Backend> State<B> {
             let (offset, size) = engine.extent(block);
             offset..offset + size
         };
-        if blocks.clone().all(|block| unsettled.is_nobody_elses(&extent(block), stream)) {
+        let needs_none = blocks.clone().all(|block| uses.needs_no_wait(&extent(block), stream));
+        let is_own = || blocks.clone().all(|block| uses.is_nobody_elses(&extent(block), stream));
+        if needs_none && (is_anyones || is_own()) {
             return Ok(Some(taken));
         }
-        let is_settled = blocks.clone().all(|block| unsettled.is_settled_for(&extent(block), stream));
         let size = blocks.clone().map(|block| engine.extent(block).1).sum();
         let is_anywhere = alignment <= engine.alignment() && engine.zone(taken.block) == Ok(Zone::Dynamic);
         blocks.for_each(|block| self.free_freed(block));
-        if is_anywhere && let Some(block) = self.place_settled(size, stream) {
+        if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
             return Ok(Some(Taken::plain(block)));
         }
-        if is_settled { self.take_mapped(bytes, alignment, stock) } else { Ok(None) }
-    }
-
-    /// Plans the memory for a request that [prefers](ArenaCore::rather_grows) new memory, and its place.
-    pub(in crate::arena) fn plan_without_wait(
-        &mut self,
-        bytes: u64,
-        stream: &B::Stream,
-    ) -> Option<(Extent, Growth)> {
-        if !self.keep_unkept() {
-            return None;
+        if needs_none && !self.has_own(size, stream) {
+            self.take_mapped(bytes, alignment, budget)
+        } else {
+            Ok(None)
         }
-        let Self { engine, backing: Some(backing), unsettled, .. } = self else { return None };
-        let bytes = bytes.checked_next_multiple_of(engine.alignment())?;
-        let (free_end, end) = (engine.free_end(Zone::Dynamic), engine.end(Zone::Dynamic));
-        let start = if unsettled.is_settled_for(&(free_end..end), stream) { free_end } else { end };
-        Some((Extent { start, bytes }, backing.plan_without_wait(engine, bytes, start)?))
     }
 
     /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory
@@ -186,16 +203,15 @@ impl<B: Backend> State<B> {
         alignment: u64,
         (stream, is_captured): (&B::Stream, Option<bool>),
     ) -> Result<Taken<B>, ArenaError> {
-        // In an arena of fixed size the whole range is already reserved, so memory without a wait has no extra
-        // cost.
+        let avoids_waits = self.are_concurrent && self.uses.ticks.are_several();
         let may_move = taken.stitched.is_none()
             && alignment <= self.engine.alignment()
-            && (self.prefers_settled || is_captured.is_some() && !self.timeline.is_empty());
+            && is_captured.is_some_and(|is_captured| is_captured || avoids_waits);
         if !may_move {
             return Ok(taken);
         }
         let (offset, size) = self.engine.extent(taken.block);
-        if self.unsettled.is_settled_for(&(offset..offset + size), stream) {
+        if self.uses.needs_no_wait(&(offset..offset + size), stream) {
             return Ok(taken);
         }
         Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
@@ -209,9 +225,9 @@ impl<B: Backend> State<B> {
         is_captured: bool,
     ) -> Result<BlockId, ArenaError> {
         let (start, bytes) = self.engine.extent(block);
-        let reach = self.unsettled.reach(stream);
-        let late = self.lateness(&(start..start + bytes), &reach).filter_map(|(_, late)| late).max();
-        if late.is_none() || self.engine.zone(block)? != Zone::Dynamic {
+        let reach = self.uses.reach(stream);
+        let last = self.last_waits(&(start..start + bytes), &reach).filter_map(|(_, last)| last).max();
+        if last.is_none() || self.engine.zone(block)? != Zone::Dynamic {
             return Ok(block);
         }
         // With these reserved, allocating it again succeeds anywhere, also at the original place.
@@ -220,8 +236,8 @@ impl<B: Backend> State<B> {
         }
         self.engine.free(block)?;
         let place = match is_captured {
-            true => self.settled_place(bytes, &reach),
-            false => self.earliest(bytes, &reach, late),
+            true => self.find_without_wait(bytes, &reach),
+            false => self.earliest(bytes, &reach, last),
         };
         match place {
             Some((room, place)) => self.engine.allocate_in_free(room, place, bytes),
@@ -230,17 +246,22 @@ impl<B: Backend> State<B> {
     }
 
     /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait. Places that no
-    /// other stream used last come first: otherwise those streams would have to wait for them later.
+    /// other stream used last come first, and alone count while such memory would serve in parts: otherwise
+    /// those streams would have to wait for theirs later.
     #[cold]
-    pub(in crate::arena) fn place_settled(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
+    pub(in crate::arena) fn place_without_wait(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
         let own = self.place_without(size, OWN, |user, _| user != stream.id());
-        let (room, place) = own.or_else(|| self.settled_place(size, &self.unsettled.reach(stream)))?;
+        let (room, place) = match own {
+            Some(place) => place,
+            None if self.has_own(size, stream) => return None,
+            None => self.find_without_wait(size, &self.uses.reach(stream))?,
+        };
         self.engine.allocate_in_free(room, place, size).ok()
     }
 
     /// Finds a place that needs no wait, in one of the smallest sufficient rooms.
-    fn settled_place(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
-        self.place_without(bytes, PARTS, |user, era| !reach.covers(user, era))
+    fn find_without_wait(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
+        self.place_without(bytes, PARTS, |user, tick| !reach.covers(user, tick))
     }
 
     /// Finds a place in one of the smallest sufficient rooms, or at the free end, without parts for which
@@ -258,7 +279,7 @@ impl<B: Backend> State<B> {
             }
             let all = room.offset..room.offset + room.bytes;
             let mut place = all.start;
-            for (part, is_in_the_way) in self.unsettled.parts_with(&all, &is_in_the_way) {
+            for (part, is_in_the_way) in self.uses.parts_with(&all, &is_in_the_way) {
                 let free_until = if is_in_the_way { part.start } else { part.end.min(all.end) };
                 if free_until.saturating_sub(place) >= bytes {
                     return Some((room, place));
@@ -279,17 +300,17 @@ impl<B: Backend> State<B> {
         None
     }
 
-    /// Finds the place with the least lateness below `late`.
-    fn earliest(&self, bytes: u64, reach: &StreamOrder, mut late: Option<u64>) -> Option<(FreeBlock, u64)> {
+    /// Finds the place with the earliest wait before `last`.
+    fn earliest(&self, bytes: u64, reach: &StreamOrder, mut last: Option<u64>) -> Option<(FreeBlock, u64)> {
         let (mut best, mut left) = (None, PARTS);
         let mut rooms: SmallVec<[FreeBlock; 32]> = self.engine.fitting_blocks(bytes, PARTS).collect();
         rooms.sort_unstable_by_key(|room| room.offset);
         for room in rooms {
             let Range { start, mut end } = room.offset..room.offset + room.bytes;
-            let parts: SmallVec<[_; 16]> = self.lateness(&(start..end), reach).take(left).collect();
+            let parts: SmallVec<[_; 16]> = self.last_waits(&(start..end), reach).take(left).collect();
             left -= parts.len();
             if left == 0 {
-                // The lateness of parts beyond those is unknown.
+                // The wait of parts beyond those is unknown.
                 end = parts.last().map_or(end, |(part, _)| end.min(part.end));
             }
             // The start of a later part is never better than the end of the part before it.
@@ -298,11 +319,11 @@ impl<B: Backend> State<B> {
             {
                 let is_in = |part: &Range<u64>| part.start < place + bytes && place < part.end;
                 let of_this =
-                    parts.iter().filter(|(part, _)| is_in(part)).filter_map(|(_, late)| *late).max();
-                if of_this < late {
-                    (late, best) = (of_this, Some((room, place)));
+                    parts.iter().filter(|(part, _)| is_in(part)).filter_map(|(_, last)| *last).max();
+                if of_this < last {
+                    (last, best) = (of_this, Some((room, place)));
                 }
-                if late.is_none() {
+                if last.is_none() {
                     return best;
                 }
             }
@@ -313,14 +334,14 @@ impl<B: Backend> State<B> {
         best
     }
 
-    /// Returns the parts of a range, each with the era of the point that a stream must wait for; `None` if it
+    /// Returns the parts of a range, each with the tick of the point that a stream must wait for; `None` if it
     /// need not wait. A stream without a point, including a captured one, counts as [`NOW`].
-    fn lateness(
+    fn last_waits(
         &self,
         range: &Range<u64>,
         reach: &StreamOrder,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        let point = |user, era| self.timeline.behind(user, era).map_or(NOW, |point| point.era);
-        self.unsettled.lateness(range, reach, point)
+        let point = |user, tick| self.markers.covering(user, tick).map_or(NOW, |point| point.tick);
+        self.uses.last_waits(range, reach, point)
     }
 }

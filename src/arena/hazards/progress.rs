@@ -1,123 +1,132 @@
-//! Polls the [points](super::timeline) of streams when a request finds no memory without a wait.
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, and
+//! records them when memory is freed.
 
-use super::timeline::{OF_A_STREAM, Passed, StreamPoint};
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::state::{State, ToRecord};
+use crate::streams::markers;
+use crate::streams::markers::{Markers, Tracked};
+use crate::streams::ticks::Ticks;
 use crate::sync::MutexGuard;
 use smallvec::SmallVec;
-use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use vrampool_backend::{Backend, Capabilities, Event, Stream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_backend::{Backend, Capabilities};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Polls the streams' points, if there are any and a poll is due. Returns whether it polled.
-    pub(crate) fn poll(&self) -> bool {
-        if !self.core.has_points.load(Ordering::Relaxed) {
-            return false;
-        }
-        let state = self.core.state.lock_with_deferred();
-        let is_due = state.timeline.is_due();
-        if is_due {
-            drop(self.core.note_done(state));
-        }
-        is_due
+    /// Whether its streams have markers: a hint that a pool over the arena keeps.
+    pub(crate) fn has_markers(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.core.has_markers)
+    }
+
+    /// Polls the streams' markers, if a poll is due.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll(&self) {
+        drop(self.core.lock_for_request());
     }
 }
 
 impl<B: Backend> ArenaCore<B> {
     /// Returns whether a request's stream is captured, if that may matter. Must be called without the lock.
     #[inline]
-    pub(in crate::arena) fn is_captured(&self, stream: &B::Stream) -> Option<bool> {
-        // Relaxed: a thread that does not see a point places its memory as if there were none.
-        self.has_points.load(Ordering::Relaxed).then(|| self.device.is_capturing(stream) != Ok(false))
+    pub(in crate::arena) fn is_captured(&self, stream: &B::Stream) -> bool {
+        // Relaxed: a thread that does not see a marker places its memory as if there were none.
+        self.has_markers.load(Ordering::Relaxed) && self.device.is_capturing(stream) != Ok(false)
     }
 
     /// Locks the state for a request, after a poll if one is due.
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
         let mut state = self.state.lock_with_deferred();
-        if state.timeline.is_due() {
+        if state.markers.is_due() {
             return self.note_done(state);
         }
-        state.timeline.pass();
+        state.markers.pass();
         state
     }
 
-    /// Polls the points of each stream.
+    /// Polls the markers of each stream.
     #[cold]
     pub(in crate::arena) fn note_done<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State<B>>,
+        state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
-        let (mut asked, mut are_any_done) = (state.timeline.asked(), false);
-        // Bounded, because other threads may add points meanwhile.
-        for rounds_left in (0..OF_A_STREAM).rev() {
-            drop(state);
-            // Any of these may be an event's last handle, since another thread may have removed the others:
-            // none is dropped under the lock.
-            let mut missed = SmallVec::<[_; 4]>::new();
-            asked.retain(|point| {
-                let is_reached = point.event.is_complete() == Ok(true);
-                if !is_reached {
-                    missed.push((point.stream, point.era));
-                }
-                is_reached
-            });
-            state = self.state.lock_with_deferred();
-            let (mut gone, mut next) = (Passed::new(), Passed::new());
-            next.extend(missed.into_iter().filter_map(|(stream, era)| state.timeline.instead(stream, era)));
-            for point in &asked {
-                state.unsettled.done(point.stream, point.era);
-                next.extend(state.timeline.take_until(point, &mut gone));
-            }
-            if asked.is_empty() && next.is_empty() {
-                break;
-            }
-            are_any_done |= !asked.is_empty();
-            if rounds_left == 0 {
-                gone.append(&mut next);
-            }
-            self.has_points.store(!state.timeline.is_empty(), Ordering::Relaxed);
-            drop(state);
-            drop((mem::replace(&mut asked, next), gone));
-            state = self.state.lock_with_deferred();
-            if asked.is_empty() {
-                break;
-            }
-        }
+        drop(state);
+        let are_any_done = markers::poll(self);
+        let mut state = self.state.lock_with_deferred();
+        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
         if are_any_done {
             state.let_go_done();
         }
         state
     }
 
-    /// Records points after the work of `streams` on everything freed until the end of `era`. If recording
+    /// Records markers after the work of `streams` on everything freed until the end of `tick`. If recording
     /// fails for a stream, the next user of its memory waits for the stream's work at that time. A captured
     /// stream has no work to record yet.
     #[cold]
-    pub(in crate::arena) fn record_points(&self, ToRecord { streams, era }: &ToRecord<B::Stream>) {
-        // Points are useless if streams never run concurrently, and polling them may submit open work early.
+    pub(in crate::arena) fn record_markers(&self, ToRecord { streams, tick, bytes }: &ToRecord<B::Stream>) {
+        // Markers are useless if streams never run concurrently, and polling them may submit open work early.
         if !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
             return;
         }
-        let mut points: Passed<B> = Passed::new();
-        for user in streams {
-            if matches!(self.device.is_capturing(user), Ok(false))
-                && let Ok(event) = self.device.record(user)
-            {
-                points.push(StreamPoint { stream: user.id(), era: *era, event: Arc::new(event) });
-            }
-        }
-        let are_all = points.len() == streams.len();
+        let markers = markers::record(&self.device, streams, *tick);
+        let are_all = markers.len() == streams.len();
         let mut state = self.state.lock_with_deferred();
         if !are_all {
-            state.let_go_unrecorded(*era);
+            state.let_go_unrecorded(*tick);
         }
-        let gone: SmallVec<[_; 2]> = points.into_iter().map(|point| state.timeline.add(point)).collect();
-        self.has_points.store(!state.timeline.is_empty(), Ordering::Relaxed);
+        if let Some(marker) = markers.first() {
+            state.uses.ticks.freed(marker.stream, *tick, *bytes);
+        }
+        let dropped: SmallVec<[_; 2]> = markers.into_iter().map(|marker| state.markers.add(marker)).collect();
+        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
         drop(state);
-        drop(gone);
+        drop(dropped);
+    }
+}
+
+impl<B: Backend> Tracked<B> for ArenaCore<B> {
+    fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
+        let State { markers, uses, .. } = &mut *self.state.lock_with_deferred();
+        act(markers, &mut uses.ticks)
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::host::HostDevice;
+    use std::sync::mpsc::channel;
+
+    /// A point that was begun before a resize is added to the points of the next range.
+    #[test]
+    fn a_point_is_behind_nothing_that_was_freed_after_it_was_made() {
+        const BYTES: u64 = 1 << 16;
+        let device = HostDevice::new();
+        let [writer, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(BYTES).build().expect("an arena");
+        let free = || {
+            let block = arena.allocate(BYTES, &writer).expect("memory");
+            block.used_on(&reader).expect("no fault");
+        };
+        (0..9).for_each(|_| free());
+        let tick = arena.core.state.lock().uses.begin_tick();
+        arena.resize(BYTES).expect("memory");
+        arena.core.record_markers(&ToRecord {
+            streams: [reader.clone()].into_iter().collect(),
+            tick,
+            bytes: 0,
+        });
+        device.synchronize(&reader).expect("no fault");
+        let (go, told) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        reader.launch([], [], kernel).expect("queued");
+        free();
+        let waits = arena.stream_waits();
+        let _next = arena.allocate(BYTES, &writer).expect("memory");
+        assert_eq!(arena.stream_waits(), waits + 1, "the reader is not done with it");
+        go.send(()).expect("it listens");
     }
 }

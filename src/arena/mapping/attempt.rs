@@ -1,8 +1,8 @@
 //! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
 //! mapping is refused, it climbs the ladder of mappings.
 
-use super::make::{Lack, Made, Unmade};
-use super::pages::{Growth, Stock, Weight};
+use super::make::{Lack, Made, MakeFailure};
+use super::pages::{Budget, Growth, Weight};
 use super::retire::{Rung, Rungs, no_mappings};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
@@ -27,8 +27,12 @@ struct Attempt<'a, B: Backend> {
     zone: Zone,
     /// With refused streams, only memory that is [clear](crate::arena::hazards::alternatives) of them serves.
     refused: Option<&'a Refused>,
+    /// Refuses all waits.
+    all: &'a Refused,
+    /// Whether the new memory only spares a wait: the first obstacle ends the attempt.
+    is_beside: bool,
     alone: Option<LongMutexGuard<'a, ()>>,
-    stock: Stock,
+    budget: Budget,
     /// The device's out-of-memory error, if any.
     shortage: Option<BackendError>,
     /// Whether memory that small requests left free was released.
@@ -52,8 +56,31 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
         refused: Option<&Refused>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let zone = self.state.lock_with_deferred().zone_of(request.0);
-        let alone = Some(self.changing.lock());
+        self.attempt(request, stream, refused, (self.changing.lock(), false))
+    }
+
+    /// Serves a request without a wait for another stream, from new memory if necessary. The thread has the
+    /// right to change the arena. Fails rather than releasing memory or waiting.
+    pub(in crate::arena) fn grow_beside<'a>(
+        self: &'a Arc<Self>,
+        request: (u64, u64),
+        stream: &'a B::Stream,
+        alone: LongMutexGuard<'a, ()>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        // Memory that the stream itself used last is preferred, also in parts: the other streams need theirs later.
+        let has_own = self.state.lock_with_deferred().has_own(request.0, stream);
+        let refused = if has_own { Refused::all_but_own() } else { Refused::all() };
+        self.attempt(request, stream, Some(&refused), (alone, true))
+    }
+
+    fn attempt<'a>(
+        self: &'a Arc<Self>,
+        request: (u64, u64),
+        stream: &'a B::Stream,
+        refused: Option<&'a Refused>,
+        (alone, is_beside): (LongMutexGuard<'a, ()>, bool),
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let zone = self.attached(request.0, || self.state.lock_with_deferred())?.zone_of(request.0);
         self.widen();
         let mut attempt = Attempt {
             arena: self,
@@ -61,8 +88,10 @@ impl<B: Backend> ArenaCore<B> {
             stream,
             zone,
             refused,
-            alone,
-            stock: Stock::Plenty,
+            all: &Refused::all(),
+            is_beside,
+            alone: Some(alone),
+            budget: Budget::Free,
             shortage: None,
             has_released: false,
             rungs: Rungs::default(),
@@ -79,26 +108,39 @@ impl<B: Backend> Attempt<'_, B> {
     /// Takes memory that is available by now, or plans and makes what is missing.
     fn step(&mut self) -> Result<Outcome<B>, Error> {
         let (bytes, alignment) = self.request;
-        let mut state = self.arena.state.lock_with_deferred();
-        if !state.is_awake() {
-            return Err(state.asleep(bytes));
-        }
+        let mut state = self.arena.attached(bytes, || self.arena.state.lock_with_deferred())?;
         let taken = match self.refused {
-            None => state.take(self.request, self.stock, self.stream)?,
+            None => state.take(self.request, self.budget, self.stream)?,
             Some(refused) => state.take_clear(self.zone, self.request, self.stream, refused),
         };
         if let Some(taken) = taken {
-            return self.hand_out(state, taken);
+            return self.finish_allocation(state, taken);
         }
-        if !state.keep_unkept() {
+        if !state.commit_pending() {
             return Err(ArenaError::HostMemory.into());
         }
         let planned = match self.refused {
-            None => state.plan_growth(bytes, alignment, self.stock),
-            Some(refused) => state.plan_clear(self.request, self.stock, self.stream, refused),
+            // New memory for small requests is at the end of their part, and has room for this one.
+            Some(_) if self.is_beside && self.zone == Zone::Stable => {
+                state.plan_growth(bytes, alignment, self.budget)
+            }
+            None => state.plan_growth(bytes, alignment, self.budget),
+            Some(refused) => state.plan_clear(self.request, self.budget, self.stream, refused),
         };
         match planned {
+            Ok((growth, held)) if self.is_own() && !growth.new.is_empty() => {
+                state.give_up(&held);
+                drop(state);
+                self.refused = Some(self.all);
+                Ok(Outcome::Again)
+            }
             Ok((growth, held)) => self.make(state, growth, held),
+            Err(_) if self.is_own() => {
+                drop(state);
+                self.refused = Some(self.all);
+                Ok(Outcome::Again)
+            }
+            Err(refusal) if self.is_beside => Err(refusal.into()),
             Err(_) if !state.deferred.is_empty() => {
                 state.let_go_deferred();
                 Ok(Outcome::Again)
@@ -111,10 +153,21 @@ impl<B: Backend> Attempt<'_, B> {
         }
     }
 
-    fn hand_out(&self, state: MutexGuard<'_, State<B>>, taken: Taken<B>) -> Result<Outcome<B>, Error> {
+    /// Whether only memory that the stream itself used last serves so far, and no new memory.
+    fn is_own(&self) -> bool {
+        self.refused.is_some_and(Refused::is_own)
+    }
+
+    fn finish_allocation(
+        &self,
+        state: MutexGuard<'_, State<B>>,
+        taken: Taken<B>,
+    ) -> Result<Outcome<B>, Error> {
         // Clear memory is not exchanged for other memory.
         let is_captured = if self.refused.is_none() { Some(false) } else { None };
-        self.arena.hand_out((state, is_captured), taken, self.request, self.stream).map(Outcome::Served)
+        self.arena
+            .finish_allocation((state, is_captured), taken, self.request, self.stream)
+            .map(Outcome::Served)
     }
 
     /// Handles a lack of room. Memory that small requests left free is released once, because that may serve
@@ -124,7 +177,7 @@ impl<B: Backend> Attempt<'_, B> {
             match self.among_others(|arena| arena.release(&[Zone::Stable], 0)) {
                 Ok(0) => {}
                 Ok(_) => {
-                    (self.stock, self.shortage) = (Stock::Plenty, None);
+                    (self.budget, self.shortage) = (Budget::Free, None);
                     return Ok(Outcome::Again);
                 }
                 Err(error) => logging::warn!("arena on {}: {error}", self.arena.id),
@@ -151,7 +204,11 @@ impl<B: Backend> Attempt<'_, B> {
         if !state.may_stitch(weight) {
             state.give_up(&held);
             drop(state);
-            return self.make_way(weight);
+            return if self.is_beside {
+                Err(no_mappings(weight.bytes).into())
+            } else {
+                self.make_way(weight)
+            };
         }
         let range = Arc::clone(&state.range);
         let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
@@ -162,7 +219,7 @@ impl<B: Backend> Attempt<'_, B> {
         drop(state);
         match self.arena.make(&growth, &range, &mapped) {
             Ok(made) => self.keep(growth, held, made, &range),
-            Err(unmade) => self.retreat(&growth, &held, unmade),
+            Err(failure) => self.retreat(&growth, &held, failure),
         }
     }
 
@@ -170,7 +227,7 @@ impl<B: Backend> Attempt<'_, B> {
     fn make_way(&mut self, weight: Weight) -> Result<Outcome<B>, Error> {
         match self.rungs.next() {
             Some(Rung::Retire) => {}
-            Some(Rung::Wait) => self.among_others(|arena| arena.give_back(&[])),
+            Some(Rung::Wait) => self.among_others(|arena| arena.release_unused(&[])),
             None => return Err(no_mappings(weight.bytes).into()),
         }
         self.arena.make_way(weight);
@@ -190,18 +247,18 @@ impl<B: Backend> Attempt<'_, B> {
         if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
             state.give_up(&held);
             drop(state);
-            let stuck = self.arena.unmake(&growth, range, made.new);
-            self.arena.state.lock().keep_stuck(&growth, stuck);
+            let unreleased = self.arena.roll_back(&growth, range, made.new);
+            self.arena.state.lock().keep_unreleased(&growth, unreleased);
             return Err(error.into());
         }
         let is_stitched = growth.stitched.is_some();
         let taken = match (state.commit(growth, made, &held), self.refused) {
-            (None, None) => state.take_mapped(bytes, alignment, self.stock)?,
+            (None, None) => state.take_mapped(bytes, alignment, self.budget)?,
             (None, Some(refused)) => state.take_clear(self.zone, self.request, self.stream, refused),
             (stitched, _) => stitched,
         };
         let Some(taken) = taken else { return Ok(Outcome::Again) };
-        let served = self.hand_out(state, taken);
+        let served = self.finish_allocation(state, taken);
         if is_stitched {
             self.arena.retire_surplus();
         }
@@ -213,28 +270,36 @@ impl<B: Backend> Attempt<'_, B> {
         &mut self,
         growth: &Growth,
         held: &[Option<BlockId>],
-        mut unmade: Unmade,
+        mut failure: MakeFailure,
     ) -> Result<Outcome<B>, Error> {
-        let mut state = self.arena.state.lock();
+        let mut state = match self.is_beside {
+            true => self.arena.state.lock_with_deferred(),
+            false => self.arena.state.lock(),
+        };
         state.give_up(held);
-        state.keep_stuck(growth, mem::take(&mut unmade.stuck));
+        state.keep_unreleased(growth, mem::take(&mut failure.unreleased));
+        if self.is_beside {
+            state.note_growth_refused();
+            drop(state);
+            return Err(failure.into_error().into());
+        }
         drop(state);
-        let lacks = unmade.lacks;
-        let error = unmade.into_error();
+        let lacks = failure.lacks;
+        let error = failure.into_error();
         if error.is_out_of_memory() && lacks == Lack::Mappings {
             match self.rungs.next() {
                 Some(Rung::Retire) => self.arena.make_way(Weight::MAX),
                 Some(Rung::Wait) => {
-                    self.among_others(|arena| arena.give_back(&[Zone::Stable, Zone::Dynamic]))
+                    self.among_others(|arena| arena.release_unused(&[Zone::Stable, Zone::Dynamic]))
                 }
                 None => return Err(error.into()),
             }
             return Ok(Outcome::Again);
         }
-        if !error.is_out_of_memory() || self.stock == Stock::None {
+        if !error.is_out_of_memory() || self.budget == Budget::Exhausted {
             return Err(error.into());
         }
-        (self.stock, self.shortage) = (self.stock.refused(), Some(error));
+        (self.budget, self.shortage) = (self.budget.refused(), Some(error));
         Ok(Outcome::Again)
     }
 }

@@ -1,11 +1,11 @@
 //! Serves a request from mapped memory, or maps more. The slow path of a request is in `attempt`.
 
 use super::make::Made;
-use super::pages::{Extent, Growth, Stock, Unkept, runs};
+use super::pages::{Budget, Extent, Growth, Uncommitted, runs};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::placement::Late;
+use crate::arena::hazards::placement::WaitPolicy;
 use crate::arena::state::{State, Taken};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
@@ -41,20 +41,20 @@ impl<B: Backend> ArenaCore<B> {
         mut reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         let request = (bytes, alignment);
-        if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
+        if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
             return Ok(buffer);
         }
         // A capture must not request memory from the driver.
         let need = Need { requested: bytes, class: bytes };
         if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
-            return self.serve_mapped(request, Stock::None, Late::Any, stream)?.ok_or(refused);
+            return self.serve_mapped(request, Budget::Exhausted, WaitPolicy::Allow, stream)?.ok_or(refused);
         }
         for _ in 0..RECLAIMS {
             // Before the lock, which destructors may take.
             if !reclaim() {
                 break;
             }
-            if let Some(buffer) = self.serve_mapped(request, Stock::Plenty, Late::Rather, stream)? {
+            if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
                 return Ok(buffer);
             }
         }
@@ -71,13 +71,13 @@ impl<B: Backend> State<B> {
         &mut self,
         bytes: u64,
         alignment: u64,
-        stock: Stock,
+        budget: Budget,
     ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
         let zone = self.zone_of(bytes);
         let Self { engine, backing, .. } = self;
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
-            let plan = |zone| backing.plan(engine, zone, (size, alignment), stock);
+            let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
             plan(zone).or_else(|| plan(Zone::Dynamic))
         });
         let Some(growth) = planned else {
@@ -131,7 +131,7 @@ impl<B: Backend> State<B> {
 
     /// Frees the held parts of an abandoned growth.
     pub(in crate::arena) fn give_up(&mut self, held: &[Option<BlockId>]) {
-        held.iter().flatten().for_each(|&block| self.engine.put_back(block));
+        held.iter().flatten().for_each(|&block| self.engine.release(block));
     }
 
     /// Adds new memory and returns the block of a stitched range, if one was made. Requires reserved records.
@@ -166,37 +166,41 @@ impl<B: Backend> State<B> {
     }
 
     /// Adds pieces that could be neither made accessible nor unmapped, until a release unmaps them.
-    pub(in crate::arena) fn keep_stuck(&mut self, growth: &Growth, stuck: Vec<Physical>) {
-        let extents = growth.new[..stuck.len().min(growth.new.len())].to_vec();
+    pub(in crate::arena) fn keep_unreleased(&mut self, growth: &Growth, unreleased: Vec<Physical>) {
+        let extents = growth.new[..unreleased.len().min(growth.new.len())].to_vec();
         if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
-            backing.unkept.push(Unkept { extents, is_at_end: growth.is_at_end, physical: stuck });
-            let _ = self.keep_unkept();
+            backing.uncommitted.push(Uncommitted {
+                extents,
+                is_at_end: growth.is_at_end,
+                physical: unreleased,
+            });
+            let _ = self.commit_pending();
         }
     }
 
-    /// Adds stuck pieces that have no records yet. Returns whether all of them have records now: until then
+    /// Adds unreleased pieces that have no records yet. Returns whether all of them have records now: until then
     /// nothing may be mapped or released.
     #[inline]
-    pub(in crate::arena) fn keep_unkept(&mut self) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.unkept.is_empty()) || self.keep_each_unkept()
+    pub(in crate::arena) fn commit_pending(&mut self) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.uncommitted.is_empty()) || self.commit_each()
     }
 
     #[cold]
-    fn keep_each_unkept(&mut self) -> bool {
-        while let Some(unkept) = self.backing.as_mut().and_then(|backing| backing.unkept.pop()) {
-            if self.engine.reserve_blocks(3 + 2 * unkept.extents.len()).is_err() {
+    fn commit_each(&mut self) -> bool {
+        while let Some(uncommitted) = self.backing.as_mut().and_then(|backing| backing.uncommitted.pop()) {
+            if self.engine.reserve_blocks(3 + 2 * uncommitted.extents.len()).is_err() {
                 if let Some(backing) = &mut self.backing {
                     // At its previous position.
-                    backing.unkept.push(unkept);
+                    backing.uncommitted.push(uncommitted);
                 }
                 return false;
             }
-            let Unkept { extents, is_at_end, physical } = unkept;
+            let Uncommitted { extents, is_at_end, physical } = uncommitted;
             self.add_pieces(&extents, is_at_end, physical);
             let Self { engine, backing: Some(backing), .. } = self else { return true };
             for &extent in &extents {
                 let block = engine.hold_at(extent.start, extent.bytes);
-                backing.stuck.extend(block.map(|block| (extent, block)));
+                backing.unreleased.extend(block.map(|block| (extent, block)));
             }
             let is_last = |extent: &Extent| backing.zone_at(extent.start) == Zone::Dynamic;
             if is_at_end && extents.first().is_some_and(is_last) {
@@ -208,6 +212,13 @@ impl<B: Backend> State<B> {
 
     /// Adds pieces at the end of a part of the range, or at the starts of gaps. Requires reserved records.
     fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
+        // No work uses new memory, whatever used these addresses before: blocks may have been freed while they slept.
+        for extent in extents {
+            let range = extent.start..extent.end();
+            self.uses.note_reused(&range);
+            let done = self.uses.take(range);
+            self.uses.keep_dropped(done);
+        }
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
         match is_at_end {
@@ -224,8 +235,9 @@ impl<B: Backend> State<B> {
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use crate::Backend;
-    use crate::arena::{Allowance, DeviceArena};
+    use crate::arena::DeviceArena;
     use crate::host::{Call, HostDevice};
+    use vrampool_backend::spi::Ledger;
 
     const PAGE: u64 = 4096;
 
@@ -238,22 +250,22 @@ mod tests {
             return;
         }
         let stream = device.create_stream().expect("a stream");
-        let allowance = Allowance::new(64 * PAGE);
-        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&allowance).build();
+        let ledger = Ledger::new(64 * PAGE);
+        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&ledger).build();
         let arena = arena.expect("an arena");
         let block = arena.allocate(4 * PAGE, &stream).expect("memory");
         let set_full = |is_full| arena.core.state.lock().engine.host_is_full = is_full;
         [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
         set_full(true);
         assert!(arena.allocate(8 * PAGE, &stream).is_err());
-        assert_eq!(allowance.taken(), 12 * PAGE, "it is mapped");
+        assert_eq!(ledger.charged(), 12 * PAGE, "it is mapped");
         assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
         assert_eq!(arena.release(0).expect("no fault"), 0);
         set_full(false);
         let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
-        assert_eq!((arena.reserved_bytes(), allowance.taken()), (20 * PAGE, 20 * PAGE));
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (20 * PAGE, 20 * PAGE));
         drop((block, other));
         assert_eq!(arena.release(0).expect("no fault"), 20 * PAGE);
-        assert_eq!((arena.reserved_bytes(), allowance.taken()), (0, 0));
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (0, 0));
     }
 }

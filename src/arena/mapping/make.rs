@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Mapping calls by this thread, for any arena. A difference shows whether a request called the driver.
-pub(crate) fn mapping_calls_of_this_thread() -> u64 {
+pub(crate) fn calls_of_this_thread() -> u64 {
     CALLS.get()
 }
 
@@ -28,12 +28,12 @@ pub(in crate::arena) struct Made<B: Backend> {
 }
 
 /// A failure to make memory.
-pub(in crate::arena) struct Unmade {
+pub(in crate::arena) struct MakeFailure {
     error: BackendError,
     /// The scarce resource, if out of memory.
     pub(in crate::arena) lacks: Lack,
     /// The first pieces of the growth, which remain mapped because they could not be unmapped.
-    pub(in crate::arena) stuck: Vec<Physical>,
+    pub(in crate::arena) unreleased: Vec<Physical>,
     /// The device's panic, to be resumed once the accounts are consistent.
     panic: Option<Box<dyn Any + Send>>,
 }
@@ -47,12 +47,12 @@ pub(in crate::arena) enum Lack {
     Mappings,
 }
 
-impl Unmade {
+impl MakeFailure {
     fn of(lacks: Lack) -> impl Fn(BackendError) -> Self {
-        move |error| Self { error, lacks, stuck: Vec::new(), panic: None }
+        move |error| Self { error, lacks, unreleased: Vec::new(), panic: None }
     }
 
-    /// Returns the error, once the [stuck](Self::stuck) pieces are kept. Resumes a panic.
+    /// Returns the error, once the [unreleased](Self::unreleased) pieces are kept. Resumes a panic.
     pub(in crate::arena) fn into_error(self) -> BackendError {
         match self.panic {
             Some(panic) => resume_unwind(panic),
@@ -68,43 +68,45 @@ impl<B: Backend> ArenaCore<B> {
         growth: &Growth,
         range: &Arc<B::Memory>,
         mapped: &[(Extent, Physical)],
-    ) -> Result<Made<B>, Unmade> {
-        let device = self.virtual_memory().map_err(Unmade::of(Lack::Memory))?;
+    ) -> Result<Made<B>, MakeFailure> {
+        let device = self.virtual_memory().map_err(MakeFailure::of(Lack::Memory))?;
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.share.take(bytes).map_err(Unmade::of(Lack::Memory))?;
+        self.share.reserve(bytes).map_err(MakeFailure::of(Lack::Memory))?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             growth.new.iter().try_for_each(|extent| {
                 let physical =
                     self.timed(|| device.create_physical(&AllocationRequest::new(extent.bytes, self.kind)));
-                let physical = physical.map_err(Unmade::of(Lack::Memory))?;
+                let physical = physical.map_err(MakeFailure::of(Lack::Memory))?;
                 self.timed(|| device.map(range, extent.start, &physical))
-                    .map_err(Unmade::of(Lack::Mappings))?;
+                    .map_err(MakeFailure::of(Lack::Mappings))?;
                 new.push(physical);
                 Ok(())
             })?;
             runs(&growth.new).iter().try_for_each(|run| {
                 let allowed = self.timed(|| device.set_access(range, run.start, run.bytes, &[]));
-                allowed.map_err(Unmade::of(Lack::Mappings))
+                allowed.map_err(MakeFailure::of(Lack::Mappings))
             })?;
             let Some(pieces) = &growth.stitched else { return Ok(None) };
             let stitched = self.stitch(device, pieces, &growth.new, &new, mapped);
-            stitched.map(Some).map_err(Unmade::of(Lack::Mappings))
+            stitched.map(Some).map_err(MakeFailure::of(Lack::Mappings))
         }));
         match made {
             Ok(Ok(stitched)) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Ok(Err(unmade)) => Err(Unmade { stuck: self.unmake(growth, range, new), ..unmade }),
+            Ok(Err(failure)) => {
+                Err(MakeFailure { unreleased: self.roll_back(growth, range, new), ..failure })
+            }
             Err(panic) => {
-                let unmake = AssertUnwindSafe(|| self.unmake(growth, range, new));
-                let stuck = catch_unwind(unmake).unwrap_or_default();
+                let roll_back = AssertUnwindSafe(|| self.roll_back(growth, range, new));
+                let unreleased = catch_unwind(roll_back).unwrap_or_default();
                 let error = BackendError::unsupported("a call that panics");
-                Err(Unmade { error, lacks: Lack::Memory, stuck, panic: Some(panic) })
+                Err(MakeFailure { error, lacks: Lack::Memory, unreleased, panic: Some(panic) })
             }
         }
     }
 
     /// Unmaps the first pieces of a growth again. Returns those that stay mapped because the device refuses.
-    pub(in crate::arena) fn unmake(
+    pub(in crate::arena) fn roll_back(
         &self,
         growth: &Growth,
         range: &Arc<B::Memory>,
@@ -117,7 +119,7 @@ impl<B: Backend> ArenaCore<B> {
             let unmap = || {
                 let device = self.virtual_memory()?;
                 // No work has used it yet.
-                self.timed(|| device.unmap_settled(range, run.start, run.bytes))
+                self.timed(|| device.unmap_unused(range, run.start, run.bytes))
             };
             if unmap().is_err() {
                 break;
@@ -125,7 +127,7 @@ impl<B: Backend> ArenaCore<B> {
             left.truncate(mapped.iter().position(|extent| extent.start == run.start).unwrap_or(0));
         }
         let kept: u64 = mapped[..left.len()].iter().map(|extent| extent.bytes).sum();
-        self.share.give(all - kept);
+        drop(self.share.split(all - kept));
         left
     }
 
@@ -154,7 +156,7 @@ impl<B: Backend> ArenaCore<B> {
         let made = mapped.and_then(|()| self.timed(|| device.set_access(&memory, 0, bytes, &[])));
         if made.is_err() && offset > 0 {
             // Dropping it would also unmap it, but would wait for unrelated work.
-            let _ = self.timed(|| device.unmap_settled(&memory, 0, offset));
+            let _ = self.timed(|| device.unmap_unused(&memory, 0, offset));
         }
         made.map(|()| memory)
     }
@@ -170,9 +172,9 @@ impl<B: Backend> ArenaCore<B> {
         let began = Instant::now();
         let answer = call();
         let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.mapping_calls.fetch_add(1, Ordering::Relaxed);
+        self.mapping.calls.fetch_add(1, Ordering::Relaxed);
         CALLS.set(CALLS.get().wrapping_add(1));
-        self.mapping_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+        self.mapping.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         answer
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! * `pages`: mapped memory, and plans for more; `serve`: serves a request from mapped memory; `grow`,
 //!   `attempt` and `make`: map more;
-//! * `release` and `retire`: release memory and stitched ranges; `reserve_addresses`: reserves more addresses; `quota`:
-//!   the limit that several arenas share.
+//! * `release` and `retire`: release memory and stitched ranges; `reserve_addresses`: reserves more addresses; `share`:
+//!   its bytes of a ledger that several arenas share.
 
 mod attempt;
 pub(in crate::arena) mod grow;
 pub(in crate::arena) mod make;
 pub(in crate::arena) mod pages;
-pub(in crate::arena) mod quota;
 pub(in crate::arena) mod release;
 pub(in crate::arena) mod reserve_addresses;
 pub(in crate::arena) mod retire;
 pub(in crate::arena) mod serve;
+pub(in crate::arena) mod share;

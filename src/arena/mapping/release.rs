@@ -1,6 +1,6 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Extent, Part, Stitched, headroom_of, runs};
+use super::pages::{Extent, Part, Stitched, runs};
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
@@ -11,24 +11,24 @@ use crate::error::Error;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 
-/// Waits of a release before it took a lock: for other devices, streams up to an era, and unused ranges.
+/// Waits of a release before it took a lock: for other devices, streams up to a tick, and unused ranges.
 #[derive(Debug, Default)]
 pub(in crate::arena) struct Waited {
     users: Vec<StreamId>,
     /// `None` if there was no wait.
-    era: Option<u64>,
+    tick: Option<u64>,
     /// The age and last use of each range.
     ranges: Vec<(u64, u64)>,
 }
 
 impl Waited {
-    /// Whether the work of other devices on memory that was free in `era` was waited for.
-    pub(in crate::arena) fn is_behind(&self, era: u64) -> bool {
-        self.era.is_some_and(|waited| era <= waited)
+    /// Whether the work of other devices on memory that was free in `tick` was waited for.
+    pub(in crate::arena) fn is_behind(&self, tick: u64) -> bool {
+        self.tick.is_some_and(|waited| tick <= waited)
     }
 
-    fn covers(&self, user: StreamId, era: u64) -> bool {
-        self.is_behind(era) && self.users.contains(&user)
+    fn covers(&self, user: StreamId, tick: u64) -> bool {
+        self.is_behind(tick) && self.users.contains(&user)
     }
 
     fn has<B: Backend>(&self, range: &Stitched<B>) -> bool {
@@ -41,7 +41,7 @@ impl Waited {
 struct Leaving<B: Backend> {
     /// By offset.
     pieces: Vec<Piece>,
-    /// Stitched ranges with such pieces, and torn ranges that no buffer has any more.
+    /// Stitched ranges with such pieces, and partly unmapped ranges that no buffer has any more.
     ranges: Vec<Range<B>>,
     range: Arc<B::Memory>,
 }
@@ -51,8 +51,8 @@ struct Piece {
     extent: Extent,
     block: BlockId,
     /// Whether it was never accessible.
-    is_stuck: bool,
-    is_gone: bool,
+    is_unreleased: bool,
+    is_unmapped: bool,
 }
 
 #[derive(Debug)]
@@ -90,17 +90,17 @@ impl<B: Backend> DeviceArena<B> {
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
         let mut state = self.core.state.lock_with_deferred();
-        let State { engine, backing: Some(backing), timeline, .. } = &mut *state else { return Ok(0) };
+        let State { engine, backing: Some(backing), peak_needed, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // Memory that spares streams a wait counts as needed.
-        let headroom = if timeline.were_any() { headroom_of(peak) } else { 0 };
+        let needed = peak.max(std::mem::take(peak_needed));
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);
         if !was_begun {
             return Ok(0);
         }
-        let released = self.release((peak - used).saturating_add(headroom));
+        let released = self.release(needed - used);
         // After a failure, needs before this call count as needs before the next call.
         released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
     }
@@ -127,14 +127,14 @@ impl<B: Backend> ArenaCore<B> {
     pub(in crate::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
         let _alone = self.changing.lock();
-        self.release_settled(parts, spare_bytes, &waited)
+        self.release_completed(parts, spare_bytes, &waited)
     }
 
     /// Waits on the host for the work on memory to be released, and for other devices that may use it. Memory
     /// that a captured stream used stays, because its work runs whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
-        let era = state.unsettled.begin_era();
+        let tick = state.uses.begin_tick();
         let Some((mut users, ranges)) = state.users_of_surplus(parts, spare_bytes) else {
             return Ok(Waited::default());
         };
@@ -148,28 +148,28 @@ impl<B: Backend> ArenaCore<B> {
         let is_captured = |user: &B::Stream| captured.iter().any(|other| other.id() == user.id());
         users.retain(|user| !is_captured(user));
         users.iter().try_for_each(|user| self.device.synchronize(user))?;
-        self.virtual_memory()?.settle_others()?;
+        self.virtual_memory()?.synchronize_others()?;
         let is_waited = |(.., of_range): &(u64, u64, Streams<B::Stream>)| !of_range.iter().any(is_captured);
         let ranges = ranges.iter().filter(|range| is_waited(range)).map(|&(age, used, _)| (age, used));
         let users = users.iter().map(Stream::id).collect();
-        Ok(Waited { users, era: Some(era), ranges: ranges.collect() })
+        Ok(Waited { users, tick: Some(tick), ranges: ranges.collect() })
     }
 
     /// Waits on the host for the work of other devices that may use memory of a growing arena.
     pub(in crate::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
         let mut state = self.state.lock_with_deferred();
-        if state.backing.is_none() || !state.is_awake() {
+        if state.backing.is_none() {
             return Ok(Waited::default());
         }
-        let era = state.unsettled.begin_era();
+        let tick = state.uses.begin_tick();
         drop(state);
-        self.virtual_memory()?.settle_others()?;
-        Ok(Waited { era: Some(era), ..Waited::default() })
+        self.virtual_memory()?.synchronize_others()?;
+        Ok(Waited { tick: Some(tick), ..Waited::default() })
     }
 
     /// As [`release`](Self::release), for memory without users other than those waited for. Only for the
     /// thread that may change the arena.
-    pub(in crate::arena) fn release_settled(
+    pub(in crate::arena) fn release_completed(
         &self,
         parts: &[Zone],
         spare_bytes: u64,
@@ -181,24 +181,24 @@ impl<B: Backend> ArenaCore<B> {
         let released = self.end_release(leaving);
         panic.go_on();
         outcome?;
-        logging::debug!("arena on {}: {released} bytes given back", self.id);
+        logging::debug!("arena on {}: {released} bytes released", self.id);
         Ok(released)
     }
 
     /// Holds free pieces, the last ones first. Returns `None` if there is nothing to do.
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
-        if !state.keep_unkept() {
+        if !state.commit_pending() {
             return None;
         }
         let range = Arc::clone(&state.range);
         let free = state.free_pieces(parts);
-        let State { engine, unsettled, backing: Some(backing), .. } = &mut *state else { return None };
+        let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };
         let mut surplus = backing.mapped.saturating_sub(engine.used().saturating_add(spare_bytes));
         let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
-        for (extent, block) in backing.stuck.drain(..) {
+        for (extent, block) in backing.unreleased.drain(..) {
             surplus = surplus.saturating_sub(extent.bytes);
-            leaving.pieces.push(Piece { extent, block, is_stuck: true, is_gone: false });
+            leaving.pieces.push(Piece { extent, block, is_unreleased: true, is_unmapped: false });
         }
         // Work may still use pieces of retiring ranges.
         let retiring =
@@ -206,27 +206,27 @@ impl<B: Backend> ArenaCore<B> {
         let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
         retiring.sort_unstable();
         for extent in free {
-            let is_in_use = |user, era| {
-                !waited.is_behind(era) || !waited.covers(user, era) && !unsettled.is_done(user, era)
+            let is_in_use = |user, tick| {
+                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.is_done(user, tick)
             };
             let range = extent.start..extent.end();
             if extent.bytes > surplus
                 || retiring.binary_search(&extent.start).is_ok()
-                || unsettled.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
+                || uses.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
             {
                 continue;
             }
             let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
             surplus -= extent.bytes;
-            let done = unsettled.take(range);
-            unsettled.keep_gone(done);
-            leaving.pieces.push(Piece { extent, block, is_stuck: false, is_gone: false });
+            let done = uses.take(range);
+            uses.keep_dropped(done);
+            leaving.pieces.push(Piece { extent, block, is_unreleased: false, is_unmapped: false });
         }
         leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
         let stitched =
             backing.take_stitched(|range| range.pieces.iter().any(|piece| has(&leaving.pieces, *piece)));
         let mut ranges: Vec<_> = stitched.into_iter().map(|range| (range.parts(), range)).collect();
-        ranges.extend(backing.torn.drain(..).map(|(range, parts)| (parts, range)));
+        ranges.extend(backing.partly_unmapped.drain(..).map(|(range, parts)| (parts, range)));
         let range = |(parts, stitched): (Vec<Part>, Stitched<B>)| {
             let goes = stitched.is_unused() && waited.has(&stitched);
             Range { stitched, parts, goes }
@@ -245,16 +245,16 @@ impl<B: Backend> ArenaCore<B> {
             let goes = |part: &Part| *goes || has(pieces, part.piece);
             let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
-                self.timed(|| device.unmap_settled(&stitched.memory, run.start, run.bytes))?;
+                self.timed(|| device.unmap_unused(&stitched.memory, run.start, run.bytes))?;
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
             }
         }
         // One call for adjacent pieces: separate calls would split the device's mappings.
         let extents: Vec<_> = pieces.iter().map(|piece| piece.extent).collect();
         for run in runs(&extents) {
-            self.timed(|| device.unmap_settled(range, run.start, run.bytes))?;
+            self.timed(|| device.unmap_unused(range, run.start, run.bytes))?;
             let of_run = |piece: &&mut Piece| (run.start..run.end()).contains(&piece.extent.start);
-            pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_gone = true);
+            pieces.iter_mut().filter(of_run).for_each(|piece| piece.is_unmapped = true);
         }
         Ok(())
     }
@@ -264,36 +264,38 @@ impl<B: Backend> ArenaCore<B> {
         let Leaving { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
         let State { engine, backing: Some(backing), .. } = &mut *state else { return 0 };
-        let (mut gone, mut going, mut mended) = (Vec::new(), Vec::new(), Vec::new());
-        for Piece { extent, block, is_stuck, is_gone } in pieces {
-            if is_gone {
-                gone.push(extent);
+        let (mut unmapped, mut going, mut restored) = (Vec::new(), Vec::new(), Vec::new());
+        for Piece { extent, block, is_unreleased, is_unmapped } in pieces {
+            if is_unmapped {
+                unmapped.push(extent);
                 backing.gaps.push(block);
-            } else if is_stuck {
-                backing.stuck.push((extent, block));
+            } else if is_unreleased {
+                backing.unreleased.push((extent, block));
             } else {
-                engine.put_back(block);
+                engine.release(block);
             }
         }
         for Range { stitched, parts, goes } in ranges {
-            let is_gone = |piece: &Extent| gone.binary_search_by_key(&piece.start, |gone| gone.start).is_ok();
+            let is_unmapped = |piece: &Extent| {
+                unmapped.binary_search_by_key(&piece.start, |unmapped| unmapped.start).is_ok()
+            };
             let is_whole = !stitched.pieces.is_empty() && parts.len() == stitched.pieces.len();
-            if is_whole && !stitched.pieces.iter().any(is_gone) {
-                mended.push(stitched);
+            if is_whole && !stitched.pieces.iter().any(is_unmapped) {
+                restored.push(stitched);
             } else if goes {
                 going.push(stitched);
             } else {
-                backing.torn.push((stitched, parts));
+                backing.partly_unmapped.push((stitched, parts));
             }
         }
-        let released = gone.iter().map(|extent| extent.bytes).sum();
-        let physical = backing.remove(&gone);
-        backing.mend(mended);
+        let released = unmapped.iter().map(|extent| extent.bytes).sum();
+        let physical = backing.remove(&unmapped);
+        backing.restore(restored);
         backing.join_gaps(engine);
-        let users = state.unsettled.take_gone();
+        let users = state.uses.take_dropped();
         drop(state);
         // Returned after the drops below: only then are the bytes available to other arenas.
-        let _returned = self.share.returned(released);
+        let _returned = self.share.split(released);
         // Drops that call the device run without the lock.
         if !(physical.is_empty() && going.is_empty()) {
             self.timed(|| drop((physical, going)));
@@ -321,7 +323,7 @@ impl<B: Backend> State<B> {
 
     /// Returns the users of memory that a release would free, and the unused stitched ranges that it would
     /// release, each with age, last use and users. `None` if nothing that was ever used would be released.
-    #[allow(clippy::type_complexity, reason = "one caller takes it apart")]
+    #[allow(clippy::type_complexity, reason = "one caller destructures it")]
     fn users_of_surplus(
         &self,
         parts: &[Zone],
@@ -339,14 +341,14 @@ impl<B: Backend> State<B> {
         }
         leaving.sort_unstable_by_key(|extent| extent.start);
         for run in runs(&leaving) {
-            let of_run = self.unsettled.users_in(&(run.start..run.end()));
+            let of_run = self.uses.users_in(&(run.start..run.end()));
             of_run.iter().for_each(|user| add(&mut users, user));
         }
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
         let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
         let stitched = stitched.map(|range| (range, range.parts()));
-        let torn = backing.torn.iter().map(|(range, parts)| (range, parts.clone()));
-        for (range, parts) in stitched.chain(torn).filter(|(range, _)| range.is_unused()) {
+        let partly_unmapped = backing.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone()));
+        for (range, parts) in stitched.chain(partly_unmapped).filter(|(range, _)| range.is_unused()) {
             let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
             pieces.sort_unstable_by_key(|piece| piece.start);
             let of_range = self.users_of_pieces(&runs(&pieces));

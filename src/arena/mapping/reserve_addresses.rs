@@ -11,12 +11,12 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, logging};
 
 impl<B: Backend> ArenaCore<B> {
-    /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena.
+    /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena, which is attached.
     pub(in crate::arena) fn widen(&self) {
         let mut state = self.state.lock_with_deferred();
         let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());
         // Pieces without a record are mapped only in the current range.
-        let is_ready = state.is_awake() && state.keep_unkept();
+        let is_ready = state.commit_pending();
         drop(state);
         if !is_wide
             && is_ready
@@ -44,7 +44,7 @@ impl<B: Backend> ArenaCore<B> {
         let allow = |run: &Extent| self.timed(|| device.set_access(&range, run.start, run.bytes, &[]));
         if let Err(error) = made.and_then(|()| runs(&extents).iter().try_for_each(allow)) {
             // Dropping it would also unmap it, but would wait for unrelated work.
-            let unmap = |run: &Extent| self.timed(|| device.unmap_settled(&range, run.start, run.bytes));
+            let unmap = |run: &Extent| self.timed(|| device.unmap_unused(&range, run.start, run.bytes));
             let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
             return Err(error);
         }

@@ -89,25 +89,25 @@ impl<B: Backend> ArenaCore<B> {
             };
             let staying: Vec<_> = ranges.extract_if(.., stays).collect();
             if let Some(backing) = &mut state.backing {
-                backing.mend(staying);
+                backing.restore(staying);
             }
         }
         let users = users.into_iter().filter(|user| captured.iter().all(|other| other.id() != user.id()));
         let users: Streams<_> = users.collect();
         let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
         let mut state = self.state.lock_with_deferred();
-        let era = state.unsettled.era();
+        let tick = state.uses.tick();
         let Some(backing) = &mut state.backing else { return };
         match events {
             Ok(events) if !ranges.is_empty() => {
-                let batch = Retiring { ranges, users, events, era };
+                let batch = Retiring { ranges, users, events, tick };
                 backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
                 backing.retiring.push_back(batch);
             }
             Ok(_) => {}
             Err(error) => {
                 logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
-                backing.mend(ranges);
+                backing.restore(ranges);
             }
         }
     }
@@ -120,7 +120,7 @@ impl<B: Backend> ArenaCore<B> {
         // They count until they are unmapped.
         let mut batches = std::mem::take(&mut backing.retiring);
         drop(state);
-        let (mut gone, mut unused, mut stuck) = (Weight::default(), Vec::new(), Vec::new());
+        let (mut unmapped, mut unused, mut kept) = (Weight::default(), Vec::new(), Vec::new());
         let reaped = catch_unwind(AssertUnwindSafe(|| {
             let mut has_others = None;
             let mut have_others = || {
@@ -129,34 +129,34 @@ impl<B: Backend> ArenaCore<B> {
             };
             while let Some(batch) = batches.front_mut() {
                 batch.events.retain(|event| event.is_complete() != Ok(true));
-                if !batch.events.is_empty() || !waited.is_behind(batch.era) && have_others() {
+                if !batch.events.is_empty() || !waited.is_behind(batch.tick) && have_others() {
                     break;
                 }
                 let Some(batch) = batches.pop_front() else { break };
-                gone = gone.plus(batch.weight());
+                unmapped = unmapped.plus(batch.weight());
                 unused.extend(batch.ranges);
             }
             while let Some(range) = unused.pop() {
                 let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
-                    self.timed(|| device.unmap_settled(&range.memory, 0, range.bytes()))
+                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes()))
                 };
                 // Dropping it would also unmap it, but would wait for unrelated work.
                 match self.virtual_memory().and_then(unmap) {
                     Ok(()) => self.timed(|| drop(range)),
                     Err(error) => {
                         logging::warn!("arena on {}: a stitched range stays, because {error}", self.id);
-                        stuck.push(range);
+                        kept.push(range);
                     }
                 }
             }
         }));
         // Ranges left over by a panic are whole.
-        stuck.append(&mut unused);
+        kept.append(&mut unused);
         let mut state = self.state.lock_with_deferred();
         let Some(backing) = &mut state.backing else { return };
-        backing.retiring_weight = backing.retiring_weight.minus(gone);
+        backing.retiring_weight = backing.retiring_weight.minus(unmapped);
         backing.retiring = batches;
-        backing.mend(stuck);
+        backing.restore(kept);
         drop(state);
         if let Err(panic) = reaped {
             resume_unwind(panic);
@@ -165,7 +165,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for
     /// the work that used them, so the caller must hold no lock.
-    pub(in crate::arena) fn give_back(&self, parts: &[Zone]) {
+    pub(in crate::arena) fn release_unused(&self, parts: &[Zone]) {
         if let Err(error) = self.release(parts, 0) {
             logging::warn!("arena on {}: {error}", self.id);
         }
@@ -194,7 +194,7 @@ impl<B: Backend> State<B> {
     /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
     pub(in crate::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
         let mut users = Streams::new();
-        let free = extents.iter().flat_map(|run| self.unsettled.users_in(&(run.start..run.end())));
+        let free = extents.iter().flat_map(|run| self.uses.users_in(&(run.start..run.end())));
         free.for_each(|user| add(&mut users, &user));
         let is_there = |block: &BlockId| {
             let (start, bytes) = self.engine.extent(*block);

@@ -1,38 +1,37 @@
 //! Serves requests of a growing arena from mapped memory.
 
-use super::pages::{Backing, Extent, Stock, Way};
+use super::pages::{Backing, Budget, Extent, Way};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{Arena, ArenaError, BlockId, Zone};
-use crate::arena::hazards::placement::Late;
+use crate::arena::hazards::placement::WaitPolicy;
 use crate::arena::state::{State, Taken};
 use crate::error::Error;
 use std::sync::Arc;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> ArenaCore<B> {
-    /// Returns a buffer of mapped memory. Returns `None` if no memory serves with the allowed wait, if making
-    /// memory is better, or while the arena sleeps.
+    /// Returns a buffer of mapped memory. Returns `None` if no memory serves with the allowed wait, or if
+    /// making memory is better.
     pub(in crate::arena) fn serve_mapped(
         self: &Arc<Self>,
         request: (u64, u64),
-        stock: Stock,
-        late: Late,
+        budget: Budget,
+        waits: WaitPolicy,
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let is_captured = self.is_captured(stream);
-        let mut state = self.lock_for_request();
-        if !state.is_awake() {
-            return Ok(None);
-        }
-        let taken = match late {
-            Late::Rather if self.rather_grows(&state, request) => {
-                state.take_settled(request, stock, stream)?
+        let is_captured = Some(self.is_captured(stream));
+        let mut state = self.attached(request.0, || self.lock_for_request())?;
+        // Before the search, which depends on it: the first request of a second stream waits for nobody either.
+        state.uses.ticks.used_by(stream.id());
+        let taken = match waits {
+            WaitPolicy::Avoid if state.prefers_growth(request) => {
+                state.take_without_wait(request, budget, stream)?
             }
-            _ => state.take(request, stock, stream)?,
+            _ => state.take(request, budget, stream)?,
         };
         match taken {
-            Some(taken) => self.hand_out((state, is_captured), taken, request, stream).map(Some),
+            Some(taken) => self.finish_allocation((state, is_captured), taken, request, stream).map(Some),
             None => Ok(None),
         }
     }
@@ -43,17 +42,17 @@ impl<B: Backend> State<B> {
     pub(in crate::arena) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),
-        stock: Stock,
+        budget: Budget,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
-        if !self.deferred.is_empty() && self.is_large(bytes) {
-            let settled = self.take_settled((bytes, alignment), stock, stream)?;
-            if settled.is_some() {
-                return Ok(settled);
+        if (!self.deferred.is_empty() || !self.markers.is_empty()) && self.is_large(bytes) {
+            let taken = self.take_without_wait((bytes, alignment), budget, stream)?;
+            if taken.is_some() {
+                return Ok(taken);
             }
             self.let_go_deferred();
         }
-        self.take_mapped(bytes, alignment, stock)
+        self.take_mapped(bytes, alignment, budget)
     }
 
     /// Returns a block of mapped memory; `None` if none serves, or if making memory is better.
@@ -61,7 +60,7 @@ impl<B: Backend> State<B> {
         &mut self,
         bytes: u64,
         alignment: u64,
-        stock: Stock,
+        budget: Budget,
     ) -> Result<Option<Taken<B>>, Error> {
         let Self { engine, backing, .. } = self;
         let plain = |block: Result<BlockId, ArenaError>| match block {
@@ -86,7 +85,7 @@ impl<B: Backend> State<B> {
             return found;
         }
         // Memory that grows now would be found at the end the next time.
-        if !stitches && backing.grows_for(engine, zone, (size, alignment), stock) {
+        if !stitches && backing.grows_for(engine, zone, (size, alignment), budget) {
             return Ok(None);
         }
         if zone == Zone::Stable

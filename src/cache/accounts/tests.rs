@@ -101,3 +101,23 @@ fn the_soft_budget_evicts_but_does_not_refuse() {
     assert_eq!(accounts.admission(80), Admission::Evict(40));
     assert_eq!(accounts.admission(u64::MAX), Admission::Full, "sums that overflow are no room");
 }
+
+#[test]
+fn needed_bytes_are_live_or_in_flight_here_or_in_the_arena() {
+    let mut accounts = accounts(UNLIMITED, UNLIMITED);
+    accounts.taken(60, 60);
+    assert_eq!(accounts.peak.needed, 60);
+    accounts.returned(60, 60);
+    accounts.cached(60);
+    accounts.in_flight = 60;
+    accounts.arena_in_flight.store(5, Ordering::Relaxed);
+    accounts.taken(30, 30);
+    assert_eq!(accounts.peak.needed, 95);
+    accounts.in_flight = 0;
+    accounts.note_needed();
+    assert_eq!(accounts.peak.needed, 95);
+    accounts.reset_peaks(0);
+    assert_eq!(accounts.peak.needed, 35);
+    accounts.add(Delta::default(), Delta { live: 7, requested: 7 });
+    assert_eq!(accounts.peak.needed, 42, "served by magazines in between");
+}

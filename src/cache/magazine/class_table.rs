@@ -1,21 +1,21 @@
-//! The mapping from requests to lists of a magazine. Numbers only.
+//! The mapping from requests to bins of a magazine. Numbers only.
 //!
 //! The *number* of a size is its power of two and the next three bits. If no class begins inside one of
-//! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a list of
-//! its own, and a table maps most requests to lists without rounding. Otherwise classes share lists, and a
+//! these eighths (fixed classes, powers of two, up to eight classes a doubling), each class has a bin of
+//! its own, and a table maps most requests to bins without rounding. Otherwise classes share bins, and a
 //! lookup compares classes.
 
 use crate::cache::size_class::SizeClasses;
 
-/// Number of lists of a rack. A `u8` index needs no bounds check.
+/// Number of bins of a thread cache. A `u8` index needs no bounds check.
 #[cfg(not(model))]
-pub(crate) const LISTS: usize = 256;
+pub(crate) const BINS: usize = 256;
 /// A model has few classes, and each of its words is costly.
 #[cfg(model)]
-pub(crate) const LISTS: usize = 4;
+pub(crate) const BINS: usize = 4;
 
-/// The list without slots, for blocks that no magazine takes.
-pub(crate) const NO_LIST: u8 = u8::MAX;
+/// The bin without slots, for blocks that no magazine takes.
+pub(crate) const NO_BIN: u8 = u8::MAX;
 
 /// The largest class with a number.
 pub(crate) const LARGEST_CLASS: u64 = 1 << 30;
@@ -30,13 +30,12 @@ const TABLE: usize = 1024;
 pub(crate) struct ClassTable {
     /// The largest request in the table.
     reach: u64,
-    /// The list of each [`GRAIN`] of sizes; [`NO_LIST`] if its sizes have different lists.
+    /// The bin of each [`GRAIN`] of sizes; [`NO_BIN`] if its sizes have different bins.
     table: [u8; TABLE],
+    /// No class that serves requests of more bytes has a bin.
     largest: u64,
-    /// No class that serves requests of more bytes has a list.
-    large: u64,
     are_unshared: bool,
-    are_quick: bool,
+    is_observed: bool,
 }
 
 /// Returns a size's power of two and the next three bits. Sizes below 8 count as 8 more.
@@ -52,56 +51,47 @@ impl ClassTable {
     pub(crate) fn new(classes: &SizeClasses, largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         let are_unshared = classes.are_eighths(largest);
-        let mut table = [NO_LIST; TABLE];
-        for (below, list) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
+        let mut table = [NO_BIN; TABLE];
+        for (below, bin) in (0u64..).step_by(GRAIN as usize).zip(&mut table).filter(|_| are_unshared) {
             let class = classes.round(below + GRAIN).filter(|&class| class <= largest);
             if let Some(class) = class.filter(|&class| classes.round(below + 1) == Some(class)) {
-                *list = number(class);
+                *bin = number(class);
             }
         }
         let reach = largest.min(GRAIN * TABLE as u64);
-        Self { reach, table, largest, large: largest, are_unshared, are_quick: are_unshared }
+        Self { reach, table, largest, are_unshared, is_observed: false }
     }
 
-    /// As [`new`](Self::new), for a pool that must see every request and every returned block. The fast
-    /// paths, which see neither, find no list.
-    pub(crate) fn watched(largest: u64) -> Self {
+    /// As [`new`](Self::new), for an [observed](crate::cache::observed) pool. The hit path, which calls no
+    /// hook, finds no bin.
+    pub(crate) fn observed(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
-        let table = [NO_LIST; TABLE];
-        Self { reach: 0, table, largest, large: u64::MAX, are_unshared: false, are_quick: false }
+        Self { reach: 0, table: [NO_BIN; TABLE], largest, are_unshared: false, is_observed: true }
     }
 
-    /// As [`watched`](Self::watched), for a pool that may see large requests after they are served.
-    #[cfg(feature = "trace")]
-    pub(crate) fn recorded(classes: &SizeClasses, largest: u64) -> Self {
-        let watched = Self::watched(largest);
-        Self { large: watched.largest, are_unshared: classes.are_eighths(watched.largest), ..watched }
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_observed
     }
 
-    /// Whether each class has its own list.
+    /// Whether each class has its own bin, and the hit path finds it.
     pub(crate) fn are_unshared(&self) -> bool {
         self.are_unshared
     }
 
-    /// Whether, in addition, blocks may return unseen.
-    pub(crate) fn are_quick(&self) -> bool {
-        self.are_quick
-    }
-
-    /// Returns the list for a request, if it is known without rounding.
+    /// Returns the bin for a request, if it is known without rounding.
     #[inline(always)]
     pub(crate) fn of_request(&self, bytes: u64) -> Option<u8> {
         let below = bytes.wrapping_sub(1);
         (below < self.reach).then(|| self.table[(below / GRAIN) as usize % TABLE])
     }
 
-    /// Whether a request is so large that no class that serves it has a list.
+    /// Whether a request is so large that no class that serves it has a bin.
     #[inline]
     pub(crate) fn are_below(&self, bytes: u64) -> bool {
-        bytes > self.large
+        bytes > self.largest
     }
 
-    /// Returns the list for a class, which other classes may share.
+    /// Returns the bin for a class, which other classes may share.
     pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
         (class <= self.largest).then(|| number(class))
     }
@@ -110,7 +100,7 @@ impl ClassTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::size_class::fitted::FittedClasses;
+    use crate::cache::size_class::SizeTable;
     use proptest::prelude::*;
     use std::collections::HashMap;
 
@@ -124,12 +114,12 @@ mod tests {
             SizeClasses::Multiple(8192),
             SizeClasses::EXACT,
             SizeClasses::Tight,
-            SizeClasses::Fitted(FittedClasses::new(sizes).expect("sizes")),
+            SizeClasses::Table(SizeTable::new(sizes)),
         ]
     }
 
     #[test]
-    fn unshared_lists_are_of_one_class_each_and_most_requests_find_theirs() {
+    fn unshared_bins_have_one_class_each_and_most_requests_find_theirs() {
         for rule in rules() {
             let table = ClassTable::new(&rule, 1 << 20);
             let mut classes: HashMap<u8, u64> = HashMap::new();
@@ -137,11 +127,11 @@ mod tests {
             for bytes in 1..=all {
                 let class = rule.round(bytes).expect("small");
                 match table.of_request(bytes) {
-                    Some(NO_LIST) => assert_eq!(table.of_class(class), Some(number(class))),
-                    Some(list) => {
+                    Some(NO_BIN) => assert_eq!(table.of_class(class), Some(number(class))),
+                    Some(bin) => {
                         found += 1;
-                        assert_eq!(list, number(class));
-                        assert_eq!(*classes.entry(list).or_insert(class), class, "{rule} {bytes}");
+                        assert_eq!(bin, number(class));
+                        assert_eq!(*classes.entry(bin).or_insert(class), class, "{rule} {bytes}");
                     }
                     None => panic!("{rule} {bytes}"),
                 }
@@ -153,14 +143,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_request_finds_its_list_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
+        fn a_request_finds_its_bin_or_none(bytes: u64, shift in 0..64u32, largest: u64, limit in 0..64u32) {
             let (bytes, largest) = (bytes >> shift, largest >> limit);
             for rule in rules() {
                 let table = ClassTable::new(&rule, largest);
-                if let Some(list) = table.of_request(bytes).filter(|&list| list != NO_LIST) {
-                    let class = rule.round(bytes).expect("it has a list");
+                if let Some(bin) = table.of_request(bytes).filter(|&bin| bin != NO_BIN) {
+                    let class = rule.round(bytes).expect("it has a bin");
                     prop_assert!(class <= largest.min(LARGEST_CLASS));
-                    prop_assert_eq!(Some(list), table.of_class(class));
+                    prop_assert_eq!(Some(bin), table.of_class(class));
                 }
             }
         }

@@ -8,7 +8,7 @@ pub(crate) const SLOTS: usize = 256;
 #[cfg(model)]
 pub(crate) const SLOTS: usize = 4;
 
-/// The number of pools without magazines; no thread has a rack for it.
+/// The number of pools without magazines; no thread has a cache for it.
 pub(crate) const NO_SLOT: u8 = (SLOTS - 1) as u8;
 
 /// Slots in use.
@@ -25,6 +25,6 @@ pub(crate) fn take() -> u8 {
 }
 
 /// Releases the slot of a closed pool for another one.
-pub(crate) fn give_back(slot: u8) {
+pub(crate) fn release(slot: u8) {
     TAKEN.lock()[usize::from(slot)] = false;
 }

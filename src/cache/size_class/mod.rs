@@ -1,8 +1,9 @@
 //! Size classes, to which requests round up. Numbers only.
 
-pub mod fitted;
+mod table;
 
-use crate::cache::size_class::fitted::FittedClasses;
+pub use table::SizeTable;
+
 use crate::error::Error;
 use bytesize::ByteSize;
 use std::fmt;
@@ -14,7 +15,10 @@ const MIB: u64 = 1024 * KIB;
 /// The largest of the fixed buckets; larger sizes round up to a power of two.
 const LARGEST_FIXED: u64 = 256 * MIB;
 
-/// Larger tight classes are multiples of 512 bytes, smaller ones an eighth of a power of two apart.
+/// A class that is clamped is a multiple of this if the request fits, bytes.
+pub(crate) const CLAMPED: u64 = 512;
+
+/// Larger tight classes are multiples of 512 bytes, smaller ones in steps of an eighth of a power of two.
 const LARGEST_TIGHT: u64 = MIB;
 
 /// The rule by which requests round up to classes. Memory of a class serves any request of that class.
@@ -56,9 +60,9 @@ pub enum SizeClasses {
     /// which are often idle and have little padding. Above, multiples of 512 bytes, because padding would be
     /// most of the waste.
     Tight,
-    /// Sizes learned from a program's requests and chosen to hold the least memory: see
-    /// [`fitted`](crate::cache::size_class::fitted). Other sizes get 8 classes per power of two.
-    Fitted(FittedClasses),
+    /// A table of sizes, as the crate `vrampool-trace` fits one to a program's requests. Other sizes get 8
+    /// classes per power of two.
+    Table(SizeTable),
 }
 
 impl SizeClasses {
@@ -87,14 +91,23 @@ impl SizeClasses {
                 bytes.checked_next_multiple_of((1 << bytes.ilog2() >> 3).max(KIB))
             }
             Self::Tight => bytes.checked_next_multiple_of(512),
-            Self::Fitted(ref classes) => classes.round(bytes),
+            Self::Table(ref table) => table.round(bytes),
+        }
+    }
+
+    /// Returns the class of a request, or at most `largest` bytes if the request fits in them. `None` if it does not.
+    pub(crate) fn round_within(&self, bytes: u64, largest: u64) -> Option<u64> {
+        match self.round(bytes) {
+            Some(class) if class <= largest => Some(class),
+            // A source may align what it allocates.
+            _ => [largest / CLAMPED * CLAMPED, largest].into_iter().find(|&class| class >= bytes.max(1)),
         }
     }
 
     /// Returns the classes that may serve a request of `class` when it has no idle block, nearest first.
     /// These are all larger classes of the geometric range. Other rules return none, because the next class
     /// is far larger.
-    pub(crate) fn lenders(&self, class: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn larger_classes(&self, class: u64) -> impl Iterator<Item = u64> + use<> {
         let geometric = match *self {
             Self::Geometric { per_doubling, from } if class > from => {
                 Some(Self::Geometric { per_doubling, from })
@@ -112,7 +125,7 @@ impl SizeClasses {
             Self::Fixed | Self::PowerOfTwo => true,
             Self::Tight => largest <= LARGEST_TIGHT,
             Self::Geometric { per_doubling, from } => *per_doubling <= 8 && from.is_power_of_two(),
-            Self::Multiple(_) | Self::Exact(_) | Self::Fitted(_) => false,
+            Self::Multiple(_) | Self::Exact(_) | Self::Table(_) => false,
         }
     }
 
@@ -141,6 +154,7 @@ impl SizeClasses {
                 "geometric classes must start at least at as many bytes as there are classes to a doubling"
             }
             Self::Multiple(0) | Self::Exact(0) => "the unit must be at least 1 byte",
+            Self::Table(ref table) if table.sizes().first() == Some(&0) => "a size must be at least 1 byte",
             _ => return Ok(()),
         };
         Err(Error::configuration("size_classes", self.to_string(), reason))
@@ -158,7 +172,7 @@ fn fixed(bytes: u64) -> Option<u64> {
     Some(if power <= LARGEST_FIXED && power.ilog2() % 2 == 1 { power << 1 } else { power })
 }
 
-/// Writes the form that is parsed; for fitted classes only their number.
+/// Writes the form that is parsed; of a table only the number of its sizes.
 impl fmt::Display for SizeClasses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -170,13 +184,13 @@ impl fmt::Display for SizeClasses {
             Self::Multiple(unit) => write!(f, "multiple:{unit}"),
             Self::EXACT => f.write_str("exact"),
             Self::Exact(unit) => write!(f, "exact:{unit}"),
-            Self::Fitted(ref classes) => write!(f, "fitted:{}", classes.sizes().len()),
+            Self::Table(ref table) => write!(f, "table:{}", table.sizes().len()),
         }
     }
 }
 
 /// Parses `fixed`, `power-of-two`, `tight`, `geometric`, `geometric:N`, `geometric:N:FROM`, `multiple:UNIT`,
-/// `exact`, `exact:UNIT`, with sizes such as `32MiB`. [`FittedClasses::load`] reads fitted classes.
+/// `exact`, `exact:UNIT`, with sizes such as `32MiB`. A table has no such form.
 impl FromStr for SizeClasses {
     type Err = Error;
 
@@ -199,9 +213,6 @@ impl FromStr for SizeClasses {
             ["multiple", unit] => Self::Multiple(size(unit)?),
             ["exact"] => Self::EXACT,
             ["exact", unit] => Self::Exact(size(unit)?),
-            ["fitted", ..] => {
-                return Err(wrong("fitted classes are read from a file, by `FittedClasses::load`"));
-            }
             _ => {
                 return Err(wrong(
                     "known are fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight",
@@ -216,146 +227,14 @@ impl FromStr for SizeClasses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn golden_vectors_of_netcl() {
-        let table: [(u64, [u64; 4]); 9] = [
-            (0, [1024, 1024, 1024, 1]),
-            (1025, [4096, 4096, 4096, 2048]),
-            (65537, [262_144, 262_144, 262_144, 131_072]),
-            (1_048_577, [1_179_648, 4_194_304, 4_194_304, 2_097_152]),
-            (2_097_153, [2_359_296, 4_194_304, 4_194_304, 4_194_304]),
-            (40_000_000, [41_943_040, 67_108_864, 67_108_864, 67_108_864]),
-            (102_760_448, [109_051_904, 268_435_456, 134_217_728, 134_217_728]),
-            (268_435_457, [301_989_888, 536_870_912, 301_989_888, 536_870_912]),
-            (1_073_741_825, [1_207_959_552, 2_147_483_648, 1_107_296_256, 2_147_483_648]),
-        ];
-        let modes = [
-            SizeClasses::GEOMETRIC,
-            SizeClasses::Fixed,
-            SizeClasses::Multiple(32 * MIB),
-            SizeClasses::PowerOfTwo,
-        ];
-        for (bytes, classes) in table {
-            for (mode, class) in modes.iter().zip(classes) {
-                assert_eq!(mode.round(bytes), Some(class), "{bytes} bytes, {mode}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_ten_fixed_buckets() {
-        let mut buckets: Vec<u64> =
-            (0..=28).filter_map(|shift| SizeClasses::Fixed.round(1 << shift)).collect();
-        buckets.dedup();
-        assert_eq!(buckets, (0..10).map(|n| KIB << (2 * n)).collect::<Vec<_>>());
-    }
 
     #[test]
     fn a_class_borrows_in_the_geometric_range_only() {
-        let lenders = |class| SizeClasses::GEOMETRIC.lenders(class).take(2).collect::<Vec<_>>();
-        assert_eq!(lenders(8 * MIB), [9 * MIB, 10 * MIB]);
-        assert_eq!(lenders(15 * MIB), [16 * MIB, 18 * MIB]);
-        assert!(lenders(MIB).is_empty() && lenders(KIB).is_empty());
-        assert!(SizeClasses::Fixed.lenders(4 * MIB).next().is_none());
-        assert!(lenders(15 << 60).len() < 2, "the top of the range ends");
-    }
-
-    #[test]
-    fn rules_without_classes_round_to_nothing() {
-        for classes in [
-            SizeClasses::Geometric { per_doubling: 0, from: 1 },
-            SizeClasses::Multiple(0),
-            SizeClasses::Exact(0),
-        ] {
-            assert_eq!(classes.round(100), None, "{classes}");
-        }
-    }
-
-    #[test]
-    fn rules_without_classes_are_refused() {
-        for text in [
-            "exact:0",
-            "multiple:0",
-            "geometric:0",
-            "geometric:3",
-            "geometric:8:4",
-            "",
-            "fixed:1",
-            "exact:x",
-            "fitted:64",
-        ] {
-            let error = text.parse::<SizeClasses>().expect_err(text);
-            assert!(error.to_string().contains("size_classes"), "{error}");
-        }
-    }
-
-    fn any_classes() -> impl Strategy<Value = SizeClasses> {
-        prop_oneof![
-            Just(SizeClasses::Fixed),
-            Just(SizeClasses::PowerOfTwo),
-            Just(SizeClasses::Tight),
-            (0u32..6, 6u32..32)
-                .prop_map(|(n, from)| SizeClasses::Geometric { per_doubling: 1 << n, from: 1 << from }),
-            (1u64..1 << 34).prop_map(|from| SizeClasses::Geometric { per_doubling: 1, from }),
-            (1u64..1 << 34).prop_map(SizeClasses::Multiple),
-            (1u64..1 << 34).prop_map(SizeClasses::Exact),
-            proptest::collection::vec(1u64..1 << 34, 0..20)
-                .prop_map(|sizes| SizeClasses::Fitted(FittedClasses::new(sizes).expect("few sizes"))),
-        ]
-    }
-
-    fn any_bytes() -> impl Strategy<Value = u64> {
-        prop_oneof![
-            any::<u64>(),
-            (0u32..64, any::<u64>()).prop_map(|(shift, bits)| bits >> shift),
-            Just(u64::MAX)
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn a_class_holds_its_request_and_rounding_keeps_order(
-            classes in any_classes(), one in any_bytes(), two in any_bytes(),
-        ) {
-            let (small, large) = (one.min(two), one.max(two));
-            match (classes.round(small), classes.round(large)) {
-                (Some(a), Some(b)) => prop_assert!(small <= a && large <= b && a <= b),
-                (None, Some(_)) => prop_assert!(false, "{} has no class but {} has", small, large),
-                _ => {}
-            }
-        }
-
-        #[test]
-        fn a_class_is_its_own_class(classes in any_classes(), bytes in any_bytes()) {
-            if let Some(class) = classes.round(bytes) {
-                prop_assert_eq!(classes.round(class), Some(class));
-            }
-        }
-
-        #[test]
-        fn the_padding_is_bounded(bytes in 1u64..1 << 50) {
-            let ratio = |classes: SizeClasses| classes.round(bytes).map(|class| class as f64 / bytes as f64);
-            if bytes > MIB {
-                prop_assert!(ratio(SizeClasses::GEOMETRIC) <= Some(1.125));
-            }
-            if bytes > KIB {
-                prop_assert!(ratio(SizeClasses::Fixed) < Some(4.0));
-            }
-            prop_assert!(ratio(SizeClasses::PowerOfTwo) < Some(2.0));
-            if bytes > 8 * KIB {
-                prop_assert!(ratio(SizeClasses::Tight) <= Some(1.125));
-            }
-            if bytes > MIB {
-                prop_assert!(SizeClasses::Tight.round(bytes) < Some(bytes + 512));
-            }
-        }
-
-        #[test]
-        fn display_and_parse_agree(classes in any_classes()) {
-            prop_assume!(!matches!(classes, SizeClasses::Fitted(_)), "which say only how many they are");
-            prop_assert_eq!(classes.to_string().parse::<SizeClasses>().ok(), Some(classes));
-        }
+        let larger_classes = |class| SizeClasses::GEOMETRIC.larger_classes(class).take(2).collect::<Vec<_>>();
+        assert_eq!(larger_classes(8 * MIB), [9 * MIB, 10 * MIB]);
+        assert_eq!(larger_classes(15 * MIB), [16 * MIB, 18 * MIB]);
+        assert!(larger_classes(MIB).is_empty() && larger_classes(KIB).is_empty());
+        assert!(SizeClasses::Fixed.larger_classes(4 * MIB).next().is_none());
+        assert!(larger_classes(15 << 60).len() < 2, "the top of the range ends");
     }
 }

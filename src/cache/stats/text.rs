@@ -1,7 +1,6 @@
 //! Statistics of a pool as text.
 
-use super::PoolStats;
-use super::groups::BucketStats;
+use super::table::{BucketStats, PoolStats};
 use bytesize::ByteSize;
 use std::fmt;
 
@@ -12,8 +11,8 @@ impl fmt::Display for PoolStats {
         let (live, requested) = (ByteSize(self.live_bytes), ByteSize(self.requested_bytes));
         write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
         write!(f, "idle {}, held {}, ", ByteSize(self.idle_bytes), ByteSize(self.held_bytes))?;
-        write!(f, "reserved {} (source {}), ", ByteSize(self.source.reserved_bytes), self.source.kind)?;
-        match self.caps.limit {
+        write!(f, "reserved {} (source {}), ", ByteSize(self.reserved_bytes), self.source.kind)?;
+        match self.caps.limit_bytes {
             Some(limit) => write!(f, "limit {}, ", ByteSize(limit))?,
             None => f.write_str("no limit, ")?,
         }

@@ -6,8 +6,9 @@ use crate::cache::caps::Caps;
 use crate::cache::core::PoolCore;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
-use crate::environment::{Settings, UNLIMITED, as_limit};
+use crate::environment::{UNLIMITED, as_limit};
 use crate::error::Error;
+use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::source::{Source, Supply};
 use std::sync::Arc;
@@ -22,10 +23,10 @@ impl<B: Backend> PoolBuilder<B> {
     /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
     pub fn build(self) -> Result<Pool<B>, Error> {
         fork::opening()?;
-        let settings = self.environment.numbers;
+        let settings = &self.environment;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let of_environment = self.environment.size_classes.clone().or(settings.large_bucket.map(classes_of));
+        let of_environment = settings.size_classes.clone().or(settings.large_bucket.map(classes_of));
         let classes = self.classes.clone().or(of_environment).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
@@ -49,19 +50,32 @@ impl<B: Backend> PoolBuilder<B> {
             limit,
             magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
             magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
-            budget: self.budget.unwrap_or_else(|| self.default_budget(&settings)),
+            overlap: self.resolved_overlap(),
+            budget: self.budget.unwrap_or_else(|| self.default_budget()),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         let arena = match source {
             Source::Direct => None,
             Source::Driver => self.check_driver_pool().map(|()| None)?,
-            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, caps.limit)?),
+            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, &caps)?),
         };
-        let watch = (with_own_names(self.hooks)?, &self.recorded_by);
-        let is_shared = self.arena.is_some();
-        let supply = Supply::new(self.device, source, arena, is_shared, self.addresses_stay);
-        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, watch, supply);
-        Ok(Pool::of_core(core, self.recorded_by))
+        let hooks = with_own_names(self.hooks)?;
+        let owns_arena = self.arena.is_none();
+        let supply = Supply::new(self.device, source, arena.clone(), owns_arena, self.addresses_stay);
+        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, supply);
+        if let Some(arena) = arena {
+            let pool = Arc::downgrade(&core);
+            let is_in_use = move || {
+                let pool = pool.upgrade();
+                (pool.as_ref().is_some_and(|pool| pool.is_in_use()), pool.map(|pool| pool as _))
+            };
+            arena.serve_pool(is_in_use).inspect_err(|_| core.close())?;
+        }
+        Ok(Pool::of_core(core))
+    }
+
+    pub(crate) fn resolved_overlap(&self) -> Overlap {
+        self.overlap.or(self.environment.overlap).unwrap_or_default()
     }
 
     /// The source that is set, or that of the arena that is.
@@ -91,7 +105,7 @@ impl<B: Backend> PoolBuilder<B> {
         }
     }
 
-    fn arena_for(&self, source: Source, kind: MemoryKind, limit: u64) -> Result<DeviceArena<B>, Error> {
+    fn arena_for(&self, source: Source, kind: MemoryKind, caps: &Caps) -> Result<DeviceArena<B>, Error> {
         if source == Source::Virtual && self.device.virtual_memory().is_none() {
             return Err(Error::configuration(
                 "source",
@@ -102,24 +116,25 @@ impl<B: Backend> PoolBuilder<B> {
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
             Some(arena) => Err(Error::wrong_device(self.device.id(), arena.device().id())),
-            None if limit == 0 => Err(Error::configuration(
+            None if caps.limit == 0 => Err(Error::configuration(
                 "limit",
-                limit.to_string(),
+                caps.limit.to_string(),
                 "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source",
             )),
             None => {
-                let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(limit));
+                let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(caps.limit));
+                let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 if source == Source::Virtual { builder.growing() } else { builder }.build()
             }
         }
     }
 
-    fn default_budget(&self, settings: &Settings) -> u64 {
+    fn default_budget(&self) -> u64 {
         let properties = self.device.properties();
         if properties.kind != DeviceKind::Discrete {
             return UNLIMITED;
         }
-        let fraction = settings.budget_fraction.unwrap_or(BUDGET_FRACTION);
+        let fraction = self.environment.budget_fraction.unwrap_or(BUDGET_FRACTION);
         environment::bytes(fraction, properties.total_bytes as f64)
     }
 }

@@ -3,16 +3,14 @@
 mod build;
 
 use crate::arena::DeviceArena;
-use crate::cache::pool_recorder::RecordedBy;
 use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::Lookup;
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::settings::PoolSettings;
-#[cfg(feature = "trace")]
-use crate::recorder::Recorder;
 use crate::source::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +28,9 @@ const VIRTUAL_CACHED: u64 = 64 << 20;
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
+/// The smallest class of [`PoolBuilder::pinned`], bytes.
+const SMALLEST_PINNED: u64 = 512;
+
 /// The settings of a [`Pool`]. Each has a default. Only [`from_environment`](Self::from_environment) reads
 /// environment variables; an argument overrides a variable, and a variable overrides the default.
 ///
@@ -45,6 +46,7 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 /// | classes to borrow from | [`borrow_classes`](Self::borrow_classes) | | 2 (geometric classes only) |
 /// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
+/// | memory that spares waits between streams | [`overlap`](Self::overlap) | `VRAMPOOL_OVERLAP` (as [`Overlap`] parses it) | [`Overlap::Unlimited`] |
 /// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
@@ -80,8 +82,8 @@ pub struct PoolBuilder<B: Backend> {
     cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
+    pub(super) overlap: Option<Overlap>,
     hooks: Vec<Arc<dyn Hook>>,
-    recorded_by: RecordedBy,
     /// For settings without an argument.
     environment: PoolSettings,
 }
@@ -120,8 +122,8 @@ impl<B: Backend> PoolBuilder<B> {
             cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
+            overlap: None,
             hooks: Vec::new(),
-            recorded_by: RecordedBy::default(),
             environment: PoolSettings::default(),
         }
     }
@@ -179,15 +181,15 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// The hard cap on bytes taken from the device, live and idle. A request that would exceed it gets
-    /// [`Error::OutOfMemory`] once giving idle memory back does not help. It bounds what the pool has; a
-    /// driver may keep memory that the pool gave back until work that uses it is done; wgpu keeps at most 32
+    /// [`Error::OutOfMemory`] once releasing idle memory does not help. It bounds what the pool has; a
+    /// driver may keep memory that the pool released until work that uses it is done; wgpu keeps at most 32
     /// MiB so. Default: `None`, no cap.
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.limit = Some(as_cap(bytes));
         self
     }
 
-    /// The soft cap on bytes taken from the device: a miss gives idle memory back to stay within it, and
+    /// The soft cap on bytes taken from the device: a miss releases idle memory to stay within it, and
     /// exceeds it when that is not enough. Default: 0.85 of a discrete device's memory, `None` (no cap)
     /// elsewhere.
     pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
@@ -200,8 +202,8 @@ impl<B: Backend> PoolBuilder<B> {
     /// of `limit`. 0 turns magazines off. Default: 8 MiB, at most a 64th of `max_cached_bytes` and of `limit`
     /// (an 8th where the source is virtual).
     ///
-    /// A thread gives them back when it ends (by the time it is joined; the end of a [`std::thread::scope`]
-    /// alone does not wait for that). When they are wanted back before, by [`Pool::trim`], a limit that is
+    /// A thread releases them when it ends (by the time it is joined; the end of a [`std::thread::scope`]
+    /// alone does not wait for that). When they are needed before, by [`Pool::trim`], a limit that is
     /// reached, a device that is out of memory, or the pool's end, it does so at its next call to the pool
     /// (after the pool's end, at its next call to any pool that gets to the shared buckets). So a thread that
     /// stays away keeps at most this much.
@@ -217,9 +219,27 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing; with
-    /// [`Fitted`](SizeClasses::Fitted) ones, learned from a trace or from the first steps, a pool holds
-    /// least.
+    /// Bounds the memory that is allocated so that streams do not wait for each other: bytes held beyond the
+    /// peak of live bytes. It is trimmed like other idle memory. Default: [`Overlap::Unlimited`], so that only
+    /// the limit, the budget and the device bound it.
+    ///
+    /// An arena that is passed to [`arena`](Self::arena) has its own
+    /// [bound](crate::arena::ArenaBuilder::overlap).
+    ///
+    /// ```
+    /// # use vrampool::{Overlap, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// let pool = Pool::builder(&HostDevice::new()).overlap(Overlap::Percent(25)).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn overlap(mut self, overlap: Overlap) -> Self {
+        self.overlap = Some(overlap);
+        self
+    }
+
+    /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing. With a
+    /// [`Table`](SizeClasses::Table) of sizes that is fitted to a trace a pool holds least.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
         self.classes = Some(classes);
         self
@@ -249,18 +269,19 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// Misses are served from this arena, which others may use too: the [source](Self::source) is
-    /// [`Source::Virtual`] where it grows, else [`Source::Arena`], and none else may be set beside it.
+    /// Serves misses from this arena. The [source](Self::source) is [`Source::Virtual`] for a growing arena, else
+    /// [`Source::Arena`]; any other setting is an error. An arena serves one pool in its lifetime: another
+    /// [`build`](Self::build) with it fails with [`Error::Configuration`](crate::Error::Configuration).
+    /// The program may allocate from it beside the pool; what the arena counts is in the pool's statistics.
     pub fn arena(mut self, arena: &DeviceArena<B>) -> Self {
         self.arena = Some(arena.clone());
         self
     }
 
-    /// Nothing that this pool hands out is moved: its arena is not compacted for it, neither to make room for
+    /// No buffer of this pool is moved: its arena is not compacted for it, neither to make room for
     /// a request, which is then out of memory though the holes together would serve it, nor by
     /// [`Pool::compact`]. For who keeps addresses ([`Buffer::address`](crate::Buffer::address)), as other
-    /// languages and graphs do. An arena that others have too ([`arena`](Self::arena)) must not be compacted
-    /// by them either. Default: false; blocks of other sources than [`Source::Arena`] never move.
+    /// languages and graphs do. The program must not compact its own [`arena`](Self::arena) either. Default: false; blocks of other sources than [`Source::Arena`] never move.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -289,15 +310,7 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// Has what the pool serves, and what comes back, recorded by `recorder`; by the last one given. Of a
-    /// pool without one a hit is what it is; with one it costs some nanoseconds more. Default: none.
-    #[cfg(feature = "trace")]
-    pub fn recorder(mut self, recorder: &Recorder) -> Self {
-        self.recorded_by = RecordedBy::new(recorder);
-        self
-    }
-
-    /// netcl's `BufferPool`: powers of two, nothing ever given back by itself. For short programs and tests.
+    /// netcl's `BufferPool`: powers of two, no memory released by itself. For short programs and tests.
     #[doc(alias = "BufferPool")]
     pub fn unbounded(self) -> Self {
         self.size_classes(SizeClasses::PowerOfTwo)
@@ -307,9 +320,10 @@ impl<B: Backend> PoolBuilder<B> {
             .budget(None)
     }
 
-    /// netcl's `PinnedBufferPool`, bounded: powers of two of host-visible memory.
+    /// netcl's `PinnedBufferPool`, bounded: host-visible memory, with 8 classes per power of two above 512 bytes.
     #[doc(alias = "PinnedBufferPool")]
     pub fn pinned(self) -> Self {
-        self.size_classes(SizeClasses::PowerOfTwo).memory(Placement::HostVisible).budget(None)
+        let classes = SizeClasses::Geometric { per_doubling: 8, from: SMALLEST_PINNED };
+        self.size_classes(classes).memory(Placement::HostVisible).budget(None)
     }
 }

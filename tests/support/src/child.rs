@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use vrampool_backend::BackendError;
 
 /// Runs `act` in a child, which must exit with success, destructors included. An alarm ends a hung child.
@@ -48,4 +50,28 @@ pub fn assert_forked<T, E: Error>(outcome: Result<T, E>) {
 pub fn end_at_once(code: i32) -> ! {
     // SAFETY: a call without memory.
     unsafe { libc::_exit(code) }
+}
+
+/// Runs `work` again and again on three threads, and meanwhile `in_the_middle` so many times.
+pub fn while_busy(work: impl Fn(u64) + Sync, times: usize, mut in_the_middle: impl FnMut()) {
+    let (goes_on, rounds) = (AtomicBool::new(true), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (goes_on, rounds, work) = (&goes_on, &rounds, &work);
+            scope.spawn(move || {
+                while goes_on.load(Ordering::Relaxed) {
+                    work(thread);
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..times {
+            let before = rounds.load(Ordering::Relaxed);
+            while rounds.load(Ordering::Relaxed) < before + 5 {
+                thread::yield_now();
+            }
+            in_the_middle();
+        }
+        goes_on.store(false, Ordering::Relaxed);
+    });
 }

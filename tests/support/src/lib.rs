@@ -6,21 +6,24 @@
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
+//! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
-//! - [`in_child`] runs code in a forked child.
+//! - [`in_child`] runs code in a forked child, [`while_busy`] while other threads work.
 
 mod audit;
 #[cfg(unix)]
 mod child;
 mod count;
+mod exposition;
 mod pattern;
 mod require;
 mod streams;
 
 pub use audit::{AuditDevice, AuditMemory};
 #[cfg(unix)]
-pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends};
+pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_busy};
 pub use count::Count;
+pub use exposition::{assert_metrics_together, samples};
 pub use pattern::pattern;
 pub use require::{has_virtual_memory, program, require, skip};
 pub use streams::{close_gate, streams};

@@ -49,24 +49,3 @@ fn it_serves_a_pool() {
         "it has no driver's pool"
     );
 }
-
-/// CHANGELOG lists these lines for authors of backends. Imports do not count.
-#[test]
-fn five_lines_differ_from_the_same_backend_for_0_1() {
-    fn lines(text: &str) -> impl Iterator<Item = &str> {
-        let (before, after) =
-            (text.find("use std::").expect("imports"), text.find("/// The device.").expect("items"));
-        text[..before].lines().chain(text[after..].lines())
-    }
-    let (old, new) = (include_str!("version_0_1.txt"), include_str!("../src/lib.rs"));
-    let changed = lines(old).zip(lines(new)).filter(|(old, new)| old != new).map(|(old, _)| old.trim());
-    let expected = [
-        r#"const ID: DeviceId = DeviceId { backend: "vec", key: 0 };"#,
-        r#"Err(BackendError::Unsupported { operation: "telling what is free" })"#,
-        "fn allocate(&self, bytes: u64, kind: MemoryKind) -> Answer<VecMemory> {",
-        r#"return Err(BackendError::Unsupported { operation: "memory that is not its own" });"#,
-        "reserved.map_err(|_| BackendError::OutOfMemory { requested: bytes, free: None })?;",
-    ];
-    assert_eq!(changed.collect::<Vec<_>>(), expected);
-    assert_eq!(lines(old).count(), lines(new).count(), "no line is added or removed");
-}

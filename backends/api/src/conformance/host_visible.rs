@@ -11,7 +11,7 @@ pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
         return Err(Outcome::NotThere("no host-visible memory"));
     }
     let stream = device.create_stream()?;
-    let memory = device.allocate(&AllocationRequest::new(
+    let mut memory = device.allocate(&AllocationRequest::new(
         BYTES,
         MemoryKind { placement: Placement::HostVisible, usage: Usage::DEFAULT },
     ))?;
@@ -25,6 +25,19 @@ pub(super) fn host_visible_memory_is_mapped<B: Backend>(device: &B) -> Check {
     require!(bytes == [9; 16], "the host does not see what the device wrote");
     refused("a mapped write past the end", device.write_mapped(&memory, BYTES - 1, &[0, 0]))?;
     refused("a mapped write that overflows", device.write_mapped(&memory, u64::MAX, &[0, 0]))?;
+    device.fill(&stream, RegionMut::whole(&memory, &stream), 7)?;
+    if let Ok(bytes) = device.mapped(&mut memory) {
+        require!(
+            *bytes == [7; BYTES as usize],
+            "memory is seen in place before the work that writes it is complete"
+        );
+    }
+    device.synchronize(&stream)?;
+    match device.mapped(&mut memory) {
+        Ok(bytes) => require!(*bytes == [7; BYTES as usize], "memory in place is not what the device wrote"),
+        Err(BackendError::Unsupported { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     threads_exclude_each_other(device)
 }
 
@@ -54,13 +67,13 @@ fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
         done
     };
     let reads = || {
-        let (mut whole, mut reads, mut torn) = (vec![0; bytes as usize], 0, 0);
+        let (mut whole, mut reads, mut mixed) = (vec![0; bytes as usize], 0, 0);
         while reads < READS || reads < MOST && written.load(Ordering::Relaxed) < WRITES {
             device.read_mapped(&memory, 0, &mut whole)?;
             reads += 1;
-            torn += u32::from(whole[1..] != whole[..whole.len() - 1]);
+            mixed += u32::from(whole[1..] != whole[..whole.len() - 1]);
         }
-        Ok::<_, BackendError>((reads, torn))
+        Ok::<_, BackendError>((reads, mixed))
     };
     device.write_mapped(&memory, 0, &vec![0; bytes as usize])?;
     let (writes, seen) = thread::scope(|scope| {
@@ -73,7 +86,7 @@ fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
     for written in writes {
         written.map_err(|_| Outcome::Broken("a mapped write panicked".into()))??;
     }
-    let (reads, torn) = seen?;
-    require!(torn == 0, "{torn} of {reads} mapped reads saw parts of two writes");
+    let (reads, mixed) = seen?;
+    require!(mixed == 0, "{mixed} of {reads} mapped reads saw parts of two writes");
     Ok(())
 }

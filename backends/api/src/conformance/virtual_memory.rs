@@ -49,7 +49,7 @@ fn read<B: Backend>(
 
 pub(super) fn mapped_memory_is_memory<B: Backend>(device: &B) -> Check {
     let (memory, page) = virtual_memory(device)?;
-    require!(page.is_power_of_two(), "a granularity of {page} is no power of two");
+    require!(page.is_power_of_two(), "a granularity of {page} is not a power of two");
     let stream = device.create_stream()?;
     let reservation = memory.reserve(4 * page)?;
     require!(reservation.len() == 4 * page, "asked for {} bytes, got {}", 4 * page, reservation.len());
@@ -124,7 +124,7 @@ pub(super) fn mappings_that_cannot_be_are_refused<B: Backend>(device: &B) -> Che
     refused("mapping where offsets overflow", memory.map(&reservation, !(page - 1), &two))?;
     refused("physical memory of another backend", memory.map(&reservation, 0, &Physical::new(page, ())))?;
     let plain = device.allocate(&AllocationRequest::new(4 * page, kind()))?;
-    refused("mapping into memory that is no reservation", memory.map(&plain, 0, &one))?;
+    refused("mapping into memory that is not a reservation", memory.map(&plain, 0, &one))?;
     refused("access to what is not mapped", memory.set_access(&reservation, 0, page, &[]))?;
     refused("unmapping what is not mapped", memory.unmap(&reservation, 0, page))?;
     map::<B>(memory, &reservation, page, &two)?;

@@ -3,7 +3,9 @@
 //! The callers are C: they keep what CUDA's header says of each argument, and this file alone relies on it.
 
 use crate::code::{Answer, Code};
-use crate::world::{Site, World};
+use crate::detector::Site;
+use crate::world::World;
+use crate::world::executor;
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -19,7 +21,6 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread's variables are being destroyed.
     static ENDS: Cell<bool> = const { Cell::new(false) };
     static END: End = const { End };
@@ -83,7 +84,7 @@ pub(crate) fn call(name: &'static str, work: impl FnOnce(Call) -> Answer) -> c_i
                 if !world.initialized {
                     return Code::NOT_INITIALIZED.0;
                 }
-                if is_driver() {
+                if executor::is_worker() {
                     return Code::NOT_PERMITTED.0;
                 }
             }
@@ -175,15 +176,4 @@ pub(crate) fn text(from: *const std::ffi::c_char) -> Answer<String> {
     }
     // SAFETY: not null, and by the header's word a text that ends with a zero.
     Ok(unsafe { std::ffi::CStr::from_ptr(from) }.to_string_lossy().into_owned())
-}
-
-/// Runs `work` and marks this thread as inside the driver, as a worker is.
-pub(crate) fn as_driver<T>(work: impl FnOnce() -> T) -> T {
-    INSIDE.set(true);
-    work()
-}
-
-/// Whether this thread is one of the driver's: a host function may not call the driver.
-fn is_driver() -> bool {
-    INSIDE.get()
 }

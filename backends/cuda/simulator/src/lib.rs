@@ -12,29 +12,18 @@
 //! * holds a stream until it is released (`api`'s control functions).
 //!
 //! The way of an operation: an exported function (`api`) → the state under one lock (`world`) → a stream's
-//! queue (`stream`) → a worker thread (`executor`). `README.md` lists the settings and the control functions.
+//! queue (`world::streams`) → a worker thread (`world::executor`). `README.md` lists the settings and the control functions.
 //!
 //! What is known of the real driver's answers is in `tests/facts`, which runs on hardware and on the
 //! simulator.
 
 mod api;
 mod boundary;
-mod capture;
 mod code;
-mod context;
 mod detector;
-mod device;
-mod event;
-mod executor;
 mod fault;
-mod graph;
-mod handle;
 mod kernels;
-mod memory;
-mod module;
-mod pool;
+mod objects;
+mod pages;
 mod settings;
-mod stream;
-mod virtual_memory;
-mod work;
 mod world;

@@ -1,6 +1,6 @@
 //! The simulator exports every function that its users look up.
 //!
-//! Cargo does not build a `cdylib` for its tests: `run.sh` does, or `cargo build -p vrampool-cuda-simulator`.
+//! Cargo does not build a `cdylib` for its tests: `run.sh` does, or `cargo build` in the simulator's folder.
 
 use libloading::Library;
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ fn all_functions_that_are_looked_up() {
     let Some(simulator) = simulator() else {
         let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
         assert!(!required.split(',').any(|name| name == "cuda"), "the simulator is not built");
-        eprintln!("skipped: the simulator is not built: cargo build -p vrampool-cuda-simulator");
+        eprintln!("skipped: the simulator is not built: cargo build in its folder");
         return;
     };
     let missing: Vec<_> = names.into_iter().filter(|name| !exports(&simulator, name)).collect();

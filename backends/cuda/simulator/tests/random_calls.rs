@@ -1,5 +1,5 @@
 //! Random calls of several threads, right and wrong: each answers with a code of CUDA's header, the simulated
-//! driver neither stops nor fails by itself, and what is given back in the end is all there was.
+//! driver neither stops nor fails by itself, and all that there was is released in the end.
 
 #[allow(dead_code, reason = "the facts call more functions than this")]
 #[path = "facts/driver.rs"]
@@ -19,7 +19,7 @@ const CALLS: usize = 50_000;
 const PER_THREAD: usize = 2;
 /// Bytes of an allocation, at most, and of a page of virtual memory.
 const MOST: usize = 2 << 20;
-/// After this time the driver counts as stuck.
+/// After this time the driver counts as blocked for ever.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Handles that all threads use, live and dead ones.
@@ -260,7 +260,7 @@ impl Caller<'_> {
         }
     }
 
-    /// Gives everything back that this thread has.
+    /// Releases everything that this thread holds.
     fn finish(self) {
         let Self { driver, memory, .. } = self;
         for (address, _) in memory.blocks.into_iter().chain(memory.kept) {

@@ -201,7 +201,7 @@ impl Allocation {
         }
     }
 
-    /// Gives the memory back in the order of its stream. Answers whether it did.
+    /// Frees the memory in the order of its stream. Returns whether it did.
     fn free_in_order(&self) -> bool {
         let Some(stream) = &self.order else { return false };
         // All work of a retired stream is done, so that the order of any other will do: the context's default
@@ -242,6 +242,19 @@ impl Allocation {
             }
             Origin::Device | Origin::Pool | Origin::Reserved => None,
         }
+    }
+}
+
+impl Allocation {
+    /// All bytes, of which the caller has the one reference, and which no pending work uses.
+    pub(crate) fn bytes_in_place(&mut self) -> Result<&[u8], BackendError> {
+        let start = self.host_address(0).ok_or(NOT_MAPPED)?;
+        // SAFETY: the driver mapped so many bytes there for the host, zeroed by the system, until the allocation is
+        // freed. No other thread of the host reaches them, since `Span` borrows the allocation. No work can be
+        // enqueued that uses them while they are borrowed, and work that was enqueued before is complete
+        // (`CudaMemory::in_place` waited for it). What code outside this crate does by the address is that code's
+        // to order.
+        Ok(unsafe { std::slice::from_raw_parts(start, self.bytes as usize) })
     }
 }
 
@@ -356,7 +369,7 @@ impl Drop for Allocation {
         if self.bytes == 0 {
             return;
         }
-        // On a lost device the memory is gone with its context.
+        // On a lost device the memory was released with its context.
         let Ok(current) = self.context.enter() else { return };
         if self.free_in_order() {
             return;

@@ -97,7 +97,7 @@ impl Context {
         if self.is_current() {
             return Ok(());
         }
-        // SAFETY: the context exists. When it is gone, calls on this thread answer so, until another one is
+        // SAFETY: the context exists. Once it is destroyed, calls on this thread return that, until another one is
         // current.
         library.check("cuCtxSetCurrent", unsafe { (library.cuCtxSetCurrent)(self.core.cu_ctx()) })
     }

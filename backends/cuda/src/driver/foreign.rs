@@ -45,7 +45,7 @@ impl CudaDevice {
             };
             library.check("cuStreamGetCtx", code)?;
             if owner != self.context().cu_ctx() {
-                return Err(BackendError::invalid("stream", "it is one of another context"));
+                return Err(BackendError::invalid("stream", "it belongs to another context"));
             }
         }
         // SAFETY: the stream is one of this context, as was checked, or a default stream, which every context
@@ -84,7 +84,7 @@ impl CudaMemory {
         let context = device.core().context();
         let bytes = slice.num_bytes() as u64;
         let ready = if !context.is_same(slice.context()) {
-            Err(BackendError::invalid("slice", "it is one of another context"))
+            Err(BackendError::invalid("slice", "it belongs to another context"))
         } else if bytes == 0 {
             Err(BackendError::invalid("slice", "it has no bytes"))
         } else {

@@ -105,6 +105,7 @@ functions! {
     cuStreamGetCtx(CUstream, *mut CUcontext);
     cuStreamGetId(CUstream, *mut c_ulonglong);
     cuStreamIsCapturing(CUstream, *mut c_int);
+    cuStreamQuery(CUstream);
     cuStreamGetCaptureInfo_v2(
         CUstream, *mut c_int, *mut c_ulonglong, *mut *mut c_void, *mut *const *mut c_void, *mut usize
     );
@@ -117,7 +118,7 @@ functions! {
 }
 
 functions! {
-    /// Address space and physical memory apart: what a driver may lack.
+    /// Separate address space and physical memory, which a driver may lack.
     VirtualFunctions:
     cuMemGetAllocationGranularity(*mut usize, *const PhysicalProperties, c_int);
     cuMemAddressReserve(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);

@@ -102,7 +102,7 @@ impl RawPool {
         self.context.library.check("cuMemPoolSetAttribute", code)
     }
 
-    /// Gives memory that is not used back to the device, as far as `keep` bytes are left.
+    /// Releases unused memory to the device, down to `keep` bytes.
     pub(crate) fn trim_to(&self, keep: u64) -> Result<(), BackendError> {
         let _current = self.context.enter()?;
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
@@ -117,7 +117,7 @@ impl Drop for RawPool {
         if !self.is_own {
             return;
         }
-        // On a lost device the pool is gone with its context.
+        // On a lost device the pool was destroyed with its context.
         let Ok(_current) = self.context.enter() else { return };
         // SAFETY: `create` made it, and nobody allocates from it any more. The driver keeps it for memory
         // that is left.

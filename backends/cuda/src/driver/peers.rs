@@ -34,8 +34,8 @@ impl Context {
     ///
     /// # Errors
     /// What the driver reports, with work that may go on.
-    pub(crate) fn settle_peers(&self) -> Result<(), BackendError> {
-        self.peers().into_iter().try_for_each(|peer| self.settle_peer(peer))
+    pub(crate) fn wait_for_peers(&self) -> Result<(), BackendError> {
+        self.peers().into_iter().try_for_each(|peer| self.wait_for_peer(peer))
     }
 
     /// Whether another device that can access this one's memory may have work of this process.
@@ -54,7 +54,7 @@ impl Context {
         code != 0 || is_active != 0
     }
 
-    fn settle_peer(&self, peer: c_int) -> Result<(), BackendError> {
+    fn wait_for_peer(&self, peer: c_int) -> Result<(), BackendError> {
         if !self.is_active(peer) {
             return Ok(());
         }
@@ -66,20 +66,20 @@ impl Context {
         library.check("cuDevicePrimaryCtxRetain", code)?;
         // SAFETY: the context was retained above; it is taken off the stack below.
         let code = unsafe { (library.cuCtxPushCurrent_v2)(context) };
-        let settled = library.check("cuCtxPushCurrent", code).and_then(|()| {
-            let settled = self.settle_current();
+        let waited = library.check("cuCtxPushCurrent", code).and_then(|()| {
+            let waited = self.wait_for_current();
             // SAFETY: it takes off the stack what was put there above.
             let _ = unsafe { (library.cuCtxPopCurrent_v2)(&raw mut context) };
-            settled
+            waited
         });
         // SAFETY: the context was retained above, once.
         let _ = unsafe { (library.cuDevicePrimaryCtxRelease_v2)(peer) };
-        settled
+        waited
     }
 
     /// Waits for all work of the context that is current, another one than this. Freeing memory waits for it
     /// and, unlike waiting for a context, does so, and no harm, while a stream of it is captured.
-    fn settle_current(&self) -> Result<(), BackendError> {
+    fn wait_for_current(&self) -> Result<(), BackendError> {
         let library = self.library;
         let _relaxed = Relaxed::new(library);
         let mut address = 0;

@@ -1,6 +1,7 @@
 //! Streams as the driver has them.
 
 use super::context::Current;
+use crate::error::NOT_READY;
 use cudarc::driver::{CudaStream, sys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +99,22 @@ impl Current<'_> {
         let code = unsafe { (self.context.library.cuStreamIsCapturing)(stream, &raw mut status) };
         self.context.library.check("cuStreamIsCapturing", code)?;
         Ok(status != 0)
+    }
+
+    /// Whether all work of a stream is complete; `false` while it is captured, when the query would fail the
+    /// capture.
+    pub(crate) fn is_idle(&self, queue: &Queue) -> Result<bool, BackendError> {
+        if self.is_capturing(queue)? {
+            return Ok(false);
+        }
+        // A capture of another stream forbids it otherwise, and would fail by it.
+        let _relaxed = self.relaxed();
+        // SAFETY: the queue keeps its stream alive.
+        let code = unsafe { (self.context.library.cuStreamQuery)(queue.handle()?) };
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        self.context.library.check("cuStreamQuery", code).map(|()| true)
     }
 
     /// The driver's number of the capture that a stream is a part of, which it uses for no other; 0 of one

@@ -140,7 +140,7 @@ impl TestKernels {
         push: impl FnOnce(&mut LaunchArgs<'a>),
     ) -> Result<(), BackendError> {
         if !self.context.is_same(stream.cudarc().context()) {
-            return Err(BackendError::invalid("stream", "it is one of another device than the kernels"));
+            return Err(BackendError::invalid("stream", "it belongs to another device than the kernels"));
         }
         // `cudarc` leaves a context current that was not.
         let _current = self.context.enter()?;

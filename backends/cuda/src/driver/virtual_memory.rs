@@ -91,7 +91,7 @@ impl RawPhysical {
 
 impl Drop for RawPhysical {
     fn drop(&mut self) {
-        // On a lost device the memory is gone with its context.
+        // On a lost device the memory was released with its context.
         let Ok(current) = self.context.enter() else { return };
         let Ok(functions) = self.context.library.virtual_memory() else { return };
         let _relaxed = current.relaxed();
@@ -162,9 +162,9 @@ impl Current<'_> {
         self.context.library.check(call, code)
     }
 
-    /// Waits for all work of the context, if it can. Freeing memory waits for it too, and unlike waiting for
+    /// Waits for all work of the context, and returns whether it could. Freeing memory waits for it too, and unlike waiting for
     /// a context does so, and no harm, while a stream of it is captured.
-    fn settle(&self) -> bool {
+    fn is_drained(&self) -> bool {
         self.context.allocate(1, Origin::Device).is_ok() || self.synchronize_all().is_ok()
     }
 }
@@ -244,12 +244,12 @@ impl Allocation {
         library.check("cuMemUnmap", code)
     }
 
-    /// Unmaps everything, when the context's work is done, and gives the addresses back. For the drop.
+    /// Unmaps everything once the context's work is complete, and releases the addresses. For the drop.
     pub(super) fn unreserve(&self, current: &Current<'_>) -> Result<(), BackendError> {
         let (library, size) = (self.context().library, size(self.len())?);
         // Nobody else has this value any more.
         let runs = self.mappings().map(|mappings| mappings.lock().runs()).unwrap_or_default();
-        if !runs.is_empty() && (!current.settle() || self.context().settle_peers().is_err()) {
+        if !runs.is_empty() && (!current.is_drained() || self.context().wait_for_peers().is_err()) {
             // Better mapped for good than unmapped under work. What brings this about is a lost device.
             return Ok(());
         }

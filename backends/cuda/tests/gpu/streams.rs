@@ -203,7 +203,7 @@ fn a_stream_that_is_destroyed_is_retired_before() {
     device.wait(&other, &event).expect("a wait");
     device.synchronize(&stream).expect("nothing to wait for");
     let refused = |answer: Result<(), BackendError>| {
-        let error = answer.expect_err("the stream is gone");
+        let error = answer.expect_err("the stream was destroyed");
         assert!(matches!(error, BackendError::InvalidArgument { argument: "stream", .. }), "{error}");
     };
     refused(device.fill(&stream, RegionMut::whole(&memory, &stream), 1));

@@ -1,4 +1,4 @@
-//! Addresses and memory apart: what is mapped where, seen from copies and kernels, and what is refused.
+//! Separate addresses and memory: what is mapped where, seen from copies and kernels, and what is refused.
 
 use crate::first_device;
 use crate::kernels::Kernels;
@@ -118,7 +118,7 @@ fn memory_keeps_its_data_wherever_it_is_mapped() {
     assert!(
         all(&device, &stream, &other, 6 * page, page, 3) && all(&device, &stream, &other, 7 * page, page, 4)
     );
-    // A mapping keeps it when the handle is gone.
+    // A mapping keeps it when the handle is dropped.
     drop(physical);
     assert!(all(&device, &stream, &other, 6 * page, page, 3));
 }

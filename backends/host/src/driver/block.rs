@@ -43,6 +43,14 @@ impl Block {
         self.len
     }
 
+    /// The bytes, of which the caller has the one reference.
+    pub(crate) fn bytes(&mut self) -> &[u8] {
+        // SAFETY: `base` is the start of `len` bytes, which are initialised (every storage starts zeroed) and live as
+        // long as the block. `Claims::with` reaches them through a shared reference to the block alone, and there
+        // is none while this exclusive one is borrowed.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len as usize) }
+    }
+
     pub(super) fn base(&self) -> NonNull<u8> {
         self.base
     }

@@ -90,7 +90,7 @@ impl Claims {
         }
     }
 
-    /// Waits until somebody's claims are gone, unless they are this thread's own.
+    /// Waits until somebody's claims are released, unless they are this thread's own.
     fn wait(
         &self,
         table: &mut MutexGuard<'_, Vec<Claim>>,

@@ -4,6 +4,8 @@
 //! own books of who has which addresses. Taking the memory back and leaving the addresses changes nothing in
 //! these.
 
+#[cfg(target_os = "linux")]
+use crate::committed::{Commitment, Place, commit};
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
 use std::ptr::NonNull;
@@ -21,11 +23,13 @@ pub(crate) struct Ranges {
     /// Whether a process may have so many bytes of addresses and no more. Then none is kept, because others
     /// would lack them.
     are_limited: bool,
+    /// Whether the control group of the process bounds them.
+    are_committed: bool,
 }
 
 impl Default for Ranges {
     fn default() -> Self {
-        Self { kept: Mutex::default(), are_limited: addresses_are_limited() }
+        Self::new(false)
     }
 }
 
@@ -35,18 +39,40 @@ pub(super) struct Range {
     /// `None` only while dropping.
     map: Option<MmapMut>,
     of: Arc<Ranges>,
+    #[cfg(target_os = "linux")]
+    _commitment: Option<Commitment>,
 }
 
 impl Ranges {
+    pub(super) fn new(are_committed: bool) -> Self {
+        Self { kept: Mutex::default(), are_limited: addresses_are_limited(), are_committed }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn are_committed(&self) -> bool {
+        self.are_committed
+    }
+
     /// Zeroed bytes. `None` when the system has none of this size.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Range> {
+        #[cfg(target_os = "linux")]
+        let commitment = if self.are_committed { commit(len as u64).ok()? } else { None };
         let map = self.kept(len).or_else(|| map(len)).or_else(|| {
             // What is kept may be what is missing.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
             map(len)
         })?;
-        Some(Range { map: Some(map), of: Arc::clone(self) })
+        #[cfg(target_os = "linux")]
+        if let Some(commitment) = &commitment {
+            commitment.set_place(Place::Addresses(map.as_ptr() as u64, len as u64));
+        }
+        Some(Range {
+            map: Some(map),
+            of: Arc::clone(self),
+            #[cfg(target_os = "linux")]
+            _commitment: commitment,
+        })
     }
 
     /// The newest of this size.
@@ -56,7 +82,7 @@ impl Ranges {
         Some(kept.remove(newest))
     }
 
-    /// Gives memory back to the system, and keeps its addresses.
+    /// Returns memory to the system, and keeps its addresses.
     fn keep(&self, map: MmapMut) {
         let Some(map) = Some(map).filter(|_| !self.are_limited).and_then(without_memory) else { return };
         let mut kept = self.kept.lock();

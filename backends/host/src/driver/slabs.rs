@@ -59,7 +59,12 @@ pub(super) struct Slot {
 }
 
 impl Slabs {
-    pub(super) fn ranges(&self) -> &Arc<Ranges> {
+    /// `are_committed`: whether the bytes count in the process's account.
+    pub(crate) fn new(are_committed: bool) -> Self {
+        Self { classes: Default::default(), ranges: Arc::new(Ranges::new(are_committed)) }
+    }
+
+    pub(crate) fn ranges(&self) -> &Arc<Ranges> {
         &self.ranges
     }
 
@@ -101,7 +106,7 @@ impl Class {
         }
         let offset = u64::from(number) * slot_bytes(class);
         let base = NonNull::new(slab.base.as_ptr().wrapping_add(offset as usize))?;
-        Some((address, number, base, was_taken && !is_given_back(class)))
+        Some((address, number, base, was_taken && !is_released(class)))
     }
 
     fn add(&mut self, slab: Slab) {
@@ -151,7 +156,7 @@ impl Slot {
     }
 
     /// Has the system take its pages back; they read as zeros then.
-    fn give_back(&self) {
+    fn release(&self) {
         #[cfg(target_os = "linux")]
         {
             use rustix::mm::{Advice, madvise};
@@ -169,8 +174,8 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if is_given_back(self.class) {
-            self.give_back();
+        if is_released(self.class) {
+            self.release();
         }
         let unused = self.of.classes[self.class].lock().put(self.slab, self.number);
         // Its mapping goes outside the lock.
@@ -187,7 +192,7 @@ fn slot_bytes(class: usize) -> u64 {
 }
 
 /// Whether slots of this size are whole pages, which go back to the system when they are dropped.
-fn is_given_back(class: usize) -> bool {
+fn is_released(class: usize) -> bool {
     #[cfg(target_os = "linux")]
     let page = rustix::param::page_size() as u64;
     #[cfg(not(target_os = "linux"))]

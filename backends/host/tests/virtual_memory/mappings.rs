@@ -112,7 +112,7 @@ fn the_host_uses_what_is_visible_to_it_and_nothing_else() {
 }
 
 #[test]
-fn memory_counts_once_until_the_last_handle_and_the_last_mapping_are_gone() {
+fn memory_counts_once_until_the_last_handle_and_the_last_mapping_are_released() {
     let device = device(4);
     let one = device.create_physical(&AllocationRequest::new(3 * PAGE, kind())).expect("memory");
     assert_eq!(free_pages(&device), 1);
@@ -165,7 +165,7 @@ fn an_allocation_waits_for_memory_that_queued_work_still_uses() {
 }
 
 #[test]
-fn memory_that_was_given_back_comes_again_as_zeros() {
+fn memory_that_was_released_comes_again_as_zeros() {
     let device = device(1);
     let stream = device.create_stream().expect("a stream");
     for _ in 0..3 {

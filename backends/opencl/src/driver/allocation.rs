@@ -8,7 +8,7 @@ use crate::error::{OUT_OF_RESOURCES, check, check_allocation, lost};
 use opencl_sys as cl;
 use parking_lot::{Mutex, ReentrantMutexGuard};
 use std::ffi::c_void;
-use vrampool_backend::spi::Charge;
+use vrampool_backend::spi::Grant;
 use vrampool_backend::{BackendError, fork};
 
 /// What kernels do with a buffer.
@@ -43,7 +43,7 @@ pub(crate) struct Allocation {
     /// Held while the host reads or writes the bytes, so that two threads of it never do at once.
     pub(super) host_side: Mutex<HostSide>,
     pub(super) context: Context,
-    _charge: Charge,
+    _grant: Grant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ impl Context {
         &self,
         bytes: u64,
         origin: Origin,
-        charge: Charge,
+        grant: Grant,
         free: Option<u64>,
     ) -> Result<Allocation, BackendError> {
         let Ok(size) = usize::try_from(bytes) else {
@@ -124,10 +124,10 @@ impl Context {
             }
             return Err(error);
         }
-        let host_side = Mutex::new(HostSide::Apart);
+        let host_side = Mutex::new(HostSide::Unmapped);
         let buffer = Handle::of(buffer);
         let allocation =
-            Allocation { buffer, bytes, shared, host_side, context: self.clone(), _charge: charge };
+            Allocation { buffer, bytes, shared, host_side, context: self.clone(), _grant: grant };
         match origin {
             Origin::Buffer { now: true, .. } => answer("clEnqueueMigrateMemObjects", allocation.realise())?,
             Origin::Pinned { .. } => allocation.keep_mapped(|code| answer("clEnqueueMapBuffer", code))?,
@@ -251,9 +251,9 @@ impl Allocation {
 
     /// When nobody has the memory any more.
     pub(super) fn unmap_at_the_end(&mut self) {
-        let side = std::mem::replace(self.host_side.get_mut(), HostSide::Apart);
+        let side = std::mem::replace(self.host_side.get_mut(), HostSide::Unmapped);
         if let HostSide::Mapped(address) = side {
-            // Where it fails the device is gone, and with it the mapping.
+            // Where it fails the device is lost, and with it the mapping.
             let _ = self.unmap(address, &[]);
         }
     }

@@ -38,7 +38,7 @@ impl Context {
         if to.bytes == 0 {
             return Ok(());
         }
-        self.settle(queue, to.allocation)?;
+        self.order_after_unmap(queue, to.allocation)?;
         let (none, null, pattern) = (std::ptr::null(), std::ptr::null_mut(), (&raw const value).cast());
         if let (Some(at), Some(library)) = (to.shared(), &self.library().shared) {
             return self.enqueue("clEnqueueSVMMemFill", queue, |queue| {
@@ -59,7 +59,7 @@ impl Context {
         if bytes == 0 {
             return Ok(());
         }
-        self.settle(queue, to.allocation)?;
+        self.order_after_unmap(queue, to.allocation)?;
         let (none, from) = (std::ptr::null(), source.as_ptr().cast::<c_void>());
         let (buffer, offset, core) = (to.buffer(), to.offset, &self.library().core);
         let copied = self.enqueue_for_event("clEnqueueWriteBuffer", queue, |queue, event| {
@@ -90,7 +90,7 @@ impl Context {
         if bytes == 0 {
             return self.synchronize(queue);
         }
-        self.settle(queue, source.allocation)?;
+        self.order_after_unmap(queue, source.allocation)?;
         let (none, at) = (std::ptr::null(), to.as_mut_ptr().cast::<c_void>());
         let (buffer, offset, core) = (source.buffer(), source.offset, &self.library().core);
         let copied = self.enqueue_for_event("clEnqueueReadBuffer", queue, |queue, event| {

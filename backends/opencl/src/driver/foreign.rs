@@ -33,7 +33,7 @@ impl OpenClDevice {
         })?;
         let device = Handle::of(device);
         if !handles(&devices).any(|other| other == device) {
-            return Err(BackendError::invalid("device", "it is none of the context's"));
+            return Err(BackendError::invalid("device", "it does not belong to the context"));
         }
         // A part of a device is in no list; it is known by its context, and numbered as the first.
         let all = RawDevice::all(library)?;
@@ -68,10 +68,10 @@ impl OpenClDevice {
             answer.map(|bytes| number(&bytes))
         };
         if ask(cl::CL_QUEUE_CONTEXT)? != context.handle().number() {
-            return Err(BackendError::invalid("stream", "it is one of another context"));
+            return Err(BackendError::invalid("stream", "it belongs to another context"));
         }
         if ask(cl::CL_QUEUE_DEVICE)? != context.device().handle().number() {
-            return Err(BackendError::invalid("stream", "it is one of another device of the context"));
+            return Err(BackendError::invalid("stream", "it belongs to another device of the context"));
         }
         let order = match ask(cl::CL_QUEUE_PROPERTIES)? & cl::CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE {
             0 => QueueOrder::InOrder,

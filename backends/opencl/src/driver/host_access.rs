@@ -33,12 +33,16 @@ impl Allocation {
 
 impl Context {
     /// Puts `queue` behind the end of a mapping, where one is being taken back.
-    pub(crate) fn settle(&self, queue: &Queue, allocation: &Allocation) -> Result<(), BackendError> {
+    pub(crate) fn order_after_unmap(
+        &self,
+        queue: &Queue,
+        allocation: &Allocation,
+    ) -> Result<(), BackendError> {
         let mut side = allocation.host_side.lock();
         match &*side {
-            HostSide::Unmapping(unmapped) if unmapped.is_complete()? => *side = HostSide::Apart,
+            HostSide::Unmapping(unmapped) if unmapped.is_complete()? => *side = HostSide::Unmapped,
             HostSide::Unmapping(unmapped) => self.wait(queue, &[unmapped])?,
-            HostSide::Mapped(_) | HostSide::Apart => {}
+            HostSide::Mapped(_) | HostSide::Unmapped => {}
         }
         Ok(())
     }
@@ -52,8 +56,8 @@ impl Context {
         to: Span<'_>,
         bytes: usize,
     ) -> Result<bool, BackendError> {
-        self.settle(queue, source.allocation)?;
-        self.settle(queue, to.allocation)?;
+        self.order_after_unmap(queue, source.allocation)?;
+        self.order_after_unmap(queue, to.allocation)?;
         let (none, null) = (std::ptr::null(), std::ptr::null_mut());
         let core = &self.library().core;
         if !to.allocation.is_mapped()

@@ -11,11 +11,11 @@ pub(crate) enum HostSide {
     /// A kernel is to use it, so that the mapping is being taken back, for good.
     Unmapping(RawEvent),
     /// Mapped for a moment when the host reads or writes it, like any buffer.
-    Apart,
+    Unmapped,
 }
 
 impl HostSide {
     pub(super) fn is_or_was_mapped(&self) -> bool {
-        !matches!(self, Self::Apart)
+        !matches!(self, Self::Unmapped)
     }
 }

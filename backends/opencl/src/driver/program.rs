@@ -222,11 +222,11 @@ impl Kernel {
     ) -> Result<(), BackendError> {
         fork::check()?;
         if !self.context.is_same(stream.core().context()) {
-            return Err(BackendError::invalid("stream", "it is one of another device than the kernel"));
+            return Err(BackendError::invalid("stream", "it belongs to another device than the kernel"));
         }
         let across = grid.groups.checked_mul(grid.group[0]);
         let Some(across) = across.filter(|&across| across > 0 && grid.group[1] > 0) else {
-            return Err(BackendError::invalid("grid", format!("{grid:?} is no number of items")));
+            return Err(BackendError::invalid("grid", format!("{grid:?} is not a number of items")));
         };
         let all = [across, grid.group[1]];
         let core = &self.context.library().core;

@@ -41,7 +41,7 @@ fn a_context_of_the_programs_is_kept_counted_and_known_again() {
 }
 
 #[test]
-fn what_is_taken_of_a_context_is_given_back() {
+fn what_is_taken_of_a_context_is_released() {
     for device in all_devices() {
         let theirs = Context::from_device(&Device::new(device.device())).expect("a context");
         let before = theirs.reference_count().expect("a count");
@@ -144,7 +144,7 @@ fn kernels_of_the_programs_are_in_the_streams_order() {
         let (stream, memory) = (ours.create_stream().expect("a stream"), memory(&ours));
         for round in 0..20 {
             fill(&ours, &stream, &memory, 0xFF);
-            programs.set_late(&stream, &memory, round, 1);
+            programs.set_slowly(&stream, &memory, round, 1);
             assert_eq!(read(&ours, &stream, &memory), vec![round; BYTES as usize]);
         }
     }

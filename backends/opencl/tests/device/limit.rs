@@ -1,6 +1,6 @@
-//! Out of memory, by a limit: exact, typed, and over when memory is given back.
+//! Out of memory, by a limit: exact, typed, and over when memory is released.
 
-use crate::{BYTES, all_devices, fill, read, settled};
+use crate::{BYTES, all_devices, drained, fill, read};
 use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, BackendError, DeviceKind, Memory, OpenClDevice, Placement};
 
@@ -31,7 +31,7 @@ fn a_full_device_is_a_typed_error_and_what_is_dropped_comes_back() {
                     assert_eq!(read(&device, &stream, memory), vec![value as u8; BYTES as usize]);
                 }
                 drop((held, again));
-                settled(&device);
+                drained(&device);
                 assert_eq!(device.memory_info().expect("an answer").free_bytes, 4 * BYTES);
             }
         }
@@ -59,7 +59,7 @@ fn threads_that_fill_a_device_get_all_of_it_and_no_more() {
             held.iter().map(Vec::len).sum()
         });
         assert_eq!(got, 10);
-        settled(&device);
+        drained(&device);
         assert_eq!(device.memory_info().expect("an answer").free_bytes, 10 * BYTES);
     }
 }
@@ -105,7 +105,7 @@ fn threads_that_drop_memory_in_use_at_the_limit_are_never_refused() {
                     });
                 }
             });
-            settled(&device);
+            drained(&device);
             assert_eq!(device.memory_info().expect("an answer").free_bytes, limit);
         }
     }

@@ -45,7 +45,7 @@ fn read(device: &OpenClDevice, stream: &OpenClStream, memory: &OpenClMemory) -> 
 }
 
 /// Waits until what was dropped is free: all work is done.
-fn settled(device: &OpenClDevice) {
+fn drained(device: &OpenClDevice) {
     while device.deferred_bytes() > 0 {
         std::thread::yield_now();
     }

@@ -1,7 +1,7 @@
 //! Where memory is, by what the driver says it was made with; what usages there are; mapping.
 
 use crate::programs::Programs;
-use crate::{BYTES, all_devices, copy, fill, read, settled};
+use crate::{BYTES, all_devices, copy, drained, fill, read};
 use opencl3::memory::{
     CL_MEM_ALLOC_HOST_PTR, CL_MEM_COPY_HOST_PTR, CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_READ_ONLY,
     CL_MEM_HOST_WRITE_ONLY, CL_MEM_MAP_COUNT, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE, CL_MEM_SVM_ATOMICS,
@@ -103,9 +103,9 @@ fn the_host_keeps_to_what_it_said() {
         assert_eq!(bytes, vec![5; BYTES as usize]);
         refused(device.write_mapped(&read, 0, &bytes));
         refused(device.upload(&stream, &bytes, RegionMut::whole(&read, &stream)));
-        let apart = of_usage(&device, Placement::Device, CL_MEM_HOST_NO_ACCESS).expect("memory");
-        refused(device.download(&stream, Region::whole(&apart, &stream), &mut bytes));
-        assert!(matches!(device.read_mapped(&apart, 0, &mut bytes), Err(BackendError::Unsupported { .. })));
+        let hidden = of_usage(&device, Placement::Device, CL_MEM_HOST_NO_ACCESS).expect("memory");
+        refused(device.download(&stream, Region::whole(&hidden, &stream), &mut bytes));
+        assert!(matches!(device.read_mapped(&hidden, 0, &mut bytes), Err(BackendError::Unsupported { .. })));
     }
 }
 
@@ -156,14 +156,14 @@ fn pinned_memory_may_drop_while_it_is_copied() {
             for round in 0..20u8 {
                 let pinned = of_usage(&device, Placement::HostVisible, 0).expect("memory");
                 device.write_mapped(&pinned, 0, &vec![round; BYTES as usize]).expect("it is mapped");
-                programs.set_late(&stream, &target, 0xFF, 3);
+                programs.set_slowly(&stream, &target, 0xFF, 3);
                 copy(&device, &stream, &pinned, &target);
                 drop(pinned);
                 let next = of_usage(&device, Placement::HostVisible, 0).expect("memory");
                 device.write_mapped(&next, 0, &vec![0xEE; BYTES as usize]).expect("it is mapped");
                 assert_eq!(read(&device, &stream, &target), vec![round; BYTES as usize]);
             }
-            settled(&device);
+            drained(&device);
         }
     }
 }
@@ -182,7 +182,7 @@ fn pinned_memory_serves_kernels_and_ranges_of_it_the_host() {
                 let target = crate::memory(&device);
                 device.write_mapped(&pinned, 0, &vec![3; 2 * half]).expect("it is mapped");
                 // Still reads the mapping when a kernel wants the buffer.
-                programs.set_late(&one, &target, 1, 3);
+                programs.set_slowly(&one, &target, 1, 3);
                 copy(&device, &one, &pinned, &target);
                 if device.properties().kind != DeviceKind::Discrete {
                     device.wait(&two, &device.record(&one).expect("an event")).expect("a wait");
@@ -190,7 +190,7 @@ fn pinned_memory_serves_kernels_and_ranges_of_it_the_host() {
                 // Elsewhere the mapping is taken back behind that copy, and what follows comes after that.
                 let whole = RegionMut::whole(&pinned, &two);
                 match way {
-                    0 => programs.set_late(&two, &pinned, 4, 1),
+                    0 => programs.set_slowly(&two, &pinned, 4, 1),
                     1 => device.fill(&two, whole, 4).expect("a fill"),
                     2 => device.upload(&two, &vec![4; 2 * half], whole).expect("an upload"),
                     _ => {

@@ -45,7 +45,7 @@ fn shared_memory_does_what_memory_does() {
         fill(&device, &stream, &plain, 3);
         copy(&device, &stream, &plain, &two);
         assert_eq!(read(&device, &stream, &two), vec![3; BYTES as usize]);
-        programs.set_late(&stream, &two, 4, 1);
+        programs.set_slowly(&stream, &two, 4, 1);
         device.synchronize(&stream).expect("a wait");
         let mut bytes = vec![0; BYTES as usize];
         device.read_mapped(&two, 0, &mut bytes).expect("it is mapped");
@@ -64,7 +64,7 @@ fn memory_that_waits_to_be_freed_is_waited_for_where_there_is_no_other() {
         let stream = device.create_stream().expect("a stream");
         for round in 0..10 {
             let [one, two] = [shared(&device), shared(&device)];
-            programs.set_late(&stream, &one, round, 3);
+            programs.set_slowly(&stream, &one, round, 3);
             copy(&device, &stream, &one, &two);
             drop(one);
             // There is no room until the kernel is done.
@@ -84,7 +84,7 @@ fn the_last_handle_to_a_device_may_go_before_the_work_is_done() {
         let device = OpenClDevice::builder(device.listed().ordinal).build().expect("a device");
         let programs = Programs::new(&device);
         let (stream, memory) = (device.create_stream().expect("a stream"), shared(&device));
-        programs.set_late(&stream, &memory, 1, 20);
+        programs.set_slowly(&stream, &memory, 1, 20);
         drop(memory);
         drop((programs, stream, device));
     }
@@ -97,7 +97,7 @@ fn a_view_keeps_shared_memory_in_use() {
         let seen = crate::memory(&device);
         for round in 0..20 {
             let memory = shared(&device);
-            programs.set_late(&stream, &memory, round, 3);
+            programs.set_slowly(&stream, &memory, round, 3);
             device
                 .copy(
                     &stream,
@@ -113,9 +113,9 @@ fn a_view_keeps_shared_memory_in_use() {
     }
 }
 
-/// Memory of which the driver knows an address alone knows who used it, and keeps none of their queues.
+/// Memory that the driver knows only by address keeps a record of its streams, but none of their queues.
 #[test]
-fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
+fn memory_keeps_no_queue_of_a_dropped_stream() {
     const STREAMS: usize = 300;
     for device in all_devices() {
         let device = OpenClDevice::builder(device.listed().ordinal).kind(DeviceKind::Discrete).build();
@@ -152,9 +152,9 @@ fn memory_keeps_no_queue_of_a_stream_that_is_gone() {
     }
 }
 
-/// The end of the work of a stream that is gone is waited for all the same.
+/// The end of the work of a dropped stream is waited for all the same.
 #[test]
-fn memory_waits_for_streams_that_are_gone() {
+fn memory_waits_for_dropped_streams() {
     for (device, programs) in devices() {
         let device = OpenClDevice::builder(device.listed().ordinal).memory_limit(2 * BYTES).build();
         let device = device.expect("a device");
@@ -163,7 +163,7 @@ fn memory_waits_for_streams_that_are_gone() {
         for round in 0..10 {
             let [one, two] = [shared(&device), shared(&device)];
             let stream = device.create_stream().expect("a stream");
-            programs.set_late(&stream, &one, round, 3);
+            programs.set_slowly(&stream, &one, round, 3);
             copy(&device, &stream, &one, &two);
             let done = device.record(&stream).expect("an event");
             drop((one, stream));

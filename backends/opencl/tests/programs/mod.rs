@@ -18,13 +18,13 @@ __kernel void add_one(__global const float *from, ulong from_first, __global flo
     size_t i = get_global_id(0);
     to[to_first + i] = from[from_first + i] + 1;
 }
-// Takes its time, then sets bytes.
-__kernel void set_late(__global uchar *to, ulong first, ulong count, uint value, uint rounds) {
+// Computes for a number of rounds, then sets bytes.
+__kernel void set_slowly(__global uchar *to, ulong first, ulong count, uint value, uint rounds) {
     uint x = value + 1;
     for (uint i = 0; i < rounds; i++) x = (x * 1664525u + 1013904223u) ^ (x >> 3);
-    // Never so, but the compiler does not know.
-    uint late = x == 0xFFFFFFFFu && rounds % 7 == 3 ? 1 : 0;
-    for (ulong i = 0; i < count; i++) to[first + i] = (uchar)(value + late);
+    // Always 0, which the compiler cannot know.
+    uint extra = x == 0xFFFFFFFFu && rounds % 7 == 3 ? 1 : 0;
+    for (ulong i = 0; i < count; i++) to[first + i] = (uchar)(value + extra);
 }
 ";
 
@@ -32,8 +32,8 @@ __kernel void set_late(__global uchar *to, ulong first, ulong count, uint value,
 pub(crate) struct Programs {
     device: OpenClDevice,
     add_one: Mutex<Kernel>,
-    set_late: Mutex<Kernel>,
-    /// Rounds of `set_late` in a millisecond, about.
+    set_slowly: Mutex<Kernel>,
+    /// Rounds of `set_slowly` in a millisecond, about.
     rounds: u32,
 }
 
@@ -47,14 +47,14 @@ impl Programs {
         let mut programs = Self {
             device: device.clone(),
             add_one: kernel("add_one"),
-            set_late: kernel("set_late"),
+            set_slowly: kernel("set_slowly"),
             rounds: 20_000,
         };
         let stream = device.create_stream().expect("a stream");
         let memory = device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory");
         let time = |milliseconds| {
             let began = Instant::now();
-            programs.set_late(&stream, &memory, 1, milliseconds);
+            programs.set_slowly(&stream, &memory, 1, milliseconds);
             device.synchronize(&stream).expect("a wait");
             began.elapsed()
         };
@@ -92,7 +92,7 @@ impl Programs {
     }
 
     /// Sets all bytes of `memory` after about so many milliseconds.
-    pub(crate) fn set_late(
+    pub(crate) fn set_slowly(
         &self,
         stream: &OpenClStream,
         memory: &OpenClMemory,
@@ -100,7 +100,7 @@ impl Programs {
         milliseconds: u32,
     ) {
         let view = stream.view_mut::<u8>(RegionMut::whole(memory, stream)).expect("a view");
-        let kernel = self.set_late.lock();
+        let kernel = self.set_slowly.lock();
         let view = view.as_view();
         set(&kernel, 0, view.cl_mem());
         set(&kernel, 1, view.first());
@@ -118,7 +118,7 @@ impl Programs {
         let [one, two] = [0; 2]
             .map(|_| self.device.allocate(&AllocationRequest::new(1, Placement::Device)).expect("memory"));
         (0..10).any(|_| {
-            self.set_late(&busy, &one, 1, 50);
+            self.set_slowly(&busy, &one, 1, 50);
             let done = self.device.record(&busy).expect("an event");
             self.device.fill(&idle, RegionMut::whole(&two, &idle), 1).expect("a fill");
             self.device.synchronize(&idle).expect("a wait");

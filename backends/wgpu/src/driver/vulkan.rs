@@ -84,12 +84,12 @@ fn mapped(
         Some(end) if end <= buffer.size() && buffer.usage().contains(usages) => {}
         _ => return Err(BackendError::invalid("range", "it leaves the mapping")),
     }
-    let gone = || BackendError::lost("the buffer was destroyed");
+    let destroyed = || BackendError::lost("the buffer was destroyed");
     // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off everybody else who
     // would: wgpu takes a buffer's memory away under the lock that the guard has.
-    let hal_device = unsafe { device.as_hal::<Vulkan>() }.ok_or_else(gone)?;
+    let hal_device = unsafe { device.as_hal::<Vulkan>() }.ok_or_else(destroyed)?;
     // SAFETY: as above.
-    let hal_buffer = unsafe { buffer.as_hal::<Vulkan>() }.ok_or_else(gone)?;
+    let hal_buffer = unsafe { buffer.as_hal::<Vulkan>() }.ok_or_else(destroyed)?;
     let range = offset..offset + len as u64;
     // SAFETY: wgpu made the buffer with a mapped usage, so that its memory is mapped; the range is in it.
     let mapping = unsafe { hal_device.map_buffer(&hal_buffer, range) };

@@ -141,7 +141,7 @@ fn an_event_becomes_complete_while_the_program_goes_on_submitting() {
         let buffer = wgpu::BufferDescriptor { label: None, size: 16 << 20, usage, mapped_at_creation: false };
         device.device().create_buffer(&buffer)
     });
-    // Gone when this thread has asked, or panicked.
+    // Dropped when this thread has asked, or panicked.
     let is_asking = Arc::new(());
     let asks = Arc::downgrade(&is_asking);
     std::thread::scope(|scope| {
@@ -178,7 +178,7 @@ fn becomes_complete(event: &impl Event) -> bool {
 #[test]
 fn events_are_asked_while_other_threads_read_what_they_wrote() {
     let Some(device) = own_device() else { return };
-    // Gone when both have read, or panicked.
+    // Dropped when both have read, or panicked.
     let is_reading = Arc::new(());
     let read_on = Arc::downgrade(&is_reading);
     std::thread::scope(|scope| {

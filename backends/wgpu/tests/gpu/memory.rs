@@ -1,4 +1,4 @@
-//! Kinds of memory, what the host may do with them, and when it is gone.
+//! Kinds of memory, what the host may do with them, and when it is released.
 
 use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
 use std::pin::pin;

@@ -39,16 +39,16 @@ pub extern "C" fn vrampool_reset_peaks(pool: u64) -> Status {
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C" fn vrampool_trim(pool: u64, cached_bytes: u64, given_back: Out<'_, u64>) -> Status {
+pub extern "C" fn vrampool_trim(pool: u64, cached_bytes: u64, released: Out<'_, u64>) -> Status {
     guard(|| {
-        given_back.set(registry::get(pool)?.trim(cached_bytes));
+        released.set(registry::get(pool)?.trim(cached_bytes));
         Ok(())
     })
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
-pub extern "C" fn vrampool_decay(pool: u64, given_back: Out<'_, u64>) -> Status {
+pub extern "C" fn vrampool_decay(pool: u64, released: Out<'_, u64>) -> Status {
     guard(|| {
         let pool = registry::get(pool)?;
         let awake = pool.tags().into_iter().filter(|tagged| !tagged.is_asleep());
@@ -57,15 +57,15 @@ pub extern "C" fn vrampool_decay(pool: u64, given_back: Out<'_, u64>) -> Status 
             match tagged.pool.decay() {
                 Ok(bytes) => decayed += bytes,
                 Err(error) => {
-                    log::warn!("tag {}: it keeps what it did not need: {error}", tagged.tag);
+                    log::warn!("tag {}: unused memory was not released: {error}", tagged.tag);
                     failed = Some(Failure::from(error));
                 }
             }
         }
-        // An error says that nothing was given back.
+        // An error says that nothing was released.
         match failed.filter(|_| decayed == 0) {
             Some(failure) => return Err(failure),
-            None => given_back.set(decayed),
+            None => released.set(decayed),
         }
         Ok(())
     })
@@ -140,7 +140,7 @@ pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> St
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
-    guard(|| metrics::start(address.optional("address")?).map(drop))
+    guard(|| metrics::start(address.optional("address")?, registry::tag_pools).map(drop))
 }
 
 /// As the header says.
@@ -148,7 +148,7 @@ pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
 pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         served_at.check("served_at")?;
-        let served = metrics::start(address.optional("address")?)?;
+        let served = metrics::start(address.optional("address")?, registry::tag_pools)?;
         served_at.set(boundary::give_text(served.to_string()));
         Ok(())
     })

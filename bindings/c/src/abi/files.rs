@@ -3,7 +3,7 @@
 use crate::boundary::{Bytes, Text, guard};
 use crate::failure::{Failure, Status};
 use vrampool::errors::chain;
-use vrampool::output::Output;
+use vrampool_trace::output::Output;
 
 /// As the header says.
 #[unsafe(no_mangle)]

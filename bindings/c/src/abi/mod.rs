@@ -1,5 +1,6 @@
 //! The exported functions, in the order of the header, which documents them.
 
+mod brokers;
 mod errors;
 mod figures;
 mod files;
@@ -11,9 +12,12 @@ mod streams;
 mod torch;
 mod traces;
 
+pub use crate::broker::BrokerPlan;
+pub use crate::broker_run::{Chunk, ChunkCallback, ProgressCallback, RunReport};
 pub use crate::figures::Stats;
-pub use crate::segments::{FreeCallback, MallocCallback};
+pub use crate::segments::SegmentCallback;
 pub use crate::sleep::SleepReport;
+pub use brokers::*;
 pub use errors::*;
 pub use figures::*;
 pub use files::*;

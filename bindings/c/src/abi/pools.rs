@@ -5,7 +5,7 @@ use crate::boundary::{Given, Out, Place, Text, Versioned, guard, guarded};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
-use crate::{registry, streams, torch};
+use crate::{registry, streams, uses};
 use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
@@ -118,7 +118,7 @@ pub extern "C" fn vrampool_free_sized(
     guard(|| {
         free(address as u64, stream as usize, |held| {
             is_of(pool, held)?;
-            match held.loan.requested() {
+            match held.memory.requested() {
                 requested if requested == bytes => Ok(()),
                 requested => Err(mismatch(&format!("{requested} bytes were requested, not {bytes}"))),
             }
@@ -170,7 +170,7 @@ fn is_of(pool: u64, held: &Held) -> Result<(), Failure> {
     if pool == 0 || pool == held.pool {
         return Ok(());
     }
-    Err(mismatch(&format!("it is one of pool {}, not of {pool}", held.pool)))
+    Err(mismatch(&format!("it belongs to pool {}, not to {pool}", held.pool)))
 }
 
 #[cold]
@@ -187,7 +187,7 @@ fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure
     let removed = blocks::remove(address, |held| {
         check(held)?;
         is_elsewhere = !held.is_plainly_of(stream);
-        // What is refused below is refused before the block is gone.
+        // What is refused below is refused before the block is removed.
         if is_elsewhere { Err(Failure::new(Status::OK, "")) } else { Ok(()) }
     });
     match removed {
@@ -210,7 +210,7 @@ fn free_elsewhere(
 ) -> Result<(), Failure> {
     blocks::borrow(address, |held| {
         check(held)?;
-        torch::used_on(held, stream)
+        uses::used_on(held, stream)
     })?;
     blocks::remove(address, check)?.free();
     Ok(())
@@ -219,7 +219,7 @@ fn free_elsewhere(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| blocks::borrow(address as u64, |held| torch::used_on(held, stream as usize)))
+    guard(|| blocks::borrow(address as u64, |held| uses::used_on(held, stream as usize)))
 }
 
 /// As the header says.
@@ -228,17 +228,17 @@ pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block
     guard(|| {
         block.size("block")?;
         let found = blocks::look(address as u64, |held| {
-            let bytes = held.loan.buffer().map(vrampool::Buffer::capacity)?;
+            let bytes = held.memory.buffer().map(vrampool::Buffer::capacity)?;
             Some(Block {
                 struct_size: 0,
                 address: address as u64,
-                requested: held.loan.requested(),
+                requested: held.memory.requested(),
                 bytes,
                 pool: held.pool,
                 stream: streams::as_handle(held.stream),
             })
         })?;
-        let found = found.ok_or_else(|| Failure::new(Status::BUSY, "another call has the block"))?;
+        let found = found.ok_or_else(|| Failure::new(Status::BUSY, "another call uses the block"))?;
         block.set_versioned(found, "block")
     })
 }

@@ -3,19 +3,19 @@
 use crate::boundary::{guard, guarded};
 use crate::failure::Status;
 use crate::last_error;
-use crate::segments::{self, FreeCallback, MallocCallback};
+use crate::segments::{self, SegmentCallback};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_segment_callbacks(
-    on_malloc: Option<MallocCallback>,
-    on_free: Option<FreeCallback>,
+    on_malloc: Option<SegmentCallback>,
+    on_free: Option<SegmentCallback>,
     user: *mut c_void,
 ) -> Status {
     guard(|| {
-        segments::tell(on_malloc, on_free, user);
+        segments::set_callbacks(on_malloc, on_free, user);
         Ok(())
     })
 }
@@ -41,10 +41,10 @@ pub extern "C" fn vrampool_segment_free(
     address: *mut c_void,
     _size: usize,
     _device: c_int,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) {
     if !address.is_null()
-        && let Err(failure) = guarded(|| segments::free(address as u64))
+        && let Err(failure) = guarded(|| segments::free(address as u64, stream as usize))
     {
         let _ = last_error::keep(&failure);
         log::error!("segment {address:?}: {}", failure.text);

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Status};
 use crate::sleep::SleepReport;
 use crate::{registry, tags};
 use std::ffi::c_int;
-use vrampool::sleep::Offload;
+use vrampool_sleep::Offload;
 
 /// As the header says.
 #[unsafe(no_mangle)]
@@ -44,7 +44,7 @@ pub extern "C" fn vrampool_sleep(
         let (keep, pool) = (keep.read(count, "keep")?, registry::get(pool)?);
         let kept = pool.options.offload;
         reported(report, || {
-            pool.fall_asleep(|tag| Some(if keep.contains(&tag) { kept } else { Offload::Discard }))
+            pool.fall_asleep(&keep, |tag| Some(if keep.contains(&tag) { kept } else { Offload::Discard }))
         })
     })
 }
@@ -61,7 +61,7 @@ pub extern "C" fn vrampool_sleep_tags(
     guard(|| {
         let (tags, pool) = (tags.read(count, "tags")?, registry::get(pool)?);
         let offload = if keep_contents == 0 { Offload::Discard } else { pool.options.offload };
-        reported(report, || pool.fall_asleep(|tag| tags.contains(&tag).then_some(offload)))
+        reported(report, || pool.fall_asleep(&tags, |tag| tags.contains(&tag).then_some(offload)))
     })
 }
 
@@ -85,7 +85,9 @@ pub extern "C" fn vrampool_wake(
 pub extern "C" fn vrampool_is_asleep(pool: u64, tag: Text<'_>, is_asleep: Out<'_, c_int>) -> Status {
     guard(|| {
         is_asleep.check("is_asleep")?;
-        let tagged = registry::get(pool)?.tagged(tag.required("tag")?);
+        let (pool, tag) = (registry::get(pool)?, tag.required("tag")?);
+        pool.check_tags(&[tag])?;
+        let tagged = pool.tagged(tag);
         is_asleep.set(c_int::from(tagged.is_some_and(|tagged| tagged.is_asleep())));
         Ok(())
     })
@@ -94,11 +96,11 @@ pub extern "C" fn vrampool_is_asleep(pool: u64, tag: Text<'_>, is_asleep: Out<'_
 /// Does it once it is known where to report it, if that is wanted.
 fn reported(
     report: Out<'_, SleepReport>,
-    act: impl FnOnce() -> Result<SleepReport, Failure>,
+    act: impl FnOnce() -> Result<vrampool_sleep::SleepReport, Failure>,
 ) -> Result<(), Failure> {
     if report.check("report").is_err() {
         return act().map(drop);
     }
     report.size("report")?;
-    report.set_versioned(act()?, "report")
+    report.set_versioned(act()?.into(), "report")
 }

@@ -1,9 +1,11 @@
 //! What PyTorch takes.
 
 use crate::boundary::{self, Out, Text, guard, guarded};
+use crate::captured::Route;
 use crate::failure::{Failure, Status};
-use crate::torch::{self, Filter};
-use crate::{blocks, last_error, registry};
+use crate::torch;
+use crate::torch::filter::Filter;
+use crate::{blocks, last_error, registry, uses};
 use serde_json::{Value, json};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -109,8 +111,7 @@ fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_vo
 fn allocate_routed(size: usize, device: c_int, stream: *mut c_void) -> Result<u64, Failure> {
     let routes = guarded(|| torch::routes(device))?;
     // Asked out here: what such a function of C++'s throws goes on to its caller.
-    let accepts =
-        |route: &&crate::captured::Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
+    let accepts = |route: &&Route| route.filter.as_ref().is_none_or(|filter| filter.accepts(stream));
     let route = routes.iter().find(accepts);
     guarded(|| torch::allocate(size as u64, device, stream as usize, route))
 }
@@ -167,7 +168,7 @@ pub extern "C" fn vrampool_torch_base_alloc(address: *mut c_void, size: Out<'_, 
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mut c_void) {
     if !address.is_null() {
-        told(|| blocks::borrow(address as u64, |held| torch::record_surely(held, stream as usize)));
+        told(|| blocks::borrow(address as u64, |held| uses::record_surely(held, stream as usize)));
     }
 }
 

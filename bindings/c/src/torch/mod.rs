@@ -4,27 +4,25 @@
 //! * `throw`: failures as PyTorch's own exceptions.
 
 #[allow(unsafe_code, reason = "a C++ object is called, copied and destroyed; every block is argued")]
-mod filter;
+pub(crate) mod filter;
 #[allow(unsafe_code, reason = "a C++ exception is made and thrown; every block is argued")]
 mod throw;
 
 pub use filter::CppFunction;
-pub(crate) use filter::Filter;
+use filter::Filter;
 pub(crate) use throw::find as thrower;
 
-use crate::blocks::{self, Loan};
+use crate::blocks;
 use crate::captured::{Id, Route};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
-use crate::streams::Home;
-use crate::{boundary, last_error, registry};
+use crate::{boundary, last_error, registry, uses};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Error, Stream};
+use vrampool::Backend;
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -53,7 +51,9 @@ pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
 
 fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
     let place = usize::try_from(device).ok().and_then(|device| POOLS.get(device));
-    place.ok_or_else(|| Failure::invalid("device", &format!("{device} is no number of one")))
+    place.ok_or_else(|| {
+        Failure::invalid("device", &format!("{device} is not a device number, 0 to {}", DEVICES - 1))
+    })
 }
 
 /// The handle of a device's pool.
@@ -147,16 +147,16 @@ pub(crate) fn allocate(
 #[inline(always)]
 pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
     let is_right = |held: &blocks::Held| {
-        held.loan.requested() == bytes
+        held.memory.requested() == bytes
             && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
     };
-    match blocks::free_usual(address, |held| held.is_plainly_of(stream) && is_right(held))? {
-        None => Ok(()),
-        Some(held) => {
-            let is_right = is_right(&held);
-            freed_wrongly(held, (address, bytes, device, stream), is_right)
-        }
+    let held = blocks::remove(address, |_| Ok(()))?;
+    let is_right = is_right(&held);
+    if is_right && held.is_plainly_of(stream) {
+        held.free();
+        return Ok(());
     }
+    freed_wrongly(held, (address, bytes, device, stream), is_right)
 }
 
 #[cold]
@@ -165,75 +165,16 @@ fn freed_wrongly(
     (address, bytes, device, stream): (u64, u64, c_int, usize),
     is_right: bool,
 ) -> Result<(), Failure> {
-    let requested = held.loan.requested();
-    let recorded = record_surely(&mut held, stream);
+    let requested = held.memory.requested();
+    let recorded = uses::record_surely(&mut held, stream);
     held.free();
     if is_right {
         return recorded;
     }
     let text = format!(
-        "{address:#x} was freed as {bytes} bytes of device {device}; it had {requested} bytes, or was another device's"
+        "{address:#x} was freed as {bytes} bytes of device {device}; it has {requested} bytes, or belongs to another device"
     );
     Err(Failure::new(Status::MISMATCH, text))
-}
-
-/// How a block's pool is told that a stream uses it.
-type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
-
-/// Work on a stream uses a block, and is behind the one it was allocated for.
-pub(crate) fn used_on(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream, Buffer::used_on)
-}
-
-fn record(held: &mut blocks::Held, stream: usize, tell: Tell) -> Result<(), Failure> {
-    if held.is_plainly_of(stream) {
-        return Ok(());
-    }
-    with_stream_of(held.pool, stream, |stream| {
-        if held.is_of(stream.id()) {
-            return Ok(());
-        }
-        match &mut held.loan {
-            Loan::Captured(captured) => {
-                captured.is_shared = true;
-                match captured.buffer().filter(|_| captured.is_released()) {
-                    Some(buffer) => told_of(tell(buffer, stream)),
-                    // The graph is waited for as a whole, when it goes.
-                    None => Ok(()),
-                }
-            }
-            Loan::Pool(buffer) => told_of(tell(buffer, stream)),
-            Loan::Elsewhere => Ok(()),
-        }
-    })
-}
-
-/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block
-/// is then waited for with all of the device.
-pub(crate) fn record_surely(held: &mut blocks::Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
-}
-
-/// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was
-/// not.
-fn with_stream_of<T>(
-    pool: u64,
-    stream: usize,
-    mut act: impl FnMut(&AnyStream) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let mut on_home = |home: &Home| home.with_stream(stream, |stream| Ok(act(stream)));
-    match registry::with(pool, |pool| on_home(&pool.home)) {
-        Err(failure) if failure.status == Status::INVALID_HANDLE => on_home(&*registry::home_of(pool)?)?,
-        acted => acted?,
-    }
-}
-
-fn told_of(told: Result<(), Error>) -> Result<(), Failure> {
-    match told.map_err(Failure::from) {
-        // It was waited for when it fell asleep, and nobody used it since.
-        Err(failure) if failure.status == Status::ASLEEP => Ok(()),
-        told => told,
-    }
 }
 
 /// Throws what PyTorch expects where it is there; else keeps why not, and answers null.
@@ -266,10 +207,7 @@ pub(crate) fn reset() {
 
 pub(crate) fn limit_to(fraction: f64, device: c_int) -> Result<(), Failure> {
     if !(0.0..=1.0).contains(&fraction) {
-        return Err(Failure::invalid(
-            "fraction",
-            &format!("{fraction} is no share of the device's memory, 0 to 1"),
-        ));
+        return Err(Failure::invalid("fraction", &format!("{fraction} is not between 0 and 1")));
     }
     registry::with(pool(device)?, |pool| {
         let total = pool.home.device.memory_info()?.total_bytes;
@@ -297,7 +235,7 @@ pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
 }
 
 fn no_private(id: Id) -> Failure {
-    Failure::invalid("id", &format!("there is no private pool {id:?}, or nothing was begun with it"))
+    Failure::invalid("id", &format!("there is no private pool {id:?}, or no allocation to it was begun"))
 }
 
 #[cfg(test)]

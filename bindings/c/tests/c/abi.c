@@ -137,20 +137,21 @@ static void test_blocks(void) {
     void *again = allocate(pool, 1024, NULL);
     CHECK(again == first);
     vrampool_stats stats = stats_of(pool);
-    CHECK(stats.hits == 1 && stats.misses == 1 && stats.bytes_live == 1024 && stats.bytes_requested == 1024);
-    CHECK(stats.bytes_cached == 0 && stats.bytes_held == 1024 && stats.peak_live == 1024);
+    CHECK(stats.hits == 1 && stats.misses == 1 && stats.live_bytes == 1024 && stats.requested_bytes == 1024);
+    CHECK(stats.idle_bytes == 0 && stats.held_bytes == 1024 && stats.peak_live_bytes == 1024);
+    CHECK(stats.in_flight_bytes == 0 && stats.needed_bytes == 1024 && stats.peak_needed_bytes == 1024 && stats.reuse_waits == 0);
     void *nothing = allocate(pool, 0, NULL);
     CHECK(nothing != again);
     OK(vrampool_free(0, nothing, NULL));
     FAILS(VRAMPOOL_ERROR_TOO_LARGE, vrampool_allocate(pool, UINT64_MAX - 5, NULL, &nothing));
 
-    uint64_t given_back = 0, limit = 0, free_bytes = 0, total_bytes = 0;
-    OK(vrampool_trim(pool, 0, &given_back));
-    CHECK(given_back == 1024 && stats_of(pool).bytes_cached == 0);
+    uint64_t released = 0, limit = 0, free_bytes = 0, total_bytes = 0;
+    OK(vrampool_trim(pool, 0, &released));
+    CHECK(released == 1024 && stats_of(pool).idle_bytes == 0);
     OK(vrampool_trim(pool, 0, NULL));
     OK(vrampool_decay(pool, NULL));
     OK(vrampool_reset_peaks(pool));
-    CHECK(stats_of(pool).peak_live == 1024);
+    CHECK(stats_of(pool).peak_live_bytes == 1024);
     OK(vrampool_get_limit(pool, &limit));
     CHECK(limit == VRAMPOOL_UNLIMITED);
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_get_limit(pool, NULL));
@@ -162,7 +163,7 @@ static void test_blocks(void) {
 
     char *json = NULL;
     OK(vrampool_get_stats_json(pool, &json));
-    CHECK(strstr(json, "\"bytes_live\":1024") != NULL && strstr(json, "\"buckets\"") != NULL);
+    CHECK(strstr(json, "\"live_bytes\":1024") != NULL && strstr(json, "\"buckets\"") != NULL);
     OK(vrampool_string_free(json));
     OK(vrampool_snapshot(pool, &json));
     CHECK(strstr(json, "\"state\":\"live\"") != NULL && strstr(json, "\"source\":\"direct\"") != NULL);
@@ -172,7 +173,7 @@ static void test_blocks(void) {
     FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_tag_begin(pool, "weights"));
     FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_sleep(pool, NULL, 0, NULL));
 
-    /* A free after the pool is gone. */
+    /* A free after the pool was destroyed. */
     OK(vrampool_destroy(pool));
     FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_destroy(pool));
     FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_allocate(pool, 1, NULL, &nothing));
@@ -203,9 +204,9 @@ static void test_streams(void) {
     FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_allocate(pool, 1, foreign, &address));
     uint64_t waits = stats_of(pool).stream_waits;
     OK(vrampool_free(pool, address, other));
-    /* Its next borrower waits for both. */
+    /* Both streams are idle, so its next borrower waits for neither. */
     void *next = allocate(pool, 4096, one);
-    CHECK(next == address && stats_of(pool).stream_waits > waits);
+    CHECK(next == address && stats_of(pool).stream_waits == waits && stats_of(pool).reuse_waits == 0);
     OK(vrampool_free(pool, next, one));
 
     OK(vrampool_stream_synchronize(pool, one));
@@ -233,7 +234,7 @@ static void test_out_of_memory(void) {
     more = allocate(pool, 2 * MIB, NULL);
     OK(vrampool_free(pool, large, NULL));
     large = allocate(pool, 14 * MIB, NULL);
-    CHECK(stats_of(pool).bytes_reserved <= 16 * MIB);
+    CHECK(stats_of(pool).reserved_bytes <= 16 * MIB);
 
     OK(vrampool_free(pool, more, NULL));
     OK(vrampool_set_limit(pool, 4 * MIB));
@@ -241,7 +242,7 @@ static void test_out_of_memory(void) {
     OK(vrampool_free(pool, large, NULL));
     OK(vrampool_set_limit(pool, 4 * MIB));
     more = allocate(pool, 2 * MIB, NULL);
-    CHECK(stats_of(pool).limit == 4 * MIB && stats_of(pool).bytes_reserved <= 4 * MIB);
+    CHECK(stats_of(pool).limit_bytes == 4 * MIB && stats_of(pool).reserved_bytes <= 4 * MIB);
     FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 3 * MIB, NULL, &large));
     OK(vrampool_set_limit(pool, VRAMPOOL_UNLIMITED));
     large = allocate(pool, 64 * MIB, NULL);
@@ -254,9 +255,9 @@ static void test_out_of_memory(void) {
     OK(vrampool_tag_begin(pool, "kv_cache"));
     OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
     OK(vrampool_tag_end(pool));
-    CHECK(stats_of(pool).bytes_reserved >= 40 * MIB);
+    CHECK(stats_of(pool).reserved_bytes >= 40 * MIB);
     OK(vrampool_free(pool, allocate(pool, 40 * MIB, NULL), NULL));
-    CHECK(stats_of(pool).bytes_reserved <= 64 * MIB);
+    CHECK(stats_of(pool).reserved_bytes <= 64 * MIB);
     OK(vrampool_destroy(pool));
 
     /* The device's own memory. */
@@ -286,27 +287,34 @@ static void test_sleep(void) {
     memset(untagged, 4, 2 * MIB);
     void *none = NULL;
     FAILS(VRAMPOOL_ERROR_OUT_OF_MEMORY, vrampool_allocate(pool, 60 * MIB, NULL, &none));
-    CHECK(stats_of(pool).bytes_reserved <= 64 * MIB);
+    CHECK(stats_of(pool).reserved_bytes <= 64 * MIB);
 
     const char *keep[] = {"weights", "default"};
     vrampool_sleep_report report = {.struct_size = sizeof report};
     OK(vrampool_sleep(pool, keep, 2, &report));
-    CHECK(report.physical >= 14 * MIB && report.contents >= 6 * MIB && report.discarded >= 8 * MIB && !report.was_so);
+    CHECK(report.physical_bytes >= 14 * MIB && report.copied_bytes >= 6 * MIB && report.discarded_bytes >= 8 * MIB && !report.no_op);
     vrampool_stats stats = stats_of(pool);
-    CHECK(stats.bytes_reserved == 0 && stats.bytes_asleep >= 14 * MIB && stats.bytes_backup >= 6 * MIB);
+    CHECK(stats.reserved_bytes == 0 && stats.asleep_bytes >= 14 * MIB && stats.backup_bytes >= 6 * MIB);
     int is_asleep = 0;
     OK(vrampool_is_asleep(pool, "weights", &is_asleep));
     CHECK(is_asleep == 1);
-    OK(vrampool_is_asleep(pool, "nobody", &is_asleep));
+    /* A tag that does not exist. */
+    const char *none_such[] = {"weights", "wieghts"};
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_is_asleep(pool, none_such[1], &is_asleep));
+    CHECK(strstr(vrampool_last_error(), "default, kv_cache") != NULL && strstr(vrampool_last_error(), "`wieghts`") != NULL);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, none_such, 2, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep_tags(pool, none_such, 2, 0, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, none_such, 2, NULL));
+    OK(vrampool_is_asleep(pool, "runtime", &is_asleep));
     CHECK(is_asleep == 0);
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 1, NULL, &none));
     OK(vrampool_sleep(pool, NULL, 0, &report));
-    CHECK(report.was_so == 1);
+    CHECK(report.no_op == 1);
     report.struct_size = 1;
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, &report));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL));
 
-    /* Freed asleep. What is idle then is not handed out before it is awake. */
+    /* Freed asleep. What is idle then is not allocated before it is awake. */
     OK(vrampool_free(pool, cache, NULL));
     OK(vrampool_free(pool, spare, NULL));
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 5000, NULL, &none));
@@ -314,7 +322,7 @@ static void test_sleep(void) {
     /* "default" wakes with whatever does, "kv_cache" does not. */
     report.struct_size = sizeof report;
     OK(vrampool_wake(pool, keep, 1, &report));
-    CHECK(report.contents >= 6 * MIB);
+    CHECK(report.copied_bytes >= 6 * MIB);
     for (size_t i = 0; i < 4 * MIB; i++) CHECK(weights[i] == 1);
     for (size_t i = 0; i < 100; i++) CHECK(small[i] == 2);
     for (size_t i = 0; i < 2 * MIB; i++) CHECK(untagged[i] == 4);
@@ -330,11 +338,11 @@ static void test_sleep(void) {
     /* Some tags alone. */
     const char *tags[] = {"kv_cache"};
     OK(vrampool_sleep_tags(pool, tags, 1, 1, &report));
-    CHECK(report.contents >= 8 * MIB && weights[5] == 1);
+    CHECK(report.copied_bytes >= 8 * MIB && weights[5] == 1);
     OK(vrampool_wake(pool, tags, 1, NULL));
     for (size_t i = 0; i < 8 * MIB; i++) CHECK(cache[i] == 5);
     OK(vrampool_sleep_tags(pool, tags, 1, 0, &report));
-    CHECK(report.contents == 0 && report.discarded >= 8 * MIB);
+    CHECK(report.copied_bytes == 0 && report.discarded_bytes >= 8 * MIB);
     OK(vrampool_wake(pool, NULL, 0, NULL));
     memset(cache, 6, 8 * MIB);
 
@@ -349,7 +357,7 @@ static void test_sleep(void) {
     OK(vrampool_free(pool, small, NULL));
     OK(vrampool_free(pool, untagged, NULL));
     OK(vrampool_trim(pool, 0, NULL));
-    CHECK(stats_of(pool).bytes_reserved == 0 && stats_of(pool).live_buffers == 0);
+    CHECK(stats_of(pool).reserved_bytes == 0 && stats_of(pool).live_buffers == 0);
     OK(vrampool_destroy(pool));
 }
 
@@ -368,7 +376,7 @@ static void test_places(void) {
     FAILS(VRAMPOOL_ERROR_INVALID_POINTER, vrampool_free_at(&place, NULL));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_free_at(NULL, NULL));
 
-    /* Behind its own stream, which may be gone. */
+    /* Behind its own stream, which may be destroyed. */
     vrampool_stream own;
     OK(vrampool_stream_create(pool, &own));
     for (int drops = 0; drops < 2; drops++) {
@@ -407,10 +415,10 @@ static void test_tags_as_arguments(void) {
     vrampool_sleep_report report = {.struct_size = sizeof report};
     const char *tag = "kv_cache";
     OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
-    CHECK(report.discarded == 0);
+    CHECK(report.discarded_bytes == 0);
     tag = "weights";
     OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
-    CHECK(report.discarded >= 1000);
+    CHECK(report.discarded_bytes >= 1000);
     void *none = NULL;
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate_tagged(pool, "weights", 1000, NULL, &none));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_allocate_tagged(pool, NULL, 1000, NULL, &none));
@@ -680,7 +688,7 @@ static void test_torch(void) {
     vrampool_torch_free(address, 4 * MIB, 0, side);
     CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
     vrampool_torch_reset();
-    CHECK(stats_of(pool).bytes_reserved == 0);
+    CHECK(stats_of(pool).reserved_bytes == 0);
 
     char *pools = NULL, expected[64];
     snprintf(expected, sizeof expected, "[{\"device\":0,\"pool\":%llu}", (unsigned long long)pool);
@@ -707,11 +715,11 @@ static void test_torch(void) {
     CHECK(vrampool_torch_alloc(1 * MIB, 0, side) == captured);
     vrampool_torch_record_stream(captured, NULL);
     vrampool_torch_end_allocate_to_pool(0, id);
-    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    CHECK(stats_of(pool).private_bytes >= 2 * MIB);
     vrampool_torch_free(captured, 1 * MIB, 0, side);
     vrampool_torch_free(other, 1 * MIB, 0, NULL);
-    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
-    /* Outside it is not handed out, and what another stream used not inside either. */
+    CHECK(stats_of(pool).private_bytes >= 2 * MIB);
+    /* Outside it is not allocated, and what another stream used not inside either. */
     void *outside = vrampool_torch_alloc(1 * MIB, 0, side);
     CHECK(outside != captured && outside != other);
     vrampool_torch_begin_allocate_to_pool(0, id, NULL);
@@ -719,7 +727,7 @@ static void test_torch(void) {
     CHECK(inside != captured && same == other);
     vrampool_torch_end_allocate_to_pool(0, id);
     vrampool_torch_release_pool(0, id);
-    CHECK(stats_of(pool).bytes_private >= 2 * MIB);
+    CHECK(stats_of(pool).private_bytes >= 2 * MIB);
     vrampool_torch_release_pool(0, id);
     vrampool_clear_error();
     vrampool_torch_free(inside, 1 * MIB, 0, side);
@@ -727,7 +735,7 @@ static void test_torch(void) {
     vrampool_torch_free(outside, 1 * MIB, 0, side);
     CHECK(vrampool_last_error_code() == VRAMPOOL_OK);
     OK(vrampool_trim(pool, 0, NULL));
-    CHECK(stats_of(pool).bytes_private == 0 && stats_of(pool).live_buffers == 0);
+    CHECK(stats_of(pool).private_bytes == 0 && stats_of(pool).live_buffers == 0);
     vrampool_torch_end_allocate_to_pool(0, wrong);
     CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_ARGUMENT);
     vrampool_clear_error();
@@ -744,15 +752,23 @@ struct told {
     int device, mallocs, frees;
 };
 
-static void on_malloc(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
+static vrampool_status on_malloc(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
     struct told *told = user;
     *told = (struct told){address, bytes, handle, device, told->mallocs + 1, told->frees};
+    return VRAMPOOL_OK;
 }
 
-static void on_free(void *user, uint64_t address) {
+static vrampool_status on_free(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
     struct told *told = user;
-    CHECK(told->address == address);
+    CHECK(told->address == address && told->bytes == bytes && told->handle == handle && told->device == device);
     told->frees++;
+    return VRAMPOOL_OK;
+}
+
+static vrampool_status refuse(void *user, int device, uint64_t bytes, uint64_t address, uint64_t handle) {
+    (void)device, (void)bytes, (void)address, (void)handle;
+    ++*(int *)user;
+    return VRAMPOOL_ERROR_BUSY;
 }
 
 static void test_segments(void) {
@@ -768,10 +784,11 @@ static void test_segments(void) {
     FAILS(VRAMPOOL_ERROR_MISMATCH, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle + 1));
     FAILS(VRAMPOOL_ERROR_INVALID_POINTER,
           vrampool_segment_unmap_and_release(1, told.bytes, told.address + 4096, told.handle));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
     OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
-    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segment_unmap_and_release(1, told.bytes, told.address, told.handle));
     OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
-    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
     memset(segment, 4, told.bytes);
     vrampool_segment_free(segment, 3 * MIB, 1, NULL);
     CHECK(told.frees == 1);
@@ -788,7 +805,100 @@ static void test_segments(void) {
     segment = vrampool_segment_alloc(1, 0, NULL);
     vrampool_segment_free(segment, 1, 0, NULL);
     CHECK(told.mallocs == 2 && told.frees == 2);
+    /* Refused by the callbacks: nothing is allocated, and what is freed is freed. */
+    int refusals = 0;
+    OK(vrampool_segment_callbacks(refuse, refuse, &refusals));
+    CHECK(vrampool_segment_alloc(1, 0, NULL) == NULL && vrampool_last_error_code() == VRAMPOOL_ERROR_BUSY && refusals == 1);
+    OK(vrampool_segment_callbacks(NULL, refuse, &refusals));
+    segment = vrampool_segment_alloc(1, 0, NULL);
+    vrampool_segment_free(segment, 1, 0, NULL);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_BUSY && refusals == 2);
+    vrampool_segment_free(segment, 1, 0, NULL);
+    CHECK(vrampool_last_error_code() == VRAMPOOL_ERROR_INVALID_POINTER && refusals == 2);
+    OK(vrampool_segment_callbacks(NULL, NULL, NULL));
+    vrampool_clear_error();
     OK(vrampool_torch_shutdown());
+}
+
+struct batch {
+    vrampool_pool pool;
+    vrampool_array numbers, squares;
+    uint64_t chunks, runs;
+};
+
+static vrampool_status square(void *user, const vrampool_chunk *chunk) {
+    struct batch *batch = user;
+    const float *from = NULL;
+    float *to = NULL;
+    CHECK(chunk->struct_size == sizeof *chunk && chunk->arrays == 2 && chunk->first_run == batch->runs);
+    OK(vrampool_stream_synchronize(batch->pool, chunk->stream));
+    for (uint64_t i = 0; i < chunk->arrays; i++) {
+        CHECK(chunk->bytes[i] == chunk->runs * sizeof(float));
+        if (chunk->array[i] == batch->numbers) {
+            from = (const float *)(uintptr_t)chunk->address[i];
+        } else if (chunk->array[i] == batch->squares) {
+            to = (float *)(uintptr_t)chunk->address[i];
+        }
+    }
+    CHECK(from != NULL && to != NULL && chunk->index == batch->chunks && chunk->stream_index == 0);
+    for (uint64_t run = 0; run < chunk->runs; run++) {
+        to[run] = from[run] * from[run];
+    }
+    batch->chunks++;
+    batch->runs += chunk->runs;
+    return VRAMPOOL_OK;
+}
+
+static void on_progress(void *user, uint64_t chunks_done, uint64_t runs_done, uint64_t runs) {
+    struct batch *batch = user;
+    CHECK(chunks_done == batch->chunks && runs_done == batch->runs && runs == 1000);
+}
+
+static void test_brokers(void) {
+    struct batch batch = {0, 0, 0, 0, 0};
+    vrampool_broker broker;
+    vrampool_client client;
+    vrampool_plan plan = {sizeof plan, 0, 0, 0, 0};
+    vrampool_run_report report;
+    uint64_t shape[1] = {1000}, bytes = 0;
+    float *numbers = NULL, *squares = NULL, one = 0;
+    memset(&report, 0, sizeof report);
+    report.struct_size = sizeof report;
+    OK(vrampool_create("device=host; host_capacity=1MiB", &batch.pool));
+    OK(vrampool_broker_create(batch.pool, "pinned_max=0; name=c", &broker));
+    OK(vrampool_broker_register(broker, "squarer", NULL, "50%", &client));
+    OK(vrampool_client_queue(client, VRAMPOOL_ARRAY_INPUT, "numbers", shape, 1, sizeof(float), 0, &batch.numbers));
+    OK(vrampool_client_queue(client, VRAMPOOL_ARRAY_OUTPUT, "squares", shape, 1, sizeof(float), 0, &batch.squares));
+    OK(vrampool_broker_commit(broker, NULL, 1, 300, &plan));
+    CHECK(plan.runs == 1000 && plan.chunk_runs == 300 && plan.chunks == 4 && plan.streams == 1);
+    OK(vrampool_array_data(batch.numbers, (void **)&numbers, &bytes));
+    CHECK(bytes == sizeof(float) * 1000);
+    for (int run = 0; run < 1000; run++) {
+        numbers[run] = (float)run;
+    }
+    OK(vrampool_broker_run(broker, NULL, square, on_progress, &batch, &report));
+    CHECK(batch.chunks == 4 && report.chunks == 4 && report.runs == 1000 && report.copied_bytes == 2 * bytes);
+    /* The results, without a copy. */
+    OK(vrampool_array_data(batch.squares, (void **)&squares, NULL));
+    for (int run = 0; run < 1000; run++) {
+        CHECK(squares[run] == (float)run * (float)run);
+    }
+    OK(vrampool_array_read(batch.squares, 7 * sizeof one, &one, sizeof one));
+    CHECK(one == 49);
+    OK(vrampool_array_write(batch.numbers, 0, &one, sizeof one));
+    CHECK(numbers[0] == 49);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_array_read(batch.squares, bytes, &one, sizeof one));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_array_read(batch.squares, 0, NULL, sizeof one));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_broker_run(broker, NULL, NULL, NULL, NULL, NULL));
+    OK(vrampool_client_destroy(client));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_client_destroy(client));
+    OK(vrampool_broker_destroy(broker));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_broker_destroy(broker));
+    CHECK(squares[9] == 81);
+    OK(vrampool_array_free(batch.numbers));
+    OK(vrampool_array_free(batch.squares));
+    FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_array_free(batch.squares));
+    OK(vrampool_destroy(batch.pool));
 }
 
 static void *all(void *unused) {
@@ -807,6 +917,7 @@ static void *all(void *unused) {
     test_traces();
     test_torch();
     test_segments();
+    test_brokers();
     return NULL;
 }
 

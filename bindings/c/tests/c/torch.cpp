@@ -106,11 +106,11 @@ static void test_filters() {
     CHECK(vrampool_torch_pool(0, &pool) == VRAMPOOL_OK);
     vrampool_stream captured = nullptr;
     CHECK(vrampool_stream_create(pool, &captured) == VRAMPOOL_OK);
-    auto bytes_private = [&] {
+    auto private_bytes = [&] {
         vrampool_stats stats;
         stats.struct_size = sizeof stats;
         CHECK(vrampool_get_stats(pool, &stats) == VRAMPOOL_OK);
-        return stats.bytes_private;
+        return stats.private_bytes;
     };
     const MempoolId id(1, 2);
     {
@@ -125,13 +125,13 @@ static void test_filters() {
         });
         CHECK(Tracked::alive == 2);
         void *outside = vrampool_torch_alloc(MIB, 0, nullptr);
-        CHECK(*asked == 1 && bytes_private() == 0);
+        CHECK(*asked == 1 && private_bytes() == 0);
         void *inside = vrampool_torch_alloc(MIB, 0, captured);
-        CHECK(*asked == 2 && bytes_private() == MIB);
+        CHECK(*asked == 2 && private_bytes() == MIB);
         vrampool_torch_free(outside, MIB, 0, nullptr);
         vrampool_torch_free(inside, MIB, 0, captured);
         end(0, id);
-        CHECK(Tracked::alive == 1 && bytes_private() == MIB);
+        CHECK(Tracked::alive == 1 && private_bytes() == MIB);
         vrampool_torch_free(vrampool_torch_alloc(MIB, 0, captured), MIB, 0, captured);
         CHECK(*asked == 2);
     }
@@ -139,12 +139,12 @@ static void test_filters() {
     // A small one, an empty one, and one that throws: what it throws arrives.
     begin(0, id, [](Stream) { return true; });
     void *address = vrampool_torch_alloc(MIB, 0, captured);
-    CHECK(bytes_private() == MIB);
+    CHECK(private_bytes() == MIB);
     vrampool_torch_free(address, MIB, 0, captured);
     end(0, id);
     begin(0, id, std::function<bool(Stream)>());
     vrampool_torch_free(vrampool_torch_alloc(MIB, 0, captured), MIB, 0, captured);
-    CHECK(bytes_private() == MIB);
+    CHECK(private_bytes() == MIB);
     end(0, id);
     begin(0, id, [](Stream) -> bool { throw 42; });
     int thrown = 0;
@@ -174,7 +174,7 @@ static void test_filters() {
         stats.struct_size = sizeof stats;
         vrampool_pool pool = 0;
         CHECK(vrampool_torch_pool(0, &pool) == VRAMPOOL_OK);
-        CHECK(vrampool_get_stats(pool, &stats) == VRAMPOOL_OK && stats.bytes_private == MIB);
+        CHECK(vrampool_get_stats(pool, &stats) == VRAMPOOL_OK && stats.private_bytes == MIB);
         return stream == captured;
     });
     // Where it waits for itself the program ends.
@@ -186,10 +186,10 @@ static void test_filters() {
     end(0, id);
     alarm(0);
     for (int begun = 0; begun < 5; ++begun) {
-        CHECK(bytes_private() == MIB);
+        CHECK(private_bytes() == MIB);
         release(0, id);
     }
-    CHECK(bytes_private() == 0);
+    CHECK(private_bytes() == 0);
     CHECK(vrampool_stream_destroy(pool, captured) == VRAMPOOL_OK);
     CHECK(vrampool_torch_shutdown() == VRAMPOOL_OK);
 }

@@ -15,8 +15,8 @@ type Figure = fn(&Stats) -> u64;
 
 /// Keys of caps, and what they are in a pool's figures.
 const CAPS: [(&str, Figure); 4] = [
-    ("limit", |stats| stats.limit),
-    ("budget", |stats| stats.budget),
+    ("limit", |stats| stats.limit_bytes),
+    ("budget", |stats| stats.budget_bytes),
     ("max_cached", |stats| stats.max_cached_bytes),
     ("max_per_bucket", |stats| stats.max_buffers_per_bucket),
 ];

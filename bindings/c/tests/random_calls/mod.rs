@@ -2,6 +2,7 @@
 //! or a fuzzer's bytes choose.
 
 mod blocks;
+mod brokers;
 mod choices;
 mod pools;
 mod recordings;
@@ -79,6 +80,9 @@ struct Shared {
     blocks: Mutex<Vec<(u64, usize)>>,
     streams: Mutex<Vec<(u64, usize)>>,
     traces: Mutex<Vec<u64>>,
+    brokers: Mutex<Vec<u64>>,
+    clients: Mutex<Vec<u64>>,
+    arrays: Mutex<Vec<u64>>,
     segments: Mutex<Vec<usize>>,
     /// Blocks of PyTorch's, with their bytes and streams.
     torch: Mutex<Vec<(usize, usize)>>,
@@ -122,7 +126,7 @@ fn take<T>(choices: &mut Choices<'_>, list: &Mutex<Vec<T>>) -> Option<T> {
 }
 
 /// Text of the library's, which is freed.
-fn give_back(text: *mut c_char) {
+fn free_text(text: *mut c_char) {
     assert_eq!(vrampool_string_free(text), Status::OK);
 }
 
@@ -139,7 +143,8 @@ impl Caller<'_> {
             65..75 => self.stream(),
             75..82 => self.figures(),
             82..88 => self.sleep(),
-            88..93 => self.recording(),
+            88..92 => self.recording(),
+            92 => self.broker(),
             93..97 => self.torch(),
             97..99 => self.segment(),
             _ => self.other(),
@@ -197,7 +202,7 @@ impl Caller<'_> {
                 false => {
                     let status = vrampool_start_metrics_at(c"127.0.0.1:0".into(), Out::from(&mut text));
                     if status == Status::OK {
-                        give_back(text);
+                        free_text(text);
                     }
                     status
                 }
@@ -212,13 +217,13 @@ impl Caller<'_> {
             10 => vrampool_set_log_callback(None, self.choices.i32(..), ptr::null_mut()),
             11 => {
                 let status = vrampool_devices(Out::from(&mut text));
-                give_back(text);
+                free_text(text);
                 status
             }
             12 => vrampool_devices(Out::null()),
             _ => {
                 let status = vrampool_torch_pools(Out::from(&mut text));
-                give_back(text);
+                free_text(text);
                 status
             }
         }
@@ -235,7 +240,7 @@ impl Caller<'_> {
 }
 
 impl Shared {
-    /// Gives everything back. Nothing is live then.
+    /// Frees everything. Nothing is live then.
     fn finish(self) -> u64 {
         assert_eq!(vrampool_stop_metrics(), Status::OK);
         assert_eq!(vrampool_set_log_callback(None, 0, ptr::null_mut()), Status::OK);
@@ -252,12 +257,18 @@ impl Shared {
         for segment in self.segments.into_inner().expect("no panic") {
             vrampool_segment_free(segment as *mut c_void, 1, 0, ptr::null_mut());
         }
+        for broker in self.brokers.into_inner().expect("no panic") {
+            assert_eq!(vrampool_broker_destroy(broker), Status::OK, "{}", last_error_text());
+        }
+        for array in self.arrays.into_inner().expect("no panic") {
+            assert_eq!(vrampool_array_free(array), Status::OK, "{}", last_error_text());
+        }
         for pool in self.calm {
             let _ = vrampool_record_stop(pool, Out::null(), Out::null());
             assert_eq!(vrampool_trim(pool, 0, Out::null()), Status::OK);
             let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
             assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
-            assert_eq!((stats.live_buffers, stats.bytes_live, stats.bytes_held), (0, 0, 0), "{stats:?}");
+            assert_eq!((stats.live_buffers, stats.live_bytes, stats.held_bytes), (0, 0, 0), "{stats:?}");
             let (mut free, mut total) = (0, 0);
             assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
             assert_eq!(free, total);

@@ -1,6 +1,6 @@
 //! Pools and streams: made, destroyed, asked for figures, and put to sleep.
 
-use super::{Caller, OPTIONS, give_back, keep, some, take};
+use super::{Caller, OPTIONS, free_text, keep, some, take};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use vrampool_c::boundary::{Out, Text, Texts};
@@ -80,7 +80,7 @@ impl Caller<'_> {
                 let ask = if kind == 7 { vrampool_get_stats_json } else { vrampool_snapshot };
                 let status = ask(pool, Out::from(&mut text));
                 if status == Status::OK {
-                    give_back(text);
+                    free_text(text);
                 }
                 status
             }

@@ -1,6 +1,6 @@
 //! Recordings, and traces as files.
 
-use super::{Caller, give_back, keep, some};
+use super::{Caller, free_text, keep, some};
 use std::ffi::CString;
 use std::ptr;
 use vrampool_c::boundary::{Out, Text};
@@ -24,7 +24,7 @@ impl Caller<'_> {
             6 => {
                 let status = vrampool_trace_show(known, Out::from(&mut text));
                 if status == Status::OK {
-                    give_back(text);
+                    free_text(text);
                 }
                 status
             }
@@ -64,7 +64,7 @@ impl Caller<'_> {
             if is_wanted {
                 keep(&self.shared.traces, trace);
             }
-            give_back(not_kept);
+            free_text(not_kept);
         }
         status
     }

@@ -296,7 +296,7 @@ fn take<M: Managed>(capsule: &Bound<'_, PyAny>) -> PyResult<Imported> {
     Ok(Imported { address, nbytes, device, is_read_only, managed, delete: delete_imported::<M> })
 }
 
-/// Gives what was taken back to the library that made it.
+/// Returns what was taken to the library that made it.
 unsafe fn delete_imported<M: Managed>(managed: *mut c_void) {
     let managed = managed.cast::<M>();
     // SAFETY: the caller's, of this type, and there until its deleter is called.

@@ -68,7 +68,7 @@ impl Pool {
     ///     bytes: its size: an integer, or text as in `"1GiB"`. 0 is allowed.
     ///     stream: the stream of the work that uses it: `None` for the default stream, or what `Stream.of` takes.
     ///
-    /// Raises: `OutOfMemoryError` after idle memory was given back and the device was asked again; `AsleepError` while the tag
+    /// Raises: `OutOfMemoryError` after idle memory was released and the device was asked again; `AsleepError` while the tag
     /// sleeps; `ClosedError`.
     #[pyo3(signature = (bytes, stream=None))]
     fn allocate<'py>(

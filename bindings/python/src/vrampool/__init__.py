@@ -1,6 +1,7 @@
 """vrampool: a bounded caching pool for device memory.
 
 * `vrampool.Pool`: a pool of one's own, on a GPU or on the host.
+* `vrampool.Broker`: batches of arrays in chunks that fit the device; `vrampool.broker` has the rest of it.
 * `vrampool.torch`: the pool below all of PyTorch (`install`), or below a part of it (`mem_pool`).
 * `vrampool.cupy`: the pool below CuPy.
 * `vrampool.trace`: recordings of pools, and traces of other programs.
@@ -45,12 +46,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from . import broker as broker
     from . import cupy as cupy
     from . import torch as torch
     from . import trace as trace
     from . import vllm as vllm
     from ._logging import flush_log as flush_log
     from ._logging import set_log_level as set_log_level
+    from .broker import Broker as Broker
     from .service import devices as devices
     from .service import get_include as get_include
     from .service import get_library as get_library
@@ -69,6 +72,7 @@ __all__ = [
     "AsleepError",
     "Block",
     "BlockInfo",
+    "Broker",
     "BusyError",
     "CaptureError",
     "ClosedError",
@@ -104,10 +108,11 @@ __all__ = [
 ]
 
 #: Imported when they are first used.
-_SUBMODULES = ("cupy", "torch", "trace", "vllm")
+_SUBMODULES = ("broker", "cupy", "torch", "trace", "vllm")
 
 #: Where the other names come from, when they are first used.
 _ELSEWHERE = {
+    "Broker": "broker",
     "PoolStats": "stats",
     "SleepReport": "stats",
     "devices": "service",

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _arguments
-from ._library import _DEFERRED, ABI, PATH
+from ._native_file import ABI, PATH
 from .errors import BY_STATUS, Error, InternalError
 
 TYPE_CHECKING = False
@@ -14,32 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: Told of a segment once it is mapped: user, device, bytes, address, number.
-MallocCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
-#: Told of a segment before it goes: user, address.
-FreeCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64)
+#: Called with a segment: user, device, bytes, address, number. Returns a status.
+SegmentCallback = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
 
 #: Told of what is logged: user, level, target, text.
 LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
-
-#: Fields of `vrampool_stats` after its size, in the header's order.
-STATS = (
-    *("hits", "misses", "bytes_requested", "bytes_live", "bytes_cached", "bytes_held", "bytes_reserved", "bytes_allocated"),
-    *("peak_requested", "peak_live", "peak_cached", "peak_held", "peak_reserved"),
-    *("max_cached_bytes", "max_buffers_per_bucket", "limit", "budget", "live_buffers"),
-    *("source_allocations", "source_frees", "driver_calls", "mapping_calls", "mapping_nanoseconds"),
-    *("drops_over_bytes", "drops_over_count", "evictions", "stream_waits"),
-    *("failed_by_limit", "failed_by_device", "failed_by_backend", "failed_invalid"),
-    *("rung_evict", "rung_wait", "rung_trim", "rung_compact", "rung_fail"),
-    *("bytes_private", "bytes_asleep", "bytes_backup"),
-)
-
-
-class CStats(ctypes.Structure):
-    """`vrampool_stats`."""
-
-    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in STATS)]
-
 
 class CBlock(ctypes.Structure):
     """`vrampool_block`."""
@@ -54,17 +33,43 @@ class CBlock(ctypes.Structure):
     ]
 
 
-class CSleepReport(ctypes.Structure):
-    """`vrampool_sleep_report`."""
+class CPlan(ctypes.Structure):
+    """`vrampool_plan`."""
+
+    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in ("runs", "chunk_runs", "chunks", "streams"))]
+
+
+class CChunk(ctypes.Structure):
+    """`vrampool_chunk`."""
 
     _fields_ = [
         ("struct_size", c_size_t),
-        ("physical", c_uint64),
-        ("contents", c_uint64),
-        ("discarded", c_uint64),
-        ("was_so", c_uint64),
+        ("index", c_uint64),
+        ("first_run", c_uint64),
+        ("runs", c_uint64),
+        ("stream_index", c_uint64),
+        ("stream", c_void_p),
+        ("arrays", c_uint64),
+        ("array", POINTER(c_uint64)),
+        ("address", POINTER(c_uint64)),
+        ("bytes", POINTER(c_uint64)),
     ]
 
+
+#: Fields of `vrampool_run_report` after its size.
+RUN_REPORT = ("chunks", "runs", "chunk_runs", "streams", "shrinks", "copied_bytes", "nanoseconds")
+
+
+class CRunReport(ctypes.Structure):
+    """`vrampool_run_report`."""
+
+    _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in RUN_REPORT)]
+
+
+#: Called with a chunk: user, chunk.
+ChunkCallback = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(CChunk))
+#: Called after a chunk: user, completed chunks, completed runs, runs.
+ProgressCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64, c_uint64, c_uint64)
 
 _NAMES = POINTER(c_char_p)
 
@@ -85,7 +90,7 @@ _CHECKED: dict[str, list[Any]] = {
     "stream_destroy": [c_uint64, c_void_p],
     "stream_retire": [c_uint64, c_void_p],
     "stream_synchronize": [c_uint64, c_void_p],
-    "get_stats": [c_uint64, POINTER(CStats)],
+    "get_stats": [c_uint64, c_void_p],
     "get_stats_json": [c_uint64, POINTER(c_void_p)],
     "reset_peaks": [c_uint64],
     "trim": [c_uint64, c_uint64, POINTER(c_uint64)],
@@ -97,10 +102,21 @@ _CHECKED: dict[str, list[Any]] = {
     "tag_create": [c_uint64, c_char_p],
     "tag_begin": [c_uint64, c_char_p],
     "tag_end": [c_uint64],
-    "sleep": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
-    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, POINTER(CSleepReport)],
-    "wake": [c_uint64, _NAMES, c_size_t, POINTER(CSleepReport)],
+    "sleep": [c_uint64, _NAMES, c_size_t, c_void_p],
+    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, c_void_p],
+    "wake": [c_uint64, _NAMES, c_size_t, c_void_p],
     "is_asleep": [c_uint64, c_char_p, POINTER(c_int)],
+    "broker_create": [c_uint64, c_char_p, POINTER(c_uint64)],
+    "broker_destroy": [c_uint64],
+    "broker_register": [c_uint64, c_char_p, c_char_p, c_char_p, POINTER(c_uint64)],
+    "client_destroy": [c_uint64],
+    "client_queue": [c_uint64, c_int32, c_char_p, POINTER(c_uint64), c_size_t, c_uint64, c_int32, POINTER(c_uint64)],
+    "broker_commit": [c_uint64, c_char_p, c_uint64, c_uint64, POINTER(CPlan)],
+    "broker_run": [c_uint64, c_char_p, ChunkCallback, ProgressCallback, c_void_p, POINTER(CRunReport)],
+    "array_data": [c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
+    "array_read": [c_uint64, c_uint64, c_void_p, c_size_t],
+    "array_write": [c_uint64, c_uint64, c_char_p, c_size_t],
+    "array_free": [c_uint64],
     "file_write": [c_char_p, c_char_p, c_size_t],
     "record_start": [c_uint64, c_uint64],
     "record_look": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
@@ -119,7 +135,7 @@ _CHECKED: dict[str, list[Any]] = {
     "torch_pool": [c_int, POINTER(c_uint64)],
     "torch_pools": [POINTER(c_void_p)],
     "torch_shutdown": [],
-    "segment_callbacks": [MallocCallback, FreeCallback, c_void_p],
+    "segment_callbacks": [SegmentCallback, SegmentCallback, c_void_p],
     "segment_unmap_and_release": [c_int, c_uint64, c_uint64, c_uint64],
     "segment_create_and_map": [c_int, c_uint64, c_uint64, c_uint64],
 }
@@ -229,7 +245,3 @@ def names(of: list[str]) -> Any:
 
 
 LIBRARY = Library(PATH)
-_DEFERRED.become(LIBRARY)
-
-# Lines of the library go to Python's loggers from its first call on.
-from . import _logging as _logging  # noqa: E402

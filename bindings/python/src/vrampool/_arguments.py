@@ -8,7 +8,8 @@ from .errors import ArgumentOverflowError, ArgumentTypeError, InvalidArgumentErr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import SupportsIndex
+    from collections.abc import Iterable
+    from typing import Any, SupportsIndex
 
     #: Bytes as an integer, or text with a unit as in `"512MiB"`.
     Size = SupportsIndex | str
@@ -34,9 +35,9 @@ def size(value: Size, name: str = "bytes", *, unlimited: bool = False) -> int:
     else:
         bytes = integer(value, name)
     if bytes < 0:
-        raise InvalidArgumentError(f"{name}={bytes} is no number of bytes: it is negative")
+        raise InvalidArgumentError(f"{name}={bytes} is not a number of bytes: it is negative")
     if bytes > UNLIMITED:
-        raise ArgumentOverflowError(f"{name}={bytes} is no number of bytes: it has more than 64 bits")
+        raise ArgumentOverflowError(f"{name}={bytes} is not a number of bytes: it has more than 64 bits")
     return bytes
 
 
@@ -46,7 +47,7 @@ def _size_of_text(text: str, name: str) -> int:
 
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtpe]?)(i?)b?\s*", text, re.IGNORECASE | re.ASCII)
     if found is None or (found[3] and not found[2]):
-        raise InvalidArgumentError(f"{name}={text!r} is no size: use a number with an optional unit, as in '512MiB'")
+        raise InvalidArgumentError(f"{name}={text!r} is not a size: use a number with an optional unit, as in '512MiB'")
     whole, _, part = found[1].partition(".")
     factor = (1024 if found[3] else 1000) ** _POWERS[found[2].lower()]
     bytes: int = int(whole) * factor + (int(part or "0") * factor) // 10 ** len(part)
@@ -67,6 +68,36 @@ def integer(value: SupportsIndex, name: str) -> int:
         raise ArgumentTypeError(text) from None
 
 
+def number(value: SupportsIndex, name: str, bits: int, *, signed: bool = False) -> int:
+    """A number of so many bits, which C would otherwise take modulo its width.
+
+    Raises: `ArgumentTypeError`; `ArgumentOverflowError`, an `OverflowError`, for a number out of range.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}: use an integer") from None
+    least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    if not least <= number <= most:
+        raise ArgumentOverflowError(f"{name}={number} is out of range: {least} to {most} are valid")
+    return number
+
+
+def tags(value: Iterable[str] | str, name: str) -> tuple[str, ...]:
+    """Tags; one text is one of them.
+
+    Raises: `ArgumentTypeError` for anything but texts.
+    """
+    if isinstance(value, str):
+        return (value,)
+    of: tuple[Any, ...] = tuple(value) if hasattr(value, "__iter__") else (value,)
+    if all(isinstance(tag, str) for tag in of):
+        return of
+    raise ArgumentTypeError(f"{name}={value!r} are not tags: use text, or several in a tuple or a list")
+
+
 def text(value: str, name: str) -> bytes:
     """Text as the library takes it.
 
@@ -77,7 +108,7 @@ def text(value: str, name: str) -> bytes:
     try:
         encoded = value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"{name}={value!r} is no text: {error}") from None
+        raise InvalidArgumentError(f"{name}={value!r} is not text: {error}") from None
     if b"\0" in encoded:
         raise InvalidArgumentError(f"{name}={value!r} has an embedded NUL")
     return encoded

@@ -1,13 +1,10 @@
-"""The native module, and the C ABI of its file.
-
-The native module is loaded with this one. The C ABI is opened by ctypes when it is first called: programs that only import the
-package, or allocate and free, wait for no import of ctypes.
+"""The C ABI. It is opened by ctypes when it is first called: programs that only import the package, or allocate and free, wait for no
+import of ctypes.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+from ._native_file import PATH as PATH
 
 #: Set by type checkers, which so import `typing`; it takes longer than the whole package.
 TYPE_CHECKING = False
@@ -16,62 +13,22 @@ if TYPE_CHECKING:
 
     from ._abi import Library
 
-#: The ABI that this package is written for.
-ABI = 1
-
-#: The native module, whose file has the functions of the C ABI too.
-_NATIVE = f"{__name__.rpartition('.')[0]}._native"
-
-
-def _load() -> str:
-    """Imports the native module from this package, or from where `VRAMPOOL_LIBRARY` says. Returns its file."""
-    path = os.environ.get("VRAMPOOL_LIBRARY")
-    if path:
-        _load_from(path)
-    try:
-        from . import _native
-    except ModuleNotFoundError as error:
-        text = f"{_NATIVE} is missing: install vrampool, or set VRAMPOOL_LIBRARY to the module's file"
-        raise ImportError(text, name=_NATIVE) from error
-    path = path or str(_native.__file__)
-    if (abi := getattr(_native, "ABI", None)) != ABI:
-        raise ImportError(f"{path} has ABI {abi}, and this package needs {ABI}", name=_NATIVE, path=path)
-    return path
-
-
-def _load_from(path: str) -> None:
-    import importlib.machinery
-    import importlib.util
-
-    loader = importlib.machinery.ExtensionFileLoader(_NATIVE, path)
-    found = importlib.util.spec_from_file_location(_NATIVE, path, loader=loader)
-    if found is None or _NATIVE in sys.modules:
-        return
-    try:
-        module = importlib.util.module_from_spec(found)
-        loader.exec_module(module)
-    except ImportError as error:
-        raise ImportError(f"{path} is not the native module of this vrampool: {error}", name=_NATIVE, path=path) from error
-    sys.modules[_NATIVE] = module
-
-
-PATH = _load()
-
 
 class _Deferred:
     """The C ABI, opened by the first use."""
 
     def __getattr__(self, name: str) -> Any:
-        # Which calls `become`, by the lock of imports once.
+        # Lines of the library go to Python's loggers from its first call on.
         from . import _abi
+        from . import _logging as _logging
 
+        self._become(_abi.LIBRARY)
         return getattr(_abi.LIBRARY, name)
 
-    def become(self, library: Library) -> None:
+    def _become(self, library: Library) -> None:
         """Has all that the opened library has: when the interpreter ends, nothing can be imported any more."""
         names = [name for name in dir(library) if not name.startswith("_")]
         self.__dict__.update({name: getattr(library, name) for name in names})
 
 
-_DEFERRED = _Deferred()
-LIBRARY: Library = _DEFERRED  # type: ignore[assignment]
+LIBRARY: Library = _Deferred()  # type: ignore[assignment]

@@ -29,7 +29,7 @@ def _cupy() -> ModuleType:
     try:
         return importlib.import_module("cupy")
     except ImportError as error:
-        raise UnavailableError(f"CuPy is not there: {error}") from error
+        raise UnavailableError(f"CuPy cannot be imported: {error}") from error
 
 
 def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
@@ -66,7 +66,7 @@ class CuPyAllocator(Handle):
         _options.text(options)
         self._options = options
         self._pools: dict[int, Pool] = {}
-        # CuPy destroys a stream with its last reference, and the driver crashes on one that is gone: so the pool, which may
+        # CuPy destroys a stream with its last reference, and the driver crashes on a destroyed one: so the pool, which may
         # have idle memory of it, keeps it until nobody else has it, and lets it go first.
         self._streams: dict[tuple[int, int], Any] = {}
         # What is collected within may come back here.
@@ -145,16 +145,16 @@ class CuPyAllocator(Handle):
 
     def used_bytes(self) -> int:
         """Bytes of the current device's pool that arrays have, rounded to classes; as `cupy.cuda.MemoryPool` names it."""
-        return self.pool().stats().bytes_live
+        return self.pool().stats().live_bytes
 
     def total_bytes(self) -> int:
         """Bytes that the current device's pool took from the device."""
-        return self.pool().stats().bytes_reserved
+        return self.pool().stats().reserved_bytes
 
     def free_bytes(self) -> int:
         """The rest of them."""
         stats = self.pool().stats()
-        return stats.bytes_reserved - stats.bytes_live
+        return stats.reserved_bytes - stats.live_bytes
 
     def free_all_blocks(self) -> int:
         """Gives idle memory of all devices back; answers how many bytes."""
@@ -166,11 +166,11 @@ class CuPyAllocator(Handle):
         Raises: `ValueError` for both, or what is no size or share.
         """
         if size is not None and fraction is not None:
-            raise ValueError("size and fraction cannot both be")
+            raise ValueError("size and fraction exclude each other")
         pool = self.pool()
         if fraction is not None:
             if not 0 <= fraction <= 1:
-                raise ValueError(f"{fraction} is no share of the device's memory, 0 to 1")
+                raise ValueError(f"fraction={fraction} is not between 0 and 1")
             size = int(pool.memory_info()[1] * fraction)
         pool.limit = _arguments.size(0 if size is None else size, "size", unlimited=True) or UNLIMITED
 

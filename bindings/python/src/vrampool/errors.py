@@ -41,7 +41,7 @@ class InvalidPointerError(Error, ValueError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """Neither idle memory nor the device has enough, also after idle memory was given back.
+    """Neither idle memory nor the device has enough, also after idle memory was released.
 
     Attributes:
         requested: bytes that were requested.
@@ -108,13 +108,13 @@ class DeviceError(Error):
 
 
 class DeviceLostError(DeviceError):
-    """The device is gone for good."""
+    """The device is lost for good."""
 
     name = "DEVICE_LOST"
 
 
 class BusyError(Error):
-    """Another call on the same thing is under way, or it is too late for this one."""
+    """Another call on the same object is active, or the time for this one is over."""
 
     name = "BUSY"
 

@@ -74,7 +74,7 @@ class Memory(Handle):
             raise AttributeError(f"{self!r} has no {name}: {error}") from error
         if kind not in kinds:
             place = "host" if kind in _HOST else "CUDA"
-            raise AttributeError(f"{self!r} has no {name}: its address is one of a {place} device")
+            raise AttributeError(f"{self!r} has no {name}: its address belongs to a {place} device")
         return address
 
     @property

@@ -40,6 +40,8 @@ class Pool(_native.Pool, Handle):
         budget: the soft cap on bytes taken from the device, of each tag by itself.
         max_cached: the cap on idle bytes, of each tag by itself: five tags may keep five times as much.
         max_per_bucket: the cap on idle blocks in one size class of one tag.
+        overlap: the cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream: a size, a
+            share of the held bytes as in `"25%"`, or `unlimited`, the default. Of each tag by itself.
         name: its name in metrics.
         offload: `pinned` or `pageable`, where a sleep keeps contents.
         host_capacity: with `device="host"`, a host device of its own of so many bytes, for tests.
@@ -66,6 +68,7 @@ class Pool(_native.Pool, Handle):
         budget: Size | None = None,
         max_cached: Size | None = None,
         max_per_bucket: int | None = None,
+        overlap: Size | None = None,
         name: str | None = None,
         offload: str | None = None,
         host_capacity: Size | None = None,
@@ -80,6 +83,7 @@ class Pool(_native.Pool, Handle):
             "budget": budget,
             "max_cached": max_cached,
             "max_per_bucket": max_per_bucket,
+            "overlap": overlap,
             "name": name,
             "offload": offload,
             "host_capacity": host_capacity,
@@ -138,19 +142,18 @@ class Pool(_native.Pool, Handle):
         # The error itself matters more than numbers that cannot be had.
         with contextlib.suppress(Error):
             stats = self.stats()
-            error.held, error.limit = stats.bytes_reserved, stats.limit
+            error.held, error.limit = stats.reserved_bytes, stats.limit_bytes
             error.free = self.memory_info()[0]
 
     def stats(self) -> PoolStats:
         """Its statistics."""
         from ctypes import byref, sizeof
 
-        from ._abi import STATS, CStats
-        from .stats import PoolStats
+        from .stats import CStats, PoolStats
 
         stats = CStats(struct_size=sizeof(CStats))
         LIBRARY.call("get_stats", self.handle, byref(stats))
-        return PoolStats(*(getattr(stats, name) for name in STATS))
+        return PoolStats(*(getattr(stats, name) for name in PoolStats._fields))
 
     def stats_by_tag(self) -> dict[str, Any]:
         """Its statistics as a dict, with those of each size class and tag."""
@@ -169,7 +172,7 @@ class Pool(_native.Pool, Handle):
         return LIBRARY.number("trim", self.handle, _arguments.size(cached_bytes, "cached_bytes"))
 
     def decay(self) -> int:
-        """Gives back what a virtual pool did not need since the last call of this; answers how many bytes."""
+        """Releases what a virtual pool did not need since the last call; returns the number of bytes."""
         return LIBRARY.number("decay", self.handle)
 
     @property
@@ -210,12 +213,12 @@ class Pool(_native.Pool, Handle):
             yield
 
     def sleep(self, keep: Iterable[str] | str = ("default",)) -> SleepReport:
-        """Puts all tags to sleep: contents of those in `keep` go to the host, the others' are gone.
+        """Puts all tags to sleep: contents of those in `keep` go to the host, the others' are discarded.
 
         Waits for the work that uses the memory. The device has its memory back, and blocks keep their addresses; they must
         not be used, but may be freed. All tags or none.
 
-        Raises: `UnsupportedError` where the source is not virtual.
+        Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for a tag that does not exist.
         """
         return _report("sleep", self.handle, *_names(keep))
 
@@ -237,7 +240,10 @@ class Pool(_native.Pool, Handle):
         return _report("wake", self.handle, *_names(tags))
 
     def is_asleep(self, tag: str = "default") -> bool:
-        """Whether a tag is asleep; not when nothing has it."""
+        """Whether a tag is asleep.
+
+        Raises: `InvalidArgumentError` for a tag that does not exist, as `sleep`, `sleep_tags`, `discard` and `wake`.
+        """
         from ctypes import byref, c_int
 
         asleep = c_int()
@@ -266,7 +272,7 @@ class Pool(_native.Pool, Handle):
         LIBRARY.call("stream_synchronize", self.handle, Stream.of(stream))
 
     def close(self) -> None:
-        """Gives idle memory back and ends the pool. Blocks that are live stay valid. Closing twice is fine."""
+        """Releases idle memory and ends the pool. Blocks that are live stay valid. Closing twice is fine."""
         if self._is_owned:
             # Its number is never another pool's: of several calls one does it.
             with contextlib.suppress(ClosedError):
@@ -280,13 +286,14 @@ class Pool(_native.Pool, Handle):
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Error, AttributeError):
+        # At the interpreter's end nothing can be imported any more, and the process's memory is released anyway.
+        with contextlib.suppress(Error, AttributeError, ImportError):
             self.close()
 
     def __repr__(self) -> str:
         try:
             stats = self.stats()
-            return f"<Pool {self.name!r} on {self.device}: {stats.bytes_live} bytes live, {stats.bytes_reserved} bytes reserved>"
+            return f"<Pool {self.name!r} on {self.device}: {stats.live_bytes} bytes live, {stats.reserved_bytes} bytes reserved>"
         except Error as error:
             state = "closed" if isinstance(error, ClosedError) else type(error).__name__
             return f"<Pool {self.handle}: {state}>"
@@ -303,9 +310,8 @@ def _names(tags: Iterable[str] | str) -> tuple[Any, int]:
 def _report(function: str, *arguments: Any) -> SleepReport:
     from ctypes import byref, sizeof
 
-    from ._abi import CSleepReport
-    from .stats import SleepReport
+    from .stats import CSleepReport, SleepReport
 
     report = CSleepReport(struct_size=sizeof(CSleepReport))
     LIBRARY.call(function, *arguments, byref(report))
-    return SleepReport(report.physical, report.contents, report.discarded, bool(report.was_so))
+    return SleepReport(*(getattr(report, name) for name in SleepReport._fields))._replace(no_op=bool(report.no_op))

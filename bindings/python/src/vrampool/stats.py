@@ -2,83 +2,123 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import NamedTuple
 
 
 class PoolStats(NamedTuple):
+    # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
     """A pool's statistics, all its tags together, from `Pool.stats`.
 
-    Counts are since the pool was made; sizes are bytes. The values are not of one moment: other threads go on meanwhile.
+    Counts are since the pool was created; sizes are bytes. The values are not one consistent snapshot while other
+    threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags
+    together; an unset cap is `vrampool.UNLIMITED`.
 
     Attributes:
-        hits: requests that were served from idle memory.
-        misses: all other requests, failed ones included.
-        bytes_requested: live bytes as they were requested.
-        bytes_live: live bytes, rounded to size classes.
-        bytes_cached: idle bytes.
-        bytes_held: live and idle bytes.
-        bytes_reserved: bytes that the source took from the device; with `source="arena"` the whole arena.
-        bytes_allocated: bytes taken from the source in all, never reduced.
-        peak_requested: the maximum of `bytes_requested` since the pool was made or `reset_peaks`. Peaks of several tags are added.
-        peak_live: the maximum of `bytes_live`.
-        peak_cached: the maximum of `bytes_cached`.
-        peak_held: the maximum of `bytes_held`.
-        peak_reserved: the maximum of `bytes_reserved`.
-        max_cached_bytes: the cap on idle bytes of each tag; `vrampool.UNLIMITED` for none.
-        max_buffers_per_bucket: the cap on idle blocks in one size class of one tag; `UNLIMITED` for none.
-        limit: the hard cap on bytes taken from the device, all tags together; `UNLIMITED` for none.
-        budget: the soft cap on the same, of each tag; `UNLIMITED` for none.
-        live_buffers: live blocks.
-        source_allocations: allocations of the source.
-        source_frees: frees of the source.
-        driver_calls: calls of the driver in all.
-        mapping_calls: calls of the driver that map or unmap memory.
-        mapping_nanoseconds: the time of those calls, in nanoseconds.
-        drops_over_bytes: freed blocks that were not kept idle because of `max_cached_bytes`.
-        drops_over_count: freed blocks that were not kept idle because of `max_buffers_per_bucket`.
-        evictions: idle blocks that were released to make room, or by trimming.
-        stream_waits: waits between streams on the device.
-        failed_by_limit: requests that failed because of the limit.
-        failed_by_device: requests that failed because the device had no memory.
-        failed_by_backend: requests that failed for another reason of the driver's.
-        failed_invalid: requests that could not be served at all, such as larger than the device.
-        rung_evict: how often idle memory was released for a request.
-        rung_wait: how often a request waited for pending work.
-        rung_trim: how often all idle memory was released for a request.
-        rung_compact: how often an arena was compacted for a request.
-        rung_fail: how often all that did not help.
-        bytes_private: bytes of private pools of CUDA graphs, also in `bytes_live`.
-        bytes_asleep: bytes of live blocks that are asleep.
-        bytes_backup: bytes of host memory that keep contents of sleeping blocks.
+        hits: Requests served from a bucket.
+        misses: Requests not served from a bucket. Failed requests are included, invalid requests are not.
+        live_buffers: Live buffers.
+        requested_bytes: Requested bytes of live buffers, before rounding.
+        live_bytes: Bytes of live buffers, rounded to their classes.
+        idle_bytes: Bytes idle in buckets.
+        held_bytes: Live and idle bytes.
+        in_flight_bytes: Freed bytes that device work still uses, as far as markers show. Markers are recorded once two
+            streams use the pool.
+        needed_bytes: Live bytes and bytes in flight.
+        reserved_bytes: Bytes that the source took from the device: the whole region of an arena, the mapped bytes of a
+            virtual source.
+        in_transit_bytes: Bytes reserved for pending requests to the source, and bytes being released to it. They count
+            against the limit and the budget, together with held bytes.
+        stream_waits: Waits that the pool inserted between streams: for data that another stream writes or reads, and
+            for memory that another stream used before.
+        reuse_waits: Waits that the pool inserted because it reused memory before another stream's work on it was
+            complete. They delay work that shares no data, and are part of the stream waits.
+        memory_calls: Driver calls for memory: allocations, frees and mappings.
+        source_allocations: Allocations by the source.
+        source_frees: Allocations released by the source.
+        source_allocated_bytes: Total bytes taken from the source, never reduced.
+        served_by_cache: Requests served from a bucket: the hits.
+        served_by_arena: Misses served by an arena from memory that it had reserved before, without a driver call.
+        served_by_driver: Misses served with at least one driver call: an allocation, or memory mapped or unmapped.
+        mapping_calls: Device calls to create, map, unmap and release virtual memory.
+        mapping_nanoseconds: Time of the mapping calls.
+        mappings: Mappings of physical memory: each piece counts as often as it is mapped. At most 4 per page of the
+            limit, plus 1024.
+        stitched_ranges: Stitched ranges, live or idle.
+        address_bytes: Bytes of addresses reserved by an arena or a virtual source; at most 8 times the limit of a
+            virtual source.
+        peak_requested_bytes: The highest requested bytes of live buffers.
+        peak_live_bytes: The highest live bytes.
+        peak_idle_bytes: An upper bound of idle bytes: a block counts as idle if a magazine has a slot for it.
+        peak_held_bytes: The highest held bytes.
+        peak_reserved_bytes: The highest reserved bytes, whatever made them grow: requests of this pool, the program's
+            own requests to the arena, or a wake.
+        peak_needed_bytes: The highest needed bytes; at least the peak of live bytes.
+        peak_limit_bytes: The smallest limit that the source would have needed: the highest end of a live block in an
+            arena of fixed size, the peak of reserved bytes for other sources.
+        max_cached_bytes: The cap on idle bytes. `UNLIMITED` if unset.
+        max_buffers_per_bucket: The cap on idle buffers in one bucket. `UNLIMITED` if unset.
+        limit_bytes: The hard cap on the sum of held bytes and bytes in transit. `UNLIMITED` if unset.
+        budget_bytes: The soft cap on the same sum. `UNLIMITED` if unset.
+        released_by_byte_cap: Freed buffers that were not kept because of the cap on idle bytes.
+        released_by_bucket_cap: Freed buffers that were not kept because of the cap on idle buffers in one bucket.
+        released_evicted: Idle buffers released to make room, or by trimming.
+        failed_by_limit: Requests that failed because of the pool's limit.
+        failed_by_device: Requests that failed because the device was out of memory.
+        failed_by_backend: Requests that failed because of another error of the device.
+        failed_invalid: Invalid requests: no matching size class, a stream of another device, or a closed pool.
+        rung_evict: Times that idle buffers were released to stay within the limit or the budget.
+        rung_wait: Times that a thread waited for memory that another thread was releasing, or for its turn to ask a
+            device that was out of memory.
+        rung_trim: Times that the device was out of memory: the least recently requested classes were released, then if
+            necessary all idle memory, and the request was retried.
+        rung_compact: Times that holes of the arena were closed, and the request was retried.
+        rung_fail: Times that all steps failed and an error was returned.
+        private_bytes: Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released
+            private pools that wait for the device. Part of the live bytes.
+        asleep_bytes: Bytes of live blocks that are asleep.
+        backup_bytes: Bytes of host memory that keep contents of sleeping blocks.
     """
 
     hits: int
     misses: int
-    bytes_requested: int
-    bytes_live: int
-    bytes_cached: int
-    bytes_held: int
-    bytes_reserved: int
-    bytes_allocated: int
-    peak_requested: int
-    peak_live: int
-    peak_cached: int
-    peak_held: int
-    peak_reserved: int
-    max_cached_bytes: int
-    max_buffers_per_bucket: int
-    limit: int
-    budget: int
     live_buffers: int
+    requested_bytes: int
+    live_bytes: int
+    idle_bytes: int
+    held_bytes: int
+    in_flight_bytes: int
+    needed_bytes: int
+    reserved_bytes: int
+    in_transit_bytes: int
+    stream_waits: int
+    reuse_waits: int
+    memory_calls: int
     source_allocations: int
     source_frees: int
-    driver_calls: int
+    source_allocated_bytes: int
+    served_by_cache: int
+    served_by_arena: int
+    served_by_driver: int
     mapping_calls: int
     mapping_nanoseconds: int
-    drops_over_bytes: int
-    drops_over_count: int
-    evictions: int
-    stream_waits: int
+    mappings: int
+    stitched_ranges: int
+    address_bytes: int
+    peak_requested_bytes: int
+    peak_live_bytes: int
+    peak_idle_bytes: int
+    peak_held_bytes: int
+    peak_reserved_bytes: int
+    peak_needed_bytes: int
+    peak_limit_bytes: int
+    max_cached_bytes: int
+    max_buffers_per_bucket: int
+    limit_bytes: int
+    budget_bytes: int
+    released_by_byte_cap: int
+    released_by_bucket_cap: int
+    released_evicted: int
     failed_by_limit: int
     failed_by_device: int
     failed_by_backend: int
@@ -88,9 +128,10 @@ class PoolStats(NamedTuple):
     rung_trim: int
     rung_compact: int
     rung_fail: int
-    bytes_private: int
-    bytes_asleep: int
-    bytes_backup: int
+    private_bytes: int
+    asleep_bytes: int
+    backup_bytes: int
+    # End of the generated lines.
 
     @property
     def failures(self) -> int:
@@ -104,17 +145,32 @@ class PoolStats(NamedTuple):
         return self.hits / requests if requests else 0.0
 
 
+class CStats(ctypes.Structure):
+    """`vrampool_stats`."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), *((name, ctypes.c_uint64) for name in PoolStats._fields)]
+
+
 class SleepReport(NamedTuple):
-    """What a sleep or a wake did, in bytes.
+    # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
+    """Results of a sleep or a wake.
 
     Attributes:
-        physical: bytes released to the device, or taken from it.
-        contents: bytes of blocks that were copied to the host, or back.
-        discarded: bytes of blocks whose contents are gone.
-        was_so: whether there was nothing to do, because all was asleep, or awake, already.
+        physical_bytes: Bytes of physical memory that a sleep released to the device, or a wake took from it.
+        copied_bytes: Bytes of blocks that a sleep copied to the host, or a wake copied back.
+        discarded_bytes: Bytes of blocks whose contents a sleep discarded.
+        no_op: Whether nothing was done, because all of the memory was asleep, or awake, already. Backups are
+            unchanged.
     """
 
-    physical: int
-    contents: int
-    discarded: int
-    was_so: bool
+    physical_bytes: int
+    copied_bytes: int
+    discarded_bytes: int
+    no_op: bool
+    # End of the generated lines.
+
+
+class CSleepReport(ctypes.Structure):
+    """`vrampool_sleep_report`."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), *((name, ctypes.c_uint64) for name in SleepReport._fields)]

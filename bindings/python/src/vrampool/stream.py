@@ -41,7 +41,7 @@ class Stream(Handle):
     def of(stream: object) -> int:
         """The handle of a stream.
 
-        Raises: `ArgumentTypeError`, a `TypeError`, for an object that is no stream; `InvalidArgumentError`, a `ValueError`, for a
+        Raises: `ArgumentTypeError`, a `TypeError`, for an object that is not a stream; `InvalidArgumentError`, a `ValueError`, for a
         negative handle.
         """
         if stream is None:
@@ -67,24 +67,24 @@ def _by_protocol(stream: object, protocol: Any) -> int:
         pair: Any = protocol() if callable(protocol) else protocol
         version, handle = pair
     except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(f"{stream!r} is no stream: __cuda_stream__ is no pair of numbers: {error}") from error
+        raise ArgumentTypeError(f"{stream!r} is not a stream: __cuda_stream__ is not a pair of numbers: {error}") from error
     if version != 0:
-        raise ArgumentTypeError(f"{stream!r} is no stream: version {version} of __cuda_stream__ is unknown; 0 is supported")
+        raise ArgumentTypeError(f"{stream!r} is not a stream: version {version} of __cuda_stream__ is unknown; 0 is supported")
     return _number(handle, stream)
 
 
 def _number(handle: Any, stream: object) -> int:
     """A handle as a number: an integer, a pointer of ctypes (Numba), or an object of cuda-bindings."""
     if isinstance(handle, (bool, float, str)):
-        raise ArgumentTypeError(f"{stream!r} is no stream")
+        raise ArgumentTypeError(f"{stream!r} is not a stream")
     if not hasattr(handle, "__index__"):
         handle = getattr(handle, "value", handle)
     try:
         number = 0 if handle is None else operator.index(handle) if hasattr(handle, "__index__") else int(handle)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{stream!r} is no stream") from None
+        raise ArgumentTypeError(f"{stream!r} is not a stream") from None
     if number < 0:
-        raise InvalidArgumentError(f"{stream!r} is no stream: its handle is negative")
+        raise InvalidArgumentError(f"{stream!r} is not a stream: its handle is negative")
     if number >= 2**64:
-        raise ArgumentOverflowError(f"{stream!r} is no stream: its handle has more than 64 bits")
+        raise ArgumentOverflowError(f"{stream!r} is not a stream: its handle has more than 64 bits")
     return number

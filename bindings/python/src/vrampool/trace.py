@@ -1,4 +1,4 @@
-"""Traces: what was asked for and given back, in order. Recorded from a pool, loaded from files, written for other programs.
+"""Traces: allocations and frees, in order. Recorded from a pool, loaded from files, written for other programs.
 
     with vrampool.trace.record() as recording:  # PyTorch's pool, once vrampool.torch.install() made it
         train_one_step()
@@ -97,7 +97,7 @@ class Trace(Handle):
         LIBRARY.call("trace_save", self._handle, _bytes(path), _text(format))
 
     def __del__(self) -> None:
-        # At the interpreter's end the library may be gone.
+        # At the interpreter's end the library may be unloaded.
         with contextlib.suppress(Error, AttributeError, TypeError):
             LIBRARY.call("trace_free", self._handle)
 
@@ -160,13 +160,13 @@ def record(pool: Pool | None = None, *, device: object = None, events: int = DEF
     """
     count = _arguments.integer(events, "events")
     if not 0 < count < 2**63:
-        raise InvalidArgumentError(f"{events} is no number of events to record")
+        raise InvalidArgumentError(f"events={events} is not a number of events")
     if pool is None:
         from .torch import pool as torch_pool
 
         pool = torch_pool(device)
     elif device is not None:
-        raise InvalidArgumentError("a pool has its device; say one of them")
+        raise InvalidArgumentError("pool and device exclude each other")
     LIBRARY.call("record_start", pool.handle, count)
     recording = Recording(pool)
     try:
@@ -241,14 +241,14 @@ def _device(device: int | None) -> int:
     if device is None:
         return -1
     if not 0 <= device < 2**31:
-        raise InvalidArgumentError(f"{device} is no number of a device")
+        raise InvalidArgumentError(f"device={device} is not a device number")
     return device
 
 
 def _bytes(path: File) -> bytes:
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise InvalidArgumentError(f"{path!r} is no path: it has an embedded NUL")
+        raise InvalidArgumentError(f"{path!r} is not a path: it has an embedded NUL")
     return encoded
 
 

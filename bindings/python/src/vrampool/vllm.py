@@ -1,170 +1,137 @@
-"""Segments in the shape of vLLM's `cumem_allocator`: memory whose physical side a caller takes away and gives back.
+"""vLLM's `CuMemAllocator` over vrampool's segments, and the ways to use it or the extension module in vLLM.
 
-`init_module`, `python_create_and_map`, `python_unmap_and_release`, `my_malloc` and `my_free` are what vLLM's extension module
-has; `CuMemAllocator` is the part of its Python class that programs use. Contents are not kept by the former: copy them
-before.
+`vrampool.vllm_extension` takes the place of vLLM's extension module, below vLLM's own class; this module takes the place of
+`vllm.device_allocator.cumem`. `install` does one of the two.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
+import importlib
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from . import _arguments
-from ._abi import FreeCallback, MallocCallback
 from ._handle import Handle as _Handle
-from ._library import LIBRARY, PATH
-from .errors import BusyError, InvalidArgumentError, InvalidPointerError
-from .stream import Stream
-from .torch import _install
+from ._sleeping import AllocationData, Segments
+from ._torch_memory import TorchMemory
+from .errors import BusyError, CaptureError, ConfigurationError, InvalidArgumentError
+from .torch import _devices, _install
+from .torch._control import refuse_in_capture
+from .vllm_extension import (
+    PATH,
+    Handle,
+    forget_callbacks,
+    init_module,
+    my_free,
+    my_malloc,
+    python_create_and_map,
+    python_unmap_and_release,
+)
 
-if TYPE_CHECKING:
-    from ._arguments import Size
-
-#: Device, bytes, address, number: what names a segment.
-Handle = tuple[int, int, int, int]
+__all__ = [
+    "DEFERRABLE_TAGS",
+    "AllocationData",
+    "CuMemAllocator",
+    "Handle",
+    "create_and_map",
+    "forget_callbacks",
+    "init_module",
+    "install",
+    "my_free",
+    "my_malloc",
+    "python_create_and_map",
+    "python_unmap_and_release",
+    "unmap_and_release",
+]
 
 #: Tags that wake only when they are named.
 DEFERRABLE_TAGS = ("weights", "kv_cache")
 
-_log = logging.getLogger("vrampool")
+#: Tags that exist before anything is allocated under them.
+_CUSTOMARY_TAGS = ("default", *DEFERRABLE_TAGS, "runtime", "workspace", "cudagraph")
 
 #: Of segments that are allocated in this context.
 _TAG: ContextVar[str] = ContextVar("vrampool_vllm_tag", default="default")
 
-#: The callbacks that C holds.
-_told: tuple[Any, Any] | None = None
-_handles: dict[int, Handle] = {}
+_PLACES = {"extension": ("vllm.cumem_allocator", "vrampool.vllm_extension"), "class": ("vllm.device_allocator.cumem", __name__)}
 
 
-def init_module(python_malloc_callback: Callable[[Handle], object], python_free_callback: Callable[[int], object]) -> None:
-    """Who is told: of each segment once it is mapped, by its handle; and of each before it goes, by its address.
+def install(what: Literal["extension", "class"] = "extension") -> None:
+    """Puts vrampool in the place of a module of vLLM, before vLLM imports it: its extension module, or the module of its class.
 
-    They are called without any lock of vrampool's, but take Python's, as vLLM's do: PyTorch's allocator may have its own at
-    that time, so that no other thread should let tensors go meanwhile. What they raise is printed, and goes no further.
-    (vLLM's tells the first before the segment is mapped, and is left with an address of nothing where that fails.)
+    In each process of vLLM the environment variable `VRAMPOOL_VLLM` does the same, through vLLM's plugins.
+
+    Raises: `ConfigurationError` for another word; `BusyError` when vLLM has imported its own module.
     """
-    global _told
-
-    def on_malloc(_user: object, device: int, size: int, address: int, number: int) -> None:
-        _handles[address] = (device, size, address, number)
-        python_malloc_callback(_handles[address])
-
-    def on_free(_user: object, address: int) -> None:
-        _handles.pop(address, None)
-        python_free_callback(address)
-
-    told = (MallocCallback(on_malloc), FreeCallback(on_free))
-    LIBRARY.call("segment_callbacks", *told, None)
-    _told = told
-
-
-def forget_callbacks() -> None:
-    """Nobody is told any longer."""
-    global _told
-    LIBRARY.call("segment_callbacks", MallocCallback(), FreeCallback(), None)
-    _told = None
+    if what not in _PLACES:
+        raise ConfigurationError(f"{what!r} is not a part of vLLM: use 'extension' or 'class'")
+    name, own = _PLACES[what]
+    module = importlib.import_module(own)
+    if sys.modules.get(name) is module:
+        return
+    for theirs in (name, "vllm.device_allocator.cumem"):
+        if theirs in sys.modules:
+            raise BusyError(f"{theirs} is imported already: call vrampool.vllm.install before vLLM uses its allocator")
+    sys.modules[name] = module
+    package, _, last = name.rpartition(".")
+    if package in sys.modules:
+        setattr(sys.modules[package], last, module)
 
 
-def python_create_and_map(device: int, size: int, ptr: int, handle: int) -> Handle:
-    """Gives a segment physical memory again at its address, with undefined contents. Fine when it has some.
-
-    Raises: `OutOfMemoryError`, and the segment is as it was; `MismatchError` where the four are not one segment's.
-    """
-    LIBRARY.call("segment_create_and_map", device, size, ptr, handle)
-    return device, size, ptr, handle
+def create_and_map(handle: Handle) -> None:
+    """As `python_create_and_map`, with the handle as one argument."""
+    python_create_and_map(*handle)
 
 
-def python_unmap_and_release(device: int, size: int, ptr: int, handle: int) -> Handle:
-    """Takes the physical memory of a segment away, after the work that uses it; its address stays. Fine when it is so.
-
-    Raises: `MismatchError` where the four are not one segment's.
-    """
-    LIBRARY.call("segment_unmap_and_release", device, size, ptr, handle)
-    return device, size, ptr, handle
-
-
-def my_malloc(size: Size, device: int = 0, stream: object = None) -> int:
-    """A segment, mapped; its address.
-
-    Raises: what vrampool failed with. (PyTorch calls the C function, which throws its own exceptions.)
-    """
-    if (bytes := _arguments.size(size, "size")) == 0:
-        raise InvalidArgumentError("size=0 is no size of a segment")
-    LIBRARY.plain["clear_error"]()
-    address: int | None = LIBRARY.plain["segment_alloc"](bytes, device, Stream.of(stream))
-    if address is None:
-        raise LIBRARY.last_failure() or InvalidArgumentError("no segment was made")
-    return address
-
-
-def my_free(address: int, size: int = 0, device: int = 0, stream: int = 0) -> None:
-    """Frees a segment, mapped or not, after the work that uses it.
-
-    Raises: `InvalidPointerError` where no segment begins.
-    """
-    LIBRARY.plain["clear_error"]()
-    LIBRARY.plain["segment_free"](address, size, device, stream)
-    if (failure := LIBRARY.last_failure()) is not None:
-        raise failure
-
-
-@dataclass
-class AllocationData:
-    """What `CuMemAllocator` knows of a segment."""
-
-    handle: Handle
-    tag: str
-    #: A tensor on the host, while it sleeps with its contents.
-    cpu_backup_tensor: Any = None
-    is_asleep: bool = False
-
-
-class _Bytes:
-    """A segment, as PyTorch takes foreign memory."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+def unmap_and_release(handle: Handle) -> None:
+    """As `python_unmap_and_release`, with the handle as one argument."""
+    python_unmap_and_release(*handle)
 
 
 class CuMemAllocator(_Handle):
     """vLLM's class of this name, over vrampool's segments; one for the process, by `get_instance`.
 
-    Differs where vLLM's loses something: a sleep waits for the work that uses the memory, and a wake is for all
-    allocations or none.
+    Differs where vLLM's loses something: a sleep waits for the work that uses the memory, and a sleep or a wake is for all allocations
+    or none.
     """
 
     default_tag = "default"
-    _instance: CuMemAllocator | None = None
+    instance: CuMemAllocator | None = None
 
     @classmethod
     def get_instance(cls) -> CuMemAllocator:
-        """The one.
+        """The allocator of the process.
 
-        Raises: `UnavailableError` without PyTorch, `BusyError` where vrampool is PyTorch's allocator already.
+        Raises: `UnavailableError` without PyTorch, `BusyError` where vrampool is PyTorch's allocator already, or another allocator of
+        segments is in use.
         """
-        if cls._instance is None:
-            cls._instance = cls()
-        return cls._instance
+        if cls.instance is None:
+            cls.instance = cls()
+        return cls.instance
 
     def __init__(self) -> None:
-        self._torch = _install.pytorch()
+        self._torch = _devices.pytorch()
         if _install.is_installed():
-            raise BusyError("vrampool is PyTorch's allocator already: say vrampool.torch.tag, sleep and wake_up")
-        self.pointer_to_data: dict[int, AllocationData] = {}
-        # One sleep or wake at a time. Not of the callbacks, which PyTorch makes under its own lock.
-        self._changing = threading.Lock()
-        self._pools: list[Any] = []
-        memory = self._torch.cuda.memory
-        self._allocator = memory.CUDAPluggableAllocator(PATH, "vrampool_segment_alloc", "vrampool_segment_free")
-        init_module(self._on_malloc, self._on_free)
-        # The last first: what is freed when Python is no longer there tells nobody.
+            raise BusyError("vrampool is PyTorch's allocator already: use vrampool.torch.tag, sleep and wake_up")
+        self._memory = TorchMemory(self._torch)
+        # By their names in this module, where tests of vLLM replace them.
+        self._segments = Segments(self._memory, lambda of: create_and_map(of), lambda of: unmap_and_release(of))
+        self.pointer_to_data = self._segments.by_address
+        #: For each tag, the pools of its scopes that have segments, with their allocator.
+        self.allocator_and_pools: dict[str, list[tuple[Any, Any]]] = {}
+        self._graph_pool: Any = None
+        # Pools that a scope allocates from. The lock is held for no call of PyTorch's.
+        self._open: list[Any] = []
+        self._pools_lock = threading.Lock()
+        self._tags: set[str] = set(_CUSTOMARY_TAGS)
+        self._claim()
+        self._allocator = self._torch.cuda.memory.CUDAPluggableAllocator(PATH, "my_malloc", "my_free")
+        # The last first: memory that is freed without Python calls nothing.
         atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
 
@@ -177,125 +144,134 @@ class CuMemAllocator(_Handle):
     def current_tag(self, tag: str) -> None:
         _TAG.set(tag)
 
-    def _on_malloc(self, handle: Handle) -> None:
-        self.pointer_to_data[handle[2]] = AllocationData(handle, self.current_tag)
+    def _claim(self) -> None:
+        """Sets the callbacks of segments, unless another allocator has live ones."""
+        init_module(self._on_malloc, self._segments.remove)
 
-    def _on_free(self, address: int) -> None:
-        self.pointer_to_data.pop(address, None)
+    def _on_malloc(self, handle: Handle) -> None:
+        tag = self.current_tag
+        self._tags.add(tag)
+        self._segments.add(handle, tag)
 
     @contextlib.contextmanager
-    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
-        """Segments that are allocated within the scope, by this thread, have this tag. Scopes nest."""
-        token = _TAG.set(tag or self.default_tag)
+    def _tagged(self, tag: str) -> Iterator[None]:
+        self._tags.add(tag)
+        token = _TAG.set(tag)
         try:
-            pool = self._torch.cuda.MemPool(self._allocator.allocator())
-            self._pools.append(pool)
-            with self._torch.cuda.use_mem_pool(pool):
-                yield
+            yield
         finally:
             with contextlib.suppress(ValueError):
                 _TAG.reset(token)
 
-    def sleep(self, offload_tags: tuple[str, ...] | str | None = None) -> None:
+    @contextlib.contextmanager
+    def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
+        """Segments that are allocated within the scope, by this thread, have this tag. Scopes nest.
+
+        Each scope has a pool of PyTorch's of its own, which lives as long as its segments. Memory that a pool of the tag does not use is
+        released when the tag is entered again, and when the scope ends.
+
+        Raises: `ArgumentTypeError` for a tag that is not text.
+        """
+        name = self.default_tag if tag is None else _arguments.text(tag, "tag").decode()
+        self._claim()
+        with self._memory.without_expandable_segments():
+            self._trim(name)
+            pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            with self._pools_lock:
+                self.allocator_and_pools.setdefault(name, []).append((pool, self._allocator))
+                self._open.append(pool)
+            try:
+                with self._tagged(name), self._torch.cuda.use_mem_pool(pool):
+                    yield
+            finally:
+                with self._pools_lock:
+                    self._open.remove(pool)
+                del pool
+                self._trim(name)
+
+    def _trim(self, tag: str) -> None:
+        """Releases unused segments of a tag's pools that no scope allocates from, and the pools without other segments."""
+        if self._memory.is_capturing():
+            return
+        with self._pools_lock:
+            entries = [entry for entry in self.allocator_and_pools.get(tag, []) if entry[0] not in self._open]
+        ended = []
+        with contextlib.suppress(CaptureError):
+            ended = [entry for entry in entries if entry[0] is not self._graph_pool and not self._segments.trim(entry[0].snapshot())]
+        with self._pools_lock:
+            left = [entry for entry in self.allocator_and_pools.get(tag, []) if entry not in ended]
+            self.allocator_and_pools.pop(tag, None)
+            if left:
+                self.allocator_and_pools[tag] = left
+        # Without the lock: PyTorch releases them.
+        del entries, ended
+
+    @contextlib.contextmanager
+    def cudagraph_pool(self) -> Iterator[Any]:
+        """The id of a pool for the memory of CUDA graphs, for `torch.cuda.graph(graph, pool=...)` within the scope.
+
+        Its segments have the tag `cudagraph`. The pool stays until `release_pools`.
+        """
+        self._claim()
+        if self._graph_pool is None:
+            self._graph_pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            self.allocator_and_pools.setdefault("cudagraph", []).insert(0, (self._graph_pool, self._allocator))
+        with self._tagged("cudagraph"):
+            yield self._graph_pool.id
+
+    def sleep(self, offload_tags: tuple[str, ...] | list[str] | str | None = None) -> None:
         """Releases the physical memory of all segments; contents of those with these tags (by default `default`) are kept.
 
         All of them sleep, or none. Contents that were to be discarded may be lost where the device fails.
+
+        Raises: `InvalidArgumentError` for a tag that does not exist; `CaptureError` during a capture.
         """
-        kept = (self.default_tag,) if offload_tags is None else offload_tags
-        self._sleep(lambda data: True, (kept,) if isinstance(kept, str) else tuple(kept))
+        kept = (self.default_tag,) if offload_tags is None else self._known(offload_tags, "offload_tags")
+        refuse_in_capture(self._torch)
+        self._segments.sleep(self._segments.select(lambda data: True), lambda data: data.tag in kept)
+        self._memory.release_idle()
 
     def discard(self, tags: tuple[str, ...] | list[str] | str) -> None:
-        """Releases the physical memory of segments with these tags, without their contents."""
-        of = (tags,) if isinstance(tags, str) else tuple(tags)
-        self._sleep(lambda data: data.tag in of, ())
+        """Releases the physical memory of segments with these tags, without their contents.
 
-    def _sleep(self, takes: Callable[[AllocationData], bool], kept: tuple[str, ...]) -> None:
-        self._torch.cuda.synchronize()
-        with self._changing:
-            going = [data for data in list(self.pointer_to_data.values()) if not data.is_asleep and takes(data)]
-            # Those whose contents are gone with their memory come last.
-            going.sort(key=lambda data: data.tag not in kept)
-            unmapped: list[AllocationData] = []
-            try:
-                for data in going:
-                    if data.tag in kept:
-                        data.cpu_backup_tensor = self._backup(data)
-                for data in going:
-                    unmapped.append(data)
-                    self._unmap(data)
-                for data in going:
-                    data.is_asleep = True
-            except BaseException:
-                for data in unmapped:
-                    self._restore(data)
-                for data in going:
-                    if not data.is_asleep:
-                        data.cpu_backup_tensor = None
-                raise
-
-    def _restore(self, data: AllocationData) -> None:
-        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with what is known of its contents."""
-        try:
-            python_create_and_map(*data.handle)
-            self._fill(data)
-            data.is_asleep = False
-        except Exception:
-            data.is_asleep = data.handle[2] in self.pointer_to_data
-            _log.exception("a segment of %d bytes stays asleep; wake_up tries it again", data.handle[1])
-
-    def _unmap(self, data: AllocationData) -> None:
-        try:
-            python_unmap_and_release(*data.handle)
-        except InvalidPointerError:
-            # One that was freed meanwhile is neither awake nor asleep.
-            if self.pointer_to_data.get(data.handle[2]) is data:
-                raise
-
-    def _on_device(self, data: AllocationData) -> Any:
-        device, size, address, _ = data.handle
-        return self._torch.as_tensor(_Bytes(address, size), device=f"cuda:{device}")
-
-    def _backup(self, data: AllocationData) -> Any:
-        torch = self._torch
-        backup = torch.empty(data.handle[1], dtype=torch.uint8, device="cpu", pin_memory=True)
-        backup.copy_(self._on_device(data))
-        return backup
-
-    def _fill(self, data: AllocationData) -> None:
-        if data.cpu_backup_tensor is not None:
-            self._on_device(data).copy_(data.cpu_backup_tensor)
-
-    def wake_up(self, tags: list[str] | tuple[str, ...] | None = None) -> None:
-        """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
-        without `tags`. All of them or none.
-
-        Raises: `OutOfMemoryError`.
+        Raises: as `sleep`.
         """
-        self._torch.cuda.empty_cache()
-        with self._changing:
-            coming = [
-                data
-                for data in list(self.pointer_to_data.values())
-                if data.is_asleep and (tags is None or data.tag in tags or data.tag not in DEFERRABLE_TAGS)
-            ]
-            mapped: list[AllocationData] = []
-            try:
-                for data in coming:
-                    mapped.append(data)
-                    python_create_and_map(*data.handle)
-                for data in coming:
-                    self._fill(data)
-            except BaseException:
-                for data in mapped:
-                    self._unmap(data)
-                raise
-            for data in coming:
-                data.is_asleep, data.cpu_backup_tensor = False, None
+        of = self._known(tags, "tags")
+        refuse_in_capture(self._torch)
+        self._segments.sleep(self._segments.select(lambda data: data.tag in of), lambda data: False)
+
+    def _known(self, tags: tuple[str, ...] | list[str] | str, name: str) -> tuple[str, ...]:
+        """Tags that exist: that a scope had, or that are customary."""
+        of = _arguments.tags(tags, name)
+        for tag in of:
+            if tag not in self._tags:
+                known = ", ".join(sorted(self._tags))
+                raise InvalidArgumentError(f"{tag!r} in {name} is not a tag: nothing was allocated under it; use one of {known}")
+        return of
+
+    def wake_up(self, tags: list[str] | tuple[str, ...] | str | None = None) -> None:
+        """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
+        without `tags`. All of them or none. Segments that another thread frees meanwhile are left out.
+
+        Raises: `OutOfMemoryError`; `InvalidArgumentError` for a tag that does not exist.
+        """
+        named = None if tags is None else self._known(tags, "tags")
+        self._memory.release_idle()
+        self._segments.wake(
+            self._segments.select(lambda data: named is None or data.tag in named or data.tag not in DEFERRABLE_TAGS)
+        )
 
     def get_current_usage(self) -> int:
         """Bytes of all segments, those that sleep included."""
-        return sum(data.handle[1] for data in list(self.pointer_to_data.values()))
+        return sum(data.handle[1] for data in self._segments.select(lambda data: True))
 
     def release_pools(self) -> None:
-        """Forgets PyTorch's pools: segments go back when the last tensor in them is gone."""
-        self._pools.clear()
+        """Releases PyTorch's pools; a segment is freed with the last tensor in it. May be called again."""
+        with self._pools_lock:
+            pools, self._graph_pool = list(self.allocator_and_pools.values()), None
+            self.allocator_and_pools.clear()
+        pools.clear()
+
+    def close(self) -> None:
+        """As `release_pools`."""
+        self.release_pools()

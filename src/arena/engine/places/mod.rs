@@ -7,7 +7,7 @@ use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::operations::Arena;
-use super::record::{NONE, Record, State, Tag};
+use super::record::{NONE, State, Tag};
 use super::space::{Space, choose};
 use super::table::{Table, end_of};
 use super::zone::Zone;
@@ -76,7 +76,7 @@ impl Arena {
     }
 
     /// As [`allocate_at`](Self::allocate_at), but makes the place [held](Self::held), neither live nor free,
-    /// until it is [let in](Self::let_in) or [put back](Self::put_back). It never counts as live.
+    /// until it is [let in](Self::let_in) or [released](Self::release). It never counts as live.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -88,7 +88,7 @@ impl Arena {
         Ok(block)
     }
 
-    /// Makes a live block that its owner freed [held](Self::held), until it is [put back](Self::put_back).
+    /// Makes a live block that its owner freed [held](Self::held), until it is [released](Self::release).
     pub(crate) fn hold_freed(&mut self, block: BlockId) {
         let is_idle =
             self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
@@ -115,7 +115,7 @@ impl Arena {
     }
 
     /// Makes a held block free.
-    pub(crate) fn put_back(&mut self, block: BlockId) {
+    pub(crate) fn release(&mut self, block: BlockId) {
         if self.is_held(block) {
             self.take_in(block);
             // The block is live, and neither moves nor is pinned.
@@ -133,14 +133,6 @@ impl Arena {
             return Err(ArenaError::HostMemory);
         }
         self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
-    }
-
-    /// Whether a live block, if freed, would become a separate hole: between used blocks, not at the end.
-    #[inline]
-    pub(crate) fn is_between_live(&self, live: BlockId) -> bool {
-        let Record { before, after, .. } = self.table[live.index()];
-        let is_end = [Zone::Stable, Zone::Dynamic].map(end_of).contains(&after);
-        !self.table[before].is_free() && !self.table[after].is_free() && !is_end
     }
 
     fn is_held(&self, block: BlockId) -> bool {

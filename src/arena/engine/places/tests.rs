@@ -17,7 +17,7 @@ proptest! {
     ) {
         let mut arena = Arena::new(ArenaLayout::new(END).alignment(1))?;
         let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
-        let (mut apart, mut peak, mut rooms) = (Vec::<crate::arena::engine::BlockId>::new(), 0, Vec::new());
+        let (mut unlisted, mut peak, mut rooms) = (Vec::<crate::arena::engine::BlockId>::new(), 0, Vec::new());
         for (step, one, two) in steps {
             let (moment, taken_then) = (arena.moment(), taken);
             match step {
@@ -40,8 +40,8 @@ proptest! {
                         None => prop_assert!(!fits),
                     }
                 }
-                2 if !apart.is_empty() => {
-                    let block = apart.swap_remove(one as usize % apart.len());
+                2 if !unlisted.is_empty() => {
+                    let block = unlisted.swap_remove(one as usize % unlisted.len());
                     prop_assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "it is nobody's");
                     if two % 2 == 0 {
                         arena.let_in(block);
@@ -49,14 +49,14 @@ proptest! {
                     } else {
                         let (offset, bytes) = arena.extent(block);
                         taken[offset as usize..(offset + bytes) as usize].fill(false);
-                        arena.put_back(block);
+                        arena.release(block);
                         prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
                     }
                 }
                 8 if !blocks.is_empty() => {
                     let block = blocks.swap_remove(one as usize % blocks.len());
                     arena.hold_freed(block);
-                    apart.push(block);
+                    unlisted.push(block);
                 }
                 3 => {
                     let range = one as usize..(one + two).min(END) as usize;
@@ -66,7 +66,7 @@ proptest! {
                     if is_free {
                         taken[range].fill(true);
                     }
-                    apart.extend(block);
+                    unlisted.extend(block);
                 }
                 4 => {
                     let tail = arena.free_end(Zone::Dynamic);
@@ -129,11 +129,11 @@ proptest! {
             let holes = all.len() - usize::from(has_end);
             prop_assert_eq!(&few[..holes.min(2)], &all[..holes.min(2)]);
             prop_assert_eq!(&few[holes.min(2)..], &all[holes..], "the free end is never left out");
-            let held: u64 = apart.iter().map(|&block| arena.extent(block).1).sum();
+            let held: u64 = unlisted.iter().map(|&block| arena.extent(block).1).sum();
             let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
             prop_assert_eq!((arena.used_in(Zone::Dynamic), arena.held()), (used, held));
             peak = used.max(peak);
-            prop_assert_eq!(arena.peak_used(), peak, "what is apart never was live");
+            prop_assert_eq!(arena.peak_used(), peak, "an unlisted block never was live");
             let end = blocks.iter().map(|&block| arena.extent(block)).map(|(offset, bytes)| offset + bytes).max();
             prop_assert_eq!(arena.live_end(), end.unwrap_or(0));
         }

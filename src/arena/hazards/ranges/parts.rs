@@ -18,8 +18,8 @@ pub(super) struct Part<S> {
     pub(super) streams: Streams<S>,
     /// The stream, if there is exactly one: read without access to the stream.
     only: Option<StreamId>,
-    /// The era of the free.
-    pub(super) era: u64,
+    /// The tick of the free.
+    pub(super) tick: u64,
 }
 
 #[derive(Debug)]
@@ -63,9 +63,9 @@ impl<'a, S> Iterator for Overlapping<'a, S> {
 }
 
 impl<S: Stream> Part<S> {
-    pub(super) fn new(range: Range<u64>, streams: Streams<S>, era: u64) -> Self {
+    pub(super) fn new(range: Range<u64>, streams: Streams<S>, tick: u64) -> Self {
         let only = if let [stream] = &*streams { Some(stream.id()) } else { None };
-        Self { start: range.start, end: range.end, streams, only, era }
+        Self { start: range.start, end: range.end, streams, only, tick }
     }
 
     /// Whether the stream is the only user.
@@ -83,10 +83,10 @@ impl<S: Stream> Part<S> {
         }
     }
 
-    /// Whether both have the same streams and era.
+    /// Whether both have the same streams and tick.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
         let has = |user: &S| other.streams.iter().any(|one| one.id() == user.id());
-        self.era == other.era
+        self.tick == other.tick
             && self.only == other.only
             && self.streams.len() == other.streams.len()
             && (self.only.is_some() || self.streams.iter().all(has))
@@ -166,7 +166,7 @@ impl<S: Stream> Parts<S> {
         match parts.get_mut(first..behind) {
             Some([place, ..]) => {
                 tell(mem::replace(place, new).streams);
-                parts.drain(first + 1..behind).for_each(|gone| tell(gone.streams));
+                parts.drain(first + 1..behind).for_each(|dropped| tell(dropped.streams));
             }
             _ => parts.insert(first, new),
         }

@@ -39,7 +39,7 @@ impl Stream for Counted {
 
 const END: u64 = 64;
 
-/// The users of a byte, each with the era of its free; `None` for a live byte, which is never queried.
+/// The users of a byte, each with the tick of its free; `None` for a live byte, which is never queried.
 type Byte = Option<BTreeMap<usize, u64>>;
 
 proptest! {
@@ -50,10 +50,10 @@ proptest! {
         steps in prop::collection::vec((0..6, 0..END, 0..END, prop::collection::btree_set(0..4usize, 0..3)), 0..60),
     ) {
         let names: Vec<Named> = (0..4).map(|_| Named(StreamId::next())).collect();
-        let mut unsettled = Unsettled::new();
+        let mut uses = UseMap::new();
         let mut twin: Vec<Byte> = vec![Some(BTreeMap::new()); END as usize];
         let (mut waits, mut now) = (BTreeMap::new(), 0);
-        // The era up to which each stream is complete.
+        // The tick up to which each stream is complete.
         let mut done = BTreeMap::new();
         for (step, one, two, streams) in steps {
             let range = one.min(two)..one.max(two);
@@ -61,78 +61,78 @@ proptest! {
             let ids = |taken: Streams<Named>| taken.iter().map(Named::id).collect::<BTreeSet<StreamId>>();
             let users = |twin: &[Byte]| {
                 let bytes: Option<Vec<_>> = twin.iter().map(Option::as_ref).collect();
-                bytes.map(|bytes| bytes.into_iter().flatten().map(|(&user, &era)| (user, era)).collect::<BTreeSet<_>>())
+                bytes.map(|bytes| bytes.into_iter().flatten().map(|(&user, &tick)| (user, tick)).collect::<BTreeSet<_>>())
             };
             let freed: Byte = Some(streams.iter().map(|&user| (user, now)).collect());
             match (step, users(&twin[bytes.clone()]), streams.first()) {
                 (0, _, Some(&one)) if streams.len() == 1 => {
-                    let is_of = unsettled.is_of(&range, &names[one]);
+                    let is_of = uses.is_of(&range, &names[one]);
                     let is_down = twin[bytes.clone()].iter().all(|byte| byte.is_none() || *byte == freed);
-                    prop_assert!(!is_of || is_down, "of this stream, and of this era");
+                    prop_assert!(!is_of || is_down, "of this stream, and of this tick");
                     let is_known = twin[bytes.clone()].iter().all(|byte| *byte == freed);
                     prop_assert!(is_of || !is_known || range.is_empty(), "found where it is");
                     if !is_of {
-                        let _ = unsettled.put(range, [names[one].clone()].into_iter().collect());
+                        let _ = uses.put(range, [names[one].clone()].into_iter().collect());
                     }
                     twin[bytes].fill(freed);
                 }
                 (0 | 1, ..) => {
-                    let _ = unsettled.put(range, streams.iter().map(|&n| names[n].clone()).collect());
+                    let _ = uses.put(range, streams.iter().map(|&n| names[n].clone()).collect());
                     twin[bytes].fill(freed);
                 }
                 (2, Some(users), _) => {
-                    let is_done = |user, era| done.get(&user).is_some_and(|&done| done >= era);
-                    let open = users.iter().filter(|&&(user, era)| !is_done(user, era));
+                    let is_done = |user, tick| done.get(&user).is_some_and(|&done| done >= tick);
+                    let open = users.iter().filter(|&&(user, tick)| !is_done(user, tick));
                     let expected: BTreeSet<_> = open.map(|&(user, _)| names[user].id()).collect();
-                    prop_assert_eq!(ids(unsettled.users_in(&range)), expected.clone());
-                    prop_assert_eq!(ids(unsettled.take(range)), expected);
+                    prop_assert_eq!(ids(uses.users_in(&range)), expected.clone());
+                    prop_assert_eq!(ids(uses.take(range)), expected);
                     twin[bytes].fill(Some(BTreeMap::new()));
                 }
                 (3, Some(users), Some(&to)) => {
-                    let is_open = |&&(user, era): &&(usize, u64)| {
-                        let is_before = |waited: Option<&u64>| waited.is_none_or(|&waited| waited < era);
+                    let is_open = |&&(user, tick): &&(usize, u64)| {
+                        let is_before = |waited: Option<&u64>| waited.is_none_or(|&waited| waited < tick);
                         user != to && is_before(waits.get(&(user, to))) && is_before(done.get(&user))
                     };
-                    // The last of several eras of one stream is kept.
+                    // The last of several ticks of one stream is kept.
                     let open: BTreeMap<_, _> =
-                        users.iter().filter(is_open).map(|&(user, era)| (names[user].id(), era)).collect();
-                    let reach = unsettled.reach(&names[to]);
-                    let late: Vec<_> = unsettled.lateness(&range, &reach, |_, era| era).collect();
-                    prop_assert_eq!(late.iter().filter_map(|(_, late)| *late).max(), open.values().max().copied());
+                        users.iter().filter(is_open).map(|&(user, tick)| (names[user].id(), tick)).collect();
+                    let reach = uses.reach(&names[to]);
+                    let last: Vec<_> = uses.last_waits(&range, &reach, |_, tick| tick).collect();
+                    prop_assert_eq!(last.iter().filter_map(|(_, last)| *last).max(), open.values().max().copied());
                     let is_in = |part: &Range<u64>| part.start < range.end && range.start < part.end;
-                    prop_assert!(late.iter().all(|(part, _)| is_in(part)));
-                    prop_assert!(late.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));
-                    let is_settled = unsettled.is_settled_for(&range, &names[to]);
-                    prop_assert_eq!(is_settled, open.is_empty());
+                    prop_assert!(last.iter().all(|(part, _)| is_in(part)));
+                    prop_assert!(last.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));
+                    let is_own = uses.needs_no_wait(&range, &names[to]);
+                    prop_assert_eq!(is_own, open.is_empty());
                     if one < two {
-                        let awaited = unsettled.awaited_for(&range, &names[to]).unwrap_or_default();
+                        let awaited = uses.awaited_for(&range, &names[to]).unwrap_or_default();
                         let awaited: BTreeMap<_, _> =
-                            awaited.into_iter().map(|(user, era)| (user.id(), era)).collect();
+                            awaited.into_iter().map(|(user, tick)| (user.id(), tick)).collect();
                         prop_assert_eq!(awaited, open);
                     }
-                    if one < two || is_settled {
+                    if one < two || is_own {
                         twin[bytes].fill(None);
                     }
                 }
                 (4, ..) if streams.len() == 2 => {
                     let (from, to) = (*streams.first().unwrap(), *streams.last().unwrap());
                     let (from, to) = if one < two { (from, to) } else { (to, from) };
-                    let era = unsettled.begin_era();
-                    unsettled.waited(&names[from], &names[to], era);
+                    let tick = uses.begin_tick();
+                    uses.waited(&names[from], &names[to], tick);
                     waits.insert((from, to), now);
                     now += 1;
                 }
                 (5, ..) if streams.len() == 1 => {
                     let user = *streams.first().unwrap();
-                    let era = unsettled.begin_era();
-                    prop_assert_eq!(era, now);
-                    unsettled.done(names[user].id(), era);
+                    let tick = uses.begin_tick();
+                    prop_assert_eq!(tick, now);
+                    uses.done(names[user].id(), tick);
                     done.insert(user, now);
                     now += 1;
                 }
                 _ => {}
             }
-            let parts: Vec<_> = unsettled.parts.iter().map(|part| (part.start, part.end)).collect();
+            let parts: Vec<_> = uses.parts.iter().map(|part| (part.start, part.end)).collect();
             prop_assert!(parts.iter().all(|&(start, end)| start < end && end <= END));
             prop_assert!(parts.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         }
@@ -140,11 +140,11 @@ proptest! {
 
     /// A free of a stream's own part may renew more of that part, and never less.
     #[test]
-    fn an_own_part_is_freed_as_late_as_any_of_it(
+    fn an_own_part_is_freed_with_the_last_of_its_bytes(
         steps in prop::collection::vec((0..5, 0..END, 0..END, prop::collection::btree_set(0..3usize, 1..3)), 0..60),
     ) {
         let names: Vec<Named> = (0..3).map(|_| Named(StreamId::next())).collect();
-        let mut unsettled = Unsettled::new();
+        let mut uses = UseMap::new();
         let mut twin: Vec<BTreeMap<StreamId, u64>> = vec![BTreeMap::new(); END as usize];
         let mut now = 0;
         for (step, one, two, streams) in steps {
@@ -155,52 +155,52 @@ proptest! {
             match step {
                 0 => {
                     twin[bytes].fill(streams.iter().map(|user| (user.id(), now)).collect());
-                    let _ = unsettled.put(range, streams);
+                    let _ = uses.put(range, streams);
                 }
                 1 | 2 => {
-                    prop_assert!(unsettled.put_own(range, &streams[0]));
+                    prop_assert!(uses.put_own(range, &streams[0]));
                     twin[bytes].fill([(streams[0].id(), now)].into());
                 }
                 3 => {
-                    let _ = unsettled.take(range);
+                    let _ = uses.take(range);
                     twin[bytes].fill(BTreeMap::new());
                 }
                 _ => {
-                    let _ = unsettled.begin_era();
+                    let _ = uses.begin_tick();
                     now += 1;
                 }
             }
-            let is_of = unsettled.is_of(&(one..one + 1), &names[0]);
+            let is_of = uses.is_of(&(one..one + 1), &names[0]);
             prop_assert!(!is_of || twin[one as usize].keys().eq([&names[0].id()]), "what is known");
             for (byte, expected) in (0..).zip(&twin) {
-                let part = unsettled.parts.at(byte).filter(|part| byte < part.end);
+                let part = uses.parts.at(byte).filter(|part| byte < part.end);
                 let users: BTreeSet<_> = part.iter().flat_map(|part| &part.streams).map(Named::id).collect();
                 prop_assert!(users.iter().eq(expected.keys()));
-                prop_assert!(part.is_none_or(|part| expected.values().all(|&era| era <= part.era && part.era <= now)));
+                prop_assert!(part.is_none_or(|part| expected.values().all(|&tick| tick <= part.tick && part.tick <= now)));
             }
         }
     }
 
-    /// A stream's part need not be recorded again, except in another era.
+    /// A stream's part need not be recorded again, except in another tick.
     #[test]
-    fn what_is_freed_in_another_era_is_put_anew(era in 0..3u64) {
+    fn what_is_freed_in_another_era_is_put_anew(tick in 0..3u64) {
         let stream = Named(StreamId::next());
-        let mut unsettled = Unsettled::new();
-        let _ = unsettled.put(0..END, [stream.clone()].into_iter().collect());
-        prop_assert!(unsettled.is_of(&(8..16), &stream));
-        (0..era).for_each(|_| _ = unsettled.begin_era());
-        prop_assert_eq!(unsettled.is_of(&(8..16), &stream), era == 0);
-        prop_assert!(unsettled.awaited_for(&(8..16), &stream).is_none());
+        let mut uses = UseMap::new();
+        let _ = uses.put(0..END, [stream.clone()].into_iter().collect());
+        prop_assert!(uses.is_of(&(8..16), &stream));
+        (0..tick).for_each(|_| _ = uses.begin_tick());
+        prop_assert_eq!(uses.is_of(&(8..16), &stream), tick == 0);
+        prop_assert!(uses.awaited_for(&(8..16), &stream).is_none());
     }
 
     #[test]
     fn neighbours_of_one_stream_are_one_part(order in Just((0..16u64).collect::<Vec<_>>()).prop_shuffle()) {
         let stream = Named(StreamId::next());
-        let mut unsettled = Unsettled::new();
+        let mut uses = UseMap::new();
         for block in order {
-            let _ = unsettled.put(block * 4..block * 4 + 4, [stream.clone()].into_iter().collect());
+            let _ = uses.put(block * 4..block * 4 + 4, [stream.clone()].into_iter().collect());
         }
-        prop_assert_eq!(unsettled.parts.iter().count(), 1);
+        prop_assert_eq!(uses.parts.iter().count(), 1);
     }
 }
 
@@ -209,41 +209,41 @@ proptest! {
 fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let streams = [(); 2].map(|()| Counted::new());
     let [user, stream] = &streams;
-    let mut unsettled = Unsettled::new();
-    let _ = unsettled.put(0..END, [user.clone()].into_iter().collect());
-    let era = unsettled.begin_era();
-    unsettled.waited(user, stream, era);
-    assert!(unsettled.awaited_for(&(0..END), stream).is_none(), "it is behind that");
+    let mut uses = UseMap::new();
+    let _ = uses.put(0..END, [user.clone()].into_iter().collect());
+    let tick = uses.begin_tick();
+    uses.waited(user, stream, tick);
+    assert!(uses.awaited_for(&(0..END), stream).is_none(), "it is behind that");
     assert_eq!(Arc::strong_count(&user.1), 2);
-    let gone = unsettled.put(0..END, [stream.clone()].into_iter().collect());
+    let dropped = uses.put(0..END, [stream.clone()].into_iter().collect());
     assert_eq!(Arc::strong_count(&user.1), 2);
-    drop(gone);
+    drop(dropped);
     assert_eq!(Arc::strong_count(&user.1), 1);
 }
 
-/// A put drops no last handle; it returns them. Adjacent parts of the same streams and era are one part, also
+/// A put drops no last handle; it returns them. Adjacent parts of the same streams and tick are one part, also
 /// across chunks.
 #[test]
 fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
     let put = (0..END, 1..END / 4, prop::collection::btree_set(0..4usize, 1..4), prop::bool::weighted(0.1));
     proptest!(|(steps in prop::collection::vec(put, 0..100))| {
-        let mut unsettled = Unsettled::<Counted>::new();
+        let mut uses = UseMap::<Counted>::new();
         let mut streams: Vec<Counted> = (0..4).map(|_| Counted::new()).collect();
         for (start, bytes, users, is_new) in steps {
             if is_new {
-                let _ = unsettled.begin_era();
+                let _ = uses.begin_tick();
                 // From now on only parts hold the previous stream.
                 streams[users.len()] = Counted::new();
             }
             let users: Streams<Counted> = users.into_iter().map(|user| streams[user].clone()).collect();
             let there: Vec<_> =
-                unsettled.parts.iter().flat_map(|part| &part.streams).map(|user| Arc::downgrade(&user.1)).collect();
-            let gone = unsettled.put(start..(start + bytes).min(END), users);
+                uses.parts.iter().flat_map(|part| &part.streams).map(|user| Arc::downgrade(&user.1)).collect();
+            let dropped = uses.put(start..(start + bytes).min(END), users);
             prop_assert!(there.iter().all(|user| user.strong_count() > 0), "the last one is answered");
-            drop(gone);
-            let parts: Vec<_> = unsettled.parts.iter().collect();
-            let are_apart = |two: &[&Part<Counted>]| two[0].end < two[1].start || !two[0].is_alike(two[1]);
-            prop_assert!(parts.windows(2).all(are_apart), "{parts:?}");
+            drop(dropped);
+            let parts: Vec<_> = uses.parts.iter().collect();
+            let are_separate = |two: &[&Part<Counted>]| two[0].end < two[1].start || !two[0].is_alike(two[1]);
+            prop_assert!(parts.windows(2).all(are_separate), "{parts:?}");
         }
     });
 }
@@ -251,10 +251,10 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
 #[test]
 fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
     let [done, other] = [(); 2].map(|()| Named(StreamId::next()));
-    let mut unsettled = Unsettled::new();
-    unsettled.done(done.id(), 7);
-    for era in 0..1000 {
-        unsettled.waited(&Named(StreamId::next()), &other, era);
+    let mut uses = UseMap::new();
+    uses.done(done.id(), 7);
+    for tick in 0..1000 {
+        uses.waited(&Named(StreamId::next()), &other, tick);
     }
-    assert!(unsettled.is_done(done.id(), 7) && !unsettled.is_done(done.id(), 8));
+    assert!(uses.is_done(done.id(), 7) && !uses.is_done(done.id(), 8));
 }

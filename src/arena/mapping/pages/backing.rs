@@ -4,10 +4,10 @@ use super::cover::{Extent, Holes};
 use super::last_search::Search;
 use super::stitched_range::{Part, Retiring, Stitched, Weight};
 use crate::arena::engine::{Arena, BlockId, Zone};
-use crate::arena::mapping::quota::Allowance;
-use crate::arena::reserved_peaks::ReservedPeaks;
+use crate::overlap::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Backend, Physical};
 
 /// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
@@ -18,7 +18,7 @@ pub(in crate::arena) const MOST_ADDRESSES: u64 = 4 << 40;
 
 /// The first pieces of a growth, mapped but not accessible.
 #[derive(Debug)]
-pub(in crate::arena) struct Unkept {
+pub(in crate::arena) struct Uncommitted {
     pub(in crate::arena) extents: Vec<Extent>,
     /// As in the growth.
     pub(in crate::arena) is_at_end: bool,
@@ -33,8 +33,11 @@ pub(in crate::arena) struct Backing<B: Backend> {
     pub(in crate::arena) limit: u64,
     /// The device's memory, bytes.
     pub(super) total: u64,
-    /// The allowance shared with other arenas, if any.
-    pub(super) allowance: Option<Allowance>,
+    /// The ledger shared with other arenas, if any.
+    pub(super) ledger: Option<Ledger>,
+    pub(super) overlap: Overlap,
+    /// Mapped bytes up to which streams are spared waits by new memory.
+    pub(super) overlap_within: u64,
     /// Largest piece, bytes.
     pub(super) piece_bytes: u64,
     /// The start of the range's second part, and the largest possible end.
@@ -48,18 +51,19 @@ pub(in crate::arena) struct Backing<B: Backend> {
     /// Unmapped parts of the range, held.
     pub(in crate::arena) gaps: Vec<BlockId>,
     /// Pieces that could be neither made accessible nor unmapped, held.
-    pub(in crate::arena) stuck: Vec<(Extent, BlockId)>,
+    pub(in crate::arena) unreleased: Vec<(Extent, BlockId)>,
     /// Such pieces without records on the host. Until they have records, nothing grows or is released.
-    pub(in crate::arena) unkept: Vec<Unkept>,
+    pub(in crate::arena) uncommitted: Vec<Uncommitted>,
     /// Bytes of all pieces.
     pub(in crate::arena) mapped: u64,
-    pub(super) reserved_peaks: ReservedPeaks,
+    /// The peak of `mapped` under a pool, since it was restarted.
+    pub(in crate::arena) mapped_peak: u64,
     /// Ends of the range in ascending order, each with the time at which it was reached.
     pub(super) ends: Vec<(u64, u64)>,
     /// By age.
     pub(in crate::arena) stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
-    pub(in crate::arena) torn: Vec<(Stitched<B>, Vec<Part>)>,
+    pub(in crate::arena) partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
     /// Weight of the whole stitched ranges.
     pub(super) in_ranges: Weight,
     /// Retiring ranges, oldest batch first, and their weight.
@@ -87,7 +91,9 @@ impl<B: Backend> Backing<B> {
             granularity,
             limit: limit - limit % granularity,
             total,
-            allowance: None,
+            ledger: None,
+            overlap: Overlap::default(),
+            overlap_within: u64::MAX,
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,
             addresses,
@@ -95,13 +101,13 @@ impl<B: Backend> Backing<B> {
             physical: Vec::new(),
             parts_of: Vec::new(),
             gaps: Vec::new(),
-            stuck: Vec::new(),
-            unkept: Vec::with_capacity(1),
+            unreleased: Vec::new(),
+            uncommitted: Vec::with_capacity(1),
             mapped: 0,
-            reserved_peaks: ReservedPeaks::default(),
+            mapped_peak: 0,
             ends: Vec::new(),
             stitched: Vec::new(),
-            torn: Vec::new(),
+            partly_unmapped: Vec::new(),
             in_ranges: Weight::default(),
             retiring: VecDeque::new(),
             retiring_weight: Weight::default(),
@@ -112,13 +118,14 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Sets the allowance, which limits its resources too.
-    pub(in crate::arena) fn within(self, allowance: Option<Allowance>) -> Self {
-        Self { allowance, ..self }
+    /// Sets the ledger, which limits its resources too.
+    pub(in crate::arena) fn within(self, ledger: Option<Ledger>) -> Self {
+        Self { ledger, ..self }
     }
 
-    pub(in crate::arena) fn noting(self, reserved_peaks: ReservedPeaks) -> Self {
-        Self { reserved_peaks, ..self }
+    /// Sets the bounds on memory that spares waits between streams.
+    pub(in crate::arena) fn overlapping(self, overlap: Overlap, overlap_within: u64) -> Self {
+        Self { overlap, overlap_within, ..self }
     }
 
     /// The part of the range that serves a request.
@@ -163,7 +170,7 @@ impl<B: Backend> Backing<B> {
 
     pub(in crate::arena) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
-        self.reserved_peaks.note(self.mapped);
+        self.mapped_peak = self.mapped_peak.max(self.mapped);
         let place = self.extents.partition_point(|other| other.start < extent.start);
         self.extents.insert(place, extent);
         self.physical.insert(place, physical);
@@ -175,20 +182,20 @@ impl<B: Backend> Backing<B> {
     pub(in crate::arena) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
         let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
         starts.sort_unstable();
-        let is_gone = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
-        let are_gone: Vec<bool> = self.extents.iter().map(is_gone).collect();
-        if !are_gone.contains(&true) {
+        let is_removed = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
+        let are_removed: Vec<bool> = self.extents.iter().map(is_removed).collect();
+        if !are_removed.contains(&true) {
             return Vec::new();
         }
         // Three lists in the same order.
         let (mut of_extents, mut of_physical, mut of_parts) =
-            (are_gone.iter(), are_gone.iter(), are_gone.iter());
+            (are_removed.iter(), are_removed.iter(), are_removed.iter());
         self.extents.retain(|_| of_extents.next() != Some(&true));
         self.parts_of.retain(|_| of_parts.next() != Some(&true));
-        let gone: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
-        self.mapped -= gone.iter().map(Physical::len).sum::<u64>();
+        let removed: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
+        self.mapped -= removed.iter().map(Physical::len).sum::<u64>();
         self.search.forget();
-        gone
+        removed
     }
 
     fn place_of(&self, extent: Extent) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! Detaches the whole backing for sleep, and restores stitched ranges on wake.
+//! Detaches the whole backing, and restores stitched ranges.
 
 use super::{Backing, Extent, Part, Retiring, Stitched, Weight};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use vrampool_backend::{Backend, Physical};
 pub(in crate::arena) struct Whole<B: Backend> {
     _physical: Vec<Physical>,
     _stitched: Vec<Stitched<B>>,
-    _torn: Vec<(Stitched<B>, Vec<Part>)>,
+    _partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
     _retiring: VecDeque<Retiring<B>>,
 }
 
@@ -25,20 +25,20 @@ impl<B: Backend> Backing<B> {
         Whole {
             _physical: std::mem::take(&mut self.physical),
             _stitched: std::mem::take(&mut self.stitched),
-            _torn: std::mem::take(&mut self.torn),
+            _partly_unmapped: std::mem::take(&mut self.partly_unmapped),
             _retiring: std::mem::take(&mut self.retiring),
         }
     }
 
     /// Restores a stitched range with its previous age. Its pieces must be restored already.
     pub(in crate::arena) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        self.mend([Stitched::new(age, memory, pieces)]);
+        self.restore([Stitched::new(age, memory, pieces)]);
     }
 
     /// As [`put_stitched`](Self::put_stitched), for a range that lost some pieces.
-    pub(in crate::arena) fn put_torn(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
+    pub(in crate::arena) fn put_partly_unmapped(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
         let bytes = parts.iter().map(|part| part.piece.bytes).sum();
-        let torn = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
-        self.torn.push((torn, parts));
+        let partly_unmapped = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
+        self.partly_unmapped.push((partly_unmapped, parts));
     }
 }

@@ -17,7 +17,7 @@ impl<B: Backend> Backing<B> {
         let Some(gap) = self.gaps.iter().position(is_there) else { return };
         let block = self.gaps.swap_remove(gap);
         let (start, bytes) = engine.extent(block);
-        engine.put_back(block);
+        engine.release(block);
         if start + bytes > filled.end() {
             self.gaps.extend(engine.hold_at(filled.end(), start + bytes - filled.end()));
         }
@@ -42,8 +42,8 @@ impl<B: Backend> Backing<B> {
                 continue;
             };
             let (start_before, bytes_before) = engine.extent(before);
-            engine.put_back(before);
-            engine.put_back(gap);
+            engine.release(before);
+            engine.release(gap);
             joined.extend(engine.hold_at(start_before, bytes_before + bytes));
         }
         for zone in [Zone::Stable, Zone::Dynamic] {
@@ -54,7 +54,7 @@ impl<B: Backend> Backing<B> {
             if let Some(place) = joined.iter().position(is_at_end) {
                 let gap = joined.remove(place);
                 let (start, _) = engine.extent(gap);
-                engine.put_back(gap);
+                engine.release(gap);
                 let _ = engine.set_end(zone, start);
                 if zone == Zone::Dynamic {
                     self.cut_at(start);
@@ -74,7 +74,7 @@ impl<B: Backend> Backing<B> {
         for (start, bytes) in gaps {
             self.gaps.push(engine.hold_at(start, bytes)?);
         }
-        for (extent, block) in &mut self.stuck {
+        for (extent, block) in &mut self.unreleased {
             *block = engine.hold_at(extent.start, extent.bytes)?;
         }
         Ok(())

@@ -10,7 +10,7 @@
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `detach`: detaches and restores all of it.
 //!
-//! Only `make`, `release`, `retire`, `reserve_addresses` and the arena's sleep call the device. The arena's
+//! Only `make`, `release`, `retire`, `reserve_addresses` and the arena's `detach` call the device. The arena's
 //! lock protects it.
 //!
 //! # Placement of a request
@@ -27,9 +27,9 @@
 //! 4. Beyond that, or at the limit, a range is stitched of free pieces, and only the missing bytes are made.
 //!    At the limit, pieces that small requests left free may be stitched for a large request too.
 //!
-//! Once streams share a block, a request that would wait for another stream grows the range first: a wait
-//! costs a loop that runs ahead of the device more than memory does. Mapped bytes then stay within 1 3/8 of
-//! the peak of live bytes since the last decay, and no other arena may share the allowance.
+//! Once several streams use the arena, a request that would wait for another stream grows the range first,
+//! within the limit, the ledger, the budget and the [bound on overlap](crate::Overlap): a wait costs a loop
+//! that runs ahead of the device more than memory does.
 
 mod backing;
 mod cover;
@@ -42,8 +42,8 @@ mod stitch;
 mod stitched_range;
 mod stitched_ranges;
 
-pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES, Unkept};
+pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES, Uncommitted};
 pub(in crate::arena) use cover::{Extent, Holes};
-pub(in crate::arena) use plan::{Growth, Stock, headroom_of, runs};
+pub(in crate::arena) use plan::{Budget, Growth, runs};
 pub(in crate::arena) use search::Way;
 pub(in crate::arena) use stitched_range::{Part, Retiring, Stitched, Weight};

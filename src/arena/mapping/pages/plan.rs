@@ -12,9 +12,6 @@ const STITCHED_FROM: u64 = 1;
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 8;
 
-/// Eighths of the peak of live bytes that may be mapped above it to spare waits between streams.
-const HEADROOM: u64 = 3;
-
 /// Whole pieces are spared if the limit leaves less than this share of the mapped bytes, as a power of two.
 const SPARING: u32 = 3;
 
@@ -30,25 +27,20 @@ const FEW_PIECES: u32 = 10;
 /// As [`FEW_PIECES`], regardless of the configured piece size.
 const MOST_PIECES: u32 = 16;
 
-/// Bytes that may be mapped above the peak of live bytes to spare waits.
-pub(in crate::arena) fn headroom_of(most_live: u64) -> u64 {
-    most_live / 8 * HEADROOM
-}
-
-/// The device's physical memory, as far as its results during one request show.
+/// How much physical memory a request may ask the device for, by the device's earlier refusals of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::arena) enum Stock {
+pub(in crate::arena) enum Budget {
     /// No allocation was refused yet.
-    Plenty,
+    Free,
     /// An allocation was refused: request as little as possible.
-    Scarce,
+    Frugal,
     /// That was refused too.
-    None,
+    Exhausted,
 }
 
-impl Stock {
+impl Budget {
     pub(in crate::arena) fn refused(self) -> Self {
-        if self == Self::Plenty { Self::Scarce } else { Self::None }
+        if self == Self::Free { Self::Frugal } else { Self::Exhausted }
     }
 }
 
@@ -77,14 +69,14 @@ impl<B: Backend> Backing<B> {
         engine: &Arena,
         zone: Zone,
         (bytes, alignment): (u64, u64),
-        stock: Stock,
+        budget: Budget,
     ) -> Option<Growth> {
-        let room = self.room(stock);
+        let room = self.room(budget);
         let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
         let is_had = plain.bytes <= room && self.has_addresses(plain);
         let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
         let is_frugal = || {
-            stock != Stock::Plenty || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
+            budget != Budget::Free || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
         };
         if may_stitch && (!is_had || is_frugal()) {
             for (least, of_both) in self.hole_sizes() {
@@ -99,7 +91,7 @@ impl<B: Backend> Backing<B> {
                 }
             }
         }
-        if zone == Zone::Stable && gap.is_none() && stock == Stock::Plenty {
+        if zone == Zone::Stable && gap.is_none() && budget == Budget::Free {
             // Small requests are numerous, so some memory is added in reserve.
             let reserve = self.round(self.mapped >> RESERVE)?.min(room);
             let more = Extent { bytes: plain.bytes.max(reserve), ..plain };
@@ -110,33 +102,43 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Bytes of physical memory that the limit leaves.
-    fn room(&self, stock: Stock) -> u64 {
-        if stock == Stock::None { 0 } else { self.limit.saturating_sub(self.mapped) }
+    fn room(&self, budget: Budget) -> u64 {
+        if budget == Budget::Exhausted { 0 } else { self.limit.saturating_sub(self.mapped) }
     }
 
     /// Whether the limit leaves so little that whole pieces are kept for later requests.
     fn is_sparing(&self) -> bool {
-        self.room(Stock::Plenty) < self.mapped >> SPARING
+        self.room(Budget::Free) < self.mapped >> SPARING
     }
 
     /// Whether mapped bytes stay close to the peak of live bytes after adding `added`.
     fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
-        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
-        self.mapped.saturating_add(added) <= most_live + (most_live >> SLACK)
+        self.is_tight(engine.peak_used().max(engine.used().saturating_add(bytes)), added)
     }
 
-    /// Whether a request of `bytes` gets new memory instead of waiting for another stream: mapped bytes stay
-    /// within 1 3/8 of the peak of live bytes.
-    pub(in crate::arena) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64) -> bool {
+    /// Whether mapped bytes stay close to `needed` bytes after adding `added`.
+    fn is_tight(&self, needed: u64, added: u64) -> bool {
+        self.mapped.saturating_add(added) <= needed + (needed >> SLACK)
+    }
+
+    /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak
+    /// of live bytes and bytes in flight.
+    pub(in crate::arena) fn grows_without_wait(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        alignment: u64,
+        needed: u64,
+    ) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
-        let most = most_live.saturating_add(headroom_of(most_live));
+        let held = self.mapped.saturating_add(added);
         let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
         self.growth_refused_at.is_none_or(|refused| self.mapped < refused)
-            && self.zone_of(bytes) == Zone::Dynamic
             && alignment <= engine.alignment()
-            && self.mapped.saturating_add(added) <= most
-            && added <= self.room(Stock::Plenty)
+            && self.overlap.allows(held, most_live)
+            && held <= self.overlap_within.max(needed)
+            && added <= self.room(Budget::Free)
             && self.has_addresses(end)
     }
 
@@ -145,30 +147,23 @@ impl<B: Backend> Backing<B> {
         self.growth_refused_at = Some(self.mapped);
     }
 
-    /// Plans memory for `bytes` at `start`, which is the end of the range or the start of its free end.
-    pub(in crate::arena) fn plan_without_wait(
-        &self,
-        engine: &Arena,
-        bytes: u64,
-        start: u64,
-    ) -> Option<Growth> {
-        let end = engine.end(Zone::Dynamic);
-        let lacking = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
-        let new = self.split(Extent { start: end, bytes: lacking })?;
-        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
-    }
-
-    /// As [`plan_without_wait`](Self::plan_without_wait), within the limit and the addresses.
+    /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
     pub(in crate::arena) fn plan_end(
         &self,
         engine: &Arena,
         bytes: u64,
         start: u64,
-        stock: Stock,
+        budget: Budget,
     ) -> Option<Growth> {
-        let growth = self.plan_without_wait(engine, bytes, start)?;
-        let added: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
-        (added <= self.room(stock)).then_some(growth)
+        let end = engine.end(Zone::Dynamic);
+        let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
+        let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
+        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+    }
+
+    /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
+    pub(in crate::arena) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
+        !self.is_tight(needed, growth.new.iter().map(|extent| extent.bytes).sum())
     }
 
     /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
@@ -177,10 +172,10 @@ impl<B: Backend> Backing<B> {
         &self,
         engine: &Arena,
         bytes: u64,
-        stock: Stock,
+        budget: Budget,
         holes: impl Fn(u64, bool) -> Holes,
     ) -> Option<Growth> {
-        let room = self.room(stock);
+        let room = self.room(budget);
         self.hole_sizes().into_iter().find_map(|(least, of_both)| {
             let holes = holes(least, of_both);
             let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
@@ -202,11 +197,11 @@ impl<B: Backend> Backing<B> {
         engine: &Arena,
         zone: Zone,
         (bytes, alignment): (u64, u64),
-        stock: Stock,
+        budget: Budget,
     ) -> bool {
         let plain = self.plain(engine, zone, bytes, alignment);
         !self.stitches(bytes)
-            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(stock) && self.has_addresses(plain))
+            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(plain))
     }
 
     /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with

@@ -149,7 +149,7 @@ mod tests {
     const PIECE: u64 = 8;
     const PIECES: u64 = 6;
 
-    /// Unused ranges are gone after a sleep, although no memory need become free in it.
+    /// Unused ranges are dropped after a sleep, although no memory need become free in it.
     #[cfg(feature = "host")]
     #[test]
     fn it_says_nothing_of_ranges_that_come_after_a_sleep() -> Result<(), Box<dyn std::error::Error>> {

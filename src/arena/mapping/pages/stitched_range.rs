@@ -32,8 +32,8 @@ pub(in crate::arena) struct Retiring<B: Backend> {
     /// Streams with such work, and the event to be reached on each.
     pub(in crate::arena) users: SmallVec<[B::Stream; 2]>,
     pub(in crate::arena) events: Vec<B::Event>,
-    /// The era in which no buffer had them any more.
-    pub(in crate::arena) era: u64,
+    /// The tick in which no buffer had them any more.
+    pub(in crate::arena) tick: u64,
 }
 
 /// Resources of stitched ranges.

@@ -21,6 +21,7 @@ use super::stitched_range::{Part, Stitched, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
+use vrampool_backend::spi::Ledger;
 
 /// Pieces of stitched ranges that are always allowed, whatever the capacity.
 const FEW_PARTS: u64 = 512;
@@ -39,7 +40,7 @@ impl<B: Backend> Backing<B> {
     pub(in crate::arena) fn capacity(&self) -> u64 {
         // Without a first part, the addresses are fixed.
         let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
-        let quota = self.allowance.as_ref().map_or(u64::MAX, |allowance| allowance.cap());
+        let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
         self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
     }
 
@@ -51,7 +52,7 @@ impl<B: Backend> Backing<B> {
     /// Keeps the previous range of `bytes` bytes, in which the given pieces are still mapped.
     pub(in crate::arena) fn put_old(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
         let age = self.next_age();
-        self.torn.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
+        self.partly_unmapped.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
     }
 
     /// The bound on stitched ranges, including retiring ones.
@@ -71,17 +72,20 @@ impl<B: Backend> Backing<B> {
 
     /// The weight of all stitched ranges, including retiring ones.
     pub(in crate::arena) fn stitched_weight(&self) -> Weight {
-        let torn = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
+        let partly_unmapped = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
             parts: parts.len() as u64,
             bytes: range.bytes,
         };
-        self.torn.iter().map(torn).fold(self.in_ranges.plus(self.retiring_weight), Weight::plus)
+        self.partly_unmapped
+            .iter()
+            .map(partly_unmapped)
+            .fold(self.in_ranges.plus(self.retiring_weight), Weight::plus)
     }
 
     /// Number of stitched ranges, including retiring ones.
     pub(in crate::arena) fn stitched_ranges(&self) -> u64 {
         let retiring: usize = self.retiring.iter().map(|batch| batch.ranges.len()).sum();
-        (self.stitched.len() + self.torn.len() + retiring) as u64
+        (self.stitched.len() + self.partly_unmapped.len() + retiring) as u64
     }
 
     /// Removes unused ranges, least recently used first, until the rest take at most `most`, or none is
@@ -122,7 +126,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Puts whole stitched ranges back.
-    pub(in crate::arena) fn mend(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
+    pub(in crate::arena) fn restore(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
         let before = self.stitched.len();
         self.stitched.extend(ranges);
         if self.stitched.len() > before {

@@ -87,7 +87,7 @@ impl<B: Backend> AuditDevice<B> {
     }
 
     /// Reports one more stream as captured, in a capture of its own.
-    pub fn capture_apart(&self, stream: &B::Stream) {
+    pub fn capture_separately(&self, stream: &B::Stream) {
         let id = self.next_capture();
         self.state.captured.lock().expect("no panic under it").insert(stream.id(), id);
     }
@@ -240,8 +240,8 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
         self.below().is_ok_and(VirtualMemory::has_others)
     }
 
-    fn settle_others(&self) -> Result<(), BackendError> {
-        self.below()?.settle_others()
+    fn synchronize_others(&self) -> Result<(), BackendError> {
+        self.below()?.synchronize_others()
     }
 }
 
@@ -380,6 +380,10 @@ impl<B: Backend> Backend for AuditDevice<B> {
 
     fn read_mapped(&self, memory: &Self::Memory, offset: u64, bytes: &mut [u8]) -> Result<(), BackendError> {
         self.inner.read_mapped(&memory.inner, offset, bytes)
+    }
+
+    fn mapped<'a>(&self, memory: &'a mut Self::Memory) -> Result<&'a [u8], BackendError> {
+        self.inner.mapped(&mut memory.inner)
     }
 
     fn virtual_memory(&self) -> Option<&dyn VirtualMemory<Memory = AuditMemory<B>>> {

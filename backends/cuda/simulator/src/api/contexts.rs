@@ -2,8 +2,8 @@
 
 use crate::boundary::{exports, put, put_optional};
 use crate::code::{Answer, Code};
-use crate::context;
 use crate::world::World;
+use crate::world::contexts;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Flags of contexts: how the host waits, and others that have no effect here.
@@ -94,35 +94,35 @@ exports! {
         let device = world.device_of(context);
         World::wait_for_device(&mut world, device);
         World::destroy_context(&mut world, context);
-        if context::top() == handle {
-            context::pop();
+        if contexts::top() == handle {
+            contexts::pop();
         }
         Ok(())
     }
 
     fn cuCtxGetCurrent(to: *mut usize) |call| {
-        put(to, context::top())
+        put(to, contexts::top())
     }
 
     fn cuCtxSetCurrent(handle: usize) |call| {
         if handle == 0 {
-            context::pop();
+            contexts::pop();
             return Ok(());
         }
         call.world().check_stackable(handle)?;
-        context::pop();
-        context::push(handle);
+        contexts::pop();
+        contexts::push(handle);
         Ok(())
     }
 
     fn cuCtxPushCurrent_v2(handle: usize) |call| {
         call.world().check_stackable(handle)?;
-        context::push(handle);
+        contexts::push(handle);
         Ok(())
     }
 
     fn cuCtxPopCurrent_v2(to: *mut usize) |call| {
-        let handle = context::pop().ok_or(Code::INVALID_CONTEXT)?;
+        let handle = contexts::pop().ok_or(Code::INVALID_CONTEXT)?;
         put_optional(to, handle);
         Ok(())
     }
@@ -193,7 +193,7 @@ exports! {
     }
 
     fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) |call| {
-        put(mode, crate::capture::exchange_mode(crate::boundary::get(mode)?))
+        put(mode, crate::world::captures::exchange_mode(crate::boundary::get(mode)?))
     }
 }
 
@@ -204,6 +204,6 @@ fn create(world: &mut World, device: c_int) -> Answer<usize> {
     }
     let context = world.create_context(device as usize, false);
     let handle = world.contexts.get(&context).map_or(0, |context| context.handle);
-    context::push(handle);
+    contexts::push(handle);
     Ok(handle)
 }

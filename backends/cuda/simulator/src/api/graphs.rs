@@ -1,11 +1,9 @@
 //! Graphs.
 
 use crate::boundary::{exports, put};
-use crate::code::{Answer, Code};
-use crate::graph::Graph;
-use crate::handle::Object;
-use crate::work::Work;
-use crate::world::World;
+use crate::code::Code;
+use crate::objects::handle::Object;
+use crate::objects::work::{Graph, Program, Work};
 use std::ffi::{c_uint, c_ulonglong};
 use std::sync::Arc;
 
@@ -38,23 +36,23 @@ exports! {
         let mut copy = world.graphs.get(&graph).cloned().ok_or(Code::INVALID_VALUE)?;
         copy.frees_on_launch = flags & FREE_ON_LAUNCH != 0;
         let number = world.next_number();
-        world.execs.insert(number, Arc::new(copy));
+        world.execs.insert(number, Program { graph: Arc::new(copy), last: None });
         let handle = world.handles.add(Object::Exec(number));
         put(to, handle)
     }
 
     fn cuGraphUpload(exec: usize, stream: usize) |call| {
         let mut world = call.world();
-        world.exec_of(exec)?;
-        world.stream_of(stream).map(|_| ())
+        let (exec, stream) = (world.exec_of(exec)?, world.stream_of(stream)?);
+        world.run_program(exec, stream, Work::Nothing)
     }
 
     fn cuGraphLaunch(exec: usize, stream: usize) |call| {
         let mut world = call.world();
         let (exec, stream) = (world.exec_of(exec)?, world.stream_of(stream)?);
-        let graph = world.execs.get(&exec).cloned().ok_or(Code::INVALID_VALUE)?;
+        let graph = world.execs.get(&exec).map(|program| Arc::clone(&program.graph)).ok_or(Code::INVALID_VALUE)?;
         world.check_memory_of(&graph)?;
-        world.submit(stream, Work::Graph(graph))
+        world.run_program(exec, stream, Work::Graph(graph))
     }
 
     fn cuGraphExecDestroy(handle: usize) |call| {
@@ -62,21 +60,6 @@ exports! {
         let exec = world.exec_of(handle)?;
         world.handles.remove(handle);
         world.execs.remove(&exec);
-        Ok(())
-    }
-}
-
-impl World {
-    pub(crate) fn add_graph(&mut self, graph: Graph) -> usize {
-        let number = self.next_number();
-        self.graphs.insert(number, graph);
-        self.handles.add(Object::Graph(number))
-    }
-
-    pub(crate) fn destroy_graph(&mut self, handle: usize) -> Answer {
-        let graph = self.graph_of(handle)?;
-        self.handles.remove(handle);
-        self.graphs.remove(&graph);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::boundary::{exports, get, put, text};
 use crate::code::{Answer, Code};
-use crate::work::Work;
+use crate::objects::work::Work;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// Shared memory of a block, bytes.

@@ -2,7 +2,7 @@
 
 use crate::boundary::{exports, put, put_optional};
 use crate::code::Code;
-use crate::memory::{Area, Source};
+use crate::objects::memory::{Area, Source};
 use crate::world::World;
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -3,8 +3,8 @@
 use super::virtual_memory::{Access, FILE_DESCRIPTOR, Location};
 use crate::boundary::{exports, get, get_many, put};
 use crate::code::{Answer, Code};
-use crate::memory::Area;
-use crate::work::Work;
+use crate::objects::memory::Area;
+use crate::objects::work::Work;
 use crate::world::World;
 use std::ffi::{c_int, c_ulonglong, c_void};
 
@@ -173,7 +173,7 @@ exports! {
             return world.free_in_order(address, stream);
         }
         // Memory of `cuMemAlloc` may be freed this way too.
-        World::free(&mut world, address, |source| source == crate::memory::Source::Device)
+        World::free(&mut world, address, |source| source == crate::objects::memory::Source::Device)
     }
 }
 

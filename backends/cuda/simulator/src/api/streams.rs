@@ -1,11 +1,11 @@
 //! Streams.
 
 use crate::boundary::{exports, put, put_optional};
-use crate::capture::Mode;
 use crate::code::Code;
-use crate::memory::{Allocation, Area, Source};
-use crate::stream::Kind;
-use crate::work::Work;
+use crate::objects::capture::Mode;
+use crate::objects::memory::{Allocation, Area, Source};
+use crate::objects::stream::Kind;
+use crate::objects::work::Work;
 use crate::world::World;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
@@ -58,10 +58,7 @@ exports! {
     fn cuStreamGetId(handle: usize, to: *mut c_ulonglong) |call| {
         let mut world = call.world();
         let stream = world.stream_of(handle)?;
-        if let Some(capture) = world.stream(stream)?.capture {
-            world.invalidate(capture);
-            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        world.check_not_captured(stream)?;
         put(to, stream)
     }
 
@@ -82,10 +79,7 @@ exports! {
     fn cuStreamQuery(handle: usize) |call| {
         let mut world = call.world();
         let stream = world.stream_of(handle)?;
-        if let Some(capture) = world.stream(stream)?.capture {
-            world.invalidate(capture);
-            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        world.check_not_captured(stream)?;
         world.check_unsafe_call()?;
         let (goals, clock) = world.goals(stream)?;
         if !goals.iter().all(|&(stream, number)| world.is_done(stream, number)) {
@@ -98,10 +92,7 @@ exports! {
     fn cuStreamSynchronize(handle: usize) |call| {
         let mut world = call.world();
         let stream = world.stream_of(handle)?;
-        if let Some(capture) = world.stream(stream)?.capture {
-            world.invalidate(capture);
-            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        world.check_not_captured(stream)?;
         world.check_unsafe_call()?;
         World::synchronize_stream(&mut world, stream)?;
         world.trim_pools();
@@ -127,10 +118,7 @@ exports! {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        if let Some(capture) = world.stream(stream)?.capture {
-            world.invalidate(capture);
-            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        world.check_not_captured(stream)?;
         let argument = argument.expose_provenance();
         world.submit(stream, Work::Callback { function, stream: handle, argument })
     }

@@ -2,8 +2,9 @@
 
 use crate::boundary::{exports, read_bytes};
 use crate::code::{Answer, Code};
-use crate::memory::Area;
-use crate::work::{Range, Work};
+use crate::kernels::Range;
+use crate::objects::memory::Area;
+use crate::objects::work::Work;
 use crate::world::World;
 use parking_lot::MutexGuard;
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};

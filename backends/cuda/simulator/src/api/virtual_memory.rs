@@ -2,9 +2,10 @@
 
 use crate::boundary::{exports, get, get_many, put};
 use crate::code::{Answer, Code};
-use crate::handle::Object;
-use crate::memory::Area;
-use crate::virtual_memory::{Physical, duplicate, identify, memory_file};
+use crate::objects::handle::Object;
+use crate::objects::memory::Area;
+use crate::objects::virtual_memory::Physical;
+use crate::pages::{duplicate, identify, memory_file};
 use crate::world::World;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{c_int, c_ulonglong, c_void};

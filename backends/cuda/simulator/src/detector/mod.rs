@@ -13,6 +13,8 @@
 
 mod clock;
 mod shadow;
+mod site;
 
 pub(crate) use clock::{Clock, Point};
 pub(crate) use shadow::{Shadow, Span};
+pub(crate) use site::Site;

@@ -1,7 +1,6 @@
 //! The last write to each byte, and the reads since.
 
-use super::Point;
-use crate::world::Site;
+use super::{Point, Site};
 use std::collections::{BTreeMap, HashMap};
 
 /// A range of one physical memory that an operation touches.

@@ -1,6 +1,6 @@
 //! Kernels of the example `cudarc_training`: a line fitted by gradient descent.
 
-use super::{Kernel, float, load, number, reads, store, writes};
+use super::kernel::{Kernel, float, load, number, reads, store, writes};
 
 pub(super) const KERNELS: [Kernel; 2] = [
     Kernel {

@@ -1,6 +1,6 @@
 //! Kernels of tests: patterns, mismatches, delays, and stray writes.
 
-use super::{Kernel, load, number, reads, store, writes};
+use super::kernel::{Kernel, load, number, reads, store, writes};
 use std::time::Duration;
 
 /// As the modules of the crate and of its tests have them.

@@ -1,6 +1,6 @@
 //! Kernels of the demonstration programs: a small network, and a sweep of oscillators.
 
-use super::{Kernel, float, load, number, reads, store, writes};
+use super::kernel::{Kernel, float, load, number, reads, store, writes};
 
 pub(super) const KERNELS: [Kernel; 7] = [
     Kernel {

@@ -285,6 +285,40 @@ pub(crate) const FACTS: &[Fact] = &[
             d.cuStreamIsCapturing(0, &mut 0),
             CAPTURE_IMPLICIT,
         );
+        d.is("which goes on", d.cuStreamEndCapture(blocking, &mut 0), SUCCESS);
+        Ok(())
+    }),
+    fact("capture: questions about the legacy stream beside a blocking one that captures", |d| {
+        let stream = d.stream(0)?;
+        for mode in [GLOBAL, THREAD, RELAXED] {
+            begin(d, stream, mode)?;
+            let mut answer = 7;
+            d.is("cuStreamIsCapturing", d.cuStreamIsCapturing(LEGACY, &mut answer), CAPTURE_IMPLICIT);
+            let code = d.cuStreamGetCaptureInfo_v2(0, &mut answer, &mut 0, &mut 0, null_mut(), null_mut());
+            d.is("cuStreamGetCaptureInfo", code, CAPTURE_IMPLICIT);
+            d.eq("the answer", answer, 7);
+            d.eq("status", status(d, stream), 1);
+            d.is("end", d.cuStreamEndCapture(stream, &mut 0), SUCCESS);
+        }
+        Ok(())
+    }),
+    fact("capture: uses of the legacy stream beside a blocking one that captures", |d| {
+        let (stream, event) = (d.stream(0)?, d.event(NO_TIMING)?);
+        let uses: [(&str, &dyn Fn() -> Code); 5] = [
+            ("cuStreamQuery", &|| d.cuStreamQuery(0)),
+            ("cuStreamSynchronize", &|| d.cuStreamSynchronize(0)),
+            ("cuStreamGetId", &|| d.cuStreamGetId(0, &mut 0)),
+            ("cuEventRecord", &|| d.cuEventRecord(event, 0)),
+            ("cuStreamWaitEvent of none", &|| d.cuStreamWaitEvent(0, event, 0)),
+        ];
+        for mode in [GLOBAL, THREAD, RELAXED] {
+            for (name, call) in uses {
+                begin(d, stream, mode)?;
+                d.is(name, call(), CAPTURE_IMPLICIT);
+                d.eq("status", status(d, stream), 2);
+                d.is("end", d.cuStreamEndCapture(stream, &mut 0), CAPTURE_INVALIDATED);
+            }
+        }
         Ok(())
     }),
     fact("capture: the legacy stream beside a blocking one that captures", |d| {

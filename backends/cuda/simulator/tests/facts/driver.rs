@@ -259,6 +259,7 @@ functions! {
     cuGraphGetNodes(graph: usize, nodes: *mut usize, count: *mut usize);
     cuGraphInstantiateWithFlags(program: *mut usize, graph: usize, flags: u64);
     cuGraphLaunch(program: usize, stream: usize);
+    cuGraphUpload(program: usize, stream: usize);
     cuGraphExecDestroy(program: usize);
     cuModuleLoadData(module: *mut usize, image: *const c_char);
     cuModuleUnload(module: usize);

@@ -56,6 +56,26 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(pointer)?, 0x0909_0909);
         Ok(())
     }),
+    fact("graphs: launches of one program run one after the other on any stream", |d| {
+        let (first, second, third) =
+            (d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?, d.stream(NON_BLOCKING)?);
+        let pointer = d.alloc(4096)?;
+        let memset = |inside| d.must("memset", d.cuMemsetD8Async(pointer, 7, 4096, inside));
+        let (one, other) = (program(d, 0, memset)?, program(d, 0, |_| Ok(()))?);
+        let gate = d.gate(first)?;
+        d.is("cuGraphLaunch", d.cuGraphLaunch(one, first), SUCCESS);
+        d.is("of another program", d.cuGraphLaunch(other, second), SUCCESS);
+        d.is("cuStreamSynchronize beside it", d.cuStreamSynchronize(second), SUCCESS);
+        d.is("again, on another stream", d.cuGraphLaunch(one, second), SUCCESS);
+        d.is("cuGraphUpload", d.cuGraphUpload(one, third), SUCCESS);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        d.eq("the second launch waits", d.busy(second), true);
+        d.eq("the upload waits", d.busy(third), true);
+        d.eq("no call waits", gate.passed(), false);
+        gate.open();
+        d.is("cuCtxSynchronize", d.cuCtxSynchronize(), SUCCESS);
+        Ok(())
+    }),
     fact("graphs: a copy from memory that was freed", |d| {
         // Large: of small memory a real driver keeps the page, and the copy succeeds. Observed on an H100.
         const BYTES: usize = 64 << 20;

@@ -56,7 +56,7 @@ pub(crate) const FACTS: &[Fact] = &[
         let during = d.free_memory()?;
         d.eq("taken", before - during, 256 * MIB as i64);
         d.is("cuMemFree", d.cuMemFree_v2(pointer), SUCCESS);
-        d.eq("given back", d.free_memory()? - during, 256 * MIB as i64);
+        d.eq("released", d.free_memory()? - during, 256 * MIB as i64);
         d.is("cuMemAlloc of 1 byte", d.cuMemAlloc_v2(&mut pointer, 1), SUCCESS);
         d.note("taken by 1 byte", before - d.free_memory()?);
         d.is("cuMemAlloc of 2 MiB + 1", d.cuMemAlloc_v2(&mut pointer, 2 * MIB + 1), SUCCESS);

@@ -209,7 +209,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("word", d.word(address)?, 0x0808_0808);
         d.eq("kept by the mapping", before - d.free_memory()?, 64 * unit as i64);
         d.is("cuMemUnmap", d.cuMemUnmap(address, 64 * unit), SUCCESS);
-        d.eq("given back", before - d.free_memory()?, 0);
+        d.eq("released", before - d.free_memory()?, 0);
         Ok(())
     })
     .alone(),

@@ -21,6 +21,7 @@ from ._control import (
     sleep,
     wake_up,
 )
+from ._devices import pool, pools, tag
 from ._figures import (
     max_memory_allocated,
     max_memory_reserved,
@@ -30,7 +31,7 @@ from ._figures import (
     memory_summary,
     reset_peak_memory_stats,
 )
-from ._install import allocator, configure, install, is_configured, is_installed, pool, pools, tag
+from ._install import allocator, configure, install, is_configured, is_installed
 from ._mem_pool import mem_pool, release_mem_pools
 from ._snapshot import dump_snapshot, snapshot
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .._library import LIBRARY
-from ..errors import InvalidArgumentError
+from ..errors import CaptureError, InvalidArgumentError
 from ..stats import SleepReport
-from ._install import device_index, pool, pool_if_any, pools
+from ._devices import device_index, pool, pool_if_any, pools
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .._options import Size
 
 
@@ -42,17 +44,27 @@ def get_per_process_memory_fraction(device: object = None) -> float:
     return 1.0 if of is None else min(1.0, of.limit / of.memory_info()[1])
 
 
-def _settle(device: object) -> None:
+def _wait_for_torch(device: object) -> None:
     """Waits for all work of PyTorch's on a device: its own allocator has streams that vrampool is not told of."""
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        refuse_in_capture(torch)
         torch.cuda.synchronize(device_index(device))
+
+
+def refuse_in_capture(torch: Any) -> None:
+    """A wait for the device would invalidate a capture.
+
+    Raises: `CaptureError` while PyTorch's current stream is captured.
+    """
+    if torch.cuda.is_current_stream_capturing():
+        raise CaptureError("a stream is captured into a graph: nothing was done; let memory sleep after the capture")
 
 
 def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = None) -> SleepReport:
     """Puts a device's memory to sleep: the device has it back, and tensors keep their addresses until `wake_up`.
 
     Args:
-        offload: the tags whose contents go to the host; the others' are gone. `True` for all of them, `False` for none.
+        offload: the tags whose contents go to the host; the others' are discarded. `True` for all of them, `False` for none.
         device: as PyTorch takes them.
 
     Waits for all work on the device. Tensors must not be used while they sleep, but may go.
@@ -66,8 +78,8 @@ def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = N
     elif isinstance(offload, (str, Iterable)):
         kept = offload
     else:
-        raise InvalidArgumentError(f"{offload!r} are no tags")
-    _settle(device)
+        raise InvalidArgumentError(f"{offload!r} are not tags")
+    _wait_for_torch(device)
     return of.sleep(kept)
 
 
@@ -81,5 +93,5 @@ def wake_up(tags: Iterable[str] | str | None = None, device: object = None) -> S
 
 def discard(tags: Iterable[str] | str, device: object = None) -> SleepReport:
     """Puts these tags alone to sleep, after all work on the device, and forgets their contents."""
-    _settle(device)
+    _wait_for_torch(device)
     return pool(device).discard(tags)

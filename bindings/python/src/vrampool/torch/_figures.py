@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from .._abi import STATS
 from ..stats import PoolStats
-from ._install import pool_if_any, pools
+from ._devices import pool_if_any, pools
 
 
 #: Of a device that has no pool: nothing was asked for.
-_NOTHING = PoolStats(*(0 for _ in STATS))
+_NOTHING = PoolStats(*(0 for _ in PoolStats._fields))
 
 
 def _stats(device: object) -> PoolStats:
@@ -49,45 +48,45 @@ def from_stats(stats: PoolStats) -> dict[str, int]:
         "active.all.allocated": made,
         "active.all.current": stats.live_buffers,
         "active.all.freed": made - stats.live_buffers,
-        "active_bytes.all.current": stats.bytes_live,
-        "active_bytes.all.peak": stats.peak_live,
-        "allocated_bytes.all.current": stats.bytes_live,
-        "allocated_bytes.all.peak": stats.peak_live,
+        "active_bytes.all.current": stats.live_bytes,
+        "active_bytes.all.peak": stats.peak_live_bytes,
+        "allocated_bytes.all.current": stats.live_bytes,
+        "allocated_bytes.all.peak": stats.peak_live_bytes,
         "allocation.all.allocated": made,
         "allocation.all.current": stats.live_buffers,
         "allocation.all.freed": made - stats.live_buffers,
-        "inactive_split_bytes.all.current": max(stats.bytes_reserved - stats.bytes_held, 0),
+        "inactive_split_bytes.all.current": max(stats.reserved_bytes - stats.held_bytes, 0),
         "num_alloc_retries": stats.rung_evict,
         "num_device_alloc": stats.source_allocations,
         "num_device_free": stats.source_frees,
         "num_ooms": stats.failed_by_limit + stats.failed_by_device,
         "num_sync_all_streams": stats.rung_wait,
-        "requested_bytes.all.current": stats.bytes_requested,
-        "requested_bytes.all.peak": stats.peak_requested,
-        "reserved_bytes.all.current": stats.bytes_reserved,
-        "reserved_bytes.all.peak": stats.peak_reserved,
+        "requested_bytes.all.current": stats.requested_bytes,
+        "requested_bytes.all.peak": stats.peak_requested_bytes,
+        "reserved_bytes.all.current": stats.reserved_bytes,
+        "reserved_bytes.all.peak": stats.peak_reserved_bytes,
     }
-    return figures | {f"vrampool.{name}": int(getattr(stats, name)) for name in STATS}
+    return figures | {f"vrampool.{name}": int(getattr(stats, name)) for name in PoolStats._fields}
 
 
 def memory_allocated(device: object = None) -> int:
     """Bytes that tensors have now, rounded to classes."""
-    return _stats(device).bytes_live
+    return _stats(device).live_bytes
 
 
 def max_memory_allocated(device: object = None) -> int:
     """The most that `memory_allocated` was, since the beginning or `reset_peak_memory_stats`."""
-    return _stats(device).peak_live
+    return _stats(device).peak_live_bytes
 
 
 def memory_reserved(device: object = None) -> int:
     """Bytes taken from the device now."""
-    return _stats(device).bytes_reserved
+    return _stats(device).reserved_bytes
 
 
 def max_memory_reserved(device: object = None) -> int:
     """The most that `memory_reserved` was, since the beginning or `reset_peak_memory_stats`."""
-    return _stats(device).peak_reserved
+    return _stats(device).peak_reserved_bytes
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
@@ -104,11 +103,12 @@ def memory_summary(device: object = None, abbreviated: bool = False) -> str:
 def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
     """The same from a pool's statistics."""
     rows = [
-        ("allocated (live)", stats.bytes_live, stats.peak_live),
-        ("requested", stats.bytes_requested, stats.peak_requested),
-        ("idle", stats.bytes_cached, stats.peak_cached),
-        ("held (live and idle)", stats.bytes_held, stats.peak_held),
-        ("reserved on the device", stats.bytes_reserved, stats.peak_reserved),
+        ("allocated (live)", stats.live_bytes, stats.peak_live_bytes),
+        ("requested", stats.requested_bytes, stats.peak_requested_bytes),
+        ("idle", stats.idle_bytes, stats.peak_idle_bytes),
+        ("held (live and idle)", stats.held_bytes, stats.peak_held_bytes),
+        ("needed (live and in flight)", stats.needed_bytes, stats.peak_needed_bytes),
+        ("reserved on the device", stats.reserved_bytes, stats.peak_reserved_bytes),
     ]
     line = f"|{'=' * 61}|"
     table = [line, f"| {'vrampool memory summary':<60}|", line, f"| {'bytes':<28}|{'now':>14} |{'peak':>14} |"]
@@ -119,13 +119,14 @@ def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
             ("live blocks", stats.live_buffers),
             ("hits", stats.hits),
             ("misses", stats.misses),
-            ("driver calls", stats.driver_calls),
+            ("driver calls", stats.memory_calls),
             ("waits between streams", stats.stream_waits),
+            ("of these, for reused memory", stats.reuse_waits),
             ("out of memory, by the limit", stats.failed_by_limit),
             ("out of memory, by the device", stats.failed_by_device),
         ]
         table += [f"| {name:<28}|{count:>14} |{'':>14} |" for name, count in counts]
-        table += [f"| {'limit':<28}|{size_text(stats.limit):>14} |{'':>14} |", line]
+        table += [f"| {'limit':<28}|{size_text(stats.limit_bytes):>14} |{'':>14} |", line]
     return "\n".join(table) + "\n"
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
-import sys
 import threading
-from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import _options
 from .._library import LIBRARY, PATH
 from ..errors import BusyError, UnavailableError
-from ..pool import Pool
+from ._devices import has_cuda, pytorch, pytorch_of_any_build
+from ._patch import patch_cuda
 
 if TYPE_CHECKING:
     from .._options import Size
@@ -39,29 +36,6 @@ _configured: str | None = None
 _installed: Any = None
 
 
-def pytorch() -> ModuleType:
-    """PyTorch.
-
-    Raises: `UnavailableError` when it is not installed, or is built without CUDA.
-    """
-    torch = _pytorch_of_any_build()
-    if not _has_cuda(torch):
-        raise UnavailableError(f"PyTorch {torch.__version__} is built without CUDA")
-    return torch
-
-
-def _pytorch_of_any_build() -> ModuleType:
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise UnavailableError(f"PyTorch is not there: {error}") from error
-
-
-def _has_cuda(torch: Any) -> bool:
-    """Whether it is built with CUDA; a GPU is another question."""
-    return hasattr(torch._C, "_cuda_customAllocator")
-
-
 def configure(
     *,
     limit: Size | None = None,
@@ -70,6 +44,7 @@ def configure(
     budget: Size | None = None,
     max_cached: Size | None = None,
     max_per_bucket: int | None = None,
+    overlap: Size | None = None,
     offload: str | None = None,
     name: str | None = None,
     device: str | None = None,
@@ -90,6 +65,7 @@ def configure(
         "budget": budget,
         "max_cached": max_cached,
         "max_per_bucket": max_per_bucket,
+        "overlap": overlap,
         "offload": offload,
         "name": name,
         "device": device,
@@ -143,7 +119,7 @@ def provider() -> Any:
 def _pluggable(alloc: str) -> Any:
     pluggable = pytorch().cuda.memory.CUDAPluggableAllocator(PATH, alloc, "vrampool_torch_free")
     if absent := set_hooks(pluggable.allocator()):
-        _log.warning("this PyTorch has no %s; what they are for does not work", ", ".join(absent))
+        _log.warning("this PyTorch has no %s; the features that need them do not work", ", ".join(absent))
     return pluggable
 
 
@@ -166,6 +142,7 @@ def install(
     budget: Size | None = None,
     max_cached: Size | None = None,
     max_per_bucket: int | None = None,
+    overlap: Size | None = None,
     offload: str | None = None,
     name: str | None = None,
     device: str | None = None,
@@ -183,7 +160,7 @@ def install(
     that is built without CUDA is left as it is, because it has no memory of a GPU; the options are checked nevertheless.
 
     Raises: `UnavailableError` without PyTorch, and for a PyTorch whose exceptions cannot be thrown: PyPI's wheels
-    up to 2.6, and others with the C++ ABI of that time. 2.7 and later work. `BusyError` when it is too late, or installed in another
+    up to 2.6, and others with the C++ ABI of that time. 2.7 and later work. `BusyError` after the first allocation, or installed in another
     way.
     """
     global _installed
@@ -194,13 +171,14 @@ def install(
         "budget": budget,
         "max_cached": max_cached,
         "max_per_bucket": max_per_bucket,
+        "overlap": overlap,
         "offload": offload,
         "name": name,
         "device": device,
     }
     text = _options.text({**given, **others})
-    torch = _pytorch_of_any_build()
-    if not _has_cuda(torch):
+    torch = pytorch_of_any_build()
+    if not has_cuda(torch):
         with _lock:
             _configure(text)
         _log.info("PyTorch %s is built without CUDA, so vrampool has nothing to allocate for it", torch.__version__)
@@ -213,64 +191,19 @@ def install(
         _check_throws(torch)
         if torch.cuda.is_initialized():
             raise BusyError(
-                "it is too late: PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
+                "PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
             )
         _configure(text)
         pluggable = allocator()
         try:
             torch.cuda.memory.change_current_allocator(pluggable)
         except RuntimeError as error:
-            raise BusyError(f"it is too late: PyTorch's allocator is in use: {error}") from error
+            raise BusyError(f"PyTorch's allocator is in use already: {error}") from error
         _installed = pluggable
     if patch:
-        from ._patch import patch_cuda
-
         patch_cuda(torch)
 
 
 def is_installed() -> bool:
     """`install` was called, and PyTorch allocates by vrampool."""
     return _installed is not None
-
-
-def device_index(device: object = None) -> int:
-    """The number of a device as PyTorch takes them: a number, `"cuda:1"`, a `torch.device`.
-
-    Without any it is PyTorch's current one, once it uses CUDA, else 0: asking opens no device.
-    """
-    if isinstance(device, int) and not isinstance(device, bool):
-        return device
-    index: int = 0
-    if device is not None:
-        index = pytorch().cuda._utils._get_device_index(device, optional=True)
-    elif (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
-        index = torch.cuda.current_device()
-    return index
-
-
-def pool(device: object = None) -> Pool:
-    """The pool of a device of PyTorch's, made if there is none.
-
-    Raises: `UnavailableError` where there is no such device.
-    """
-    return Pool.of_handle(LIBRARY.number("torch_pool", device_index(device)))
-
-
-def pool_if_any(device: object = None) -> Pool | None:
-    """The pool of a device of PyTorch's; `None` where there is none yet. Opens no device."""
-    return pools().get(device_index(device))
-
-
-def pools() -> dict[int, Pool]:
-    """The pools of PyTorch's devices that have one, by the device's number. Makes none."""
-    return {of["device"]: Pool.of_handle(of["pool"]) for of in LIBRARY.json("torch_pools")}
-
-
-@contextlib.contextmanager
-def tag(name: str, device: object = None) -> Iterator[None]:
-    """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest; outside it is `default`.
-
-    Only this thread's: gradients come from a thread of autograd's, and have the tag `default`.
-    """
-    with pool(device).tag(name):
-        yield

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import BusyError, UnsupportedError
-from . import _install
+from . import _devices, _install
 
 #: What PyTorch's segments need: they are multiples of this, and it keeps idle ones itself.
 SEGMENT_CLASSES = "exact:2MiB"
@@ -20,7 +20,7 @@ _pools: dict[tuple[int, str], Any] = {}
 
 
 def _forget() -> None:
-    # Before the allocator below goes, or PyTorch calls what is gone (pytorch#145168).
+    # Before the allocator below goes, or PyTorch calls a destroyed one (pytorch#145168).
     _pools.clear()
 
 
@@ -69,18 +69,18 @@ def mem_pool(
     """
     global _provider
     if _install.is_installed():
-        raise BusyError("vrampool is PyTorch's allocator already, and its memory needs no pool: say vrampool.torch.tag()")
-    torch = _install.pytorch()
+        raise BusyError("vrampool is PyTorch's allocator already, and its memory needs no pool: use vrampool.torch.tag()")
+    torch = _devices.pytorch()
     if not _install.is_configured():
         _install.configure(size_classes=SEGMENT_CLASSES, max_cached=0)
-    index = torch.cuda.current_device() if device is None else _install.device_index(device)
+    index = torch.cuda.current_device() if device is None else _devices.device_index(device)
     if _provider is None:
         _provider = _install.provider()
         atexit.register(_forget)
     pool = _pools.get((index, tag))
     if pool is None:
         pool = _pools[index, tag] = _make(torch, use_on_oom=use_on_oom, no_split=no_split)
-    with _install.tag(tag, index):
+    with _devices.tag(tag, index):
         if not all_threads:
             with torch.cuda.use_mem_pool(pool, device=index):
                 yield pool
@@ -95,5 +95,5 @@ def mem_pool(
 
 
 def release_mem_pools() -> None:
-    """Forgets the pools of all tags: their memory goes back when the last tensor in it is gone."""
+    """Forgets the pools of all tags: their memory goes back when the last tensor in it is freed."""
     _forget()

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from .._library import LIBRARY
-from ._install import device_index, pool_if_any, pools
+from ._devices import device_index, pool_if_any, pools
 
 #: Above so many bytes PyTorch calls a segment large.
 _LARGEST_SMALL = 2 << 20

@@ -1,0 +1,182 @@
+//! Limits on bytes, and the bytes that are charged to them.
+
+use crate::{BackendError, fork};
+use std::iter;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A limit on bytes, and the bytes that are charged to it. A clone is a handle to the same ledger.
+///
+/// Ledgers form trees: bytes that are charged to a [child](Self::child) are charged to all ledgers above it, too.
+/// Each limit holds exactly, under any number of threads. A refused request changes no ledger, not even for a moment.
+///
+/// ```
+/// use vrampool_backend::spi::Ledger;
+///
+/// # fn main() -> Result<(), vrampool_backend::BackendError> {
+/// let device = Ledger::new(1000);
+/// let (one, two) = (device.child(None), device.child(700));
+/// let mut grant = one.reserve(600)?;
+/// assert!(two.reserve(600).unwrap_err().is_out_of_memory());
+/// drop(grant.split(300));
+/// let _other = two.reserve(600)?;
+/// assert_eq!((one.charged(), two.charged(), device.charged()), (300, 600, 900));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Ledger(Arc<Node>);
+
+#[derive(Debug)]
+struct Node {
+    /// No limit is `u64::MAX`.
+    limit: AtomicU64,
+    charged: AtomicU64,
+    peak: AtomicU64,
+    parent: Option<Ledger>,
+    /// Held by every change of a ledger of the tree.
+    changing: Arc<Mutex<()>>,
+}
+
+/// Bytes that are charged to a ledger until this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it returns the bytes"]
+pub struct Grant {
+    ledger: Ledger,
+    bytes: u64,
+}
+
+impl Ledger {
+    /// Creates a ledger of at most `limit` bytes. `None` is no limit.
+    #[must_use]
+    pub fn new(limit: impl Into<Option<u64>>) -> Self {
+        Self::of(limit.into(), None, Arc::default())
+    }
+
+    /// Creates a ledger whose bytes are charged to this one, too.
+    #[must_use]
+    pub fn child(&self, limit: impl Into<Option<u64>>) -> Self {
+        Self::of(limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))
+    }
+
+    fn of(limit: Option<u64>, parent: Option<Self>, changing: Arc<Mutex<()>>) -> Self {
+        let limit = AtomicU64::new(limit.unwrap_or(u64::MAX));
+        let (charged, peak) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self(Arc::new(Node { limit, charged, peak, parent, changing }))
+    }
+
+    /// Returns the limit of this ledger alone, bytes; `None` if it has none.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
+        // Relaxed, here and below: only the numbers matter, and they change under the lock.
+        Some(self.0.limit.load(Relaxed)).filter(|&limit| limit != u64::MAX)
+    }
+
+    /// Changes the limit. While more bytes are charged, requests for more fail.
+    pub fn set_limit(&self, bytes: impl Into<Option<u64>>) {
+        self.0.limit.store(bytes.into().unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Returns the charged bytes.
+    #[must_use]
+    pub fn charged(&self) -> u64 {
+        self.0.charged.load(Relaxed)
+    }
+
+    /// Returns the most bytes that were charged at a time.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.0.peak.load(Relaxed)
+    }
+
+    /// Returns the bytes that this ledger and those above it leave; `u64::MAX` without any limit.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.up().map(Self::own_free).min().unwrap_or(u64::MAX)
+    }
+
+    /// Charges `bytes` to this ledger and those above it.
+    ///
+    /// # Errors
+    /// [`BackendError::OutOfMemory`] if a limit leaves less; [`BackendError::Forked`].
+    pub fn reserve(&self, bytes: u64) -> Result<Grant, BackendError> {
+        fork::check()?;
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = self.free();
+        // Without a limit the sum must not overflow either.
+        let fits = bytes <= free && self.up().all(|ledger| ledger.charged().checked_add(bytes).is_some());
+        if !fits {
+            return Err(BackendError::out_of_memory(bytes, Some(free)));
+        }
+        self.add(bytes);
+        Ok(Grant { ledger: self.clone(), bytes })
+    }
+
+    /// Charges `bytes`, if necessary beyond the limits, for indispensable memory.
+    pub fn force(&self, bytes: u64) -> Grant {
+        if fork::is_child() {
+            return Grant { ledger: self.clone(), bytes: 0 };
+        }
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.up().map(|ledger| u64::MAX - ledger.charged()).fold(bytes, u64::min);
+        self.add(bytes);
+        Grant { ledger: self.clone(), bytes }
+    }
+
+    fn add(&self, bytes: u64) {
+        for Self(node) in self.up() {
+            let charged = node.charged.load(Relaxed) + bytes;
+            node.charged.store(charged, Relaxed);
+            node.peak.fetch_max(charged, Relaxed);
+        }
+    }
+
+    fn own_free(&self) -> u64 {
+        self.0.limit.load(Relaxed).saturating_sub(self.charged())
+    }
+
+    /// This ledger and those above it.
+    fn up(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |ledger| ledger.0.parent.as_ref())
+    }
+}
+
+impl Grant {
+    /// Returns the charged bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Moves at most `bytes` to a grant of their own.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { ledger: self.ledger.clone(), bytes }
+    }
+
+    /// Adds the bytes of another grant of the same ledger.
+    ///
+    /// # Errors
+    /// The other grant, if its ledger is another one.
+    pub fn merge(&mut self, mut other: Self) -> Result<(), Self> {
+        if !Arc::ptr_eq(&self.ledger.0, &other.ledger.0) {
+            return Err(other);
+        }
+        self.bytes += mem::take(&mut other.bytes);
+        Ok(())
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if self.bytes == 0 || fork::is_child() {
+            return;
+        }
+        let _changing = self.ledger.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        for Ledger(node) in self.ledger.up() {
+            node.charged.store(node.charged.load(Relaxed) - self.bytes, Relaxed);
+        }
+    }
+}

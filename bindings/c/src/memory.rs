@@ -1,0 +1,34 @@
+//! The memory of a live block.
+
+use crate::captured::Captured;
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
+
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Pool(Buffer<AnyDevice>),
+    /// Of a private pool.
+    Captured(Box<Captured>),
+    /// Another call has it for a moment.
+    Elsewhere,
+}
+
+impl Memory {
+    pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
+        match self {
+            Self::Pool(buffer) => Some(buffer),
+            Self::Captured(captured) => captured.buffer(),
+            Self::Elsewhere => None,
+        }
+    }
+
+    /// Bytes that were asked for.
+    pub(crate) fn requested(&self) -> u64 {
+        match self {
+            Self::Pool(buffer) => buffer.len(),
+            Self::Captured(captured) => captured.requested,
+            // No request's.
+            Self::Elsewhere => u64::MAX,
+        }
+    }
+}

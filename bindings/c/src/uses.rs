@@ -1,0 +1,149 @@
+//! The streams that use a block, and its end: what knows both a block and its pool.
+
+use crate::blocks::Held;
+use crate::failure::{Failure, Status};
+use crate::memory::Memory;
+use crate::registry;
+use crate::streams::Home;
+use std::mem;
+use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::{Buffer, Error, Stream, internal};
+
+impl Held {
+    /// Frees it: for whoever asks next, or, where its users are not all known, when the device is done
+    /// with it.
+    #[inline(always)]
+    pub(crate) fn free(self) {
+        // Before anybody else may get it.
+        self.note_freed();
+        if self.is_unordered {
+            self.free_unordered();
+        }
+    }
+
+    /// As [`free`](Self::free), but returns what may wait.
+    #[inline(always)]
+    pub(crate) fn free_ready(mut self) -> Option<Unfreed> {
+        if self.is_unordered {
+            return Some(Unfreed::Held(self));
+        }
+        self.note_freed();
+        match mem::replace(&mut self.memory, Memory::Elsewhere) {
+            Memory::Pool(buffer) => {
+                internal::release_ready(buffer).map(|buffer| Unfreed::Noted(Memory::Pool(buffer)))
+            }
+            memory => Some(Unfreed::Noted(memory)),
+        }
+    }
+
+    #[inline(always)]
+    fn note_freed(&self) {
+        if self.note.is_recorded() {
+            self.note_freed_surely();
+        }
+    }
+
+    /// Of a pool that is destroyed, or recorded anew, nobody wants to know.
+    #[cold]
+    #[inline(never)]
+    fn note_freed_surely(&self) {
+        let stream = match &self.memory {
+            Memory::Pool(buffer) => buffer.stream_id(),
+            _ => self.stream_id(),
+        };
+        let _ = registry::with(self.pool, |pool| {
+            pool.recording.freed(self.note, stream);
+            Ok(())
+        });
+    }
+
+    #[cold]
+    fn free_unordered(self) {
+        let Memory::Pool(buffer) = self.memory else { return };
+        let mut buffer = Some(buffer);
+        let later = registry::with(self.pool, |pool| {
+            buffer.take().into_iter().for_each(|buffer| pool.captures.keep_unordered(buffer));
+            Ok(())
+        });
+        // Of a pool that was destroyed.
+        if let Err(failure) = later.or_else(|_| registry::home_of(self.pool)?.drain()) {
+            log::warn!("a block is freed in the order of its own stream only: {}", failure.text);
+        }
+    }
+}
+
+/// A block whose release may wait.
+#[derive(Debug)]
+pub(crate) enum Unfreed {
+    Held(Held),
+    /// The recording knows that it was freed.
+    Noted(Memory),
+}
+
+impl Unfreed {
+    pub(crate) fn free(self) {
+        match self {
+            Self::Held(held) => held.free(),
+            Self::Noted(memory) => drop(memory),
+        }
+    }
+}
+
+/// How a block's pool is told that a stream uses it.
+type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
+
+/// Work on a stream uses a block, and is behind the one it was allocated for.
+pub(crate) fn used_on(held: &mut Held, stream: usize) -> Result<(), Failure> {
+    record(held, stream, Buffer::used_on)
+}
+
+fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
+    if held.is_plainly_of(stream) {
+        return Ok(());
+    }
+    with_stream_of(held.pool, stream, |stream| {
+        if held.is_of(stream.id()) {
+            return Ok(());
+        }
+        match &mut held.memory {
+            Memory::Captured(captured) => {
+                captured.is_shared = true;
+                match captured.buffer().filter(|_| captured.is_released()) {
+                    Some(buffer) => told_of(tell(buffer, stream)),
+                    // The graph is waited for as a whole, when it goes.
+                    None => Ok(()),
+                }
+            }
+            Memory::Pool(buffer) => told_of(tell(buffer, stream)),
+            Memory::Elsewhere => Ok(()),
+        }
+    })
+}
+
+/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block
+/// is then waited for with all of the device.
+pub(crate) fn record_surely(held: &mut Held, stream: usize) -> Result<(), Failure> {
+    record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
+}
+
+/// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was
+/// not.
+fn with_stream_of<T>(
+    pool: u64,
+    stream: usize,
+    mut act: impl FnMut(&AnyStream) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut on_home = |home: &Home| home.with_stream(stream, |stream| Ok(act(stream)));
+    match registry::with(pool, |pool| on_home(&pool.home)) {
+        Err(failure) if failure.status == Status::INVALID_HANDLE => on_home(&*registry::home_of(pool)?)?,
+        acted => acted?,
+    }
+}
+
+fn told_of(told: Result<(), Error>) -> Result<(), Failure> {
+    match told.map_err(Failure::from) {
+        // It was waited for when it fell asleep, and nobody used it since.
+        Err(failure) if failure.status == Status::ASLEEP => Ok(()),
+        told => told,
+    }
+}

@@ -1,0 +1,174 @@
+//! What is generated from the table of figures is up to date: this library's struct, the header's, Python's
+//! statistics, and the reference of metrics.
+//!
+//! `VRAMPOOL_UPDATE_FIGURES=1 cargo test -p vrampool-c --test figures` writes it.
+#![cfg(feature = "prometheus")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use vrampool::PoolStats;
+use vrampool::figures::{Figure, FigureKind, FigureLabel, Group};
+use vrampool::telemetry::METRICS;
+use vrampool_broker::{BrokerStats, ClientStats};
+use vrampool_c::figures::{OWN, numbers};
+use vrampool_sleep::SleepReport;
+
+const BEGIN: &str = "Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.";
+const END: &str = "End of the generated lines.";
+const COLUMNS: usize = 120;
+const OF_POOLS: &str = "A pool's statistics, all its tags together, from `Pool.stats`.
+
+    Counts are since the pool was created; sizes are bytes. The values are not one consistent snapshot while other
+    threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags
+    together; an unset cap is `vrampool.UNLIMITED`.";
+
+/// The figures of metrics, of a pool and of a broker.
+fn exported() -> [Vec<&'static Figure>; 2] {
+    let of_brokers = [BrokerStats::table(), ClientStats::table()].concat();
+    [METRICS.clone(), of_brokers.into_iter().filter(|figure| figure.is_exported()).collect()]
+}
+
+/// Names and help of the numbers of a pool, this library's own included.
+fn figures() -> Vec<(&'static str, String)> {
+    let of_pools = numbers(&PoolStats::default()).map(|(figure, _)| {
+        let unset = if figure.kind == FigureKind::Cap { " `UNLIMITED` if unset." } else { "" };
+        (figure.name, format!("{}{unset}", figure.help))
+    });
+    of_pools.chain(OWN.map(|(name, help)| (name, help.to_owned()))).collect()
+}
+
+/// The same of a sleep or a wake.
+fn of_sleep() -> Vec<(&'static str, String)> {
+    SleepReport::table().into_iter().map(|figure| (figure.name, figure.help.to_owned())).collect()
+}
+
+/// Text in lines, the first of which begins with `first` and the others with `next`.
+fn wrapped(text: &str, first: &str, next: &str) -> String {
+    let (mut all, mut line) = (String::new(), first.to_owned());
+    for word in text.split(' ') {
+        if line.len() + word.len() >= COLUMNS {
+            _ = writeln!(all, "{}", line.trim_end());
+            next.clone_into(&mut line);
+        }
+        line += word;
+        line += " ";
+    }
+    all + line.trim_end()
+}
+
+fn rust() -> String {
+    let names: Vec<_> = figures().into_iter().map(|(name, _)| name).collect();
+    format!("stats! {{\n{}\n}}\n", wrapped(&names.join(" "), "    ", "    "))
+}
+
+fn header(figures: Vec<(&str, String)>) -> String {
+    let field = |(name, help): (_, String)| {
+        let help = help.replace("`UNLIMITED`", "#VRAMPOOL_UNLIMITED");
+        format!("{}\n    uint64_t {name};\n", wrapped(&format!("{help} */"), "    /** ", "     *  "))
+    };
+    figures.into_iter().map(field).collect()
+}
+
+fn python(intro: &str, figures: &[(&str, String)]) -> String {
+    let mut class = format!("    \"\"\"{intro}\n\n    Attributes:\n");
+    for (name, help) in figures {
+        _ = writeln!(class, "{}", wrapped(help, &format!("        {name}: "), "            "));
+    }
+    class += "    \"\"\"\n\n";
+    for (name, _) in figures {
+        let kind = if *name == "no_op" { "bool" } else { "int" };
+        _ = writeln!(class, "    {name}: {kind}");
+    }
+    class
+}
+
+fn reference(figures: &[&Figure]) -> String {
+    let mut table = "\n| name | type | more labels | unit | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for of_metric in figures.chunk_by(|one, next| one.metric == next.metric) {
+        let figure = of_metric[0];
+        let (Figure { metric, unit, .. }, kind) = (figure, figure.metric_type());
+        let values = || of_metric.iter();
+        let (label, help) = match figure.label {
+            FigureLabel::Each(label) => (format!("`{label}`"), figure.help.to_owned()),
+            FigureLabel::Split(_, label, help) => {
+                let all: Vec<_> = values().map(|value| format!("`{}`", value.short)).collect();
+                let meanings: Vec<_> =
+                    values().map(|value| format!("`{}`: {}", value.short, value.help)).collect();
+                (format!("`{label}`: {}", all.join(", ")), format!("{help} {}", meanings.join(" ")))
+            }
+            _ => (String::new(), figure.help.to_owned()),
+        };
+        let unset = if figure.kind == FigureKind::Cap { " `+Inf` if unset." } else { "" };
+        _ = writeln!(table, "| `{metric}` | {kind} | {label} | {unit} | {help}{unset} |");
+    }
+    table.replace("|  |", "| |") + "\n"
+}
+
+/// Replaces the generated parts of a text.
+fn with(text: &str, parts: &[String]) -> String {
+    let mut rest = text;
+    let mut all = String::new();
+    for part in parts {
+        let (before, after) = rest.split_once(BEGIN).expect("a generated part");
+        let (mark, after) = after.split_once('\n').expect("a line");
+        let end = after.lines().take_while(|line| !line.contains(END)).map(|line| line.len() + 1).sum();
+        all += &format!("{before}{BEGIN}{mark}\n{part}");
+        rest = &after[end..];
+    }
+    all + rest
+}
+
+#[test]
+fn what_is_generated_from_the_table_is_up_to_date() {
+    let references = exported().map(|figures| reference(&figures));
+    for (file, parts) in [
+        ("bindings/c/src/figures.rs", vec![rust()]),
+        ("bindings/c/include/vrampool.h", vec![header(figures()), header(of_sleep())]),
+        (
+            "bindings/python/src/vrampool/stats.py",
+            vec![python(OF_POOLS, &figures()), python("Results of a sleep or a wake.", &of_sleep())],
+        ),
+        ("grafana/README.md", references.to_vec()),
+    ] {
+        let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).expect("text");
+        let expected = with(&text, &parts);
+        if std::env::var_os("VRAMPOOL_UPDATE_FIGURES").is_some() {
+            std::fs::write(&path, expected).expect("a file");
+        } else {
+            assert!(
+                text == expected,
+                "{file} is stale: VRAMPOOL_UPDATE_FIGURES=1 cargo test -p vrampool-c --test figures"
+            );
+        }
+    }
+}
+
+const GRAFANA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../grafana");
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(format!("{GRAFANA}/{file}")).expect("shipped")
+}
+
+/// Names in a text that look like our metrics.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_name(c) && c != ':');
+    words.filter(|word| word.starts_with("vrampool_") && word.len() > 9).map(str::to_owned).collect()
+}
+
+#[test]
+fn panels_and_rules_read_only_what_is_exported() {
+    let exported = exported().concat().into_iter().map(|figure| figure.metric);
+    let listed: BTreeSet<_> = exported.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    for file in ["dashboards/vrampool.json", "prometheus/rules/vrampool.yml"] {
+        let read = names(&read(file));
+        let unknown: Vec<_> = read.difference(&listed).collect();
+        assert!(unknown.is_empty(), "{file} reads {unknown:?}");
+        assert!(read.len() > 10, "{file} reads our metrics");
+    }
+    // All that is exported is on the dashboard, or there is no reason to export it.
+    let on_dashboard = names(&read("dashboards/vrampool.json"));
+    let unseen: Vec<_> = listed.difference(&on_dashboard).filter(|name| !name.contains("_peak_")).collect();
+    assert!(unseen.is_empty(), "on no panel: {unseen:?}");
+}

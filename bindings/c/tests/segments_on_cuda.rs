@@ -1,0 +1,226 @@
+//! Segments on a CUDA device while a stream is captured into a graph: the capture goes on, and no memory goes that its
+//! work may use. The simulated driver fails a capture as the real one does.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+mod cuda_driver;
+
+use cuda_driver::{BYTES, on_cuda, stream};
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use vrampool_c::boundary::Out;
+use vrampool_c::{
+    Status, last_error_text, vrampool_clear_error, vrampool_last_error_code, vrampool_memory_info,
+    vrampool_segment_alloc, vrampool_segment_callbacks, vrampool_segment_create_and_map,
+    vrampool_segment_free, vrampool_segment_unmap_and_release,
+};
+use vrampool_cuda_simulator_control::Simulator;
+
+const OPTIONS: &CStr = c"device=cuda:0; source=virtual";
+
+/// Of the segment that was allocated last: bytes, address, number.
+static LAST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+
+extern "C" fn on_malloc(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
+    LAST.iter().zip([bytes, address, number]).for_each(|(last, now)| last.store(now, SeqCst));
+    Status::OK
+}
+
+struct Segment {
+    bytes: u64,
+    address: u64,
+    number: u64,
+}
+
+impl Segment {
+    fn new(stream: *mut c_void) -> Self {
+        assert_eq!(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()), Status::OK);
+        let made = vrampool_segment_alloc(BYTES, 0, stream);
+        assert!(!made.is_null(), "{}", last_error_text());
+        let [bytes, address, number] = [0, 1, 2].map(|at: usize| LAST[at].load(SeqCst));
+        Self { bytes, address, number }
+    }
+
+    fn place(&self) -> *mut c_void {
+        self.address as *mut c_void
+    }
+
+    fn unmap(&self) -> Status {
+        vrampool_segment_unmap_and_release(0, self.bytes, self.address, self.number)
+    }
+
+    fn map(&self) -> Status {
+        vrampool_segment_create_and_map(0, self.bytes, self.address, self.number)
+    }
+
+    fn free(&self, stream: *mut c_void) -> Status {
+        vrampool_clear_error();
+        vrampool_segment_free(self.place(), BYTES, 0, stream);
+        vrampool_last_error_code()
+    }
+}
+
+fn free_bytes(pool: u64) -> u64 {
+    let (mut free, mut total) = (0, 0);
+    assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
+    free
+}
+
+/// A segment is used by captured work, on the stream that it was allocated for or that is named with the free.
+#[test]
+fn a_capture_outlives_segments_that_are_freed_or_unmapped_in_it() {
+    on_cuda(OPTIONS, |driver, pool| {
+        driver.enter();
+        let foreign = driver.create_stream();
+        for (captured, other) in [(stream(pool), stream(pool)), (foreign, stream(pool))] {
+            let before = free_bytes(pool);
+            let (kept, freed) = (Segment::new(captured), Segment::new(other));
+            driver.begin_capture(captured);
+            driver.fill(freed.place(), 1, BYTES, captured);
+            driver.fill(kept.place(), 1, BYTES, captured);
+            // Refused, and nothing is done.
+            assert_eq!(kept.unmap(), Status::CAPTURE, "{}", last_error_text());
+            assert!(last_error_text().contains("after the capture"), "{}", last_error_text());
+            assert_eq!(kept.map(), Status::INVALID_ARGUMENT, "{}", last_error_text());
+            driver.fill(kept.place(), 2, BYTES, other);
+            assert_eq!(driver.read(kept.place(), other), vec![2; BYTES]);
+            // Deferred.
+            assert_eq!(freed.free(captured), Status::OK, "{}", last_error_text());
+            assert_eq!(freed.free(captured), Status::INVALID_POINTER, "it is freed once");
+            let next = Segment::new(other);
+            assert_ne!(next.address, freed.address, "its addresses are not reused meanwhile");
+            assert_eq!(next.free(captured), Status::OK);
+            // Fails for a capture that was invalidated.
+            driver.end_capture(captured);
+            assert_eq!(kept.unmap(), Status::OK, "{}", last_error_text());
+            assert_eq!(kept.free(other), Status::OK);
+            assert_eq!(free_bytes(pool), before, "what was deferred went back");
+        }
+        driver.destroy_stream(foreign);
+        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    });
+}
+
+/// What a caller keeps of live segments: bytes, address, number.
+static KNOWN: Mutex<Vec<[u64; 3]>> = Mutex::new(Vec::new());
+
+extern "C" fn keep(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
+    KNOWN.lock().expect("no test fails under it").push([bytes, address, number]);
+    Status::OK
+}
+
+/// Fails for a segment that is not known, as vLLM's callback does.
+extern "C" fn forget(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
+    let mut known = KNOWN.lock().expect("no test fails under it");
+    match known.iter().position(|other| *other == [bytes, address, number]) {
+        Some(at) => {
+            known.swap_remove(at);
+            Status::OK
+        }
+        None => Status::MISMATCH,
+    }
+}
+
+/// Allocates, unmaps, maps and frees a segment, in vLLM's order. What fails is tried again without a fault.
+fn cycle() {
+    let made = vrampool_segment_alloc(BYTES, 0, ptr::null_mut());
+    if made.is_null() {
+        assert!(KNOWN.lock().expect("whole").is_empty(), "a failed allocation is forgotten");
+        return;
+    }
+    let [bytes, address, number] = KNOWN.lock().expect("whole")[0];
+    let mut is_mapped = true;
+    for change in [vrampool_segment_unmap_and_release, vrampool_segment_create_and_map] {
+        if change(0, bytes, address, number) == Status::OK {
+            is_mapped = !is_mapped;
+            continue;
+        }
+        // Nothing has changed: the other direction is refused, and this one works.
+        let other =
+            if is_mapped { vrampool_segment_create_and_map } else { vrampool_segment_unmap_and_release };
+        assert_ne!(other(0, bytes, address, number), Status::OK);
+        assert_eq!(change(0, bytes, address, number), Status::OK, "{}", last_error_text());
+        is_mapped = !is_mapped;
+    }
+    vrampool_segment_free(made, BYTES, 0, ptr::null_mut());
+    assert!(KNOWN.lock().expect("whole").is_empty(), "a segment is freed whatever fails");
+}
+
+/// Each driver call of a segment's life fails once: no memory and no record stays.
+#[test]
+fn a_driver_call_that_fails_leaves_nothing_behind() {
+    const OUT_OF_MEMORY: i32 = 2;
+    const INVALID_VALUE: i32 = 1;
+    on_cuda(OPTIONS, |driver, pool| {
+        let Some(simulator) = Simulator::loaded() else { return };
+        driver.enter();
+        assert_eq!(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()), Status::OK);
+        cycle();
+        let mut before = free_bytes(pool);
+        let mut failed = Vec::new();
+        for code in [OUT_OF_MEMORY, INVALID_VALUE] {
+            for skip in 0.. {
+                assert!(skip < 200, "a cycle has few calls");
+                simulator.fail_next(skip, code);
+                cycle();
+                let function = simulator.failed();
+                simulator.fail_next(0, 0);
+                if function.is_empty() {
+                    break;
+                }
+                // Releases memory that could not be released for want of a wait.
+                cycle();
+                // The driver keeps memory that it does not release: a segment's, and what the device is probed with.
+                let kept = match &*function {
+                    "cuMemRelease" => 2 << 20,
+                    "cuMemFree_v2" => 4 << 10,
+                    _ => 0,
+                };
+                before -= kept;
+                assert_eq!(free_bytes(pool), before, "after a fault of {function}");
+                failed.push(function);
+            }
+        }
+        for call in ["cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap"] {
+            assert!(failed.iter().any(|function| function == call), "{call} did not fail: {failed:?}");
+        }
+        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    });
+}
+
+/// PyTorch calls under the lock of its allocator; tensors are freed by other threads than those that made them.
+#[test]
+fn threads_free_segments_of_others_under_pytorchs_lock() {
+    on_cuda(OPTIONS, |driver, pool| {
+        driver.enter();
+        assert_eq!(vrampool_segment_callbacks(Some(keep), Some(forget), ptr::null_mut()), Status::OK);
+        let before = free_bytes(pool);
+        let (pytorchs, live) = (Mutex::new(()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    driver.enter();
+                    for _ in 0..20 {
+                        let lock = pytorchs.lock().expect("whole");
+                        let made = vrampool_segment_alloc(BYTES, 0, ptr::null_mut());
+                        drop(lock);
+                        assert!(!made.is_null(), "{}", last_error_text());
+                        let mut live = live.lock().expect("whole");
+                        live.push(made as usize);
+                        let other = live.swap_remove(0);
+                        drop(live);
+                        let lock = pytorchs.lock().expect("whole");
+                        vrampool_clear_error();
+                        vrampool_segment_free(other as *mut c_void, BYTES, 0, ptr::null_mut());
+                        assert_eq!(vrampool_last_error_code(), Status::OK, "{}", last_error_text());
+                        drop(lock);
+                    }
+                });
+            }
+        });
+        assert_eq!((KNOWN.lock().expect("whole").len(), live.into_inner().expect("whole").len()), (0, 0));
+        assert_eq!(free_bytes(pool), before);
+        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    });
+}

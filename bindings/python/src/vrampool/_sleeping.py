@@ -1,0 +1,170 @@
+"""Segments under tags that sleep and wake: all that a call names, or none."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import AsleepError, InvalidArgumentError, InvalidPointerError, MismatchError
+
+if TYPE_CHECKING:
+    from ._torch_memory import TorchMemory
+    from .vllm_extension import Handle
+
+_log = logging.getLogger("vrampool")
+
+
+@dataclass
+class AllocationData:
+    """A segment: its handle and tag, and whether and how it sleeps."""
+
+    handle: Handle
+    tag: str
+    #: A tensor on the host, while it sleeps with its contents.
+    cpu_backup_tensor: Any = None
+    is_asleep: bool = False
+
+
+class Segments:
+    """Segments by address."""
+
+    def __init__(
+        self, memory: TorchMemory, create_and_map: Callable[[Handle], None], unmap_and_release: Callable[[Handle], None]
+    ) -> None:
+        self.by_address: dict[int, AllocationData] = {}
+        self._memory, self._create_and_map, self._unmap_and_release = memory, create_and_map, unmap_and_release
+        # One sleep or wake at a time. Not of the callbacks, which PyTorch makes under its own lock.
+        self._changing = threading.Lock()
+        # Trimmed segments, which PyTorch frees later.
+        self._trimmed: dict[int, Handle] = {}
+
+    def add(self, handle: Handle, tag: str) -> None:
+        self.by_address[handle[2]] = AllocationData(handle, tag)
+
+    def remove(self, address: int) -> Handle:
+        """Forgets a segment that is freed.
+
+        Raises: `KeyError` for an address that is not a segment's.
+        """
+        if (handle := self._trimmed.pop(address, None)) is not None:
+            return handle
+        data = self.by_address.pop(address)
+        data.cpu_backup_tensor = None
+        return data.handle
+
+    def select(self, takes: Callable[[AllocationData], bool]) -> list[AllocationData]:
+        return [data for data in list(self.by_address.values()) if takes(data)]
+
+    def trim(self, segments: Iterable[dict[str, Any]]) -> bool:
+        """Releases the segments of a snapshot that have no live block, and returns whether any other is left."""
+        is_left = False
+        for segment in segments:
+            data = self.by_address.get(segment["address"])
+            if data is None:
+                continue
+            if segment["allocated_size"] != 0 or data.is_asleep:
+                is_left = True
+                continue
+            self._memory.synchronize(data.handle[0])
+            self._unmap_and_release(data.handle)
+            self._trimmed[data.handle[2]] = data.handle
+            self.by_address.pop(data.handle[2], None)
+        return is_left
+
+    def sleep(self, taken: list[AllocationData], keeps: Callable[[AllocationData], bool]) -> None:
+        """Releases the memory of these segments, after copies of those whose contents are kept."""
+        with self._changing:
+            self._warn_of_another_policy(taken, keeps)
+            going = [data for data in taken if not data.is_asleep]
+            for device in sorted({data.handle[0] for data in going}):
+                self._memory.synchronize(device)
+            # Those whose contents are discarded with their memory come last.
+            going.sort(key=lambda data: not keeps(data))
+            unmapped: list[AllocationData] = []
+            try:
+                for data in going:
+                    if keeps(data):
+                        data.cpu_backup_tensor = self._memory.backup(data.handle)
+                for data in going:
+                    unmapped.append(data)
+                    self._of_live(data, self._unmap_and_release)
+                for data in going:
+                    data.is_asleep = True
+            except BaseException:
+                for data in unmapped:
+                    self._restore(data)
+                for data in going:
+                    if not data.is_asleep:
+                        data.cpu_backup_tensor = None
+                raise
+
+    @staticmethod
+    def _warn_of_another_policy(taken: list[AllocationData], keeps: Callable[[AllocationData], bool]) -> None:
+        """Warns of tags that are asleep with their contents and would now be discarded, or the other way round."""
+        for tag, data in {data.tag: data for data in taken if data.is_asleep}.items():
+            was_kept = data.cpu_backup_tensor is not None
+            if was_kept != keeps(data):
+                where = "on the host" if was_kept else "discarded"
+                _log.warning("tag `%s` is asleep already, with its contents %s; the new policy has no effect", tag, where)
+
+    def _restore(self, data: AllocationData) -> None:
+        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with what is known of its contents."""
+        try:
+            # Mapped already: the failure came before it was unmapped.
+            if self._map(data):
+                self._fill(data)
+        except Exception:
+            data.is_asleep = self._lives(data)
+            _log.exception("a segment of %d bytes stays asleep; a wake tries it again", data.handle[1])
+
+    def wake(self, coming: list[AllocationData]) -> None:
+        """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out."""
+        with self._changing:
+            coming = [data for data in coming if data.is_asleep]
+            mapped: list[AllocationData] = []
+            try:
+                for data in coming:
+                    mapped.append(data)
+                    self._map(data)
+                for data in coming:
+                    self._fill(data)
+            except BaseException:
+                for data in mapped:
+                    self._unmap_again(data)
+                raise
+            for data in coming:
+                data.is_asleep, data.cpu_backup_tensor = False, None
+
+    def _unmap_again(self, data: AllocationData) -> None:
+        try:
+            self._of_live(data, self._unmap_and_release)
+        except AsleepError:
+            pass
+        except Exception:
+            _log.exception("a segment of %d bytes stays mapped after a wake that failed; a wake tries it again", data.handle[1])
+
+    def _map(self, data: AllocationData) -> bool:
+        """Maps a segment, and returns whether it was not mapped before."""
+        try:
+            self._of_live(data, self._create_and_map)
+        except InvalidArgumentError:
+            return False
+        return True
+
+    def _of_live(self, data: AllocationData, change: Callable[[Handle], None]) -> None:
+        """Changes a segment. One that was freed meanwhile is left as it is; another may have its address."""
+        try:
+            change(data.handle)
+        except (InvalidPointerError, MismatchError):
+            if self._lives(data):
+                raise
+
+    def _lives(self, data: AllocationData) -> bool:
+        return self.by_address.get(data.handle[2]) is data
+
+    def _fill(self, data: AllocationData) -> None:
+        if data.cpu_backup_tensor is not None and self._lives(data):
+            self._memory.on_device(data.handle).copy_(data.cpu_backup_tensor)

@@ -1,0 +1,87 @@
+"""What allocators of segments need of PyTorch: tensors over segments, backups, waits, and the state of its own allocator."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .vllm_extension import Handle
+
+_FLAG = "expandable_segments"
+
+#: Variables of PyTorch's settings, in its order of precedence.
+_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+class _Bytes:
+    """A range of device memory, as PyTorch takes foreign memory."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+class TorchMemory:
+    """PyTorch."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def on_device(self, handle: Handle) -> Any:
+        """The bytes of a mapped segment as a tensor."""
+        device, size, address, _ = handle
+        return self.torch.as_tensor(_Bytes(address, size), device=f"cuda:{device}")
+
+    def backup(self, handle: Handle) -> Any:
+        """A copy of a mapped segment in pinned host memory."""
+        backup = self.torch.empty(handle[1], dtype=self.torch.uint8, device="cpu", pin_memory=True)
+        backup.copy_(self.on_device(handle))
+        return backup
+
+    def synchronize(self, device: int) -> None:
+        """Waits for all work of a device."""
+        self._of_accelerator("synchronize")(device)
+
+    def release_idle(self) -> None:
+        """Releases unreachable tensors, and the idle memory of PyTorch's own allocator."""
+        gc.collect()
+        self._of_accelerator("empty_cache")()
+
+    def _of_accelerator(self, name: str) -> Any:
+        """A function of `torch.accelerator`, or of `torch.cuda` where PyTorch is too old for it."""
+        return getattr(getattr(self.torch, "accelerator", None), name, None) or getattr(self.torch.cuda, name)
+
+    def is_capturing(self) -> bool:
+        return bool(self.torch.cuda.is_current_stream_capturing())
+
+    @contextlib.contextmanager
+    def without_expandable_segments(self) -> Iterator[None]:
+        """Disables expandable segments, which bypass the functions of pools, within the scope."""
+        settings = self._settings()
+        fields = [field.strip() for field in settings.split(",") if field.strip()]
+        on = [field for field in fields if field.partition(":")[0].strip() == _FLAG and field.partition(":")[2].strip().lower() in ("true", "1")]
+        if not on:
+            yield
+            return
+        # PyTorch resets each setting that the text lacks.
+        self._set_settings(",".join([*(field for field in fields if field not in on), f"{_FLAG}:False"]))
+        try:
+            yield
+        finally:
+            self._set_settings(settings)
+
+    def _settings(self) -> str:
+        """PyTorch's settings: those of its allocator, which a program may have changed, else those of the environment."""
+        with contextlib.suppress(Exception):
+            known = self.torch.cuda.memory._snapshot().get("allocator_settings") or {}
+            for name in _VARIABLES:
+                if (settings := known.get(name)) is not None:
+                    return str(settings)
+        return next((settings for name in _VARIABLES if (settings := os.environ.get(name))), "")
+
+    def _set_settings(self, settings: str) -> None:
+        setter = getattr(self.torch._C, "_accelerator_setAllocatorSettings", None)
+        (setter or self.torch.cuda.memory._set_allocator_settings)(settings)

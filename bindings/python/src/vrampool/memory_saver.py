@@ -1,0 +1,311 @@
+"""The interface of the package `torch_memory_saver`, which SGLang, verl and slime use, over vrampool's segments.
+
+`install` puts this module in its place in one process. For all processes of a program, put the folder that
+`python -m vrampool.memory_saver` prints first on `PYTHONPATH`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from . import _arguments
+from ._handle import Handle as _Handle
+from ._sleeping import AllocationData, Segments
+from ._torch_memory import TorchMemory
+from .errors import (
+    AsleepError,
+    BusyError,
+    ConfigurationError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
+from .torch import _devices, _install
+from .torch._control import refuse_in_capture
+from .vllm_extension import PATH, Handle, forget_callbacks, init_module, python_create_and_map, python_unmap_and_release
+
+__all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]
+
+_MODES = ("torch", "preload")
+
+#: The tag of the region that this context is in, and whether its contents are kept.
+_REGION: ContextVar[tuple[str, bool] | None] = ContextVar("vrampool_memory_saver_region", default=None)
+
+
+class TorchMemorySaver(_Handle):
+    """Memory of PyTorch's that is paused and resumed at its addresses; the instance of the process is `torch_memory_saver`.
+
+    A pause waits for the work that uses the memory. A pause or a resume is for all memory that it names or none, and each failure is an
+    exception.
+    """
+
+    def __init__(self) -> None:
+        self._mode = "torch"
+        self._margin = 0
+        self._saver: _Saver | None = None
+
+    def _used(self) -> _Saver:
+        if self._saver is None:
+            self._saver = _Saver()
+        self._saver.claim()
+        return self._saver
+
+    @property
+    def enabled(self) -> bool:
+        return True
+
+    @property
+    def hook_mode(self) -> str:
+        """`torch` or `preload`. Both allocate from pools of PyTorch's: memory outside of regions is never paused."""
+        return self._mode
+
+    @hook_mode.setter
+    def hook_mode(self, mode: str) -> None:
+        if mode not in _MODES:
+            raise ConfigurationError(f"hook_mode={mode!r} is no mode: use one of {', '.join(_MODES)}")
+        if self._saver is not None and mode != self._mode:
+            raise BusyError("hook_mode is set before the first region")
+        self._mode = mode
+
+    @property
+    def memory_margin_bytes(self) -> int:
+        """Bytes of the device that allocations in regions leave free; 0 by default."""
+        return self._margin
+
+    @memory_margin_bytes.setter
+    def memory_margin_bytes(self, bytes: int) -> None:
+        self._margin = _arguments.size(bytes, "memory_margin_bytes")
+
+    @contextlib.contextmanager
+    def region(
+        self,
+        tag: str = "default",
+        enable_cpu_backup: bool = False,
+        enable_disk_backup: bool = False,
+        cpu_backup_backend: str | None = None,
+    ) -> Iterator[None]:
+        """Memory that this thread allocates within the scope has the tag; with `enable_cpu_backup`, its contents outlast a pause.
+
+        Scopes nest. `cpu_backup_backend` is not used: backups are in pinned memory.
+
+        Raises: `UnsupportedError` for `enable_disk_backup`, `AsleepError` for a tag that is paused.
+        """
+        if enable_disk_backup:
+            raise UnsupportedError("enable_disk_backup: backups are in host memory; use enable_cpu_backup")
+        saver = self._used()
+        with saver.allocating(tag, enable_cpu_backup, self._margin), saver.torch.cuda.use_mem_pool(saver.pool(tag, enable_cpu_backup)):
+            yield
+
+    @contextlib.contextmanager
+    def cuda_graph(
+        self,
+        cuda_graph: Any,
+        pool: Any = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        tag: str = "default",
+        enable_cpu_backup: bool = False,
+    ) -> Iterator[None]:
+        """As `torch.cuda.graph`, with memory that can be paused. Captures with one `pool` share memory.
+
+        Raises: `AsleepError` for a tag that is paused.
+        """
+        saver = self._used()
+        with (
+            saver.allocating(tag, enable_cpu_backup, self._margin),
+            saver.torch.cuda.graph(
+                cuda_graph, pool=saver.graph_pool(pool).id, stream=stream, capture_error_mode=capture_error_mode
+            ),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def disable(self, dispose_mem_pool_after_use: bool = True) -> Iterator[None]:
+        """Within a region, memory that is allocated in this scope is PyTorch's own, and is not paused.
+
+        Raises: `InvalidArgumentError` outside of regions, `UnsupportedError` for a pool that is kept.
+        """
+        if not dispose_mem_pool_after_use:
+            raise UnsupportedError("dispose_mem_pool_after_use=False: the pool of the scope is always released")
+        if _REGION.get() is None:
+            raise InvalidArgumentError("disable() is for use within a region of this context")
+        torch = self._used().torch
+        token = _REGION.set(None)
+        try:
+            with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+                yield
+        finally:
+            with contextlib.suppress(ValueError):
+                _REGION.reset(token)
+
+    def pause(self, tag: str | None = None) -> None:
+        """Releases the physical memory of a tag, or of all tags that are not paused. A tag without memory can be paused.
+
+        Raises: `AsleepError` for a tag that is paused, or if all are; `CaptureError` during a capture.
+        """
+        self._used().pause(tag)
+
+    def resume(self, tag: str | None = None) -> None:
+        """Maps the memory of a tag, or of all paused tags, and restores the contents that were kept; others are undefined.
+
+        Raises: `OutOfMemoryError`, and the memory stays paused; `InvalidArgumentError` for a tag that is not paused, or if none is.
+        """
+        self._used().resume(tag)
+
+    def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
+        """The contents of a contiguous tensor whose memory is paused, in host memory; with `zero_copy`, the backup itself, which is valid
+        until the resume.
+
+        Raises: `InvalidArgumentError` for a tensor without a backup.
+        """
+        backup = self._used().backup_of(x.data_ptr(), x.nbytes)
+        if backup is None or not x.is_contiguous():
+            raise InvalidArgumentError(
+                "the tensor has no backup: it is contiguous, in a region with enable_cpu_backup, and paused, or there is none"
+            )
+        found = backup.view(x.dtype).view(x.shape)
+        return found if zero_copy else found.clone()
+
+
+class _Saver:
+    """The segments of all regions."""
+
+    def __init__(self) -> None:
+        self.torch: Any = _devices.pytorch()
+        if _install.is_installed():
+            raise BusyError("vrampool is PyTorch's allocator already: use vrampool.torch.tag, sleep and wake_up")
+        self._memory = TorchMemory(self.torch)
+        self._segments = Segments(
+            self._memory, lambda handle: python_create_and_map(*handle), lambda handle: python_unmap_and_release(*handle)
+        )
+        self._kept: set[int] = set()
+        self._known: set[str] = set()
+        self._paused: set[str] = set()
+        self._pools: dict[tuple[str, bool], Any] = {}
+        self._graph_pools: dict[Any, Any] = {}
+        self._margin = 0
+        self.claim()
+        self._allocator = self.torch.cuda.memory.CUDAPluggableAllocator(PATH, "my_malloc", "my_free")
+        # The last first: memory that is freed without Python calls nothing.
+        atexit.register(forget_callbacks)
+        atexit.register(self.release_pools)
+
+    def claim(self) -> None:
+        """Sets the callbacks of segments.
+
+        Raises: `BusyError` where another allocator has live segments.
+        """
+        init_module(self._on_malloc, self._on_free)
+
+    def _on_malloc(self, handle: Handle) -> None:
+        tag, is_kept = _REGION.get() or ("default", False)
+        device, size, address, _ = handle
+        if self._margin and (free := self.torch.cuda.mem_get_info(device)[0]) < size + self._margin:
+            raise OutOfMemoryError(
+                f"{size} bytes would leave less than memory_margin_bytes={self._margin} free of the {free} bytes on device {device}"
+            )
+        self._segments.add(handle, tag)
+        if is_kept:
+            self._kept.add(address)
+
+    def _on_free(self, address: int) -> Handle:
+        self._kept.discard(address)
+        return self._segments.remove(address)
+
+    def pool(self, tag: str, is_kept: bool) -> Any:
+        """The pool of a tag's regions; it stays, so that regions reuse memory that was freed."""
+        if (tag, is_kept) not in self._pools:
+            self._pools[tag, is_kept] = self._new_pool()
+        return self._pools[tag, is_kept]
+
+    def graph_pool(self, shared: Any) -> Any:
+        """A pool for a capture: one for each pool that captures share, itself included."""
+        if shared is not None and shared in self._graph_pools:
+            return self._graph_pools[shared]
+        pool = self._new_pool()
+        self._graph_pools[pool.id] = pool
+        if shared is not None:
+            self._graph_pools[shared] = pool
+        return pool
+
+    def _new_pool(self) -> Any:
+        return self.torch.cuda.MemPool(self._allocator.allocator())
+
+    @contextlib.contextmanager
+    def allocating(self, tag: str, is_kept: bool, margin: int) -> Iterator[None]:
+        _arguments.text(tag, "tag")
+        if tag in self._paused:
+            raise AsleepError(f"tag {tag} is paused; resume it before more memory is allocated under it")
+        self._known.add(tag)
+        self._margin = margin
+        token = _REGION.set((tag, is_kept))
+        try:
+            with self._memory.without_expandable_segments():
+                yield
+        finally:
+            with contextlib.suppress(ValueError):
+                _REGION.reset(token)
+
+    def pause(self, tag: str | None) -> None:
+        refuse_in_capture(self.torch)
+        tags = self._known - self._paused if tag is None else {tag} - self._paused
+        if not tags:
+            raise AsleepError("no tag is left to pause" if tag is None else f"tag {tag} is paused already")
+        self._segments.sleep(self._segments.select(lambda data: data.tag in tags), self._is_kept)
+        self._paused |= tags
+
+    def _is_kept(self, data: AllocationData) -> bool:
+        return data.handle[2] in self._kept
+
+    def resume(self, tag: str | None) -> None:
+        tags = set(self._paused) if tag is None else {tag} & self._paused
+        if not tags:
+            raise InvalidArgumentError("no memory is paused" if tag is None else f"tag {tag} is not paused")
+        coming = self._segments.select(lambda data: data.tag in tags)
+        try:
+            self._segments.wake(coming)
+        except OutOfMemoryError:
+            self._memory.release_idle()
+            self._segments.wake(coming)
+        self._paused -= tags
+
+    def backup_of(self, address: int, size: int) -> Any:
+        for data in self._segments.select(lambda data: data.cpu_backup_tensor is not None):
+            offset = address - data.handle[2]
+            if 0 <= offset and offset + size <= data.handle[1]:
+                return data.cpu_backup_tensor[offset : offset + size]
+        return None
+
+    def release_pools(self) -> None:
+        self._pools.clear()
+        self._graph_pools.clear()
+
+
+#: The instance of the process.
+torch_memory_saver = TorchMemorySaver()
+
+
+@contextlib.contextmanager
+def configure_subprocess() -> Iterator[None]:
+    """Nothing has to be preloaded into processes that are started within the scope."""
+    yield
+
+
+def install() -> None:
+    """Puts this module in the place of `torch_memory_saver` in this process.
+
+    Raises: `BusyError` where that package is imported already.
+    """
+    own = sys.modules[__name__]
+    if sys.modules.setdefault("torch_memory_saver", own) is not own:
+        raise BusyError("torch_memory_saver is imported already: call vrampool.memory_saver.install first")
+
+
+if __name__ == "__main__":
+    print(os.path.join(os.path.dirname(os.path.abspath(__file__)), "shims"))

@@ -1,0 +1,288 @@
+"""The interface of `torch_memory_saver`, over a stub of PyTorch's MemPool, in the order in which SGLang, verl and slime call it."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import vrampool
+from conftest import MIB, run
+from fake_mem_pool import Pools
+from fake_torch import HostTensor, Torch
+from vrampool import memory_saver, vllm, vllm_extension
+from vrampool.memory_saver import TorchMemorySaver
+
+SIZE = 2 * MIB
+
+
+class Tensor:
+    """A tensor over an address."""
+
+    dtype, shape = "uint8", (SIZE,)
+
+    def __init__(self, address: int, size: int = SIZE, is_whole: bool = True) -> None:
+        self.address, self.nbytes, self.is_whole = address, size, is_whole
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def is_contiguous(self) -> bool:
+        return self.is_whole
+
+
+@pytest.fixture
+def pools() -> Pools:
+    return Pools(Torch())
+
+
+@pytest.fixture
+def saver(fresh: Callable[..., None], pools: Pools, monkeypatch: pytest.MonkeyPatch) -> Iterator[TorchMemorySaver]:
+    monkeypatch.setitem(sys.modules, "torch", pools.torch)
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    monkeypatch.setattr(HostTensor, "failure", None)
+    fresh()
+    made = TorchMemorySaver()
+    yield made
+    if made._saver is not None:
+        for address in list(made._saver._segments.by_address):
+            pools.free(address)
+        made._saver.release_pools()
+        gc.collect()
+        assert made._saver._segments.by_address == {}
+        assert made._saver._kept == set()
+    vllm.forget_callbacks()
+
+
+def make(saver: TorchMemorySaver, pools: Pools, tag: str, value: int, kept: bool = False) -> int:
+    with saver.region(tag, enable_cpu_backup=kept):
+        address = pools.empty(SIZE)
+    ctypes.memset(address, value, SIZE)
+    return address
+
+
+def contents(address: int) -> bytes:
+    return ctypes.string_at(address, SIZE)
+
+
+def mapped(saver: TorchMemorySaver) -> set[int]:
+    assert saver._saver is not None
+    return {address for address, data in saver._saver._segments.by_address.items() if not data.is_asleep}
+
+
+def test_tags_are_paused_and_resumed_as_sglang_does(saver: TorchMemorySaver, pools: Pools) -> None:
+    saver.hook_mode = "preload"
+    assert (saver.enabled, saver.hook_mode) == (True, "preload")
+    weights, cache = make(saver, pools, "weights", 1, kept=True), make(saver, pools, "kv_cache", 2)
+    with saver.cuda_graph("graph", pool=None, stream=None, capture_error_mode="global", tag="cuda_graph", enable_cpu_backup=True):
+        graph = pools.empty(SIZE)
+    ctypes.memset(graph, 3, SIZE)
+    for _ in range(3):
+        for tag in ("kv_cache", "weights", "cuda_graph"):
+            saver.pause(tag)
+        assert mapped(saver) == set()
+        for tag in ("cuda_graph", "weights", "kv_cache"):
+            saver.resume(tag)
+        assert mapped(saver) == {weights, cache, graph}
+        assert (contents(weights), contents(graph)) == (b"\1" * SIZE, b"\3" * SIZE)
+    # A program without graphs pauses their tag too.
+    saver.pause("nothing")
+    saver.resume("nothing")
+
+
+def test_a_second_pause_or_resume_is_an_error_that_changes_nothing(saver: TorchMemorySaver, pools: Pools) -> None:
+    address = make(saver, pools, "weights", 1, kept=True)
+    with pytest.raises(vrampool.InvalidArgumentError, match="not paused"):
+        saver.resume("weights")
+    with pytest.raises(vrampool.InvalidArgumentError, match="no memory is paused"):
+        saver.resume()
+    for tag in ("weights", None):
+        saver.pause(tag)
+        for again in ("weights", None):
+            with pytest.raises(vrampool.AsleepError):
+                saver.pause(again)
+        with pytest.raises(vrampool.AsleepError, match="resume it"), saver.region("weights"):
+            pass
+        with pytest.raises(vrampool.AsleepError), saver.cuda_graph("graph", tag="weights"):
+            pass
+        saver.resume(tag)
+        assert contents(address) == b"\1" * SIZE
+
+
+def test_running_out_of_memory_on_resume_leaves_it_paused(
+    saver: TorchMemorySaver, pools: Pools, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [make(saver, pools, "weights", value, kept=True) for value in (1, 2)]
+    saver.pause("weights")
+    # Room for one of the two. Each segment on a host device has a device of its own.
+    with saver.region("other"):
+        others = {pools.empty(60 * MIB), pools.empty(2 * MIB)}
+    if place:
+        map_one, calls = vllm_extension.python_create_and_map, iter(range(4))
+
+        def fail(*handle: int) -> None:
+            if next(calls) % 2 == 1:
+                raise vrampool.OutOfMemoryError("the memory is elsewhere")
+            map_one(*handle)
+
+        monkeypatch.setattr(memory_saver, "python_create_and_map", fail)
+    with pytest.raises(vrampool.OutOfMemoryError):
+        saver.resume("weights")
+    if place:
+        monkeypatch.setattr(memory_saver, "python_create_and_map", map_one)
+    assert mapped(saver) == others
+    with pytest.raises(vrampool.AsleepError):
+        saver.pause("weights")
+    saver.pause("other")
+    saver.resume("weights")
+    assert [contents(address)[:1] for address in addresses] == [b"\1", b"\2"]
+
+
+def test_a_failed_pause_leaves_all_as_it_was(saver: TorchMemorySaver, pools: Pools) -> None:
+    address = make(saver, pools, "weights", 1, kept=True)
+    HostTensor.failure = RuntimeError("no pinned memory")
+    with pytest.raises(RuntimeError, match="no pinned memory"):
+        saver.pause()
+    assert mapped(saver) == {address}
+    pools.torch.is_captured = True
+    with pytest.raises(vrampool.CaptureError):
+        saver.pause()
+    pools.torch.is_captured = False
+    saver.pause()
+    saver.resume()
+    assert contents(address) == b"\1" * SIZE
+
+
+def test_a_backup_is_read_while_memory_is_paused_as_slime_does(saver: TorchMemorySaver, pools: Pools) -> None:
+    kept, lost = make(saver, pools, "default", 7, kept=True), make(saver, pools, "default", 8)
+    with pytest.raises(vrampool.InvalidArgumentError, match="no backup"):
+        saver.get_cpu_backup(Tensor(kept))
+    saver.pause()
+    backup = saver.get_cpu_backup(Tensor(kept + MIB, MIB))
+    assert ctypes.string_at(backup.address, backup.size) == b"\7" * MIB
+    same = saver.get_cpu_backup(Tensor(kept), zero_copy=True)
+    assert same.address == saver.get_cpu_backup(Tensor(kept), zero_copy=True).address != backup.address
+    for wrong in (Tensor(lost), Tensor(kept + MIB), Tensor(kept, SIZE, is_whole=False)):
+        with pytest.raises(vrampool.InvalidArgumentError, match="no backup"):
+            saver.get_cpu_backup(wrong)
+    saver.resume()
+
+
+def test_memory_of_a_disabled_scope_is_not_paused(saver: TorchMemorySaver, pools: Pools) -> None:
+    with pytest.raises(vrampool.InvalidArgumentError, match="within a region"), saver.disable():
+        pass
+    with saver.region("weights"):
+        ours = pools.empty(SIZE)
+        with saver.disable():
+            own = pools.empty(SIZE)
+        again = pools.empty(SIZE)
+    saver.pause()
+    assert mapped(saver) == set()
+    ctypes.memset(own, 1, SIZE)
+    saver.resume()
+    assert mapped(saver) == {ours, again}
+    pools.free(own)
+    with pytest.raises(vrampool.UnsupportedError), saver.region("weights"), saver.disable(dispose_mem_pool_after_use=False):
+        pass
+
+
+def test_regions_nest_and_reuse_memory(saver: TorchMemorySaver, pools: Pools) -> None:
+    with saver.region("outer"):
+        with saver.region("inner"):
+            inner = pools.empty(SIZE)
+        outer = pools.empty(SIZE)
+    pools.free(outer)
+    with saver.region("outer"):
+        assert pools.empty(SIZE) == outer
+    saver.pause("inner")
+    assert mapped(saver) == {outer}
+    # A tensor may end meanwhile.
+    pools.free(inner)
+    saver.resume("inner")
+
+
+def test_captures_share_memory_if_they_name_one_pool(saver: TorchMemorySaver, pools: Pools) -> None:
+    def capture(pool: object) -> int:
+        with saver.cuda_graph("graph", pool=pool):
+            address = pools.empty(SIZE)
+        pools.free(address)
+        return address
+
+    assert capture(None) != capture(None)
+    assert capture((7, 0)) == capture((7, 0))
+
+
+def test_a_margin_is_left_free(saver: TorchMemorySaver, pools: Pools) -> None:
+    pools.torch.cuda.mem_get_info = lambda device: (10 * MIB, 64 * MIB)
+    saver.memory_margin_bytes = 9 * MIB
+    with saver.region(), pytest.raises(MemoryError):
+        pools.empty(SIZE)
+    saver.memory_margin_bytes = 8 * MIB
+    with saver.region():
+        pools.free(pools.empty(SIZE))
+    assert saver.memory_margin_bytes == 8 * MIB
+
+
+def test_settings_that_cannot_be_are_refused(saver: TorchMemorySaver, pools: Pools) -> None:
+    with pytest.raises(vrampool.ConfigurationError, match="torch, preload"):
+        saver.hook_mode = "nothing"
+    with pytest.raises(vrampool.UnsupportedError), saver.region("weights", enable_disk_backup=True):
+        pass
+    for wrong in (3, None):
+        with pytest.raises(vrampool.ArgumentTypeError), saver.region(wrong):  # type: ignore[arg-type]
+            pass
+    with saver.region():
+        pass
+    with pytest.raises(vrampool.BusyError):
+        saver.hook_mode = "preload"
+    with memory_saver.configure_subprocess():
+        pass
+
+
+def test_one_allocator_of_segments_is_in_use(saver: TorchMemorySaver, pools: Pools) -> None:
+    address = make(saver, pools, "weights", 1)
+    with pytest.raises(vrampool.BusyError, match="1 live segments"):
+        vllm_extension.init_module(lambda handle: None, lambda address: None)
+    with pytest.raises(vrampool.BusyError), TorchMemorySaver().region():
+        pass
+    assert mapped(saver) == {address}
+
+
+def test_a_foreign_free_is_reported_and_changes_nothing(saver: TorchMemorySaver, pools: Pools, caplog: Any) -> None:
+    address = make(saver, pools, "weights", 1)
+    with pytest.raises(vrampool.InvalidPointerError):
+        vllm_extension.my_free(address + 4096)
+    assert contents(address) == b"\1" * SIZE
+
+
+def test_the_package_of_the_name_is_this_module() -> None:
+    run(
+        """
+        import subprocess, sys
+        folder = subprocess.run([sys.executable, "-m", "vrampool.memory_saver"], capture_output=True, text=True, check=True).stdout.strip()
+        sys.path.insert(0, folder)
+        import torch_memory_saver
+        from vrampool import memory_saver
+        assert torch_memory_saver.torch_memory_saver is memory_saver.torch_memory_saver
+        assert torch_memory_saver.__file__.startswith(folder)
+        """
+    )
+    run(
+        """
+        from vrampool import BusyError, memory_saver
+        for _ in range(2):
+            memory_saver.install()
+        import sys, torch_memory_saver
+        assert torch_memory_saver is memory_saver
+        sys.modules["torch_memory_saver"] = sys
+        try:
+            memory_saver.install()
+            raise AssertionError
+        except BusyError:
+            pass
+        """
+    )

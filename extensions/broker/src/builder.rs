@@ -1,0 +1,293 @@
+//! The builder of a broker.
+
+use crate::allocator::Allocator;
+use crate::error::{BrokerError, BrokerWarning};
+use crate::handle::{Broker, new_pool};
+use crate::share::{LimitMode, Shares};
+use crate::spill_directory;
+use crate::staging::{BlockBounds, Staging, pinned_bytes_from_environment};
+use crate::state::{BrokerCore, Settings, State};
+use crate::stats::BrokerCounts;
+use crate::turn::Turn;
+use crate::warnings::{WarningHook, Warnings};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use vrampool::SizeClasses;
+use vrampool_backend::spi::Ledger;
+use vrampool_backend::spi::host_memory;
+use vrampool_backend::{Backend, DeviceKind};
+
+/// The default size of one staging block. (CuBIE's are up to 64 MiB.)
+const STAGING_BLOCK: u64 = 16 << 20;
+/// Part of the host's memory that may be pinned, and above which an array goes to a file (as in CuBIE).
+const HOST_FRACTION: f64 = 0.8;
+/// The smallest staging block, bytes.
+const SMALLEST_BLOCK: u64 = 64 << 10;
+
+/// Builder of a [`Broker`].
+///
+/// ```
+/// # use vrampool_broker::{Allocator, Broker};
+/// # use vrampool::host::HostDevice;
+/// let broker = Broker::builder(&HostDevice::new())
+///     .allocator(Allocator::Default)
+///     .reserve(64 << 20)
+///     .on_warning(|warning| eprintln!("{warning}"))
+///     .build()?;
+/// # Ok::<(), vrampool_broker::BrokerError>(())
+/// ```
+#[must_use]
+pub struct BrokerBuilder<B: Backend> {
+    device: B,
+    name: String,
+    allocator: Allocator,
+    mode: LimitMode,
+    classes: SizeClasses,
+    reserve: u64,
+    budget: u64,
+    granularity: Option<u64>,
+    staging_block: u64,
+    staging_bytes: Option<u64>,
+    pinned_max: Option<u64>,
+    host_memory: Option<u64>,
+    spill_threshold: Option<u64>,
+    spill_directory: Option<PathBuf>,
+    on_warning: Option<WarningHook>,
+}
+
+impl<B: Backend> Broker<B> {
+    /// Returns a builder for a broker on `device`.
+    pub fn builder(device: &B) -> BrokerBuilder<B> {
+        BrokerBuilder::new(device)
+    }
+}
+
+impl<B: Backend> BrokerBuilder<B> {
+    pub(super) fn new(device: &B) -> Self {
+        Self {
+            device: device.clone(),
+            name: "broker".into(),
+            allocator: Allocator::default(),
+            mode: LimitMode::default(),
+            classes: SizeClasses::EXACT,
+            reserve: 0,
+            budget: u64::MAX,
+            granularity: None,
+            staging_block: STAGING_BLOCK,
+            staging_bytes: None,
+            pinned_max: None,
+            host_memory: None,
+            spill_threshold: None,
+            spill_directory: None,
+            on_warning: None,
+        }
+    }
+
+    /// Sets its name in metrics. Default: `broker`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets the allocator. Default: [`Allocator::Pool`]. [`Broker::set_allocator`] changes it later.
+    pub fn allocator(mut self, allocator: Allocator) -> Self {
+        self.allocator = allocator;
+        self
+    }
+
+    /// Sets whether shares are enforced. Default: [`LimitMode::Passive`], until a client gets a share.
+    pub fn limit_mode(mut self, mode: LimitMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Sets the size classes of arrays. Default: multiples of 512 bytes, because chunks are few and large.
+    pub fn size_classes(mut self, classes: SizeClasses) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    /// Sets the bytes of the device that are left to other processes. A run releases memory when less than
+    /// half of that is free. Default: 0, which leaves none and never releases memory.
+    pub fn reserve(mut self, bytes: u64) -> Self {
+        self.reserve = bytes;
+        self
+    }
+
+    /// Sets the limit on bytes of all clients together, regardless of free memory. Default: `None`, no
+    /// limit.
+    pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.budget = bytes.into().unwrap_or(u64::MAX);
+        self
+    }
+
+    /// Sets the device's allocation granularity in bytes; each array counts as a multiple of it. Default: the
+    /// granularity of virtual memory on a discrete device, 1 elsewhere.
+    pub fn granularity(mut self, bytes: u64) -> Self {
+        self.granularity = Some(bytes);
+        self
+    }
+
+    /// Sets limits on pinned blocks for copies: on one block, rounded to a power of two from 64 KiB on, and
+    /// on all. One block is always granted.
+    ///
+    /// Default: 16 MiB each; `VRAMPOOL_PINNED_STAGING_MB` (then netcl's variable; MiB) or 512 MiB in total.
+    pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
+        self.staging_block = block_bytes;
+        self.staging_bytes = Some(max_bytes);
+        self
+    }
+
+    /// Sets the limit on pinned bytes, including staging; at most 0.8 of the host's memory. Default: the
+    /// device's total bytes.
+    pub fn pinned_max(mut self, bytes: u64) -> Self {
+        self.pinned_max = Some(bytes);
+        self
+    }
+
+    /// Sets the host's memory in bytes, from which other limits are derived. Default: the memory that the
+    /// process [may use](host_memory), on Linux; elsewhere unknown.
+    pub fn host_memory(mut self, bytes: u64) -> Self {
+        self.host_memory = Some(bytes);
+        self
+    }
+
+    /// Sets the limit on bytes of all [host arrays](Broker::host_array) in memory, pinned and pageable together: an array
+    /// that would exceed it is in a file. Blocks for copies have a [limit](Self::staging) of their own. Default: 0.8 of the
+    /// host's memory.
+    pub fn spill_threshold(mut self, bytes: u64) -> Self {
+        self.spill_threshold = Some(bytes);
+        self
+    }
+
+    /// Sets the directory of such files. Default: the system's directory for temporary files; on Linux
+    /// `/var/tmp` if the former is in memory (tmpfs). If the default is missing, only spilling an array
+    /// fails.
+    pub fn spill_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.spill_directory = Some(directory.into());
+        self
+    }
+
+    /// Sets a function that is called with each [`BrokerWarning`], which is also logged, by the thread that caused
+    /// it. It may call the broker, but not commit. Warnings that its own calls cause are only logged.
+    pub fn on_warning(mut self, hook: impl Fn(&BrokerWarning) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Arc::new(hook));
+        self
+    }
+
+    /// Creates the broker. Allocates no memory.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for invalid settings; errors of [`PoolBuilder::build`](vrampool::PoolBuilder::build).
+    pub fn build(self) -> Result<Broker<B>, BrokerError> {
+        self.check()?;
+        let total = total_bytes(&self.device)?;
+        let host = self.host_memory.or_else(host_memory);
+        let pinned_max = self.pinned_max.unwrap_or(total);
+        let pinned = Ledger::new(budget(pinned_max, host));
+        let spill_threshold = self.spill_threshold.unwrap_or_else(|| budget(u64::MAX, host));
+        // A mistake in the environment is found with any arguments.
+        let default = pinned_bytes_from_environment()?;
+        let staging_bytes = self.staging_bytes.unwrap_or(default);
+        let largest = self.staging_block.max(SMALLEST_BLOCK).checked_next_power_of_two().unwrap_or(1 << 63);
+        let bounds =
+            BlockBounds { smallest: SMALLEST_BLOCK, largest, most: staging_bytes, grants_first: true };
+        let granularity = self.granularity.unwrap_or_else(|| granularity(&self.device));
+        let pool = new_pool(&self.device, self.allocator, self.classes, self.budget)?;
+        Ok(Broker::of(BrokerCore {
+            staging: Staging::new(&self.device, pinned.clone(), bounds),
+            pinned,
+            spilled: Ledger::new(None),
+            in_memory: Ledger::new(spill_threshold),
+            settings: Settings {
+                name: self.name,
+                total,
+                granularity,
+                reserve: self.reserve,
+                budget: self.budget,
+                pinned_max,
+                spill_threshold,
+                spill_directory: self.spill_directory.unwrap_or_else(spill_directory::default),
+                warnings: Warnings::new(self.on_warning),
+            },
+            turn: Turn::default(),
+            pool: RwLock::new(pool),
+            last: Arc::default(),
+            state: Mutex::new(State {
+                allocator: self.allocator,
+                mode: self.mode,
+                shares: Shares::new(total),
+                clients: BTreeMap::new(),
+                groups: BTreeMap::new(),
+                clock: 0,
+                counts: BrokerCounts::default(),
+                deregistered: VecDeque::new(),
+            }),
+            device: self.device,
+        }))
+    }
+
+    fn check(&self) -> Result<(), BrokerError> {
+        let refused = |field, reason: &str| Err(BrokerError::Setting { field, reason: reason.into() });
+        if self.granularity == Some(0) {
+            return refused("granularity", "0 is no granularity; use at least 1");
+        }
+        if self.spill_threshold == Some(0) {
+            return refused("spill_threshold", "0 would spill every array to a file; use at least 1");
+        }
+        // The default directory is checked only when an array is spilled.
+        if self.spill_directory.as_ref().is_some_and(|directory| !directory.is_dir()) {
+            return refused("spill_directory", "the directory does not exist; create it or choose another");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the limit on pinned bytes: at most `most`, and at most 0.8 of the host's memory if that is known.
+fn budget(most: u64, host: Option<u64>) -> u64 {
+    host.map_or(most, |bytes| most.min((bytes as f64 * HOST_FRACTION) as u64))
+}
+
+/// Returns the device's total bytes, from its properties if the driver does not report them.
+fn total_bytes<B: Backend>(device: &B) -> Result<u64, BrokerError> {
+    match (device.memory_info(), device.properties().total_bytes) {
+        (Ok(info), _) => Ok(info.total_bytes),
+        (Err(error), 0) => Err(error.into()),
+        (Err(_), bytes) => Ok(bytes),
+    }
+}
+
+/// Returns the allocation granularity of a discrete device, if the device reports it.
+fn granularity<B: Backend>(device: &B) -> u64 {
+    if device.properties().kind != DeviceKind::Discrete {
+        return 1;
+    }
+    let told = device.virtual_memory().and_then(|memory| memory.granularity(Default::default()).ok());
+    told.unwrap_or(1).max(1)
+}
+
+impl<B: Backend> fmt::Debug for BrokerBuilder<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrokerBuilder")
+            .field("device", &self.device)
+            .field("allocator", &self.allocator)
+            .field("mode", &self.mode)
+            .field("reserve", &self.reserve)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::budget;
+
+    #[test]
+    fn test_pinned_budget_capped_by_ram_fraction() {
+        assert_eq!(budget(10_000, Some(1000)), 800);
+        assert_eq!(budget(500, Some(1000)), 500);
+        assert_eq!(budget(500, None), 500);
+    }
+}

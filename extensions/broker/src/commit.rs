@@ -1,0 +1,386 @@
+//! Commits: one partition for all requests of a group, and the allocation of its memory.
+
+use crate::client::take_empty;
+use crate::error::{BrokerError, BrokerWarning};
+use crate::footprint::{Demand, Rounding};
+use crate::id::ClientId;
+use crate::partition::{Footprint, MANY_CHUNKS, Partition, fit};
+use crate::plan_array::{PlanArray, arrays, batch};
+use crate::response::Response;
+use crate::state::{BrokerCore, Grant, Held, State};
+use crate::stats::BrokerCounts;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+use vrampool_backend::{Backend, logging};
+
+/// The most attempts of a commit while others take memory, each with an eighth less.
+const ATTEMPTS: u32 = 64;
+
+/// The most attempts of a commit while shares or settings change.
+const REPLANS: u32 = 32;
+
+/// A run's memory, taken from its clients.
+#[derive(Debug)]
+pub(crate) struct InRun<B: Backend> {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) streams: Vec<B::Stream>,
+    pub(crate) memory: Vec<Held<B>>,
+    pub(crate) clients: Vec<ClientId>,
+}
+
+/// The outcome of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ended {
+    /// Whether its data matched its arrays, so that it started.
+    pub(crate) has_begun: bool,
+    pub(crate) chunks: u64,
+    pub(crate) shrinks: u64,
+    pub(crate) bytes_copied: u64,
+    pub(crate) has_failed: bool,
+}
+
+impl Ended {
+    fn count(&self, counts: &mut BrokerCounts) {
+        if !self.has_begun {
+            return;
+        }
+        *(if self.has_failed { &mut counts.failed_runs } else { &mut counts.runs }) += 1;
+        counts.chunks += self.chunks;
+        counts.shrinks += self.shrinks;
+        counts.copied_bytes += self.bytes_copied;
+    }
+}
+
+impl<B: Backend> BrokerCore<B> {
+    /// Grants the requests of a group.
+    pub(crate) fn commit(&self, group: &str) -> Result<Arc<Grant>, BrokerError> {
+        self.resume_panic(|_, entry| entry.group == group);
+        let _turn = self.turn.take()?;
+        let (grant, _) = self.commit_and_count(group)?;
+        self.tell(group, &grant);
+        Ok(grant)
+    }
+
+    /// Grants the requests of a group and takes the memory for a run, under one lock of `turn`, so that no
+    /// other commit can evict it in between.
+    pub(crate) fn begin(&self, group: &str) -> Result<InRun<B>, BrokerError> {
+        self.resume_panic(|_, entry| entry.group == group);
+        let _turn = self.turn.take()?;
+        let (grant, is_new) = self.commit_and_count(group)?;
+        // New streams replace failed ones.
+        let streams = self.streams(group, grant.slots)?;
+        if is_new {
+            self.tell(group, &grant);
+        }
+        let mut unwanted = Vec::new();
+        let mut state = self.state.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let (mut memory, mut clients) = (Vec::new(), Vec::new());
+        for (&client, entry) in state.clients.iter_mut().filter(|(_, entry)| entry.group == group) {
+            clients.push(client);
+            unwanted.append(&mut entry.release(|held| grant.has_place(held)));
+            memory.append(&mut entry.memory);
+            entry.in_flight += 1;
+            entry.last_work = clock;
+        }
+        let entry = state.groups.entry(group.to_owned()).or_default();
+        entry.is_running = true;
+        drop(state);
+        drop(unwanted);
+        Ok(InRun { grant, streams, memory, clients })
+    }
+
+    /// Returns a run's memory to its clients. A run whose chunks became finer is planned again next time; a
+    /// failed one gets new streams.
+    pub(crate) fn finish(
+        &self,
+        group: &str,
+        grant: &Grant,
+        clients: Vec<ClientId>,
+        memory: Vec<Held<B>>,
+        ended: Ended,
+    ) {
+        let has_shrunk = ended.shrinks > 0;
+        let (mut unwanted, mut failed) = (Vec::new(), Vec::new());
+        let mut state = self.state.lock();
+        ended.count(&mut state.counts);
+        state.clock += 1;
+        let clock = state.clock;
+        for client in clients {
+            if let Some(entry) = state.clients.get_mut(&client) {
+                entry.in_flight = entry.in_flight.saturating_sub(1);
+                entry.last_work = clock;
+                entry.chunks += ended.chunks;
+            }
+        }
+        let owners: BTreeMap<_, _> = grant.arrays.iter().map(|array| (array.id, array.client)).collect();
+        for held in memory {
+            let owner = owners.get(&held.array).and_then(|client| state.clients.get_mut(client));
+            match owner {
+                Some(entry) if has_shrunk && held.layout.is_cut => {
+                    entry.held -= held.footprint;
+                    unwanted.push(held);
+                }
+                Some(entry) => entry.memory.push(held),
+                None => unwanted.push(held),
+            }
+        }
+        if let Some(entry) = state.groups.get_mut(group) {
+            entry.is_running = false;
+            if has_shrunk || std::mem::take(&mut entry.is_stale) {
+                entry.grant = None;
+            }
+            if ended.has_failed {
+                failed.append(&mut entry.streams);
+            }
+        }
+        // The last client may have deregistered during the run.
+        let parts = &mut *state;
+        let emptied = take_empty(&mut parts.groups, &parts.clients, group);
+        drop(state);
+        // Without the lock: memory goes to the pool, and streams to the driver.
+        drop((unwanted, failed, emptied));
+        self.keep_reserve();
+    }
+
+    fn commit_and_count(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+        let outcome = self.commit_in_turn(group);
+        let counts = &mut self.state.lock().counts;
+        *match &outcome {
+            Ok(_) => &mut counts.commits_granted,
+            Err(error) if error.is_out_of_memory() => &mut counts.commits_short,
+            Err(_) => &mut counts.commits_refused,
+        } += 1;
+        outcome
+    }
+
+    /// Returns the existing grant if it matches the requests and all its memory is held, else a new one, and
+    /// whether it is new.
+    fn commit_in_turn(&self, group: &str) -> Result<(Arc<Grant>, bool), BrokerError> {
+        let mut has_warned = false;
+        for _ in 0..REPLANS {
+            if let Some(granted) = self.try_commit(group, &mut has_warned)? {
+                return Ok(granted);
+            }
+        }
+        self.drop_memory(group);
+        Err(BrokerError::Changing { group: group.to_owned(), attempts: REPLANS })
+    }
+
+    /// Returns `None` if shares or settings changed meanwhile.
+    fn try_commit(
+        &self,
+        group: &str,
+        has_warned: &mut bool,
+    ) -> Result<Option<(Arc<Grant>, bool)>, BrokerError> {
+        let generation_of = |state: &State<B>| state.groups.get(group).map(|group| group.generation);
+        let (generation, wanted, slots, most_runs, kind) = {
+            let state = self.state.lock();
+            let entry = state.groups.get(group);
+            if entry.is_some_and(|entry| entry.is_running) {
+                return Err(BrokerError::Busy { group: group.to_owned() });
+            }
+            let has_queued = state.members(group).any(|(_, entry)| !entry.queue.is_empty());
+            if let Some(grant) = entry.and_then(|entry| entry.grant.clone())
+                && !has_queued
+                && is_whole(&grant, state.members(group).flat_map(|(_, entry)| &entry.memory))
+            {
+                return Ok(Some((grant, false)));
+            }
+            let (slots, most_runs) =
+                entry.map_or((1, u64::MAX), |entry| (entry.most_streams, entry.most_runs));
+            (generation_of(&state), state.wanted(group), slots, most_runs, self.pool.read().kind())
+        };
+        let runs = batch(&wanted);
+        let arrays = arrays(&wanted, runs, kind)?;
+        if arrays.is_empty() {
+            self.drop_memory(group);
+            return Err(BrokerError::NothingQueued { group: group.to_owned() });
+        }
+        let slots = if arrays.iter().any(PlanArray::is_sole) { 1 } else { slots as u64 };
+        // A failed attempt leaves no memory with the clients.
+        let planned = self.plan(group, arrays, (runs, slots, most_runs), has_warned);
+        let grant = planned.inspect_err(|_| self.drop_memory(group))?;
+        let mut state = self.state.lock();
+        if generation_of(&state) != generation {
+            return Ok(None);
+        }
+        for (client, requests) in wanted {
+            if let Ok(entry) = state.entry(client) {
+                // Later requests are for the next commit.
+                entry.queue.retain(|queued| !requests.iter().any(|request| request.id == queued.id));
+                entry.requests = requests;
+            }
+        }
+        state.groups.entry(group.to_owned()).or_default().grant = Some(Arc::clone(&grant));
+        Ok(Some((grant, true)))
+    }
+
+    /// Computes a partition, finer at each retry while others take free memory, and allocates all of it.
+    fn plan(
+        &self,
+        group: &str,
+        arrays: Vec<PlanArray>,
+        (runs, slots, most_runs): (u64, u64, u64),
+        has_warned: &mut bool,
+    ) -> Result<Arc<Grant>, BrokerError> {
+        let rounding = self.pool().1;
+        let demand = Demand { arrays: &arrays, rounding };
+        let request = demand.held(runs, 1);
+        let exact = demand.chunkable().saturating_add(demand.unchunkable(1));
+        // A request that no single allocation can serve counts with its exact size.
+        let request = if request == u64::MAX { exact } else { request };
+        let mut most = u64::MAX;
+        let mut attempt = 0;
+        let mut refusal = None;
+        loop {
+            attempt += 1;
+            let available = self.make_available(group, request, false)?.min(most);
+            let is_much = request > available.saturating_mul(MANY_CHUNKS);
+            if attempt == 1 && is_much && !std::mem::replace(has_warned, true) {
+                self.warn(&BrokerWarning::ManyChunks {
+                    requested_bytes: request,
+                    available_bytes: available,
+                });
+            }
+            let (partition, used) = match fit(available, &demand, runs, slots, most_runs) {
+                Ok(fitting) => fitting,
+                Err(_) => {
+                    // A single run, or an array that is not cut, does not fit: idle clients release more.
+                    let available = self.make_available(group, request, true)?.min(most);
+                    let fitting = fit(available, &demand, runs, slots, most_runs);
+                    // After a refusal `available` is less than there is.
+                    fitting.map_err(|error| refusal.take().unwrap_or_else(|| error.into()))?
+                }
+            };
+            match self.allocate_all(group, &arrays, partition, used as usize) {
+                Ok(()) => {
+                    self.keep_reserve();
+                    return Ok(Arc::new(Grant { partition, slots: used as usize, arrays }));
+                }
+                Err(error) if error.is_out_of_memory() && attempt < ATTEMPTS => {
+                    let held = demand.held(partition.chunk_len(), used);
+                    self.state.lock().counts.retries += 1;
+                    logging::info!("broker: {held} bytes were free and are not any more: {error}");
+                    let missing = held.saturating_sub(self.room_for(group)?);
+                    self.evict_idle(Some(group), missing);
+                    most = held.min(most) / 8 * 7;
+                    refusal = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Releases the memory that the clients of a group hold outside of runs.
+    pub(crate) fn drop_memory(&self, group: &str) {
+        let mut unwanted = Vec::new();
+        let mut state = self.state.lock();
+        for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+            unwanted.append(&mut entry.release(|_| false));
+        }
+        drop(state);
+        drop(unwanted);
+    }
+
+    /// Allocates memory for a grant, reusing memory of its clients that has the right size.
+    fn allocate_all(
+        &self,
+        group: &str,
+        arrays: &[PlanArray],
+        partition: Partition,
+        slots: usize,
+    ) -> Result<(), BrokerError> {
+        let streams = self.streams(group, slots)?;
+        let len = partition.chunk_len();
+        let mut needed: Vec<_> = arrays
+            .iter()
+            .flat_map(|array| {
+                let copies = if array.is_shared() { 0..1 } else { 0..slots };
+                copies.map(move |slot| (array, (!array.is_shared()).then_some(slot)))
+            })
+            .collect();
+        let mut unwanted = Vec::new();
+        {
+            let mut state = self.state.lock();
+            for entry in state.clients.values_mut().filter(|entry| entry.group == group) {
+                unwanted.append(&mut entry.release(|held| {
+                    let serves = |&(array, slot): &(&PlanArray, Option<usize>)| {
+                        (array.id, array.layout, slot) == (held.array, held.layout, held.slot)
+                            && (held.len == len || !array.layout.is_cut)
+                    };
+                    let place = needed.iter().position(serves);
+                    place.map(|at| needed.swap_remove(at)).is_some()
+                }));
+            }
+        }
+        drop(unwanted);
+        for (array, slot) in needed {
+            // After a failure this stays with the client, for the next attempt.
+            let held = self.allocate(array, slot, len, &streams[slot.unwrap_or(0)])?;
+            match self.state.lock().clients.get_mut(&array.client) {
+                Some(entry) => entry.memory.push(held),
+                None => return Err(BrokerError::Deregistered(array.client)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns `count` streams of a group, creating missing ones.
+    pub(crate) fn streams(&self, group: &str, count: usize) -> Result<Vec<B::Stream>, BrokerError> {
+        let mut streams =
+            self.state.lock().groups.get(group).map(|group| group.streams.clone()).unwrap_or_default();
+        while streams.len() < count {
+            streams.push(self.device.create_stream()?);
+        }
+        let mut state = self.state.lock();
+        let entry = state.groups.entry(group.to_owned()).or_default();
+        if entry.streams.len() < streams.len() {
+            entry.streams.clone_from(&streams);
+        }
+        Ok(streams)
+    }
+
+    /// Notifies each client of a group of its grant, including clients without requests, whichever of them panics.
+    fn tell(&self, group: &str, grant: &Grant) {
+        let hooks: Vec<_> = {
+            let state = self.state.lock();
+            state.members(group).map(|(id, entry)| (id, entry.on_ready.clone())).collect()
+        };
+        let mut first = None;
+        for (client, hook) in hooks {
+            if let Some(hook) = hook {
+                let outcome = catch_unwind(AssertUnwindSafe(|| hook(&response(client, grant))));
+                first = first.or(outcome.err());
+            }
+        }
+        // A second panic of a thread would abort the process.
+        if let Some(panic) = first.filter(|_| !thread::panicking()) {
+            resume_unwind(panic);
+        }
+    }
+
+    pub(crate) fn rounding(&self) -> Rounding<B> {
+        self.pool().1
+    }
+}
+
+/// Returns the part of a grant for one client.
+pub(crate) fn response(client: ClientId, grant: &Grant) -> Response {
+    let own = grant.arrays.iter().filter(|array| array.client == client);
+    Response {
+        partition: grant.partition,
+        streams: grant.slots,
+        arrays: own.map(|array| (array.label.clone(), array.id)).collect(),
+    }
+}
+
+/// Whether all memory of a grant is held.
+fn is_whole<'a, B: Backend>(grant: &Grant, memory: impl Iterator<Item = &'a Held<B>>) -> bool {
+    let needed: usize =
+        grant.arrays.iter().map(|array| if array.is_shared() { 1 } else { grant.slots }).sum();
+    memory.filter(|held| grant.has_place(held)).count() == needed
+}

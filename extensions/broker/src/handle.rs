@@ -1,0 +1,355 @@
+//! The public handle of a broker.
+
+use crate::allocator::Allocator;
+use crate::client::{Client, ClientHandle};
+use crate::error::BrokerError;
+use crate::host_array::{Bytes, HostArray, HostBacking, choose, zero};
+use crate::plan::Plan;
+use crate::share::LimitMode;
+use crate::spilled::Spilled;
+use crate::state::{BrokerCore, Group, idle};
+use crate::stats::{BrokerStats, RegisteredClient, ShareSums};
+use vrampool::Error;
+use vrampool::Pool;
+use vrampool::SizeClasses;
+use vrampool::Source;
+use vrampool_backend::AllocationRequest;
+use vrampool_backend::fork::ForkArc;
+use vrampool_backend::spi::Grant;
+use vrampool_backend::{Backend, BackendError, Capabilities, Placement, fork};
+
+/// The maximum number of streams of a run: each has a thread, and memory for a chunk.
+const MOST_STREAMS: usize = 1024;
+
+/// Shares a device between clients: see [the module](super). A clone is another handle to the same broker.
+///
+/// In a [forked](vrampool_backend::fork) child every call of a broker, a client or a plan that can fail
+/// returns [`BackendError::Forked`]. Figures are zero, settings their defaults, and drops have no effect.
+///
+/// ```
+/// use vrampool_broker::{Broker, Client, Share};
+/// use vrampool::host::HostDevice;
+/// # fn main() -> Result<(), vrampool_broker::BrokerError> {
+/// let broker = Broker::builder(&HostDevice::new()).build()?;
+/// let solver = broker.register(Client::new("solver").share(Share::Fixed(0.5)))?;
+/// assert_eq!(broker.clients()[0].name, "solver");
+/// drop(solver); // releases its memory and its share
+/// assert!(broker.clients().is_empty());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Broker<B: Backend> {
+    pub(super) core: ForkArc<BrokerCore<B>>,
+}
+
+impl<B: Backend> Clone for Broker<B> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone() }
+    }
+}
+
+impl<B: Backend> Broker<B> {
+    pub(super) fn of(core: BrokerCore<B>) -> Self {
+        Self { core: ForkArc::new(core) }
+    }
+
+    /// A client, until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`BrokerError::Share`] when it cannot have its share; nothing was registered then.
+    pub fn register(&self, client: Client) -> Result<ClientHandle<B>, BrokerError> {
+        ClientHandle::register(&self.core, client)
+    }
+
+    /// Grants what the clients of `group` have queued: memory for all of it, or for as many runs at a time as
+    /// fit. Nothing queued and all memory there: the same plan again. Clients' [`on_ready`](Client::on_ready)
+    /// is called with it, also theirs who queued nothing.
+    ///
+    /// # Errors
+    /// [`BrokerError::NothingQueued`], [`BrokerError::Request`] for arrays that do not go together,
+    /// [`BrokerError::Chunk`] when it cannot be cut so that it fits, [`BrokerError::Busy`] while the group
+    /// runs, [`BrokerError::Changing`] while shares change all the time, [`BrokerError::Reentrant`] from a callback, [`BrokerError::Memory`] when the device fails. What
+    /// was queued stays queued; memory that the group had may be released.
+    pub fn commit(&self, group: &str) -> Result<Plan<B>, BrokerError> {
+        fork::check()?;
+        let grant = self.core.commit(group)?;
+        Ok(Plan::new(&self.core, group, grant))
+    }
+
+    /// Bytes that `group` may take on top of what its clients hold.
+    ///
+    /// # Errors
+    /// Errors that the device reports.
+    pub fn available(&self, group: &str) -> Result<u64, BrokerError> {
+        fork::check()?;
+        self.core.available(group)
+    }
+
+    /// On how many streams a group runs its chunks at most. Default: 1, chunk after chunk. With more, as many
+    /// chunks are on the device at a time, each smaller for that. Counts from the next commit on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for 0, and for more than 1024: each has one thread during a run;
+    /// [`BrokerError::Busy`].
+    pub fn set_streams(&self, group: &str, streams: usize) -> Result<(), BrokerError> {
+        fork::check()?;
+        if !(1..=MOST_STREAMS).contains(&streams) {
+            let reason = format!("a run uses 1 to {MOST_STREAMS} streams, not {streams}");
+            return Err(BrokerError::Setting { field: "streams", reason });
+        }
+        self.set(group, |group| std::mem::replace(&mut group.most_streams, streams) != streams)
+    }
+
+    /// How many runs a chunk of a group has at most, though more would fit: with as much in one chunk as
+    /// there is, nothing is copied while something is computed. Default: as many as fit. Counts from the next
+    /// commit on.
+    ///
+    /// # Errors
+    /// [`BrokerError::Setting`] for 0; [`BrokerError::Busy`].
+    pub fn set_chunk_runs(&self, group: &str, runs: u64) -> Result<(), BrokerError> {
+        fork::check()?;
+        if runs == 0 {
+            return Err(BrokerError::Setting {
+                field: "chunk_runs",
+                reason: "a chunk has 1 run at least".into(),
+            });
+        }
+        self.set(group, |group| std::mem::replace(&mut group.most_runs, runs) != runs)
+    }
+
+    /// Changes a setting of a group; `change` returns whether it was another one.
+    fn set(&self, group: &str, change: impl FnOnce(&mut Group<B>) -> bool) -> Result<(), BrokerError> {
+        let mut state = self.core.state.lock();
+        let group = idle(state.groups.entry(group.to_owned()).or_default(), group)?;
+        if change(group) {
+            group.replan();
+        }
+        Ok(())
+    }
+
+    /// The stream of a group: its own, made when it is first asked for, and no other group's.
+    ///
+    /// # Errors
+    /// Errors that the device reports.
+    pub fn stream(&self, group: &str) -> Result<B::Stream, BrokerError> {
+        fork::check()?;
+        Ok(self.core.streams(group, 1)?.swap_remove(0))
+    }
+
+    /// Has all groups that are not running make new streams when they next need them, as after a failure of
+    /// the device's.
+    pub fn renew_streams(&self) {
+        if fork::is_child() {
+            return;
+        }
+        let mut old = Vec::new();
+        for group in self.core.state.lock().groups.values_mut().filter(|group| !group.is_running) {
+            old.append(&mut group.streams);
+        }
+    }
+
+    /// Whether shares are kept: from the next commit of each group on, or its next run.
+    pub fn set_limit_mode(&self, mode: LimitMode) {
+        if fork::is_child() {
+            return;
+        }
+        let mut state = self.core.state.lock();
+        if std::mem::replace(&mut state.mode, mode) != mode {
+            state.groups.values_mut().for_each(Group::replan);
+        }
+    }
+
+    /// Whether shares are kept.
+    #[must_use]
+    pub fn limit_mode(&self) -> LimitMode {
+        if fork::is_child() { LimitMode::default() } else { self.core.state.lock().mode }
+    }
+
+    /// Has another allocate from now on. What clients hold stays theirs until they plan anew, and their
+    /// shares and queues are as they were.
+    ///
+    /// # Errors
+    /// [`BrokerError::Memory`] when the device has no such allocator; the old one stays.
+    pub fn set_allocator(&self, allocator: Allocator) -> Result<(), BrokerError> {
+        fork::check()?;
+        let (classes, _turn) = {
+            let turn = self.core.turn.take()?;
+            (self.core.pool().0.size_classes(), turn)
+        };
+        let new = new_pool(&self.core.device, allocator, classes, self.core.settings.budget)?;
+        self.core.state.lock().allocator = allocator;
+        let old = std::mem::replace(&mut *self.core.pool.write(), new);
+        // Outside of the lock: the drop releases idle memory.
+        drop(old);
+        Ok(())
+    }
+
+    /// The kind of allocator in use.
+    #[must_use]
+    pub fn allocator(&self) -> Allocator {
+        if fork::is_child() { Allocator::default() } else { self.core.state.lock().allocator }
+    }
+
+    /// Returns the sums of the clients' shares.
+    #[must_use]
+    pub fn shares(&self) -> ShareSums {
+        if fork::is_child() {
+            return ShareSums::default();
+        }
+        let state = self.core.state.lock();
+        ShareSums { fixed: state.shares.fixed_sum(), automatic: state.shares.automatic_sum() }
+    }
+
+    /// Releases all memory that clients hold and no work uses. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`BrokerError::Reentrant`] from a callback of the broker's.
+    #[allow(clippy::must_use_candidate, reason = "called for what it does; the figure is extra")]
+    pub fn evict_all(&self) -> Result<u64, BrokerError> {
+        fork::check()?;
+        let _turn = self.core.turn.take()?;
+        let freed = self.core.evict_idle(None, u64::MAX);
+        self.core.trim_pool();
+        self.core.staging.trim();
+        Ok(freed)
+    }
+
+    /// Allocates a host array of `bytes` bytes: in a file if arrays in memory would exceed the
+    /// [spill threshold](crate::BrokerBuilder::spill_threshold) together, pinned if their limit has room, else pageable.
+    ///
+    /// # Errors
+    /// [`BrokerError::Spill`], [`BrokerError::Memory`].
+    pub fn host_array(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        fork::check()?;
+        let settings = &self.core.settings;
+        let Ok(in_memory) = self.core.in_memory.reserve(bytes) else {
+            return self.spilled(bytes);
+        };
+        if choose(bytes, settings.spill_threshold, settings.pinned_max) == HostBacking::Pinned
+            && let Some(pinned) = self.pinned(bytes, false)?
+        {
+            return Ok(HostArray::new(pinned, Some(in_memory)));
+        }
+        pageable(bytes, Some(in_memory))
+    }
+
+    /// As [`host_array`](Self::host_array), with the given backing, and regardless of the spill threshold and the
+    /// limit on pinned bytes. Arrays in memory count for both.
+    ///
+    /// # Errors
+    /// As [`host_array`](Self::host_array); pinned ones also when the device refuses, has no pinned memory,
+    /// or is asked for 0 bytes.
+    pub fn host_array_in(&self, bytes: u64, backing: HostBacking) -> Result<HostArray<B>, BrokerError> {
+        fork::check()?;
+        let in_memory = || Some(self.core.in_memory.force(bytes));
+        match backing {
+            HostBacking::Pinned if bytes == 0 => {
+                Err(BackendError::invalid("bytes", "pinned memory is 1 byte at least").into())
+            }
+            HostBacking::Pinned => {
+                let pinned = self.pinned(bytes, true)?;
+                let pinned = pinned.ok_or_else(|| BackendError::unsupported("pinned memory"))?;
+                Ok(HostArray::new(pinned, in_memory()))
+            }
+            HostBacking::Pageable => pageable(bytes, in_memory()),
+            HostBacking::File => self.spilled(bytes),
+        }
+    }
+
+    fn spilled(&self, bytes: u64) -> Result<HostArray<B>, BrokerError> {
+        let directory = &self.core.settings.spill_directory;
+        let file = Spilled::create(directory, bytes, &self.core.spilled)?;
+        Ok(HostArray::new(Bytes::File(file), None))
+    }
+
+    /// Pinned memory, if the limit has room, perhaps after unused blocks were released, and the device grants it.
+    fn pinned(&self, len: u64, force: bool) -> Result<Option<Bytes<B>>, BrokerError> {
+        let core = &self.core;
+        let has_any = core.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE);
+        if len == 0 || !has_any {
+            return Ok(None);
+        }
+        let granule = core.device.properties().copy_granularity.max(1);
+        let bytes = len.checked_next_multiple_of(granule).unwrap_or(len);
+        let reserve = || core.pinned.reserve(bytes).ok();
+        let grant = reserve().or_else(|| {
+            core.staging.trim();
+            reserve().or_else(|| force.then(|| core.pinned.force(bytes)))
+        });
+        let Some(grant) = grant else { return Ok(None) };
+        match core.device.allocate(&AllocationRequest::new(bytes, Placement::HostVisible)) {
+            Ok(memory) => {
+                let device = core.device.clone();
+                Ok(Some(Bytes::Pinned { memory, len, device, _grant: grant }))
+            }
+            Err(error) if error.is_out_of_memory() && !force => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the statistics.
+    pub fn stats(&self) -> BrokerStats {
+        if fork::is_child() { BrokerStats::default() } else { self.core.stats() }
+    }
+
+    /// The clients that are registered, in the order in which they came.
+    #[must_use]
+    pub fn clients(&self) -> Vec<RegisteredClient> {
+        if fork::is_child() { Vec::new() } else { self.core.state.lock().registered().collect() }
+    }
+
+    /// Its name, for metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.settings.name
+    }
+
+    /// What the device allocates in, bytes: each array of a chunk takes a multiple of it, so that a share of
+    /// less holds none.
+    #[must_use]
+    pub fn granularity(&self) -> u64 {
+        self.core.settings.granularity
+    }
+
+    /// The device it shares.
+    #[must_use]
+    pub fn device(&self) -> &B {
+        &self.core.device
+    }
+
+    /// The pool that serves requests now. In a child that was forked during
+    /// [`set_allocator`](Self::set_allocator) it may not return.
+    #[must_use]
+    pub fn pool(&self) -> Pool<B> {
+        self.core.pool().0
+    }
+}
+
+fn pageable<B: Backend>(bytes: u64, in_memory: Option<Grant>) -> Result<HostArray<B>, BrokerError> {
+    let mut held = Vec::new();
+    zero(&mut held, bytes)?;
+    Ok(HostArray::new(Bytes::Pageable(held), in_memory))
+}
+
+/// A pool for one way to allocate.
+pub(super) fn new_pool<B: Backend>(
+    device: &B,
+    allocator: Allocator,
+    classes: SizeClasses,
+    limit: u64,
+) -> Result<Pool<B>, Error> {
+    let builder = Pool::builder(device)
+        .name(format!("broker-{allocator}"))
+        .size_classes(classes)
+        .max_buffers_per_bucket(None)
+        .magazine_bytes(0)
+        .budget(None)
+        .limit(limit);
+    match allocator {
+        Allocator::Default => builder.max_cached_bytes(0),
+        Allocator::Pool => builder.max_cached_bytes(None),
+        Allocator::DriverPool => builder.source(Source::Driver).max_cached_bytes(0),
+    }
+    .build()
+}

@@ -1,0 +1,135 @@
+//! Host arrays in files without a name.
+
+use crate::error::BrokerError;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use vrampool_backend::spi::{Grant, Ledger};
+
+/// An unnamed file: the system deletes it when it is closed for any reason.
+#[derive(Debug)]
+pub(crate) struct Spilled {
+    file: File,
+    directory: Arc<Path>,
+    grant: Grant,
+}
+
+impl Spilled {
+    pub(crate) fn create(directory: &Path, len: u64, ledger: &Ledger) -> Result<Self, BrokerError> {
+        let directory: Arc<Path> = directory.into();
+        let failed = |call| {
+            let directory = Arc::clone(&directory);
+            move |source| BrokerError::Spill { call, bytes: len, directory, source }
+        };
+        let file = tempfile::tempfile_in(&directory).map_err(failed("creating"))?;
+        check_limit(len).and_then(|()| file.set_len(len)).map_err(failed("extending"))?;
+        let full = || failed("extending")(io::ErrorKind::FileTooLarge.into());
+        let grant = ledger.reserve(len).map_err(|_| full())?;
+        Ok(Self { file, directory, grant })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.grant.bytes()
+    }
+
+    pub(crate) fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<(), BrokerError> {
+        read_at(&self.file, bytes, offset).map_err(|source| self.failed("reading", source))
+    }
+
+    pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), BrokerError> {
+        write_at(&self.file, bytes, offset).map_err(|source| self.failed("writing", source))
+    }
+
+    fn failed(&self, call: &'static str, source: io::Error) -> BrokerError {
+        BrokerError::Spill { call, bytes: self.len(), directory: Arc::clone(&self.directory), source }
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => (bytes, offset) = (&mut bytes[read..], offset + read as u64),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, offset)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => (bytes, offset) = (&bytes[written..], offset + written as u64),
+        }
+    }
+    Ok(())
+}
+
+/// Other platforms cannot read a file at an offset. Creating a spill file fails there.
+#[cfg(not(any(unix, windows)))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(any(unix, windows)))]
+fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Checks that a file may have `bytes` bytes. Over the process's limit (`ulimit -f`) an extension is not an error
+/// but a signal, SIGXFSZ, which ends the process.
+fn check_limit(bytes: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    // Other systems have none.
+    #[cfg(not(unix))]
+    let limit = None;
+    match limit {
+        Some(limit) if bytes > limit => {
+            let reason = format!(
+                "{bytes} bytes are over the limit of {limit} on the size of files; raise it (ulimit -f)"
+            );
+            Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spilled_array_has_no_name_and_keeps_its_bytes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ledger = Ledger::new(None);
+        let spilled = Spilled::create(directory.path(), 1 << 20, &ledger).expect("a file");
+        assert_eq!(ledger.charged(), 1 << 20);
+        spilled.write_at(&[7; 100], 1000).expect("written");
+        let mut bytes = [1; 102];
+        spilled.read_at(&mut bytes, 999).expect("read");
+        assert!(bytes[0] == 0 && bytes[101] == 0 && bytes[1..101].iter().all(|&byte| byte == 7));
+        let left = || std::fs::read_dir(directory.path()).expect("a listing").count();
+        // Windows deletes it when its last handle is closed, whatever ends the process; until then it has a name.
+        assert!(left() == 0 || cfg!(windows), "there is nothing to be left behind");
+        drop(spilled);
+        assert_eq!(left(), 0);
+        let error =
+            Spilled::create(&directory.path().join("absent"), 1, &ledger).expect_err("no such directory");
+        assert_eq!(ledger.charged(), 0);
+        assert!(matches!(error, BrokerError::Spill { call: "creating", .. }), "{error}");
+    }
+}

@@ -1,0 +1,271 @@
+//! Pinned blocks for staged copies, up to a limit. Without a free block a caller waits or copies directly.
+//! The runs of a broker and the [`Stager`](stager::Stager) use them.
+
+pub(crate) mod stager;
+#[cfg(test)]
+mod tests;
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+use vrampool::SizeClasses;
+use vrampool::{Error, environment};
+use vrampool_backend::AllocationRequest;
+use vrampool_backend::spi::{Grant, Ledger};
+use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
+
+/// Sleep between two polls while waiting for another request's copy: events send no notifications.
+const NAP: Duration = Duration::from_micros(200);
+
+/// The limit on pinned bytes, unless set (netcl's).
+const DEFAULT_BYTES: u64 = 512 << 20;
+
+/// The variables that set it, MiB; the first one that is set counts.
+const PINNED_STAGING: &[&str] = &["VRAMPOOL_PINNED_STAGING_MB", "NETCL_PINNED_STAGING_MB"];
+
+/// Returns the limit on pinned bytes, from the environment if it is set there.
+pub(crate) fn pinned_bytes_from_environment() -> Result<u64, Error> {
+    Ok(environment::mebibytes(PINNED_STAGING)?.unwrap_or(DEFAULT_BYTES))
+}
+
+/// Block sizes and the limit on their number. Bytes; sizes are eighths of powers of two from the smallest on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockBounds {
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+    /// Bytes of all blocks.
+    pub(crate) most: u64,
+    /// Whether a first block is granted regardless of `most`, for callers that need one to proceed.
+    pub(crate) grants_first: bool,
+}
+
+/// All blocks of a broker or a stager.
+#[derive(Debug)]
+pub(crate) struct Staging<B: Backend> {
+    device: B,
+    pinned: Ledger,
+    bounds: BlockBounds,
+    blocks: Mutex<Blocks<B>>,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Blocks<B: Backend> {
+    parked: Vec<Parked<B>>,
+    /// Bytes of all blocks, including those in use.
+    bytes: u64,
+    peak: u64,
+    waits: u64,
+    /// Whether not even one block could be allocated. Further attempts would be useless driver calls.
+    is_refused: bool,
+}
+
+#[derive(Debug)]
+struct Parked<B: Backend> {
+    block: PinnedBlock<B>,
+    /// The event of the last copy, which may still use it.
+    busy: Option<Arc<B::Event>>,
+}
+
+/// A pinned block in use.
+#[derive(Debug)]
+pub(crate) struct PinnedBlock<B: Backend> {
+    pub(crate) memory: B::Memory,
+    _pinned: Grant,
+}
+
+/// The available memory for a request.
+#[derive(Debug)]
+pub(crate) enum Answer<B: Backend> {
+    Block(PinnedBlock<B>),
+    /// All are busy; one will be returned.
+    Later,
+    /// There is no pinned memory.
+    Never,
+}
+
+impl<B: Backend> Blocks<B> {
+    /// Takes out the smallest idle block of `size` bytes or up to the next power of two. Otherwise idle blocks of other sizes are taken out, until a
+    /// further block leaves the sum at `most`; they are to be dropped without the lock. A block whose event
+    /// fails to report is taken out, too, because it would be polled forever.
+    fn fit(&mut self, size: u64, most: u64) -> (Option<PinnedBlock<B>>, Vec<PinnedBlock<B>>) {
+        let sizes = size..=size.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let is_fit = |parked: &Parked<B>| sizes.contains(&parked.block.memory.len());
+        let fitting = self
+            .parked
+            .iter()
+            .enumerate()
+            .filter(|(_, parked)| is_fit(parked) && is_idle(parked) == Ok(true));
+        let smallest = fitting.min_by_key(|(_, parked)| parked.block.memory.len());
+        let (mut fit, mut unwanted) = (smallest.map(|(index, _)| index), Vec::new());
+        let mut index = 0;
+        while fit.is_none() && index < self.parked.len() {
+            let is_over = self.bytes.saturating_add(size) > most;
+            let parked = &self.parked[index];
+            match is_idle(parked) {
+                // It became idle after the first search.
+                Ok(true) if is_fit(parked) => fit = Some(index),
+                Ok(true) if !is_over => index += 1,
+                Ok(false) => index += 1,
+                Ok(true) | Err(_) => {
+                    let block = self.parked.swap_remove(index).block;
+                    self.bytes -= block.memory.len();
+                    unwanted.push(block);
+                }
+            }
+        }
+        (fit.map(|index| self.parked.swap_remove(index).block), unwanted)
+    }
+}
+
+impl<B: Backend> Staging<B> {
+    pub(crate) fn new(device: &B, pinned: Ledger, bounds: BlockBounds) -> Self {
+        Self {
+            device: device.clone(),
+            pinned,
+            bounds,
+            blocks: Mutex::new(Blocks { parked: Vec::new(), bytes: 0, peak: 0, waits: 0, is_refused: false }),
+            returned: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn block_bytes(&self) -> u64 {
+        self.bounds.largest
+    }
+
+    /// Returns the bytes of all blocks, and their peak.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let blocks = self.blocks.lock();
+        (blocks.bytes, blocks.peak)
+    }
+
+    /// Returns the bytes of blocks that are kept for reuse.
+    pub(crate) fn retained_bytes(&self) -> u64 {
+        self.blocks.lock().parked.iter().map(|parked| parked.block.memory.len()).sum()
+    }
+
+    pub(crate) fn waits(&self) -> u64 {
+        self.blocks.lock().waits
+    }
+
+    /// Counts a request that has to wait, for its own copy or another's.
+    pub(crate) fn count_wait(&self) {
+        self.blocks.lock().waits += 1;
+    }
+
+    /// Returns a block for up to `bytes` bytes, at most [`block_bytes`](Self::block_bytes), without waiting.
+    pub(crate) fn try_block(&self, bytes: u64) -> Result<Answer<B>, BackendError> {
+        if !self.device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
+            return Ok(Answer::Never);
+        }
+        let BlockBounds { smallest, largest, most, grants_first, .. } = self.bounds;
+        let sizes = SizeClasses::Geometric { per_doubling: 8, from: smallest };
+        let size = sizes.round(bytes.clamp(smallest, largest)).map_or(largest, |size| size.min(largest));
+        let mut blocks = self.blocks.lock();
+        let (fit, unwanted) = blocks.fit(size, most);
+        if let Some(block) = fit {
+            return Ok(Answer::Block(block));
+        }
+        let is_first = blocks.bytes == 0;
+        let is_over = blocks.bytes.saturating_add(size) > most && !(is_first && grants_first);
+        if is_over || (is_first && blocks.is_refused) {
+            drop(blocks);
+            // Blocks are dropped without the lock, because that calls the driver.
+            drop(unwanted);
+            return Ok(if is_first { Answer::Never } else { Answer::Later });
+        }
+        blocks.bytes += size;
+        blocks.peak = blocks.peak.max(blocks.bytes);
+        drop(blocks);
+        drop(unwanted);
+        let made = match self.make(size, is_first) {
+            Err(error) if error.is_out_of_memory() && !is_first => {
+                // Idle blocks of other sizes may hold the missing memory.
+                let freed = self.trim();
+                let is_only = self.blocks.lock().bytes == size;
+                if freed > 0 || is_only { self.make(size, is_only) } else { Err(error) }
+            }
+            made => made,
+        };
+        match made {
+            Ok(block) => Ok(Answer::Block(block)),
+            Err(error) if error.is_out_of_memory() => {
+                let others = self.forget(size);
+                self.blocks.lock().is_refused = !others;
+                Ok(if others { Answer::Later } else { Answer::Never })
+            }
+            Err(error) => {
+                self.forget(size);
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates a block of `size` bytes, which are already counted. Fails with out of memory also if the
+    /// ledger is full. The only block is forced if the bounds grant it.
+    fn make(&self, size: u64, is_only: bool) -> Result<PinnedBlock<B>, BackendError> {
+        let is_forced = is_only && self.bounds.grants_first;
+        let grant = match self.pinned.reserve(size) {
+            Err(error) if is_forced && error.is_out_of_memory() => self.pinned.force(size),
+            grant => grant?,
+        };
+        let memory = self.device.allocate(&AllocationRequest::new(size, Placement::HostVisible))?;
+        Ok(PinnedBlock { memory, _pinned: grant })
+    }
+
+    /// Clears a refusal, so that the next request calls the driver again.
+    pub(crate) fn ask_again(&self) {
+        self.blocks.lock().is_refused = false;
+    }
+
+    /// Waits briefly for a returned block.
+    pub(crate) fn wait(&self) {
+        let mut blocks = self.blocks.lock();
+        self.returned.wait_for(&mut blocks, NAP);
+    }
+
+    /// Puts back a block that a copy before `busy` may still use.
+    pub(crate) fn park(&self, block: PinnedBlock<B>, busy: Option<Arc<B::Event>>) {
+        self.blocks.lock().parked.push(Parked { block, busy });
+        self.returned.notify_all();
+    }
+
+    /// Drops a block that may still be in use, which is safe.
+    pub(crate) fn drop_block(&self, block: PinnedBlock<B>) {
+        let size = block.memory.len();
+        drop(block);
+        self.forget(size);
+    }
+
+    /// Releases idle blocks to the device. Returns the number of bytes.
+    pub(crate) fn trim(&self) -> u64 {
+        let mut idle = Vec::new();
+        let mut blocks = self.blocks.lock();
+        let mut index = 0;
+        while index < blocks.parked.len() {
+            // A block that fails to report is kept until a block is next needed.
+            if is_idle(&blocks.parked[index]) == Ok(true) {
+                idle.push(blocks.parked.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        let bytes: u64 = idle.iter().map(|parked| parked.block.memory.len()).sum();
+        blocks.bytes -= bytes;
+        drop(blocks);
+        bytes
+    }
+
+    fn forget(&self, size: u64) -> bool {
+        let mut blocks = self.blocks.lock();
+        blocks.bytes -= size;
+        let others = blocks.bytes > 0;
+        drop(blocks);
+        self.returned.notify_all();
+        others
+    }
+}
+
+fn is_idle<B: Backend>(parked: &Parked<B>) -> Result<bool, BackendError> {
+    parked.busy.as_ref().map_or(Ok(true), |busy| busy.is_complete())
+}

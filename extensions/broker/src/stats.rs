@@ -1,0 +1,145 @@
+//! Statistics of a broker and of its clients.
+
+use crate::id::ClientId;
+use bytesize::ByteSize;
+use std::fmt;
+use vrampool::figures;
+use vrampool::figures::FigureLabel::{Each, None as Plain};
+
+figures! {
+    /// Memory figures of a client, bytes.
+    #[derive(Debug, Clone, Copy, Default, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    pub struct ClientStats("broker_client_", Each("client")) {
+        Setting proportion: f64, "", "The part of the device that the client may hold, 0 to 1.";
+        Gauge cap_bytes: u64, "bytes", "Device bytes that the client may hold.";
+        Gauge held_bytes: u64, "bytes", "Device bytes that the client holds, including rounding.";
+        Gauge peak_held_bytes: u64, "bytes", "The highest held bytes of the client.";
+        Counter evictions: u64, "times", "Evictions of the client's memory.";
+        Counter chunks: u64, "chunks", "Completed chunks of runs of the client's groups.";
+        Gauge queued: usize, "requests", "Requests that are queued for a commit.";
+    }
+}
+
+/// Sums of the clients' shares, as parts of the device from 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ShareSums {
+    /// The sum of fixed shares.
+    pub fixed: f64,
+    /// The part that fixed shares leave to automatic clients.
+    pub automatic: f64,
+}
+
+/// A client, as [`Broker::clients`](crate::Broker::clients) lists it.
+#[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct RegisteredClient {
+    /// The client's id.
+    pub id: ClientId,
+    /// Its name, not necessarily unique.
+    pub name: String,
+    /// Its group.
+    pub group: String,
+    /// Its memory figures.
+    pub stats: ClientStats,
+}
+
+figures! {
+    /// Bytes granted by a broker, and its counters. Not one consistent snapshot: accounts are read one by one.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[must_use]
+    pub struct BrokerStats("broker_", Plain) {
+        Gauge clients: usize, "clients", "Registered clients.";
+        Gauge held_bytes: u64, "bytes", "Device bytes that clients hold, including rounding.";
+        Gauge idle_bytes: u64, "bytes", "Idle device bytes in the pool.";
+        Cap budget_bytes: Option<u64>, "bytes", "The cap on device bytes that all clients hold.";
+        Constant reserve_bytes: u64, "bytes", "Device bytes left to other programs.";
+        Gauge staging_bytes: u64, "bytes", "Bytes of pinned blocks for staged copies.";
+        Peak peak_staging_bytes: u64, "bytes", "The highest staging bytes.";
+        Gauge pinned_live_bytes: u64, "bytes", "Pinned bytes in use.";
+        Gauge pinned_retained_bytes: u64, "bytes", "Pinned bytes kept for reuse.";
+        Constant pinned_budget_bytes: u64, "bytes", "The cap on pinned bytes.";
+        Gauge spilled_bytes: u64, "bytes", "Bytes of host arrays in files.";
+        + groups {
+            "Counters of operations." counts: BrokerCounts;
+        }
+    }
+}
+
+/// Figures of a broker that has ended.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
+pub(crate) struct LastFigures {
+    pub(crate) stats: BrokerStats,
+    /// The most recently deregistered clients with their counters.
+    pub(crate) clients: Vec<RegisteredClient>,
+}
+
+figures! {
+    /// Counters of a broker since its creation.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    pub struct BrokerCounts("broker_", Plain) {
+        Counter commits_granted: u64, "commits", "Granted commits, including those at the start of runs.";
+        Counter commits_short: u64, "commits",
+            "Commits that failed because not even one run fits, or the device has too little memory after all.";
+        Counter commits_refused: u64, "commits",
+            "Commits that failed for other reasons, such as an empty queue or a running group.";
+        Counter retries: u64, "times",
+            "Retries of commits because others took memory between the query of free memory and the allocation.";
+        Counter evictions: u64, "times", "Evictions of a client's memory.";
+        Counter evicted_bytes: u64, "bytes", "Bytes evicted from clients.";
+        Counter runs: u64, "runs", "Successful runs of plans.";
+        Counter failed_runs: u64, "runs", "Runs of plans that failed after their start.";
+        Counter chunks: u64, "chunks", "Completed chunks of runs.";
+        Counter shrinks: u64, "times",
+            "Reductions of the chunk size during a run, because other clients or programs needed memory.";
+        Counter copied_bytes: u64, "bytes", "Bytes copied to and from the device.";
+        Counter turn_waits: u64, "waits", "Waits of commits for other commits.";
+        Counter staging_waits: u64, "waits", "Waits of copies for a staging block.";
+    }
+}
+
+impl fmt::Display for ClientStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [held, cap, peak] = [self.held_bytes, self.cap_bytes, self.peak_held_bytes].map(ByteSize);
+        let Self { evictions, chunks, queued, .. } = self;
+        write!(f, "held {held} of {cap} ({:.1} % of the device), peak {peak}, ", 100.0 * self.proportion)?;
+        write!(f, "evictions {evictions}, chunks {chunks}, queued {queued}")
+    }
+}
+
+impl fmt::Display for RegisteredClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, group {}: {}", self.id, self.name, self.group, self.stats)
+    }
+}
+
+impl fmt::Display for BrokerStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [held, idle, reserve, staging] =
+            [self.held_bytes, self.idle_bytes, self.reserve_bytes, self.staging_bytes].map(ByteSize);
+        write!(f, "clients {}, held {held}, ", self.clients)?;
+        match self.budget_bytes {
+            None => f.write_str("no budget, ")?,
+            Some(budget) => write!(f, "budget {}, ", ByteSize(budget))?,
+        }
+        write!(f, "idle {idle}, reserve {reserve}, staging {staging}, ")?;
+        let [live, retained, spilled] =
+            [self.pinned_live_bytes, self.pinned_retained_bytes, self.spilled_bytes].map(ByteSize);
+        write!(f, "pinned {live} live and {retained} retained, spilled {spilled}; {}", self.counts)
+    }
+}
+
+impl fmt::Display for BrokerCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { commits_granted, commits_short, commits_refused, runs, failed_runs, .. } = self;
+        write!(f, "commits granted {commits_granted}, short {commits_short}, refused {commits_refused}, ")?;
+        write!(f, "runs {runs}, failed runs {failed_runs}, chunks {}, ", self.chunks)?;
+        write!(f, "evictions {}, copied {}", self.evictions, ByteSize(self.copied_bytes))
+    }
+}

@@ -1,0 +1,123 @@
+//! What a broker promises: shares are kept, batches are cut so that they fit, and nobody loses what he works
+//! with. CuBIE's tests by their names (here, and beside the code in `src/broker` where they are of numbers or
+//! of what is not public), its defects (`defects`), and what its documents promise and its source does not
+//! do.
+//!
+//! Names that are not here, and why:
+//!
+//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nobody needs a
+//!   callback; `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
+//! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
+//!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's
+//!   path or metadata (`test_shape_change_updates_memmap_metadata`).
+//! * Of the watcher, which polls for copies that are done, those of its thread: that it starts, starts once,
+//!   stops, drains when it is stopped, and that waiting for it times out. There is none: who runs a chunk
+//!   lands its results (`writeback`).
+//! * `test_clear_empties_pool_and_resets_id`'s ids, and those of `PinnedBuffer` and of attributes: blocks
+//!   have none.
+//! * Of the stream groups: `stream_groups` says which two.
+//! * `test_attrs_post_init_unexpected_exception`, `test_totalmem_is_not_a_constructor_argument`: a broker is
+//!   made for a device that is open, and has no other size.
+
+mod callbacks;
+mod chunks;
+mod defects;
+mod generations;
+mod groups;
+mod hidden;
+mod host_arrays;
+mod lifetimes;
+#[cfg(target_os = "linux")]
+mod limits;
+mod model;
+mod no_device;
+mod others;
+mod pressure;
+mod runs;
+mod shares;
+mod shrinking_shares;
+mod staging;
+mod stream_groups;
+mod writeback;
+
+use std::sync::{Arc, Mutex};
+use vrampool::host::{HostDevice, HostStream};
+use vrampool_broker::{
+    ArrayId, ArrayRequest, Broker, BrokerError, BrokerWarning, Chunk, Client, ClientHandle, Plan, RunReport,
+};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+pub(crate) fn device(bytes: u64) -> HostDevice {
+    HostDevice::builder().memory_limit(bytes).build()
+}
+
+/// A broker with little staging, and the warnings that it gives.
+pub(crate) fn broker(device: &HostDevice) -> (Broker<HostDevice>, Arc<Mutex<Vec<BrokerWarning>>>) {
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&warnings);
+    let broker = Broker::builder(device)
+        .staging(64 << 10, 64 << 10)
+        .pinned_max(u64::MAX)
+        .on_warning(move |warning| seen.lock().expect("no panic").push(warning.clone()))
+        .build();
+    (broker.expect("a broker"), warnings)
+}
+
+/// A device and a broker with `bytes` for its clients, besides the memory of its staging.
+pub(crate) fn with_budget(bytes: u64) -> (HostDevice, Broker<HostDevice>) {
+    let device = device(bytes + (64 << 10));
+    let broker =
+        Broker::builder(&device).staging(64 << 10, 64 << 10).pinned_max(u64::MAX).budget(bytes).build();
+    (device, broker.expect("a broker"))
+}
+
+/// A client that squares numbers: two arrays of `f32`, one value a run.
+#[derive(Debug)]
+pub(crate) struct Squarer {
+    pub(crate) client: ClientHandle<HostDevice>,
+    pub(crate) from: ArrayId,
+    pub(crate) to: ArrayId,
+    pub(crate) runs: u64,
+}
+
+impl Squarer {
+    pub(crate) fn new(broker: &Broker<HostDevice>, client: Client, runs: u64) -> Self {
+        let client = broker.register(client).expect("a client");
+        let from = client.queue(ArrayRequest::input("from", [runs], 4)).expect("queued");
+        let to = client.queue(ArrayRequest::output("to", [runs], 4)).expect("queued");
+        Self { client, from, to, runs }
+    }
+
+    pub(crate) fn work(&self, chunk: &Chunk<'_, HostDevice>, stream: &HostStream) -> Result<(), BrokerError> {
+        let (from, to) = (chunk.region(self.from)?, chunk.region_mut(self.to)?);
+        stream.launch([from], [to], |[from], [to]: [&mut [f32]; 1]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = from * from);
+        })?;
+        Ok(())
+    }
+
+    /// Runs it and checks every result.
+    pub(crate) fn run(&self, plan: &Plan<HostDevice>) -> Result<RunReport, BrokerError> {
+        let numbers = numbers(self.runs);
+        let mut squares = vec![0xAA; numbers.len()];
+        let report = plan
+            .execution()
+            .upload(self.from, &numbers[..])
+            .download(self.to, &mut squares[..])
+            .run(|chunk, stream| self.work(chunk, stream))?;
+        for (run, (number, square)) in floats(&numbers).zip(floats(&squares)).enumerate() {
+            assert_eq!(square, number * number, "run {run}");
+        }
+        Ok(report)
+    }
+}
+
+/// One number a run, all small enough that their squares are exact.
+pub(crate) fn numbers(runs: u64) -> Vec<u8> {
+    (0..runs).flat_map(|run| ((run % 4096) as f32).to_ne_bytes()).collect()
+}
+
+pub(crate) fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> + '_ {
+    bytes.chunks_exact(4).map(|bytes| f32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}

@@ -1,0 +1,113 @@
+//! Who may hold how much.
+
+use super::{MIB, broker, device};
+use vrampool_broker::{ArrayRequest, BrokerError, BrokerWarning, Client, LimitMode, Share, ShareError};
+
+#[test]
+fn test_register_and_drop_change_everybodys_share() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let first = broker.register(Client::new("first")).expect("a client");
+    assert_eq!((first.stats().proportion, first.stats().cap_bytes), (1.0, 100 * MIB));
+    let second = broker.register(Client::new("second")).expect("a client");
+    assert_eq!((first.stats().proportion, second.stats().proportion), (0.5, 0.5));
+    let third = broker.register(Client::new("third").share(Share::Fixed(0.5))).expect("a client");
+    assert_eq!((first.stats().proportion, third.stats().cap_bytes), (0.25, 50 * MIB));
+    third.set_share(Share::Fixed(0.4)).expect("a share");
+    assert_eq!((broker.shares().fixed, broker.shares().automatic), (0.4, 0.6));
+    third.set_share(Share::Auto).expect("a share");
+    assert_eq!((broker.shares().fixed, broker.shares().automatic), (0.0, 1.0));
+    drop((second, third));
+    assert_eq!((first.stats().proportion, broker.stats().clients), (1.0, 1));
+}
+
+/// The seed's text promises it, and its source asks for one more call.
+#[test]
+fn giving_a_share_turns_limits_on() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let _automatic = broker.register(Client::new("automatic")).expect("a client");
+    assert_eq!(broker.limit_mode(), LimitMode::Passive);
+    let fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.2))).expect("a client");
+    assert_eq!(broker.limit_mode(), LimitMode::Active);
+    broker.set_limit_mode(LimitMode::Passive);
+    fixed.set_share(Share::Bytes(30 * MIB)).expect("a share");
+    assert_eq!((broker.limit_mode(), fixed.stats().cap_bytes), (LimitMode::Active, 30 * MIB));
+}
+
+/// CuBIE added the client, and then raised.
+#[test]
+fn test_register_proportion_out_of_range() {
+    let (broker, _) = broker(&device(100 * MIB));
+    for share in [Share::Fixed(1.5), Share::Fixed(-0.5), Share::Bytes(101 * MIB)] {
+        let error = broker.register(Client::new("greedy").share(share)).expect_err("no such share");
+        assert!(matches!(error, BrokerError::Share(ShareError::OutOfRange { .. })), "{error}");
+    }
+    assert_eq!((broker.stats().clients, broker.limit_mode()), (0, LimitMode::Passive));
+    let client = broker.register(Client::new("modest").share(Share::Fixed(0.9))).expect("nothing is taken");
+    let error = client.set_share(Share::Fixed(2.0)).expect_err("no such share");
+    assert!(matches!(error, BrokerError::Share(_)) && client.stats().proportion == 0.9);
+}
+
+#[test]
+fn test_add_manual_proportion_warns_low_autopool_and_auto_raises() {
+    let (broker, warnings) = broker(&device(100 * MIB));
+    let _fixed = broker.register(Client::new("fixed").share(Share::Fixed(0.97))).expect("a client");
+    assert!(matches!(warnings.lock().expect("no panic")[..], [BrokerWarning::SharesNearlyAll { .. }]));
+    let error = broker.register(Client::new("automatic")).expect_err("there is no room");
+    assert!(matches!(error, BrokerError::Share(ShareError::BelowFloor { .. })), "{error}");
+    assert_eq!(broker.stats().clients, 1);
+}
+
+#[test]
+fn test_get_available_memory_active_mode_warns() {
+    let (broker, warnings) = broker(&device(100 * MIB));
+    let client = broker.register(Client::new("full").share(Share::Fixed(0.1))).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [9 * MIB + 768 * 1024], 1).chunk_axis(None)).expect("queued");
+    broker.commit("default").expect("it fits");
+    assert_eq!(broker.available("default").expect("bytes"), 256 * 1024);
+    let warnings = warnings.lock().expect("no panic");
+    let [BrokerWarning::LittleHeadroom { group, headroom_bytes, cap_bytes, .. }] = &warnings[..] else {
+        panic!("{warnings:?}");
+    };
+    assert_eq!((&**group, *headroom_bytes, *cap_bytes), ("default", 256 * 1024, 10 * MIB));
+}
+
+#[test]
+fn test_get_available_memory_active_mode_normal() {
+    let (broker, warnings) = broker(&device(100 * MIB));
+    let client = broker.register(Client::new("half full").share(Share::Fixed(0.1))).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [5 * MIB], 1)).expect("queued");
+    broker.commit("default").expect("it fits");
+    assert_eq!((client.stats().held_bytes, broker.available("default").expect("bytes")), (5 * MIB, 5 * MIB));
+    assert!(warnings.lock().expect("no panic").is_empty());
+    broker.set_limit_mode(LimitMode::Passive);
+    assert_eq!(broker.available("default").expect("bytes"), 95 * MIB);
+}
+
+/// What a former client had is there for the others' next commit, though they ask for nothing new.
+#[test]
+fn a_share_that_grows_makes_the_next_commit_coarser() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let fixed =
+        broker.register(Client::new("fixed").group("fixed").share(Share::Fixed(0.5))).expect("a client");
+    let other = broker.register(Client::new("other").group("other")).expect("a client");
+    let client = broker.register(Client::new("growing")).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [100 * MIB], 1)).expect("queued");
+    let chunks = || broker.commit("default").expect("it fits").partition().chunks();
+    assert_eq!(chunks(), 4);
+    drop(other);
+    assert_eq!(chunks(), 2);
+    drop(fixed);
+    assert_eq!((chunks(), client.stats().held_bytes), (1, 100 * MIB));
+}
+
+#[test]
+fn a_share_that_shrinks_makes_the_next_commit_finer() {
+    let (broker, _) = broker(&device(100 * MIB));
+    let client = broker.register(Client::new("shrinking").share(Share::Fixed(0.5))).expect("a client");
+    client.queue(ArrayRequest::scratch("x", [80 * MIB], 1)).expect("queued");
+    let plan = broker.commit("default").expect("it fits in two");
+    assert_eq!((plan.partition().chunks(), client.stats().held_bytes), (2, 50 * MIB));
+    client.set_share(Share::Fixed(0.25)).expect("a share");
+    let plan = broker.commit("default").expect("it fits in four");
+    assert_eq!((plan.partition().chunks(), client.stats().held_bytes), (4, 25 * MIB));
+}

@@ -1,0 +1,232 @@
+//! Sleep of one arena: its contents are copied to the host, and its memory is detached.
+
+use crate::backups::{Backups, bytes_of};
+use crate::error::Error;
+use crate::offload::Offload;
+use crate::released::Released;
+use crate::reports::{BlockState, SleepReport, SleepState};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::time::Duration;
+use vrampool::Backend;
+use vrampool::arena::{Attaching, Attachment, DeviceArena, Unmapped};
+use vrampool::backend::fork;
+use vrampool::backend::fork::ForkArc;
+
+/// A growing arena that sleeps: its physical memory returns to the device, and its addresses stay.
+///
+/// A sleep copies contents to the host, [detaches](DeviceArena::detach) the memory, and a wake restores both. While the
+/// arena sleeps, allocations and uses of blocks fail with [`Asleep`](vrampool::Error::Asleep); during a sleep or a wake
+/// they wait for its end. Dropping a block frees it and its backup (a small one together with its neighbours').
+/// A clone is a handle to the same object. An arena has one, which owns the contents: without it they are lost.
+///
+/// ```
+/// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
+/// # use vrampool_sleep::{Error, Offload, SleepArena};
+/// # fn main() -> Result<(), Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let stream = device.create_stream()?;
+/// let arena = SleepArena::new(DeviceArena::builder(&device).growing().build()?);
+/// let mut weights = arena.arena().allocate(4 << 20, &stream)?;
+/// weights.write(&[7; 100], &stream)?;
+/// let report = arena.sleep(Offload::Pinned)?;
+/// assert_eq!((report.physical_bytes, report.copied_bytes), (4 << 20, 4 << 20));
+/// assert_eq!(arena.arena().reserved_bytes(), 0);
+/// assert!(weights.on(&stream).is_err());
+/// assert_eq!(arena.wake()?.copied_bytes, 4 << 20);
+/// let mut bytes = [0; 100];
+/// weights.read(&mut bytes, &stream)?;
+/// assert_eq!(bytes, [7; 100]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SleepArena<B: Backend> {
+    shared: ForkArc<Shared<B>>,
+}
+
+#[derive(Debug)]
+struct Shared<B: Backend> {
+    arena: DeviceArena<B>,
+    /// Locked during a sleep or a wake.
+    kept: Mutex<Kept<B>>,
+    released: Released,
+}
+
+/// The contents of a sleeping arena.
+#[derive(Debug)]
+struct Kept<B: Backend> {
+    is_discarded: bool,
+    backups: Arc<Backups<B>>,
+}
+
+impl<B: Backend> Default for Kept<B> {
+    fn default() -> Self {
+        Self { is_discarded: false, backups: Arc::default() }
+    }
+}
+
+/// An arena whose contents are saved and whose memory is unmapped. A drop makes it usable again.
+#[derive(Debug)]
+pub(super) struct Falling<'a, B: Backend> {
+    unmapped: Unmapped<'a, B>,
+    backups: Backups<B>,
+    live: u64,
+    offload: Offload,
+    kept: MutexGuard<'a, Kept<B>>,
+}
+
+/// An arena that has memory and contents again, and still its backups. A drop puts it to sleep.
+#[derive(Debug)]
+pub(super) struct Waking<'a, B: Backend> {
+    attaching: Attaching<'a, B>,
+    restored: u64,
+    released: &'a Released,
+    kept: MutexGuard<'a, Kept<B>>,
+}
+
+impl<B: Backend> Clone for SleepArena<B> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<B: Backend> SleepArena<B> {
+    /// Returns an object by which a [growing](vrampool::arena::ArenaBuilder::growing) arena sleeps.
+    #[must_use]
+    pub fn new(arena: DeviceArena<B>) -> Self {
+        let (kept, released) = (Mutex::default(), Released::default());
+        Self { shared: ForkArc::new(Shared { arena, kept, released }) }
+    }
+
+    /// Returns the arena.
+    #[must_use]
+    pub fn arena(&self) -> &DeviceArena<B> {
+        &self.shared.arena
+    }
+
+    /// Releases all physical memory to the device, and keeps the addresses.
+    ///
+    /// Waits on the host for all work that uses the blocks. Blocks stay live at their addresses, and
+    /// [`wake`](Self::wake) restores them; with [`Offload::Discard`] their contents are undefined then. A second sleep
+    /// does nothing and reports that.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::detach`], and [`Error::HostMemory`] if the host has no memory for the backup. The arena is then
+    /// awake, with all contents. If the device fails again during the reversal, it is asleep with them.
+    pub fn sleep(&self, offload: Offload) -> Result<SleepReport, Error> {
+        self.sleep_timeout(offload, Duration::ZERO)
+    }
+
+    /// As [`sleep`](Self::sleep), after a wait of at most `timeout` for regions of blocks to end.
+    ///
+    /// From the start of the wait on, new regions and allocations wait for the end of the sleep, so that they cannot put it
+    /// off. A thread that asks for another region while it has one therefore waits until the timeout; the sleep then fails.
+    ///
+    /// # Errors
+    /// As [`sleep`](Self::sleep), also if a region still exists after `timeout`.
+    pub fn sleep_timeout(&self, offload: Offload, timeout: Duration) -> Result<SleepReport, Error> {
+        Ok(self.begin_sleep(offload, timeout)?.map_or_else(SleepReport::none, Falling::commit))
+    }
+
+    /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents.
+    ///
+    /// A second wake does nothing and reports that. Pinned memory of the backups is released after the call
+    /// by a separate thread, because releasing many GiB takes longer than the copy.
+    /// [`backup_bytes`](Self::backup_bytes) returns the bytes that remain.
+    ///
+    /// # Errors
+    /// As [`DeviceArena::attach`]. The arena is then asleep with all backups, and a later wake can succeed.
+    pub fn wake(&self) -> Result<SleepReport, Error> {
+        Ok(self.begin_wake()?.map_or_else(SleepReport::none, Waking::commit))
+    }
+
+    /// A number of its own among the arenas that exist.
+    pub(super) fn rank(&self) -> usize {
+        std::ptr::from_ref(&*self.shared).addr()
+    }
+
+    /// Starts a sleep that a drop of the result reverses. Returns `None` if the arena is asleep.
+    pub(super) fn begin_sleep(
+        &self,
+        offload: Offload,
+        timeout: Duration,
+    ) -> Result<Option<Falling<'_, B>>, Error> {
+        fork::check()?;
+        let Shared { arena, kept, released } = &*self.shared;
+        let mut kept = kept.lock();
+        let Some(detaching) = arena.detach(timeout)? else { return Ok(None) };
+        // A sleep that fails, and whose reversal fails, keeps the physical memory and so all contents.
+        *kept = Kept::default();
+        released.wait();
+        let backups = Backups::save(arena.device(), detaching.memory(), detaching.live(), offload)?;
+        let live = detaching.live().iter().map(bytes_of).sum();
+        Ok(Some(Falling { unmapped: detaching.unmap()?, backups, live, offload, kept }))
+    }
+
+    /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
+    pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+        fork::check()?;
+        let Shared { arena, kept, released } = &*self.shared;
+        let kept = kept.lock();
+        let Some(attaching) = arena.attach()? else { return Ok(None) };
+        let restored = kept.backups.restore(arena.device(), attaching.memory(), attaching.live())?;
+        Ok(Some(Waking { attaching, restored, released, kept }))
+    }
+
+    /// Whether the memory is usable at this moment: never in a forked child.
+    #[must_use]
+    pub fn state(&self) -> SleepState {
+        match self.shared.arena.attachment() {
+            Attachment::Attached => SleepState::Awake,
+            Attachment::Changing => SleepState::Changing,
+            _ => SleepState::Asleep,
+        }
+    }
+
+    /// The location of the blocks' contents, after any sleep or wake in progress. Discarded in a forked child.
+    #[must_use]
+    pub fn contents(&self) -> BlockState {
+        if fork::is_child() {
+            return BlockState::AsleepDiscarded;
+        }
+        let kept = self.shared.kept.lock();
+        match self.shared.arena.attachment() {
+            Attachment::Detached if kept.is_discarded => BlockState::AsleepDiscarded,
+            Attachment::Detached => BlockState::AsleepBackedUp,
+            _ => BlockState::Mapped,
+        }
+    }
+
+    /// Bytes of host memory that hold contents, or are being released. Without the former during a sleep or a wake.
+    #[must_use]
+    pub fn backup_bytes(&self) -> u64 {
+        if fork::is_child() {
+            return 0;
+        }
+        let kept = self.shared.kept.try_lock();
+        kept.map_or(0, |kept| kept.backups.bytes()) + self.shared.released.bytes()
+    }
+}
+
+impl<B: Backend> Falling<'_, B> {
+    /// Releases the physical memory to the device. Never fails.
+    pub(super) fn commit(mut self) -> SleepReport {
+        let is_discarded = self.offload == Offload::Discard;
+        let backups = Arc::new(self.backups);
+        *self.kept = Kept { is_discarded, backups: Arc::clone(&backups) };
+        let physical_bytes = self.unmapped.commit(move |freed| drop(backups.forget(freed)));
+        let (copied_bytes, discarded_bytes) = if is_discarded { (0, self.live) } else { (self.live, 0) };
+        SleepReport { physical_bytes, copied_bytes, discarded_bytes, no_op: false }
+    }
+}
+
+impl<B: Backend> Waking<'_, B> {
+    /// Completes the wake. Never fails.
+    pub(super) fn commit(self) -> SleepReport {
+        let physical_bytes = self.attaching.commit();
+        self.released.take(self.kept.backups.take());
+        SleepReport { physical_bytes, copied_bytes: self.restored, ..SleepReport::default() }
+    }
+}

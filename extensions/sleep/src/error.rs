@@ -1,0 +1,109 @@
+//! Errors of sleep and wake.
+
+use vrampool::BackendError;
+use vrampool::backend::DeviceId;
+
+/// The error of a sleep, a wake, or the construction of a sleeper. A call that fails has changed nothing.
+///
+/// ```
+/// # use vrampool::{Backend, host::HostDevice};
+/// # use vrampool_sleep::{Error, Sleeper};
+/// # fn main() -> Result<(), Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let sleeper = Sleeper::new(&device)?;
+/// let error = sleeper.sleep(&["weigths"]).unwrap_err();
+/// assert!(matches!(&error, Error::UnknownTag { tag, .. } if tag == "weigths"));
+/// assert!(error.to_string().contains("use one of cudagraph, default, kv_cache, runtime, weights"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An arena or its device failed.
+    #[error(transparent)]
+    Arena(#[from] vrampool::Error),
+    /// The host has too little memory for the contents.
+    #[error(
+        "the host has no {requested_bytes} bytes of host memory for a backup; free memory of the host, or keep the \
+         contents of fewer tags"
+    )]
+    #[non_exhaustive]
+    HostMemory {
+        /// The requested bytes of host memory.
+        requested_bytes: u64,
+    },
+    /// A tag that does not exist: nothing was allocated under it, and it is no tag of vLLM's levels.
+    #[error("nothing was ever allocated under the tag `{tag}`; use one of {}", known.join(", "))]
+    #[non_exhaustive]
+    UnknownTag {
+        /// The tag.
+        tag: String,
+        /// All tags that exist.
+        known: Vec<String>,
+    },
+    /// A level that does not exist.
+    #[error("there is no sleep level {level}; use 0 (pause), 1 (keep the weights) or 2 (discard them)")]
+    #[non_exhaustive]
+    UnknownLevel {
+        /// The level.
+        level: u8,
+    },
+    /// A device without virtual memory.
+    #[error(
+        "device {device} has no virtual memory, by which sleeping blocks keep their addresses; choose a device that \
+         has, or drop the buffers and allocate them again"
+    )]
+    #[non_exhaustive]
+    NoVirtualMemory {
+        /// The device.
+        device: DeviceId,
+    },
+    /// A limit that no block could keep to.
+    #[error(
+        "the limit of {limit_bytes} bytes has no room for one piece of {granularity_bytes} bytes, in which the device \
+         maps memory; raise it"
+    )]
+    #[non_exhaustive]
+    Limit {
+        /// The limit, bytes.
+        limit_bytes: u64,
+        /// The device's granularity, bytes.
+        granularity_bytes: u64,
+    },
+    /// An environment variable that cannot be read.
+    #[error("invalid environment variable {variable}=`{value}`: {reason}; correct or unset it")]
+    #[non_exhaustive]
+    Environment {
+        /// Its name.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+        /// The reason, and the valid values.
+        reason: &'static str,
+    },
+}
+
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Self {
+        Self::Arena(error.into())
+    }
+}
+
+impl Error {
+    /// Returns the error of an arena or its device; `None` for any other error.
+    #[must_use]
+    pub fn of_arena(&self) -> Option<&vrampool::Error> {
+        match self {
+            Self::Arena(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether there was not enough device memory, by a limit or the device's.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.of_arena().is_some_and(vrampool::Error::is_out_of_memory)
+    }
+}

@@ -1,0 +1,70 @@
+//! States of memory and blocks, and results of a sleep and a wake.
+
+use bytesize::ByteSize;
+use std::fmt;
+use std::ops::AddAssign;
+use vrampool::figures;
+use vrampool::figures::{FigureLabel, Group};
+
+/// Whether memory is usable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SleepState {
+    /// Mapped and usable.
+    Awake,
+    /// A sleep or a wake is in progress.
+    Changing,
+    /// The physical memory is released to the device.
+    Asleep,
+}
+
+/// The location of a block's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BlockState {
+    /// In device memory.
+    Mapped,
+    /// In host memory, or in device memory that a failed sleep could not map again; a wake restores them.
+    AsleepBackedUp,
+    /// Discarded; undefined after a wake.
+    AsleepDiscarded,
+}
+
+figures! {
+    /// Results of a sleep or a wake.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[must_use]
+    pub struct SleepReport("", FigureLabel::None) {
+        Counter physical_bytes: u64, "bytes",
+            "Bytes of physical memory that a sleep released to the device, or a wake took from it.";
+        Counter copied_bytes: u64, "bytes",
+            "Bytes of blocks that a sleep copied to the host, or a wake copied back.";
+        Counter discarded_bytes: u64, "bytes", "Bytes of blocks whose contents a sleep discarded.";
+        Setting no_op: bool, "",
+            "Whether nothing was done, because all of the memory was asleep, or awake, already. Backups are unchanged.";
+    }
+}
+
+impl SleepReport {
+    /// The report of a call that did nothing.
+    pub(super) fn none() -> Self {
+        Self { no_op: true, ..Self::default() }
+    }
+}
+
+impl fmt::Display for SleepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [physical, copied, discarded] =
+            [self.physical_bytes, self.copied_bytes, self.discarded_bytes].map(ByteSize);
+        let already = if self.no_op { " (already so)" } else { "" };
+        write!(f, "physical {physical}, copied {copied}, discarded {discarded}{already}")
+    }
+}
+
+impl AddAssign for SleepReport {
+    /// Adds bytes; `no_op` stays.
+    fn add_assign(&mut self, other: Self) {
+        self.merge(&other);
+    }
+}

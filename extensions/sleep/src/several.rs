@@ -1,0 +1,125 @@
+//! Sleep and wake of several arenas: all of them or none.
+
+use crate::arena::{Falling, SleepArena, Waking};
+use crate::error::Error;
+use crate::offload::Offload;
+use crate::reports::{BlockState, SleepReport};
+use std::time::{Duration, Instant};
+use vrampool::Backend;
+use vrampool::backend::logging;
+
+/// Puts arenas to sleep, each with its tag and the treatment of its contents, after a wait of at most `timeout` for
+/// regions of blocks to end. An arena that occurs twice counts once.
+///
+/// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
+/// other way round. If all arenas are asleep this has no effect, and the report says so.
+///
+/// # Errors
+/// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.
+pub fn sleep_all<'a, B: Backend>(
+    arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>, Offload)>,
+    timeout: Duration,
+) -> Result<SleepReport, Error> {
+    let deadline = Deadline::after(timeout);
+    // If one arena fails, all previous ones wake again: no memory is released before all are ready.
+    let mut falling = Vec::new();
+    for (tag, arena, offload) in in_order(arenas, |(_, arena, _)| arena) {
+        match arena.begin_sleep(offload, deadline.left())? {
+            Some(arena) => falling.push(arena),
+            None => warn_of_another_policy(tag, arena.contents(), offload),
+        }
+    }
+    let mut report = SleepReport { no_op: falling.is_empty(), ..SleepReport::default() };
+    falling.into_iter().map(Falling::commit).for_each(|of| report += of);
+    logging::info!("asleep: {report}");
+    Ok(report)
+}
+
+/// Wakes arenas. If all are awake this has no effect, and the report says so.
+///
+/// # Errors
+/// As [`SleepArena::wake`]. Every arena is then unchanged, and a later wake can succeed.
+pub fn wake_all<'a, B: Backend>(
+    arenas: impl IntoIterator<Item = &'a SleepArena<B>>,
+) -> Result<SleepReport, Error> {
+    // If one arena fails, all previous ones sleep again: no backup is released before all are ready.
+    let mut waking = Vec::new();
+    for arena in in_order(arenas, |arena| arena) {
+        waking.extend(arena.begin_wake()?);
+    }
+    let mut report = SleepReport { no_op: waking.is_empty(), ..SleepReport::default() };
+    waking.into_iter().map(Waking::commit).for_each(|of| report += of);
+    logging::info!("awake: {report}");
+    Ok(report)
+}
+
+/// Arenas in one order for all threads, each once: a change holds the locks of all of them.
+fn in_order<'a, T, B: Backend>(
+    arenas: impl IntoIterator<Item = T>,
+    arena: impl Fn(&T) -> &'a SleepArena<B>,
+) -> Vec<T> {
+    let mut arenas: Vec<_> = arenas.into_iter().collect();
+    arenas.sort_by_key(|of| arena(of).rank());
+    arenas.dedup_by_key(|of| arena(of).rank());
+    arenas
+}
+
+fn warn_of_another_policy(tag: &str, contents: BlockState, offload: Offload) {
+    if let Some(are) = contradiction(contents, offload) {
+        logging::warn!("tag {tag} is asleep already, its contents {are}; that stays so");
+    }
+}
+
+/// The location of sleeping contents, if a sleep with `offload` would have them elsewhere.
+fn contradiction(contents: BlockState, offload: Offload) -> Option<&'static str> {
+    match contents {
+        BlockState::AsleepDiscarded if offload != Offload::Discard => Some("discarded"),
+        BlockState::AsleepBackedUp if offload == Offload::Discard => Some("on the host"),
+        _ => None,
+    }
+}
+
+/// The end of a wait for several arenas.
+enum Deadline {
+    /// No wait.
+    None,
+    At(Instant),
+    /// Past the end of time.
+    Never,
+}
+
+impl Deadline {
+    /// No wait in a browser, where no other thread could end a region meanwhile and there is no such clock.
+    fn after(timeout: Duration) -> Self {
+        if timeout.is_zero() || cfg!(target_family = "wasm") {
+            return Self::None;
+        }
+        Instant::now().checked_add(timeout).map_or(Self::Never, Self::At)
+    }
+
+    fn left(&self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::At(end) => end.saturating_duration_since(Instant::now()),
+            Self::Never => Duration::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_policy_for_sleeping_contents_is_reported() {
+        use BlockState::{AsleepBackedUp, AsleepDiscarded, Mapped};
+        use Offload::{Discard, Pageable, Pinned};
+        assert_eq!(contradiction(AsleepDiscarded, Pinned), Some("discarded"));
+        assert_eq!(contradiction(AsleepBackedUp, Discard), Some("on the host"));
+        assert_eq!(
+            (contradiction(AsleepBackedUp, Pageable), contradiction(AsleepDiscarded, Discard)),
+            (None, None)
+        );
+        assert_eq!(contradiction(Mapped, Discard), None);
+    }
+}

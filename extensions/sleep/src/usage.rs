@@ -1,0 +1,56 @@
+//! Usage figures: mapped, live and sleeping bytes.
+
+use crate::arena::SleepArena;
+use crate::reports::SleepState;
+use bytesize::ByteSize;
+use std::fmt;
+use std::ops::AddAssign;
+use vrampool::Backend;
+use vrampool::figures;
+use vrampool::figures::{FigureLabel, Group};
+
+figures! {
+    /// Bytes of a sleeper, or of one of its tags.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[must_use]
+    pub struct SleepUsage("sleep_", FigureLabel::None) {
+        Gauge mapped_bytes: u64, "bytes", "Bytes of physical memory of the device.";
+        Gauge live_bytes: u64, "bytes", "Bytes of usable blocks.";
+        Gauge asleep_bytes: u64, "bytes", "Bytes of sleeping blocks.";
+        Gauge backup_bytes: u64, "bytes",
+            "Bytes of host memory that holds contents, including memory that is being released.";
+        Gauge address_bytes: u64, "bytes",
+            "Bytes of address space: more than the mapped bytes, and the same asleep and awake.";
+    }
+}
+
+impl SleepUsage {
+    /// Returns the usage of a tag, whose blocks are in `arena`.
+    pub(super) fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
+        let arena = sleep.arena();
+        let (used, is_asleep) = (arena.used(), sleep.state() == SleepState::Asleep);
+        Self {
+            mapped_bytes: arena.reserved_bytes(),
+            live_bytes: if is_asleep { 0 } else { used },
+            asleep_bytes: if is_asleep { used } else { 0 },
+            backup_bytes: sleep.backup_bytes(),
+            address_bytes: arena.address_bytes(),
+        }
+    }
+}
+
+impl fmt::Display for SleepUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all =
+            [self.mapped_bytes, self.live_bytes, self.asleep_bytes, self.backup_bytes, self.address_bytes];
+        let [mapped, live, asleep, backups, addresses] = all.map(ByteSize);
+        write!(f, "mapped {mapped}, live {live}, asleep {asleep}, backups {backups}, addresses {addresses}")
+    }
+}
+
+impl AddAssign for SleepUsage {
+    fn add_assign(&mut self, other: Self) {
+        self.merge(&other);
+    }
+}

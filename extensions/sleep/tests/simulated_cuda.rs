@@ -1,0 +1,68 @@
+//! A sleeper on the simulated CUDA driver: each driver call fails once, and each wait is left out once. Skipped with a
+//! message on another driver and without one.
+#![cfg(feature = "cuda")]
+
+#[path = "../../../tests/simulated_cuda/each_call.rs"]
+mod each_call;
+#[path = "../../../tests/simulated_cuda/each_wait.rs"]
+mod each_wait;
+#[allow(dead_code, reason = "other tests use all of it")]
+#[path = "../../../tests/simulated_cuda/scene.rs"]
+mod scene;
+#[path = "../../../tests/simulated_cuda/simulated.rs"]
+mod simulated;
+
+use scene::{Outcome, Scene, after_a_fault, page, streams};
+use simulated::Simulated;
+use vrampool::cuda::{CudaDevice, CudaStream};
+use vrampool_sleep::{Sleeper, Wake};
+
+const SCENES: [Scene; 1] = [Scene { name: "sleep and wake", run: sleep_and_wake }];
+
+fn sleep_and_wake(device: &CudaDevice) -> Outcome {
+    let page = page(device)?;
+    let sleeper = Sleeper::builder(device).build()?;
+    let slept = |[one, two]: [CudaStream; 2]| -> Outcome {
+        let mut kept = sleeper.allocate_tagged(3 * page, "weights", &one)?;
+        let lost = sleeper.allocate_tagged(2 * page, "kv_cache", &one)?;
+        let written = vec![5; (3 * page) as usize];
+        kept.write(&written, &one)?;
+        let _ = sleeper.sleep(&["weights"])?;
+        let _ = sleeper.wake_up(Wake::All)?;
+        let mut read = vec![0; written.len()];
+        kept.read(&mut read, &two)?;
+        drop((kept, lost));
+        Ok(read == written)
+    };
+    let assert_idle = || {
+        while sleeper.usage().backup_bytes > 0 {
+            // Another thread releases them.
+            std::thread::yield_now();
+        }
+        assert_eq!(sleeper.usage().live_bytes + sleeper.usage().asleep_bytes, 0, "{:?}", sleeper.usage());
+    };
+    let outcome = streams(device).and_then(slept);
+    assert_idle();
+    if outcome.is_err() {
+        let _ = after_a_fault(device);
+        let _ = sleeper.wake_up(Wake::All).expect("the sleeper serves on");
+        assert!(streams(device).and_then(slept).expect("the sleeper serves on"));
+        assert_idle();
+    }
+    outcome
+}
+
+#[test]
+fn a_call_that_fails_loses_nothing() {
+    let Some(simulated) = Simulated::open() else { return };
+    let faults = each_call::fail_each_call(&simulated, &SCENES);
+    assert!(faults > 100, "{faults}");
+}
+
+/// A sleep and a wake wait on the host, so the streams' own waits order nothing that is still pending.
+#[test]
+fn a_wait_that_is_left_out_spoils_nothing() {
+    let Some(simulated) = Simulated::open() else { return };
+    let found = each_wait::leave_out_each_wait(&simulated, &SCENES);
+    assert_eq!((found.scenes, found.spoilt, found.reported), (1, 0, 0), "{found:?}");
+}

@@ -1,0 +1,213 @@
+//! Every call of the device that sleep and wake make fails once, in turn: what was there before is there
+//! after it.
+
+use crate::{MIB, Setup, address, discrete, finish, integrated, pattern};
+use vrampool::arena::ArenaBuffer;
+use vrampool::backend::AllocationRequest;
+use vrampool::host::{Backend, Call, HostDevice};
+use vrampool_sleep::{BlockState, Offload, SleepState};
+
+/// All calls that can fail, but for those that tests themselves make.
+const CALLS: [Call; 12] = [
+    Call::Allocate,
+    Call::CreateStream,
+    Call::Record,
+    Call::Wait,
+    Call::Copy,
+    Call::Upload,
+    Call::Download,
+    Call::Synchronize,
+    Call::CreatePhysical,
+    Call::Map,
+    Call::SetAccess,
+    Call::Unmap,
+];
+
+type Blocks = Vec<(u64, ArenaBuffer<HostDevice>)>;
+
+fn setup(device: HostDevice) -> (Setup, Blocks) {
+    let setup = Setup::with(device, |builder| builder.limit(56 * MIB).piece_bytes(4 * MIB));
+    let blocks = setup.filled_up();
+    let small = setup.arena.reserved_bytes();
+    assert!(small > 0 && blocks.len() == 8);
+    (setup, blocks)
+}
+
+fn rewrite(setup: &Setup, blocks: &mut Blocks) {
+    for (seed, block) in blocks {
+        block.write(&pattern(*seed, block.len()), &setup.stream).expect("awake");
+    }
+}
+
+/// Fails the `n`-th call of a kind for each `n` until one is too many; answers how many failed.
+fn each_fault(
+    setup: &Setup,
+    call: Call,
+    mut attempt: impl FnMut() -> Result<(), vrampool_sleep::Error>,
+    mut check: impl FnMut(&vrampool_sleep::Error),
+) -> u64 {
+    for n in 1.. {
+        setup.device.faults().fail_nth(call, n);
+        match attempt() {
+            Ok(()) => {
+                setup.device.faults().clear();
+                return n - 1;
+            }
+            Err(error) => {
+                setup.device.faults().clear();
+                check(&error);
+            }
+        }
+    }
+    unreachable!("it counts on")
+}
+
+#[test]
+fn a_sleep_that_fails_leaves_the_arena_awake_with_all_contents() {
+    for (device, offload) in
+        [(discrete(), Offload::Pinned), (integrated(), Offload::Pageable), (discrete(), Offload::Discard)]
+    {
+        let (setup, mut blocks) = setup(device);
+        let addresses: Vec<_> = blocks.iter().map(|(_, block)| address(block)).collect();
+        let (free, mapped) = (setup.free(), setup.arena.reserved_bytes());
+        let mut faults = 0;
+        for call in CALLS {
+            faults += each_fault(
+                &setup,
+                call,
+                || setup.sleep.sleep(offload).map(drop),
+                |error| {
+                    assert!(error.to_string().contains("injected"), "{error}");
+                    finish(&setup.sleep);
+                    assert_eq!(setup.sleep.state(), SleepState::Awake, "{call:?}");
+                    assert_eq!((setup.free(), setup.arena.reserved_bytes()), (free, mapped), "{call:?}");
+                    assert!(setup.all_hold(&blocks), "{call:?}");
+                },
+            );
+            let _ = setup.sleep.wake().expect("memory");
+            finish(&setup.sleep);
+            assert_eq!(blocks.iter().map(|(_, block)| address(block)).collect::<Vec<_>>(), addresses);
+            if offload == Offload::Discard {
+                rewrite(&setup, &mut blocks);
+            }
+            assert!(setup.all_hold(&blocks), "{call:?}");
+        }
+        assert!(faults > 2, "{offload:?}: {faults} calls failed");
+    }
+}
+
+/// What a refused sleep did not take out needs nothing.
+#[test]
+fn a_sleep_that_takes_nothing_out_makes_nothing_accessible() {
+    let (setup, _blocks) = setup(discrete());
+    let calls = || setup.device.faults().calls(Call::SetAccess);
+    let before = calls();
+    setup.device.faults().fail_nth(Call::Unmap, 1);
+    assert!(setup.sleep.sleep(Offload::Discard).is_err());
+    finish(&setup.sleep);
+    assert_eq!((setup.sleep.state(), calls()), (SleepState::Awake, before));
+}
+
+#[test]
+fn a_wake_that_fails_leaves_the_arena_asleep_with_all_backups() {
+    for (device, offload) in [(discrete(), Offload::Pinned), (integrated(), Offload::Pageable)] {
+        let (setup, blocks) = setup(device);
+        let mut faults = 0;
+        for call in CALLS {
+            let _ = setup.sleep.sleep(offload).expect("no fault");
+            let (free, backups) = (setup.free(), setup.sleep.backup_bytes());
+            faults += each_fault(
+                &setup,
+                call,
+                || setup.sleep.wake().map(drop),
+                |error| {
+                    assert!(error.to_string().contains("injected"), "{error}");
+                    assert_eq!(setup.sleep.state(), SleepState::Asleep, "{call:?}");
+                    assert_eq!((setup.free(), setup.arena.reserved_bytes()), (free, 0), "{call:?}");
+                    assert_eq!(setup.sleep.backup_bytes(), backups, "{call:?}");
+                },
+            );
+            finish(&setup.sleep);
+            assert!(setup.all_hold(&blocks), "{call:?}");
+        }
+        assert!(faults > 20, "{offload:?}: {faults} calls failed");
+    }
+}
+
+/// The device refuses, and then refuses the way back: asleep, but nothing is lost.
+#[test]
+fn a_second_fault_on_the_way_back_loses_nothing() {
+    for offload in [Offload::Pinned, Offload::Discard] {
+        for way_back in [Call::Map, Call::SetAccess] {
+            let (setup, blocks) = setup(discrete());
+            let before = setup.free();
+            setup.device.faults().fail_nth(Call::Unmap, 2);
+            setup.device.faults().fail_nth(way_back, 1);
+            let error = setup.sleep.sleep(offload).expect_err("two faults");
+            assert!(error.to_string().contains("unmap"), "the first one: {error}");
+            assert_eq!(setup.sleep.state(), SleepState::Asleep);
+            assert!(setup.arena.reserved_bytes() > 0, "its memory is kept");
+            assert_eq!(setup.sleep.contents(), BlockState::AsleepBackedUp, "{offload:?}: they are kept");
+            assert!(setup.sleep.sleep(Offload::Discard).expect("nothing").no_op, "and stay so");
+            let _ = setup.sleep.wake().expect("no fault");
+            finish(&setup.sleep);
+            assert!(setup.all_hold(&blocks), "{offload:?}, {way_back:?}");
+            assert_eq!(setup.free(), before);
+        }
+    }
+    let (setup, blocks) = setup(discrete());
+    let before = setup.free();
+    let _ = setup.sleep.sleep(Offload::Pinned).expect("no fault");
+    setup.device.faults().fail_nth(Call::Copy, 2);
+    setup.device.faults().fail_nth(Call::Unmap, 1);
+    assert!(setup.sleep.wake().expect_err("two faults").to_string().contains("copy"));
+    assert!(setup.sleep.state() == SleepState::Asleep && setup.arena.reserved_bytes() > 0);
+    let _ = setup.sleep.wake().expect("no fault");
+    finish(&setup.sleep);
+    assert!(setup.all_hold(&blocks));
+    assert_eq!(setup.free(), before);
+    // And what is emptied then is empty.
+    let _ = setup.sleep.sleep(Offload::Pinned).expect("no fault");
+    setup.device.faults().fail_nth(Call::SetAccess, 2);
+    setup.device.faults().fail_nth(Call::Unmap, 1);
+    assert!(setup.sleep.wake().is_err());
+    setup.device.faults().fail_nth(Call::Unmap, 1);
+    assert!(setup.arena.reset().is_err() && setup.sleep.state() == SleepState::Asleep);
+    setup.arena.reset().expect("no fault");
+    finish(&setup.sleep);
+    drop(blocks);
+    assert_eq!((setup.arena.used(), setup.arena.reserved_bytes(), setup.free()), (0, 0, 1 << 30));
+}
+
+/// vLLM's `test_python_error`: 70 % asleep, 70 % elsewhere, waking must raise, not crash.
+#[test]
+fn waking_without_memory_is_a_typed_error_and_succeeds_once_memory_is_free() {
+    let device = HostDevice::builder().memory_limit(100 * MIB).build();
+    let setup = Setup::new(device);
+    let blocks: Vec<_> = (0..7).map(|seed| (seed, setup.filled(10 * MIB, seed))).collect();
+    let _ = setup.sleep.sleep(Offload::Pinned).expect("no fault");
+    let elsewhere = setup
+        .device
+        .allocate(&AllocationRequest::new(70 * MIB, vrampool::Placement::Device))
+        .expect("it is free");
+    for _ in 0..3 {
+        let error = setup.sleep.wake().expect_err("there is no memory");
+        assert!(error.is_out_of_memory(), "{error}");
+        assert_eq!((setup.sleep.state(), setup.free()), (SleepState::Asleep, 30 * MIB));
+    }
+    drop(elsewhere);
+    let _ = setup.sleep.wake().expect("there is memory");
+    assert!(setup.all_hold(&blocks));
+}
+
+/// Too little pinned memory is what pageable memory is for.
+#[test]
+fn backups_go_to_pageable_memory_when_pinned_runs_out() {
+    let setup = Setup::with(discrete(), |builder| builder.limit(100 * MIB));
+    let blocks: Vec<_> = (0..3).map(|seed| (seed, setup.filled(20 * MIB, seed))).collect();
+    setup.device.set_memory_limit(60 * MIB + 30 * MIB);
+    let report = setup.sleep.sleep(Offload::Pinned).expect("pageable memory");
+    assert_eq!((report.copied_bytes, setup.free()), (60 * MIB, 70 * MIB));
+    let _ = setup.sleep.wake().expect("memory");
+    assert!(setup.all_hold(&blocks));
+}

@@ -1,0 +1,48 @@
+//! Size classes that are learned from a program's first steps, saved, and loaded by the next run.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use vrampool::any::{self, AnyDevice, AnyStream};
+use vrampool::{Backend, Pool, SizeClasses};
+use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::fitted::Learner;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let path = std::env::temp_dir().join(format!("step-{}.classes", std::process::id()));
+    let device = any::open("auto")?;
+    let stream = device.create_stream()?;
+
+    let classes = learn(&device, &stream)?;
+    classes.save(&path)?;
+
+    let pool = pool(&device, &path)?;
+    train_one_step(&pool, &stream)?;
+    println!("classes {:?}: {} bytes held", classes.sizes(), pool.stats().held_bytes);
+    std::fs::remove_file(&path)?;
+    Ok(())
+}
+
+/// Runs the first steps on a pool that notes their sizes. Its memory is released at the end.
+fn learn(device: &AnyDevice, stream: &AnyStream) -> Result<FittedClasses, vrampool::Error> {
+    let learner = Arc::new(Learner::new());
+    let pool = Pool::builder(device).hook(Arc::clone(&learner)).build()?;
+    for _ in 0..3 {
+        train_one_step(&pool, stream)?;
+    }
+    Ok(FittedClasses::fit(&learner.demand(), FittedClasses::DEFAULT_CLASSES))
+}
+
+/// The pool of a later run, from the file alone.
+fn pool(device: &AnyDevice, path: &Path) -> Result<Pool<AnyDevice>, Box<dyn Error>> {
+    let classes = SizeClasses::from(FittedClasses::load(path)?);
+    Ok(Pool::builder(device).size_classes(classes).build()?)
+}
+
+/// What the program allocates.
+fn train_one_step(pool: &Pool<AnyDevice>, stream: &AnyStream) -> Result<(), vrampool::Error> {
+    let weights = pool.allocate(300_000, stream)?;
+    let activations = pool.allocate(40_000_000, stream)?;
+    drop((weights, activations));
+    Ok(())
+}

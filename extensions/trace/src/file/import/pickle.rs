@@ -1,0 +1,353 @@
+//! Pickles of plain data, protocols 0 to 5, read without running anything.
+//!
+//! Read are the instructions for None, truth values, numbers, text, bytes, tuples, lists, dictionaries and
+//! the memo. What names, makes or calls anything else is refused by its name, so there is nothing that a
+//! pickle could run.
+//!
+//! Kept is what the reader of a snapshot looks at: whole numbers, and of text which of the [words](SnapshotKey) it
+//! is. Values are numbers of nodes, not pointers to them: whatever a pickle nests or ties in circles, neither
+//! reading nor dropping it recurs. A dictionary has each word once, so that looking one up takes the same
+//! time whatever the pickle says.
+
+use super::budget::Budget;
+use super::input::Input;
+use super::memo::Memo;
+use super::packed_value::Packed;
+use super::pickle_value::{Node, Pickled};
+use super::rejected_opcodes::name;
+use super::snapshot_keys::SnapshotKey;
+use crate::file::error::TraceFault;
+use std::io::BufRead;
+
+/// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are
+/// such a list, and most of a snapshot.
+const FORGOTTEN_ITEMS: usize = 256;
+
+/// Reads one pickle, and that nothing follows it. `offset` is where the instruction being read begins.
+pub(super) fn read(
+    input: impl BufRead,
+    budget: &mut Budget,
+    offset: &mut u64,
+) -> Result<Pickled, TraceFault> {
+    let mut machine = Machine {
+        input: Input::new(input),
+        budget,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Memo::default(),
+        nodes: Vec::new(),
+        large: Vec::new(),
+    };
+    loop {
+        *offset = machine.input.at();
+        if machine.run()? {
+            break;
+        }
+    }
+    let root = machine.pop()?;
+    *offset = machine.input.at();
+    if !machine.input.is_at_end()? {
+        return Err(TraceFault::Trailing);
+    }
+    let Machine { budget, stack, marks, memo, nodes, large, .. } = machine;
+    budget.dropped(&stack);
+    budget.dropped(&marks);
+    memo.dropped(budget);
+    Ok(Pickled { root, nodes, large })
+}
+
+struct Machine<'a, R> {
+    input: Input<R>,
+    budget: &'a mut Budget,
+    stack: Vec<Packed>,
+    marks: Vec<usize>,
+    memo: Memo,
+    nodes: Vec<Node>,
+    /// Numbers that do not fit a value.
+    large: Vec<i128>,
+}
+
+impl<R: BufRead> Machine<'_, R> {
+    /// Runs one instruction. Returns whether it was the last.
+    fn run(&mut self) -> Result<bool, TraceFault> {
+        let opcode = self.input.byte()?;
+        self.budget.note_read(self.input.at());
+        match opcode {
+            b'.' => return Ok(true),
+            0x80 => self.protocol()?,
+            // A frame's length: a hint.
+            0x95 => self.input.skip(8)?,
+            b'(' => self.mark()?,
+            b'0' => self.pop_or_mark()?,
+            b'1' => self.above_mark(Self::discard)?,
+            b'2' => self.top().and_then(|top| self.push(top))?,
+            b'N' | 0x88 | 0x89 => self.push(Packed::OTHER)?,
+            b'I' | b'L' => match self.input.digits()? {
+                Some(number) => self.number(number)?,
+                None => self.push(Packed::OTHER)?,
+            },
+            b'J' => self.whole::<4>(|bytes| i32::from_le_bytes(bytes).into())?,
+            b'K' => self.whole::<1>(|[byte]| byte.into())?,
+            b'M' => self.whole::<2>(|bytes| u16::from_le_bytes(bytes).into())?,
+            0x8a => self.long::<1>()?,
+            0x8b => self.long::<4>()?,
+            b'F' | b'S' | b'V' => self.input.line().and_then(|value| self.push(value))?,
+            b'G' => self.input.skip(8).and_then(|()| self.push(Packed::OTHER))?,
+            b'U' | b'C' | 0x8c => self.text::<1>()?,
+            b'T' | b'B' | b'X' => self.text::<4>()?,
+            0x8d | 0x8e | 0x96 => self.text::<8>()?,
+            b']' | b')' => self.list(self.stack.len())?,
+            b'l' | b't' => self.above_mark(Self::list)?,
+            0x85..=0x87 => self.above(usize::from(opcode - 0x84), Self::list)?,
+            b'a' => self.above(1, Self::append)?,
+            b'e' => self.above_mark(Self::append)?,
+            b'}' => self.dictionary(self.stack.len())?,
+            b'd' => self.above_mark(Self::dictionary)?,
+            b's' => self.above(2, Self::set)?,
+            b'u' => self.above_mark(Self::set)?,
+            b'g' => self.input.place().and_then(|place| self.recall(place))?,
+            b'h' => self.input.length::<1>().and_then(|place| self.recall(place))?,
+            b'j' => self.input.length::<4>().and_then(|place| self.recall(place))?,
+            b'p' => self.input.place().and_then(|place| self.remember(place))?,
+            b'q' => self.input.length::<1>().and_then(|place| self.remember(place))?,
+            b'r' => self.input.length::<4>().and_then(|place| self.remember(place))?,
+            0x94 => self.remember(self.memo.len())?,
+            _ => return Err(TraceFault::Opcode { opcode, name: name(opcode) }),
+        }
+        Ok(false)
+    }
+
+    /// The protocol's number. Instructions have the same meaning in all protocols.
+    fn protocol(&mut self) -> Result<(), TraceFault> {
+        match self.input.byte()? {
+            0..=5 => Ok(()),
+            protocol => Err(TraceFault::Protocol { protocol }),
+        }
+    }
+
+    /// Calls `act` with the index of the lowest of the top `count` values, which no mark is among.
+    fn above(
+        &mut self,
+        count: usize,
+        act: impl FnOnce(&mut Self, usize) -> Result<(), TraceFault>,
+    ) -> Result<(), TraceFault> {
+        let from = self.below(count)?;
+        act(self, from)
+    }
+
+    /// Takes the last mark. Calls `act` with the index of the lowest value above it.
+    fn above_mark(
+        &mut self,
+        act: impl FnOnce(&mut Self, usize) -> Result<(), TraceFault>,
+    ) -> Result<(), TraceFault> {
+        let mark = self.marks.pop().ok_or(TraceFault::NotPickled)?;
+        // Values below a mark cannot be taken, so this is the mark.
+        act(self, mark.min(self.stack.len()))
+    }
+
+    fn mark(&mut self) -> Result<(), TraceFault> {
+        self.budget.room(&mut self.marks, 1)?;
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    fn discard(&mut self, from: usize) -> Result<(), TraceFault> {
+        self.stack.truncate(from);
+        Ok(())
+    }
+
+    fn push(&mut self, value: Packed) -> Result<(), TraceFault> {
+        self.budget.room(&mut self.stack, 1)?;
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn top(&self) -> Result<Packed, TraceFault> {
+        self.below(1).and_then(|place| self.stack.get(place).copied().ok_or(TraceFault::NotPickled))
+    }
+
+    fn pop(&mut self) -> Result<Packed, TraceFault> {
+        self.below(1)?;
+        self.stack.pop().ok_or(TraceFault::NotPickled)
+    }
+
+    /// Where the last `count` values begin, which no mark is among.
+    fn below(&self, count: usize) -> Result<usize, TraceFault> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        self.stack.len().checked_sub(count).filter(|&from| from >= floor).ok_or(TraceFault::NotPickled)
+    }
+
+    fn pop_or_mark(&mut self) -> Result<(), TraceFault> {
+        match self.marks.last() {
+            Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
+            _ => drop(self.pop()?),
+        }
+        Ok(())
+    }
+
+    fn whole<const N: usize>(&mut self, of: impl Fn([u8; N]) -> i64) -> Result<(), TraceFault> {
+        let bytes = self.input.bytes()?;
+        self.number(of(bytes).into())
+    }
+
+    fn number(&mut self, number: i128) -> Result<(), TraceFault> {
+        let packed = match i64::try_from(number).ok().and_then(Packed::whole) {
+            Some(packed) => packed,
+            None => {
+                let place = self.count(self.large.len())?;
+                self.budget.room(&mut self.large, 1)?;
+                self.large.push(number);
+                Packed::large(place)
+            }
+        };
+        self.push(packed)
+    }
+
+    /// A number behind its length of `N` bytes, the lowest byte first, in two's complement.
+    fn long<const N: usize>(&mut self) -> Result<(), TraceFault> {
+        let len = self.input.length::<N>()?;
+        let mut bytes = [0; 16];
+        match bytes.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
+            Some(low) => {
+                self.input.fill(low)?;
+                let sign = low.last().is_some_and(|byte| byte & 0x80 != 0);
+                let len = low.len();
+                bytes[len..].fill(if sign { 0xff } else { 0 });
+                self.number(i128::from_le_bytes(bytes))
+            }
+            None => {
+                self.input.skip(len)?;
+                self.push(Packed::OTHER)
+            }
+        }
+    }
+
+    /// Text or bytes behind a length of `N` bytes.
+    fn text<const N: usize>(&mut self) -> Result<(), TraceFault> {
+        let len = self.input.length::<N>()?;
+        let mut text = [0; SnapshotKey::LONGEST];
+        let value = match text.get_mut(..usize::try_from(len).unwrap_or(usize::MAX)) {
+            Some(text) => {
+                self.input.fill(text)?;
+                SnapshotKey::of(text).map_or(Packed::OTHER, Packed::word)
+            }
+            None => {
+                self.input.skip(len)?;
+                Packed::OTHER
+            }
+        };
+        self.push(value)
+    }
+
+    /// The number of one more of what there are so many of.
+    fn count(&self, len: usize) -> Result<u32, TraceFault> {
+        u32::try_from(len).map_err(|_| TraceFault::TooMuchData { max: u32::MAX.into() })
+    }
+
+    fn node(&mut self, items: Vec<Packed>) -> Result<u32, TraceFault> {
+        let number = self.count(self.nodes.len())?;
+        self.budget.room(&mut self.nodes, 1)?;
+        self.nodes.push(Node::Items(items));
+        Ok(number)
+    }
+
+    /// A list of the values from there on.
+    fn list(&mut self, from: usize) -> Result<(), TraceFault> {
+        let mut items = Vec::new();
+        let above = self.stack.get(from..).ok_or(TraceFault::NotPickled)?;
+        self.budget.room(&mut items, above.len())?;
+        items.extend_from_slice(above);
+        let node = self.node(items)?;
+        self.stack.truncate(from);
+        self.push(Packed::list(node))
+    }
+
+    /// Of the keys and values from there on.
+    fn dictionary(&mut self, from: usize) -> Result<(), TraceFault> {
+        let node = self.node(Vec::new())?;
+        self.enter(node, from)?;
+        self.push(Packed::dictionary(node))
+    }
+
+    /// Appends the values from there on to the list below them.
+    fn append(&mut self, from: usize) -> Result<(), TraceFault> {
+        let (below, above) = self.stack.split_at_checked(from).ok_or(TraceFault::NotPickled)?;
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let list = below.get(floor..).and_then(<[_]>::last).and_then(|list| list.node());
+        let Some((node, true)) = list else { return Err(TraceFault::NotPickled) };
+        match self.nodes.get_mut(node as usize) {
+            Some(Node::Items(items)) => {
+                self.budget.room(items, above.len())?;
+                items.extend_from_slice(above);
+            }
+            _ => return Err(TraceFault::NotPickled),
+        }
+        self.stack.truncate(from);
+        Ok(())
+    }
+
+    /// Sets the keys from there on, each before its value, in the dictionary below them.
+    fn set(&mut self, from: usize) -> Result<(), TraceFault> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let below = self.stack.get(floor..from).and_then(<[_]>::last).and_then(|below| below.node());
+        match below {
+            Some((node, false)) => self.enter(node, from),
+            _ => Err(TraceFault::NotPickled),
+        }
+    }
+
+    fn enter(&mut self, node: u32, from: usize) -> Result<(), TraceFault> {
+        if !(self.stack.len() - from).is_multiple_of(2) {
+            return Err(TraceFault::NotPickled);
+        }
+        for at in (from..self.stack.len()).step_by(2) {
+            let (key, value) = (self.stack[at], self.stack[at + 1]);
+            let Some(key) = key.as_word() else {
+                self.forget(value);
+                continue;
+            };
+            let Some(Node::Items(entries)) = self.nodes.get_mut(node as usize) else {
+                return Err(TraceFault::NotPickled);
+            };
+            // The last of several is the one that counts, as in Python.
+            match entries.iter_mut().find(|entry| entry.has_key(key)) {
+                Some(entry) => *entry = value.keyed(key),
+                None => {
+                    self.budget.room(entries, 1)?;
+                    entries.push(value.keyed(key));
+                }
+            }
+        }
+        self.stack.truncate(from);
+        Ok(())
+    }
+
+    /// Nobody asks for the value of this key. A short list with nothing in it that could be an event gives
+    /// its memory to others; if the memo brings it back, it is no list of events, as before. All else stays
+    /// what the memo names.
+    fn forget(&mut self, value: Packed) {
+        let Some((node, true)) = value.node() else { return };
+        let Some(Node::Items(items)) = self.nodes.get(node as usize) else { return };
+        let is_empty = |item: &Packed| match item.node() {
+            None => true,
+            Some((_, true)) => false,
+            Some((node, false)) => {
+                matches!(self.nodes.get(node as usize), Some(Node::Items(entries)) if entries.is_empty())
+            }
+        };
+        if (1..=FORGOTTEN_ITEMS).contains(&items.len()) && items.iter().all(is_empty) {
+            self.budget.dropped(items);
+            self.nodes[node as usize] = Node::Forgotten;
+        }
+    }
+
+    fn remember(&mut self, place: u64) -> Result<(), TraceFault> {
+        let top = self.top()?;
+        self.memo.put(place, top, self.budget)
+    }
+
+    fn recall(&mut self, place: u64) -> Result<(), TraceFault> {
+        let value = self.memo.get(place).ok_or(TraceFault::NotPickled)?;
+        self.push(value)
+    }
+}

@@ -1,0 +1,281 @@
+//! PyTorch's memory snapshots (`torch.cuda.memory._dump_snapshot`).
+//!
+//! Of a device's history `alloc` is an allocation and `free_requested` a free: the time at which the program
+//! released the memory, as a pool sees it. (`free_completed` is when PyTorch noticed that other
+//! streams are done with it, too.) Sizes are what the program asked for, as PyTorch writes them. A history
+//! has its last events only: what is live at its end or freed in it and was not allocated in it was there
+//! before.
+
+use super::addresses::{Addresses, Recorded, Terms};
+use super::budget::Budget;
+use super::budget::{MEMORY, MEMORY_PER_EVENT};
+use super::packed_value::{Packed, Value};
+use super::pickle;
+use super::pickle_value::Pickled;
+use super::snapshot_keys::SnapshotKey;
+use crate::file::contradiction::{Contradiction, Contradictions};
+use crate::file::error::TraceFault;
+use crate::file::other_devices::OtherDevices;
+use crate::file::position::Position;
+use crate::file::reader::Limits;
+use crate::file::reader::Trace;
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// Memory that reading takes of the bound beside what is counted: the decompressor's, and buffers.
+const FIXED: u64 = 1 << 20;
+
+/// Reads a snapshot: the events of `device`, or of the first that has any. `place` is where it goes wrong.
+pub(super) fn read(
+    input: impl BufRead,
+    device: Option<u32>,
+    limits: Limits,
+    mut contradictions: Contradictions,
+    place: &mut Position,
+) -> Result<Trace, TraceFault> {
+    let mut budget = Budget::new(MEMORY - FIXED + MEMORY_PER_EVENT * u64::from(limits.max_events));
+    let mut at = 0;
+    let pickled = pickle::read(input, &mut budget, &mut at);
+    place.offset = Some(at);
+    let pickled = pickled?;
+    // From here on it is what it says that is wrong, not a place in it.
+    place.offset = None;
+    let mut addresses = Addresses::default();
+    let mut terms =
+        Terms { budget: &mut budget, contradictions: &mut contradictions, max_events: limits.max_events };
+    let snapshot = Snapshot::new(&pickled)?;
+    let device = match device {
+        Some(device) => device,
+        None => snapshot.first_device(),
+    };
+    snapshot.enter(device, &mut addresses, &mut terms, place)?;
+    let others = snapshot.beside(device)?;
+    pickled.dropped(&mut budget);
+    Ok(addresses.into_trace(contradictions, &mut budget)?.beside(others))
+}
+
+struct Snapshot<'a> {
+    pickled: &'a Pickled,
+    traces: &'a [Packed],
+    segments: &'a [Packed],
+}
+
+/// Times of a history.
+#[derive(Default)]
+struct Times {
+    first: Option<i128>,
+    last: Option<i128>,
+}
+
+impl<'a> Snapshot<'a> {
+    fn new(pickled: &'a Pickled) -> Result<Self, TraceFault> {
+        let root = pickled.root();
+        // Segments alone, as `torch.cuda.memory_snapshot()` gives them.
+        if let Some(segments) = pickled.list(root) {
+            return Ok(Self { pickled, traces: &[], segments });
+        }
+        let list = |key: SnapshotKey, what| match pickled.get(root, key) {
+            Ok(Some(list)) => pickled.list(list).ok_or(TraceFault::Shape { what }),
+            Ok(None) | Err(()) => Err(TraceFault::Shape {
+                what: "a snapshot is a dictionary with `device_traces` and `segments`",
+            }),
+        };
+        Ok(Self {
+            pickled,
+            traces: list(SnapshotKey::DeviceTraces, "`device_traces` is a list of lists of events")?,
+            segments: list(SnapshotKey::Segments, "`segments` is a list of segments")?,
+        })
+    }
+
+    /// The first that has a history; else the first that has a segment.
+    fn first_device(&self) -> u32 {
+        let has_history = |trace: &Packed| self.list(*trace).is_some_and(|events| !events.is_empty());
+        let of_segment = || {
+            let devices = self.segments.iter().map(|&segment| self.device(self.pickled.value(segment)));
+            devices.filter_map(Result::ok).min()
+        };
+        let first = self.traces.iter().position(has_history).and_then(|device| u32::try_from(device).ok());
+        first.or_else(of_segment).unwrap_or(0)
+    }
+
+    /// Returns the contents for devices other than `device`.
+    fn beside(&self, device: u32) -> Result<OtherDevices, TraceFault> {
+        let mut others = OtherDevices::default();
+        for (&trace, number) in self.traces.iter().zip(0..).filter(|&(_, number)| number != device) {
+            others.add(number, self.list(trace).map_or(0, |events| events.len() as u64), 0);
+        }
+        for &segment in self.segments {
+            let number = self.device(self.pickled.value(segment))?;
+            others.add(number, 0, u64::from(number != device));
+        }
+        Ok(others)
+    }
+
+    /// Enters all that there is of `device`.
+    fn enter(
+        &self,
+        device: u32,
+        addresses: &mut Addresses,
+        terms: &mut Terms<'_>,
+        place: &mut Position,
+    ) -> Result<(), TraceFault> {
+        place.device = Some(device);
+        let trace = self.traces.get(device as usize);
+        if let Some(&trace) = trace {
+            let events =
+                self.list(trace).ok_or(TraceFault::Shape { what: "a device's trace is a list of events" })?;
+            let mut times = Times::default();
+            for (&event, number) in events.iter().zip(0..) {
+                place.event = Some(number);
+                self.enter_event(self.pickled.value(event), addresses, &mut times, terms, place)?;
+            }
+            place.event = None;
+        }
+        let mut entered = HashMap::new();
+        let mut has_segments = false;
+        for &segment in self.segments {
+            let segment = self.pickled.value(segment);
+            if self.device(segment)? == device {
+                has_segments = true;
+                self.enter_segment(segment, addresses, &mut entered, terms, place)?;
+            }
+        }
+        terms.budget.dropped_map(&entered);
+        if !has_segments && trace.is_none() && (device > 0 || !self.traces.is_empty()) {
+            place.device = None;
+            return Err(TraceFault::NoDevice { device: device.into(), devices: self.traces.len() as u64 });
+        }
+        Ok(())
+    }
+
+    fn enter_event(
+        &self,
+        event: Value,
+        addresses: &mut Addresses,
+        times: &mut Times,
+        terms: &mut Terms<'_>,
+        place: &Position,
+    ) -> Result<(), TraceFault> {
+        const WHAT: TraceFault = TraceFault::Shape { what: "an event is a dictionary with an `action`" };
+        let action = self.pickled.get(event, SnapshotKey::Action).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let is_free = match action {
+            Value::SnapshotKey(SnapshotKey::Alloc) => false,
+            Value::SnapshotKey(SnapshotKey::FreeRequested) => true,
+            Value::SnapshotKey(
+                SnapshotKey::FreeCompleted
+                | SnapshotKey::SegmentAlloc
+                | SnapshotKey::SegmentFree
+                | SnapshotKey::SegmentMap
+                | SnapshotKey::SegmentUnmap
+                | SnapshotKey::Snapshot
+                | SnapshotKey::OutOfMemory
+                | SnapshotKey::UserDefined
+                | SnapshotKey::WorkspaceSnapshot,
+            ) => return Ok(()),
+            _ => return Ok(terms.contradictions.note(Contradiction::UnknownAction, place)?),
+        };
+        let address = self
+            .bits(event, SnapshotKey::Addr)?
+            .ok_or(TraceFault::Shape { what: "an event's `addr` is a number" })?;
+        let size = self
+            .size(event, SnapshotKey::Size)?
+            .ok_or(TraceFault::Shape { what: "an event's `size` is a number" })?;
+        // Older versions have no times.
+        let stream = self.bits(event, SnapshotKey::Stream)?.unwrap_or(0);
+        let time = self.number(event, SnapshotKey::Time)?.unwrap_or(0);
+        let t_us = times.since_first(time, terms.contradictions, place)?;
+        let recorded = Recorded { address, size, stream, t_us };
+        match is_free {
+            true => addresses.free(recorded, place, terms),
+            false => addresses.allocate(recorded, terms),
+        }
+    }
+
+    /// `entered` are the lists of blocks so far.
+    fn enter_segment(
+        &self,
+        segment: Value,
+        addresses: &mut Addresses,
+        entered: &mut HashMap<u32, ()>,
+        terms: &mut Terms<'_>,
+        place: &Position,
+    ) -> Result<(), TraceFault> {
+        const WHAT: TraceFault =
+            TraceFault::Shape { what: "a segment is a dictionary with an `address` and `blocks`" };
+        let blocks = self.pickled.get(segment, SnapshotKey::Blocks).map_err(|()| WHAT)?.ok_or(WHAT)?;
+        let mut address = self.bits(segment, SnapshotKey::Address)?.ok_or(WHAT)?;
+        let stream = self.bits(segment, SnapshotKey::Stream)?.unwrap_or(0);
+        let Value::List(list) = blocks else { return Err(WHAT) };
+        // Else so many segments with so many blocks each could be written in few bytes.
+        terms.budget.room_in_map(entered)?;
+        if entered.insert(list, ()).is_some() {
+            return Err(TraceFault::Shape { what: "each segment has `blocks` of its own" });
+        }
+        for &block in self.pickled.list(blocks).ok_or(WHAT)? {
+            const WHAT: TraceFault =
+                TraceFault::Shape { what: "a block is a dictionary with a `size` and a `state`" };
+            let block = self.pickled.value(block);
+            let state = self.pickled.get(block, SnapshotKey::State).map_err(|()| WHAT)?;
+            let size = self.size(block, SnapshotKey::Size)?.ok_or(WHAT)?;
+            // Older versions have no addresses of blocks.
+            address = self.bits(block, SnapshotKey::Address)?.unwrap_or(address);
+            if state == Some(Value::SnapshotKey(SnapshotKey::ActiveAllocated)) {
+                let size = self.size(block, SnapshotKey::RequestedSize)?.unwrap_or(size);
+                addresses.stays(Recorded { address, size, stream, t_us: 0 }, place, terms)?;
+            }
+            address = address.wrapping_add(size);
+        }
+        Ok(())
+    }
+
+    fn list(&self, packed: Packed) -> Option<&'a [Packed]> {
+        self.pickled.list(self.pickled.value(packed))
+    }
+
+    fn device(&self, segment: Value) -> Result<u32, TraceFault> {
+        const WHAT: TraceFault = TraceFault::Shape { what: "a segment's `device` is a number from 0" };
+        match self.number(segment, SnapshotKey::Device)? {
+            Some(device) => u32::try_from(device).map_err(|_| WHAT),
+            None => Ok(0),
+        }
+    }
+
+    fn size(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
+        let size = self.number(of, key)?.map(u64::try_from).transpose();
+        size.map_err(|_| TraceFault::Shape { what: "a size is not negative" })
+    }
+
+    /// A number whose sign has no meaning: an address, or a stream's handle.
+    fn bits(&self, of: Value, key: SnapshotKey) -> Result<Option<u64>, TraceFault> {
+        Ok(self.number(of, key)?.map(|number| number as u64))
+    }
+
+    fn number(&self, of: Value, key: SnapshotKey) -> Result<Option<i128>, TraceFault> {
+        const NUMBERS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
+        match self.pickled.get(of, key) {
+            Ok(Some(Value::Whole(number))) if NUMBERS.contains(&number) => Ok(Some(number)),
+            Ok(None) => Ok(None),
+            Ok(Some(_)) => {
+                Err(TraceFault::Shape { what: "addresses, sizes, streams and times are numbers of 64 bits" })
+            }
+            Err(()) => Err(TraceFault::Shape { what: "events, segments and blocks are dictionaries" }),
+        }
+    }
+}
+
+impl Times {
+    /// Microseconds since the first event; 0 before that.
+    fn since_first(
+        &mut self,
+        time: i128,
+        contradictions: &mut Contradictions,
+        place: &Position,
+    ) -> Result<u64, TraceFault> {
+        let first = *self.first.get_or_insert(time);
+        if let Some(last) = self.last.replace(time).filter(|&last| time < last) {
+            let by_us = u64::try_from(last - time).unwrap_or(u64::MAX);
+            contradictions.note(Contradiction::TimeGoesBack { by_us }, place)?;
+        }
+        Ok(u64::try_from((time - first).max(0)).unwrap_or(u64::MAX))
+    }
+}

@@ -1,0 +1,232 @@
+//! RMM's log (`logging_resource_adaptor`): `Thread,Time,Action,Pointer,Size,Stream`.
+
+use super::addresses::{Addresses, Recorded, Terms};
+use super::budget::Budget;
+use crate::file::bounds::RMM_HEADER;
+use crate::file::contradiction::{Contradiction, Contradictions};
+use crate::file::csv::{Wrong, shown};
+use crate::file::error::TraceFault;
+use crate::file::lines::Lines;
+use crate::file::position::Position;
+use crate::file::reader::Limits;
+use crate::file::reader::Trace;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+
+/// Microseconds of a day, after which times of day begin anew.
+const DAY: u64 = 24 * 3600 * 1_000_000;
+
+/// The most threads whose times are compared with each other's.
+const MAX_THREADS: usize = 1024;
+
+/// Reads all lines. `place` is the one being read.
+pub(super) fn read(
+    lines: &mut Lines<'_>,
+    limits: Limits,
+    mut contradictions: Contradictions,
+    place: &mut Position,
+) -> Result<Trace, TraceFault> {
+    let mut budget = Budget::new(u64::MAX);
+    let (mut addresses, mut clock, mut threads) =
+        (Addresses::default(), Clock::default(), Threads::default());
+    let mut terms =
+        Terms { budget: &mut budget, contradictions: &mut contradictions, max_events: limits.max_events };
+    for number in 1.. {
+        place.line = Some(number);
+        let Some(text) = lines.next()? else { break };
+        if number == 1 && text == RMM_HEADER.as_bytes() {
+            continue;
+        }
+        let entry = Entry::new(text).map_err(|(field, fault)| {
+            place.field = Some(field);
+            fault
+        })?;
+        let time = clock.read(entry.time);
+        let Entry { action, address, size, stream, .. } = entry;
+        if action == Action::Nothing {
+            continue;
+        }
+        threads.note(entry.thread, time, terms.contradictions, place)?;
+        let recorded = Recorded { address, size, stream, t_us: clock.since_first(time) };
+        match action {
+            Action::Free => addresses.free(recorded, place, &mut terms)?,
+            _ => addresses.allocate(recorded, &mut terms).inspect_err(|fault| {
+                place.field = matches!(fault, TraceFault::AddressLive { .. }).then_some("Pointer");
+            })?,
+        }
+    }
+    *place = Position::default();
+    addresses.into_trace(contradictions, &mut budget)
+}
+
+/// The last time of each thread, which does not go back. Those of different threads are written a little out
+/// of order.
+#[derive(Default)]
+struct Threads(HashMap<u64, u64>);
+
+impl Threads {
+    fn note(
+        &mut self,
+        thread: u64,
+        time: u64,
+        contradictions: &mut Contradictions,
+        place: &Position,
+    ) -> Result<(), TraceFault> {
+        if self.0.len() >= MAX_THREADS && !self.0.contains_key(&thread) {
+            return Ok(());
+        }
+        match self.0.insert(thread, time) {
+            Some(last) if last > time => {
+                Ok(contradictions.note(Contradiction::TimeGoesBack { by_us: last - time }, place)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Entry {
+    /// Its name as a number.
+    thread: u64,
+    time: Time,
+    action: Action,
+    address: u64,
+    size: u64,
+    stream: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Allocate,
+    Free,
+    /// A failure, or the end of an allocation of no bytes, which has no address.
+    Nothing,
+}
+
+impl Entry {
+    fn new(line: &[u8]) -> Result<Self, Wrong> {
+        let fields: Vec<&[u8]> = line.splitn(7, |&byte| byte == b',').collect();
+        let [thread, time, action, pointer, size, stream] = fields[..] else {
+            let fault = TraceFault::Unexpected {
+                expected: "a line of the six fields of RMM's log",
+                found: shown(line),
+            };
+            return Err(("Thread", fault));
+        };
+        let action = match action {
+            b"allocate" => Action::Allocate,
+            b"free" | b"deallocate" => Action::Free,
+            b"allocate failure" => Action::Nothing,
+            other => {
+                let expected = "`allocate`, `free` or `allocate failure`";
+                return Err(("Action", TraceFault::Unexpected { expected, found: shown(other) }));
+            }
+        };
+        let (time, address) = (Time::new(time)?, address_of(pointer, "Pointer")?);
+        let (size, stream) = (number(size, 10, "Size")?, address_of(stream, "Stream")?);
+        // Nothing is at address 0, and it may be the answer to any number of requests of no bytes.
+        let action = if address == 0 && size == 0 { Action::Nothing } else { action };
+        Ok(Self { thread: hash(thread), time, action, address, size, stream })
+    }
+}
+
+fn hash(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name);
+    hasher.finish()
+}
+
+/// Hexadecimal behind `0x`, decimal, or what C's `%p` may write of null.
+fn address_of(text: &[u8], field: &'static str) -> Result<u64, Wrong> {
+    match text {
+        b"(nil)" => Ok(0),
+        [b'0', b'x' | b'X', digits @ ..] => number(digits, 16, field),
+        digits => number(digits, 10, field),
+    }
+}
+
+fn number(digits: &[u8], radix: u32, field: &'static str) -> Result<u64, Wrong> {
+    // `from_str_radix` takes a sign.
+    let text = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with(['+', '-']));
+    text.and_then(|text| u64::from_str_radix(text, radix).ok()).ok_or_else(|| {
+        (field, TraceFault::Unexpected { expected: "a whole number of 64 bits", found: shown(digits) })
+    })
+}
+
+/// Microseconds.
+#[derive(Clone, Copy)]
+enum Time {
+    OfDay(u64),
+    /// Since whenever.
+    Since(u64),
+}
+
+impl Time {
+    /// `HH:MM:SS.ffffff`, the last point a colon in old logs, or seconds.
+    fn new(text: &[u8]) -> Result<Self, Wrong> {
+        let wrong = || {
+            let expected = "a time as 12:34:56.123456, or seconds";
+            ("Time", TraceFault::Unexpected { expected, found: shown(text) })
+        };
+        let is_point = |byte: &u8| matches!(byte, b':' | b'.');
+        let parts: Vec<&[u8]> = text.splitn(5, is_point).collect();
+        let points: Vec<u8> = text.iter().copied().filter(|byte| is_point(byte)).take(4).collect();
+        let whole = |digits: &[u8]| number(digits, 10, "Time").map_err(|_| wrong());
+        let micros = |digits: &[u8]| {
+            let six: Vec<u8> = digits.iter().copied().chain(*b"000000").take(6).collect();
+            // All of it is to be digits, whatever is taken of it.
+            whole(digits)?;
+            whole(&six)
+        };
+        let seconds = |seconds: u64, micros: u64| {
+            seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros)).ok_or_else(wrong)
+        };
+        match (&parts[..], &points[..]) {
+            (&[hours, minutes, rest, fraction], [b':', b':', _]) => {
+                let [hours, minutes, rest] = [whole(hours)?, whole(minutes)?, whole(rest)?];
+                if hours > 23 || minutes > 59 || rest > 60 {
+                    return Err(wrong());
+                }
+                Ok(Self::OfDay(seconds(3600 * hours + 60 * minutes + rest, micros(fraction)?)?))
+            }
+            (&[since, fraction], b".") => Ok(Self::Since(seconds(whole(since)?, micros(fraction)?)?)),
+            (&[since], b"") => Ok(Self::Since(seconds(whole(since)?, 0)?)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// Times of day as microseconds that go on behind midnight. Threads write them a little out of order.
+#[derive(Default)]
+struct Clock {
+    began: Option<u64>,
+    midnights: u64,
+    last: u64,
+}
+
+impl Clock {
+    /// Microseconds since the first event.
+    fn since_first(&mut self, time: u64) -> u64 {
+        time.saturating_sub(*self.began.get_or_insert(time))
+    }
+
+    fn read(&mut self, time: Time) -> u64 {
+        match time {
+            Time::Since(time) => time,
+            Time::OfDay(time) => {
+                // Half a day back is midnight. Half a day ahead is a line from before midnight, by a thread
+                // that writes it after another one.
+                let midnights = match time {
+                    before if before > self.last.saturating_add(DAY / 2) && self.midnights > 0 => {
+                        self.midnights - 1
+                    }
+                    early => {
+                        self.midnights += u64::from(early + DAY / 2 < self.last);
+                        self.last = early;
+                        self.midnights
+                    }
+                };
+                time.saturating_add(midnights.saturating_mul(DAY))
+            }
+        }
+    }
+}

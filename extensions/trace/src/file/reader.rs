@@ -1,0 +1,279 @@
+//! A trace in memory, and its readers.
+
+use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
+use super::contradiction::{Contradiction, Contradictions, TraceWarning};
+use super::csv;
+use super::csv::{END, Wrong};
+use super::error::{TraceError, TraceFault};
+use super::event::{Op, TraceEvent};
+use super::format::without_gz;
+use super::ledger::Ledger;
+use super::lines::Lines;
+use super::other_devices::OtherDevices;
+use super::position::Position;
+use crate::fitted::Demand;
+use crate::output::checksum::Checksum;
+use crate::output::shown;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// The name of a trace that did not come from a file.
+pub(crate) const UNNAMED: &str = "trace";
+
+/// A recorded sequence of allocations and frees that makes sense: every id is one allocation's, every free is
+/// of something live, and live bytes fit 64 bits.
+///
+/// ```
+/// use vrampool_trace::{Trace, TraceError};
+/// # fn main() -> Result<(), TraceError> {
+/// let trace = Trace::parse("op,id,size,stream,t_us\na,0,3000,0,0\nf,0,3000,0,5\n".as_bytes())?;
+/// assert_eq!((trace.events().len(), trace.peak_requested()), (2, 3000));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Trace {
+    name: String,
+    events: Vec<TraceEvent>,
+    peak_requested: u64,
+    warnings: Vec<TraceWarning>,
+    other_devices: OtherDevices,
+}
+
+/// Limits on the size of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The most events. Default: 4,194,304, which take up to 550 MiB while they are read.
+    pub max_events: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_events: 1 << 22 }
+    }
+}
+
+impl Limits {
+    /// Sets [`max_events`](Self::max_events).
+    #[must_use]
+    pub fn max_events(mut self, events: u32) -> Self {
+        self.max_events = events;
+        self
+    }
+}
+
+impl Trace {
+    /// The largest number of streams.
+    pub const MAX_STREAMS: usize = MAX_STREAMS;
+
+    /// The largest length of a line, bytes. The longest event has 85.
+    pub const MAX_LINE_BYTES: usize = MAX_LINE_BYTES;
+
+    /// Reads a file, gzip-compressed or not. The trace is named after it, without directory and endings.
+    ///
+    /// # Errors
+    /// [`TraceError`], which says where and what to do.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, TraceError> {
+        Self::read_within(path, Limits::default())
+    }
+
+    /// As [`read`](Self::read), with limits of your choice.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_within(path: impl AsRef<Path>, limits: Limits) -> Result<Self, TraceError> {
+        let (path, mut place) = (path.as_ref(), Position::default());
+        let trace = match File::open(path) {
+            Ok(file) => Self::parse_read(file, limits, &mut place),
+            Err(error) => Err(TraceFault::Open(error)),
+        };
+        let trace = trace.map_err(|fault| place.error(path.display().to_string(), fault))?;
+        Ok(trace.named(stem(path)))
+    }
+
+    /// Reads what `reader` gives, gzip-compressed or not. The trace is named `trace` ([`named`](Self::named)
+    /// changes it).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
+        Self::parse_within(reader, Limits::default())
+    }
+
+    /// As [`parse`](Self::parse), with limits of your choice.
+    ///
+    /// ```
+    /// use vrampool_trace::{TraceFault, Limits, Trace};
+    /// let csv = "op,id,size,stream,t_us\na,0,1,0,0\na,1,1,0,0\n";
+    /// let error = Trace::parse_within(csv.as_bytes(), Limits::default().max_events(1)).unwrap_err();
+    /// assert!(matches!(error.fault, TraceFault::TooManyEvents { max: 1, .. }));
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
+        let mut place = Position::default();
+        Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
+    }
+
+    fn parse_read(reader: impl Read, limits: Limits, place: &mut Position) -> Result<Self, TraceFault> {
+        Self::parse_lines(Lines::new(reader)?, limits, Contradictions::default(), place)
+    }
+
+    /// `place` is the one being read.
+    pub(crate) fn parse_lines(
+        mut lines: Lines<'_>,
+        limits: Limits,
+        mut contradictions: Contradictions,
+        place: &mut Position,
+    ) -> Result<Self, TraceFault> {
+        let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Checksum::new());
+        place.line = Some(1);
+        let header = lines.next()?.ok_or(TraceFault::CutOff { after: "in its first line" })?;
+        let is_counted = header == NEW_HEADER.as_bytes();
+        if !is_counted && header != HEADER.as_bytes() {
+            return Err(TraceFault::Header { found: csv::shown(header) });
+        }
+        let mut is_ended = false;
+        for number in 2.. {
+            place.line = Some(number);
+            let Some(text) = lines.next()? else { break };
+            if is_ended {
+                return Err(TraceFault::Trailing);
+            }
+            if is_counted && text.starts_with(END) {
+                let [counted, expected] = csv::end(text).map_err(|wrong| field(place, wrong))?;
+                let (found, found_sum) = (events.len() as u64, sum.value().into());
+                if (counted, expected) != (found, found_sum) {
+                    return Err(TraceFault::Altered { counted, found, sum: expected, found_sum });
+                }
+                is_ended = true;
+                continue;
+            }
+            if events.len() as u64 >= u64::from(limits.max_events) {
+                return Err(TraceFault::TooManyEvents { max: limits.max_events });
+            }
+            sum.add_line(text);
+            let event = csv::event(text).map_err(|wrong| field(place, wrong))?;
+            let found = ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
+            for contradiction in found.into_iter().flatten() {
+                contradictions.note(contradiction, place)?;
+            }
+            events.try_reserve(1).map_err(|_| TraceFault::out_of_memory::<TraceEvent>(2 * events.len()))?;
+            events.push(event);
+        }
+        match (is_counted, is_ended) {
+            (true, false) => return Err(TraceFault::CutOff { after: "without the last line `end`" }),
+            (false, _) => {
+                place.line = None;
+                contradictions.note(Contradiction::Uncounted, place)?;
+            }
+            (true, true) => {}
+        }
+        Ok(Self::of(events, ledger.peak_bytes(), contradictions))
+    }
+
+    /// Of events that make sense.
+    pub(crate) fn of(events: Vec<TraceEvent>, peak_requested: u64, contradictions: Contradictions) -> Self {
+        let (warnings, other_devices) = (contradictions.into_warnings(), OtherDevices::default());
+        Self { name: UNNAMED.into(), events, peak_requested, warnings, other_devices }
+    }
+
+    pub(crate) fn beside(mut self, other_devices: OtherDevices) -> Self {
+        self.other_devices = other_devices;
+        self
+    }
+
+    /// Of events that did not come from a file; and which event is wrong, from 0.
+    pub(crate) fn assemble(events: Vec<TraceEvent>) -> Result<Self, (u32, Wrong)> {
+        let mut ledger = Ledger::default();
+        for (event, number) in events.iter().zip(0u32..) {
+            ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
+        }
+        Ok(Self::of(events, ledger.peak_bytes(), Contradictions::default()))
+    }
+
+    /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a
+    /// file.
+    #[must_use]
+    pub fn warnings(&self) -> &[TraceWarning] {
+        &self.warnings
+    }
+
+    /// What its file has of devices other than the one that was [read](crate::Import::device).
+    #[must_use]
+    pub fn other_devices(&self) -> OtherDevices {
+        self.other_devices
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its events, in order. The n-th, from 0, is line n + 2 of the file.
+    #[must_use]
+    pub fn events(&self) -> &[TraceEvent] {
+        &self.events
+    }
+
+    /// The most bytes that were live at once, before any rounding.
+    #[must_use]
+    pub fn peak_requested(&self) -> u64 {
+        self.peak_requested
+    }
+
+    /// Returns the requests, regardless of streams, for fitting size classes.
+    ///
+    /// ```
+    /// use vrampool_trace::{Trace, fitted::FittedClasses};
+    /// let csv = "op,id,size,stream,t_us\na,0,30000,0,0\nf,0,30000,0,5\na,1,20000,0,7\n";
+    /// let demand = Trace::parse(csv.as_bytes())?.demand();
+    /// let classes = FittedClasses::fit(&demand, FittedClasses::DEFAULT_CLASSES);
+    /// assert_eq!(classes.sizes(), [30_208]); // one for both, which are never live together
+    /// # Ok::<(), vrampool_trace::TraceError>(())
+    /// ```
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        let (mut demand, mut live) = (Demand::new(), HashMap::new());
+        for event in &self.events {
+            match event.op {
+                Op::Allocate => {
+                    live.insert(event.id, event.size);
+                    demand.allocate(event.size);
+                }
+                // The size of a free may be another one.
+                Op::Free => {
+                    if let Some(size) = live.remove(&event.id) {
+                        demand.free(size);
+                    }
+                }
+            }
+        }
+        demand
+    }
+}
+
+/// Notes the field that is wrong.
+fn field(place: &mut Position, (field, fault): Wrong) -> TraceFault {
+    place.field = Some(field);
+    fault
+}
+
+/// A file's name without `.gz` and without the ending before it, control characters escaped.
+pub(crate) fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = Path::new(without_gz(&name).unwrap_or(&name));
+    shown(name.file_stem().unwrap_or_default())
+}

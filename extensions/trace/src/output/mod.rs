@@ -1,0 +1,231 @@
+//! Output files that are replaced as a whole or not at all.
+//!
+//! An [`Output`] is created before the work whose result it receives, so that a path that cannot be written
+//! is reported first. Its content is written to a temporary file in the same folder, and
+//! [`commit`](Output::commit) flushes that file to the disk and renames it to its path. Until then the
+//! previous file stays as it was.
+//!
+//! * On Linux the temporary file has no name until it is complete. A process that is killed leaves nothing
+//!   behind, except between two system calls at the end of `commit`. The next commit to the same path removes
+//!   such a file. On other systems, and on file systems without unnamed files, a process that is killed
+//!   leaves a hidden file whose name ends with `.part`.
+//! * Two processes that write the same path leave the complete file of one of them.
+//! * A symbolic link stays; the file that it names is replaced. The permissions of the previous file are
+//!   kept, its owner and its other hard links are not.
+//! * A device or a pipe has no previous content: it receives the bytes at the commit.
+
+pub(crate) mod checksum;
+mod error;
+mod folder;
+mod identity;
+mod part;
+pub(crate) mod size_limit;
+#[cfg(target_os = "linux")]
+mod unnamed;
+
+pub use error::{OutputError, OutputFault};
+use folder::folder_of;
+pub use identity::shown;
+
+use crate::output::size_limit as file_size;
+use part::Part;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// How many symbolic links are followed to a file that does not exist yet, as on Linux.
+const MAX_LINKS: usize = 40;
+
+/// A file that is written completely before it replaces the previous file at its path.
+///
+/// Dropping it without [`commit`](Self::commit) discards what was written.
+///
+/// ```
+/// use std::io::Write;
+/// use vrampool_trace::output::Output;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("report.txt");
+/// std::fs::write(&path, "the previous report")?;
+/// let mut output = Output::create(&path)?;
+/// output.write_all(b"the next")?;
+/// assert_eq!(std::fs::read(&path)?, b"the previous report");
+/// output.commit()?;
+/// assert_eq!(std::fs::read(&path)?, b"the next");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "an output that is not committed is discarded"]
+pub struct Output {
+    /// As the caller named it.
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A regular file at this path, links resolved.
+    File { target: PathBuf, part: Part },
+    /// A device or a pipe, and the content so far.
+    Device { device: File, content: File },
+}
+
+impl Output {
+    /// Creates the temporary file for `path`.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the folder does not exist or is read-only, if `path` is a folder, or if the
+    /// existing file must not be written.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, OutputError> {
+        let path = path.as_ref();
+        let kind = Kind::of(path).map_err(|fault| OutputError { path: path.into(), fault })?;
+        Ok(Self { path: path.into(), kind })
+    }
+
+    /// Refuses an output that is one of these inputs, by whatever path, symbolic or hard link.
+    ///
+    /// # Errors
+    /// [`OutputFault::IsInput`].
+    pub fn distinct_from<P: AsRef<Path>>(
+        self,
+        inputs: impl IntoIterator<Item = P>,
+    ) -> Result<Self, OutputError> {
+        if let Kind::File { target, .. } = &self.kind {
+            for input in inputs {
+                if identity::are_same(target, input.as_ref()) {
+                    let fault = OutputFault::IsInput { input: input.as_ref().into() };
+                    return Err(OutputError { path: self.path, fault });
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The path as given to [`create`](Self::create).
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was written so far, from its first byte. Reading and writing share one position.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn written(&self) -> io::Result<File> {
+        let mut file = self.file().try_clone()?;
+        file.seek(SeekFrom::Start(0))?;
+        Ok(file)
+    }
+
+    /// Flushes the content to the disk and replaces the previous file by it.
+    ///
+    /// # Errors
+    /// [`OutputError`]; the previous file is then as it was.
+    pub fn commit(self) -> Result<(), OutputError> {
+        let committed = match self.kind {
+            Kind::File { target, part } => part.commit(&target),
+            Kind::Device { device, content } => copy(content, device),
+        };
+        committed.map_err(|source| OutputError { path: self.path, fault: OutputFault::Write(source) })
+    }
+
+    /// Writes these bytes and commits.
+    ///
+    /// # Errors
+    /// [`OutputError`]; the previous file is then as it was.
+    pub fn save(mut self, content: impl AsRef<[u8]>) -> Result<(), OutputError> {
+        match self.write_all(content.as_ref()) {
+            Ok(()) => self.commit(),
+            Err(source) => Err(self.fault(source)),
+        }
+    }
+
+    /// The error of a write to this output that failed.
+    #[must_use]
+    pub fn fault(&self, source: io::Error) -> OutputError {
+        OutputError { path: self.path.clone(), fault: OutputFault::Write(source) }
+    }
+
+    fn file(&self) -> &File {
+        match &self.kind {
+            Kind::File { part, .. } => part.file(),
+            Kind::Device { content, .. } => content,
+        }
+    }
+}
+
+/// Writes to the temporary file, unbuffered.
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let end = self.file().stream_position()?.saturating_add(bytes.len() as u64);
+        file_size::check(end)?;
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+impl Kind {
+    fn of(path: &Path) -> Result<Self, OutputFault> {
+        let there = match fs::metadata(path) {
+            Ok(there) => Some(there),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(OutputFault::Create(error)),
+        };
+        match there {
+            Some(there) if there.is_dir() => Err(OutputFault::Folder),
+            Some(there) if !there.is_file() => {
+                let device = OpenOptions::new().write(true).open(path).map_err(OutputFault::Create)?;
+                Ok(Self::Device { device, content: scratch().map_err(OutputFault::Create)? })
+            }
+            Some(there) => {
+                let target = fs::canonicalize(path).map_err(OutputFault::Create)?;
+                // A file that must not be written is not to be replaced either.
+                OpenOptions::new().write(true).open(&target).map_err(OutputFault::Create)?;
+                let part = Part::beside(&target).map_err(OutputFault::Create)?;
+                part.file().set_permissions(there.permissions()).map_err(OutputFault::Create)?;
+                Ok(Self::File { target, part })
+            }
+            None => {
+                let target = named(path).map_err(OutputFault::Create)?;
+                let part = Part::beside(&target).map_err(OutputFault::Create)?;
+                Ok(Self::File { target, part })
+            }
+        }
+    }
+}
+
+/// The path that symbolic links to a file that does not exist lead to.
+fn named(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match fs::read_link(&path) {
+            Ok(target) => path = folder_of(&path).join(target),
+            Err(_) if path.file_name().is_none() => return Err(io::ErrorKind::NotFound.into()),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// A file for the content of a device, which needs no folder.
+#[cfg(target_os = "linux")]
+fn scratch() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(memfd_create("vrampool output", MemfdFlags::CLOEXEC)?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn scratch() -> io::Result<File> {
+    tempfile::tempfile()
+}
+
+fn copy(mut content: File, mut device: File) -> io::Result<()> {
+    content.seek(SeekFrom::Start(0))?;
+    io::copy(&mut content, &mut device)?;
+    device.flush()
+}

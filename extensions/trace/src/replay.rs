@@ -1,0 +1,214 @@
+//! Replaying a trace through a pool, and measuring it.
+
+use super::file::reader::Trace;
+use super::program::Program;
+use super::report::{Pass, ReplayError};
+use super::touch::Touch;
+use super::worker::{Halt, Hand, Lap, Worker};
+use std::io;
+use std::sync::Barrier;
+use vrampool::Error;
+use vrampool::Pool;
+use vrampool::backend::Backend;
+
+/// Drives a pool with a [`Trace`].
+///
+/// * The trace is compiled first, so that what is timed is the pool, and one read or write of a table for
+///   each event.
+/// * A free by the stream of its allocation drops the buffer. A free by another stream says that this stream
+///   used the buffer last: [`Buffer::record_stream`](vrampool::Buffer::record_stream) comes before the drop, as
+///   it came in the program. (PyTorch's own recordings name the allocation's stream in every free, so they
+///   show no such use.)
+/// * Buffers that the trace does not free are dropped after each pass, outside what is timed and counted.
+/// * Memory is never touched and no work is enqueued but what the pool itself enqueues, unless a [`Touch`] is
+///   [given](Self::run_touching), which writes every buffer on the stream of its allocation, and verifies it
+///   on the stream of its free, before that. Its time is part of the pass.
+/// * With several threads each one replays the whole trace, at the same time, on streams of its own. They
+///   stay for all passes, so that a pass finds what the one before it left with its thread; when one fails
+///   the others still finish.
+///
+/// ```
+/// use vrampool_trace::{Replay, Trace};
+/// use vrampool::{Pool, host::HostDevice};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let trace = Trace::parse("op,id,size,stream,t_us\na,0,4096,0,0\nf,0,4096,0,9\n".as_bytes())?;
+/// let pool = Pool::builder(&HostDevice::new()).build()?;
+/// Replay::new(&trace).threads(2).passes(3).run_with(&pool, |pass| {
+///     println!("{} ns, {} driver calls", pass.ns_per_op(), pass.driver_calls);
+/// })?;
+/// assert_eq!(pool.stats().live_buffers, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Replay {
+    trace: String,
+    program: Program,
+    threads: u32,
+    passes: u32,
+}
+
+impl Replay {
+    /// A replay of `trace`: one pass, by one thread.
+    pub fn new(trace: &Trace) -> Self {
+        Self { trace: trace.name().into(), program: Program::new(trace), threads: 1, passes: 1 }
+    }
+
+    /// How many threads replay the trace at the same time; 0 counts as 1. Default: 1, which is the caller's.
+    pub fn threads(mut self, threads: u32) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// Sets the number of consecutive passes. Default: 1.
+    pub fn passes(mut self, passes: u32) -> Self {
+        self.passes = passes;
+        self
+    }
+
+    /// Replays, and answers one [`Pass`] for each.
+    ///
+    /// # Errors
+    /// [`ReplayError`]; the buffers that were live are dropped.
+    pub fn run<B: Backend>(&self, pool: &Pool<B>) -> Result<Vec<Pass>, ReplayError> {
+        let mut passes = Vec::new();
+        self.run_with(pool, |pass| passes.push(pass.clone()))?;
+        Ok(passes)
+    }
+
+    /// As [`run`](Self::run), and tells of each pass when it is over.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_with<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        on_pass: impl FnMut(&Pass),
+    ) -> Result<(), ReplayError> {
+        self.run_by(pool, None, on_pass)
+    }
+
+    /// As [`run_with`](Self::run_with), and every buffer is written and verified.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_touching<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        touch: &impl Touch<B>,
+        on_pass: impl FnMut(&Pass),
+    ) -> Result<(), ReplayError> {
+        self.run_by(pool, Some(touch), on_pass)
+    }
+
+    fn run_by<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        touch: Option<&dyn Touch<B>>,
+        mut on_pass: impl FnMut(&Pass),
+    ) -> Result<(), ReplayError> {
+        let worker = |thread| {
+            let worker = Worker::new(&self.program, pool, self.streams(pool, thread)?);
+            match touch {
+                Some(touch) => worker
+                    .touching(touch, u64::from(thread) << 48)
+                    .map_err(|source| self.untouched(0, source)),
+                None => Ok(worker),
+            }
+        };
+        let mut own = worker(0)?;
+        let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, ReplayError>>()?;
+        let start = Barrier::new(self.threads as usize);
+        std::thread::scope(|scope| {
+            let hands: io::Result<Vec<Hand>> =
+                others.into_iter().map(|worker| Hand::spawn(scope, worker, &start)).collect();
+            let hands = hands.map_err(|source| self.missing(source))?;
+            for index in 0..self.passes {
+                on_pass(&self.pass(index, pool, &mut own, &hands, &start)?);
+            }
+            Ok(())
+        })
+    }
+
+    fn streams<B: Backend>(&self, pool: &Pool<B>, thread: u32) -> Result<Vec<B::Stream>, ReplayError> {
+        let mut streams = Vec::with_capacity(self.program.streams);
+        for _ in 0..self.program.streams {
+            let stream = pool.device().create_stream().map_err(|source| ReplayError::Streams {
+                trace: self.trace.clone(),
+                streams: self.program.streams * self.threads as usize,
+                made: self.program.streams * thread as usize + streams.len(),
+                source,
+            })?;
+            streams.push(stream);
+        }
+        Ok(streams)
+    }
+
+    fn pass<B: Backend>(
+        &self,
+        index: u32,
+        pool: &Pool<B>,
+        own: &mut Worker<'_, B>,
+        hands: &[Hand],
+        start: &Barrier,
+    ) -> Result<Pass, ReplayError> {
+        pool.reset_peaks();
+        let before = pool.stats();
+        hands.iter().try_for_each(Hand::run).map_err(|source| self.missing(source))?;
+        start.wait();
+        let mut laps = vec![own.run()];
+        for hand in hands {
+            laps.push(hand.lap().map_err(|source| self.missing(source))?);
+        }
+        let after = pool.stats();
+        let mut cleared = vec![own.clear()];
+        for hand in hands {
+            cleared.push(hand.clear().map_err(|source| self.missing(source))?);
+        }
+
+        let began = laps.iter().map(|lap| lap.began).min();
+        let ended = laps.iter().map(|lap| lap.ended).max();
+        let elapsed = began.zip(ended).map(|(began, ended)| ended.duration_since(began)).unwrap_or_default();
+        for Lap { outcome, .. } in laps {
+            outcome.map_err(|halt| self.halted(index, halt))?;
+        }
+        let mut corrupt_bytes = None;
+        for found in cleared {
+            if let Some(found) = found.map_err(|source| self.untouched(index, source))? {
+                corrupt_bytes = Some(corrupt_bytes.unwrap_or(0) + found);
+            }
+        }
+        Ok(Pass {
+            index,
+            threads: self.threads,
+            ops: self.program.steps.len() as u64 * u64::from(self.threads),
+            elapsed,
+            peak_requested_bytes: after.peak.requested_bytes,
+            peak_live_bytes: after.peak.live_bytes,
+            peak_held_bytes: after.peak.held_bytes,
+            peak_reserved_bytes: after.peak.limit_bytes,
+            peak_needed_bytes: after.peak.needed_bytes,
+            hit_rate: after.hit_rate_since(&before),
+            driver_calls: after.driver_calls() - before.driver_calls(),
+            mapping_time: after.mapping.time.saturating_sub(before.mapping.time),
+            stream_waits: after.stream_waits - before.stream_waits,
+            reuse_waits: after.reuse_waits - before.reuse_waits,
+            corrupt_bytes,
+        })
+    }
+
+    fn halted(&self, pass: u32, Halt { event, source }: Halt) -> ReplayError {
+        // Behind the header, and counted from 1.
+        ReplayError::Pool { trace: self.trace.clone(), event: event as u64, pass, source }
+    }
+
+    fn untouched(&self, pass: u32, source: Error) -> ReplayError {
+        ReplayError::Touch { trace: self.trace.clone(), pass, source }
+    }
+
+    fn missing(&self, source: io::Error) -> ReplayError {
+        ReplayError::Thread { trace: self.trace.clone(), source }
+    }
+}

@@ -1,0 +1,148 @@
+//! Measurements and errors of a replay.
+
+use bytesize::ByteSize;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+use vrampool::Error;
+use vrampool::backend::BackendError;
+
+/// One replay of a whole trace by all threads. Bytes are the pool's.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[non_exhaustive]
+#[must_use]
+pub struct Pass {
+    /// Number of the pass, from 0.
+    pub index: u32,
+    /// Number of threads, each of which replayed the whole trace.
+    pub threads: u32,
+    /// Allocations and frees, of all threads together.
+    pub ops: u64,
+    /// From the moment the first thread began to the moment the last one ended.
+    #[serde(rename = "elapsed_nanoseconds", serialize_with = "crate::serialize::nanoseconds")]
+    pub elapsed: Duration,
+    /// The most bytes asked for that were live at once, before rounding.
+    pub peak_requested_bytes: u64,
+    /// The same after rounding to size classes.
+    pub peak_live_bytes: u64,
+    /// The most bytes taken from the source, live and idle.
+    pub peak_held_bytes: u64,
+    /// The smallest limit that the source would have needed
+    /// ([`Peaks::limit_bytes`](vrampool::stats::Peaks::limit_bytes)).
+    pub peak_reserved_bytes: u64,
+    /// The highest needed bytes, live and in flight
+    /// ([`Peaks::needed_bytes`](vrampool::stats::Peaks::needed_bytes)).
+    pub peak_needed_bytes: u64,
+    /// Hits over allocations, 0 to 1.
+    pub hit_rate: f64,
+    /// Calls of the driver, as [`PoolStats::driver_calls`](vrampool::PoolStats::driver_calls) counts them.
+    pub driver_calls: u64,
+    /// Time in driver calls of a virtual source.
+    #[serde(rename = "mapping_nanoseconds", serialize_with = "crate::serialize::nanoseconds")]
+    pub mapping_time: Duration,
+    /// Waits that the pool inserted between streams.
+    pub stream_waits: u64,
+    /// The part of them for memory that another stream used before
+    /// ([`PoolStats::reuse_waits`](vrampool::PoolStats::reuse_waits)).
+    pub reuse_waits: u64,
+    /// Bytes that were not as they had been written when they were freed. `None` when none were written.
+    pub corrupt_bytes: Option<u64>,
+}
+
+impl Pass {
+    /// Whether it is the run's first, which finds in the pool what was there before the run; later ones find
+    /// what the pool kept of the pass before them.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.index == 0
+    }
+
+    /// What one operation cost the thread that made it, nanoseconds: elapsed time × threads / ops. 0.0
+    /// without ops.
+    #[must_use]
+    pub fn ns_per_op(&self) -> f64 {
+        if self.ops == 0 {
+            return 0.0;
+        }
+        self.elapsed.as_nanos() as f64 * f64::from(self.threads) / self.ops as f64
+    }
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { index, ops, driver_calls, .. } = self;
+        write!(f, "pass {index}: operations {ops} of {:.1} ns, ", self.ns_per_op())?;
+        write!(f, "hit rate {:.2}, driver calls {driver_calls}, ", self.hit_rate)?;
+        let all =
+            [self.peak_requested_bytes, self.peak_live_bytes, self.peak_held_bytes, self.peak_reserved_bytes];
+        let [requested, live, held, reserved] = all.map(ByteSize);
+        write!(f, "peaks: requested {requested}, live {live}, held {held}, reserved {reserved}")?;
+        match self.corrupt_bytes {
+            Some(corrupt) => write!(f, ", corrupt bytes {corrupt}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a replay ended early. The pool is as if the buffers that were live had been dropped, and can be used
+/// on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The pool refused an event.
+    #[error("{trace}, event {event}, in pass {pass}: the pool refused it", pass = pass + 1)]
+    #[non_exhaustive]
+    Pool {
+        /// The trace's name.
+        trace: String,
+        /// The event in the trace, from 0.
+        event: u64,
+        /// In which pass, from 0.
+        pass: u32,
+        /// The pool's explanation.
+        source: Error,
+    },
+    /// The work that writes or verifies memory failed, or could not be enqueued.
+    #[error("{trace}, pass {pass}: writing or verifying memory failed", pass = pass + 1)]
+    #[non_exhaustive]
+    Touch {
+        /// The trace's name.
+        trace: String,
+        /// In which pass, from 0.
+        pass: u32,
+        /// The cause.
+        source: Error,
+    },
+    /// The device has no stream for each of the trace's, for each thread.
+    #[error(
+        "{trace}: {streams} streams are needed, but only {made} could be created; replay with fewer threads"
+    )]
+    #[non_exhaustive]
+    Streams {
+        /// The trace's name.
+        trace: String,
+        /// Streams of all threads.
+        streams: usize,
+        /// Streams that could be made.
+        made: usize,
+        /// The device's explanation.
+        source: BackendError,
+    },
+    /// A thread could not be started, or ended early.
+    #[error("{trace}: a replaying thread is missing; replay with fewer threads")]
+    #[non_exhaustive]
+    Thread {
+        /// The trace's name.
+        trace: String,
+        /// The system's explanation.
+        source: io::Error,
+    },
+}
+
+impl ReplayError {
+    /// Whether there was not enough memory, by the pool's limit or the device's.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Pool { source, .. } | Self::Touch { source, .. } if source.is_out_of_memory())
+    }
+}

@@ -1,0 +1,167 @@
+//! A file that is cut is never taken as whole, wherever it ends; nor is one with more behind its end.
+//! `VRAMPOOL_CUTS` is the number of random lengths to which each large file is cut.
+
+use vrampool_trace::fitted::FittedClasses;
+use vrampool_trace::{Contradiction, Export, Format, Import, Trace, TraceFault};
+
+const SNAPSHOT: &[u8] = include_bytes!("golden/snapshot.pickle");
+const RMM: &[u8] = include_bytes!("golden/rmm.csv");
+
+fn trace() -> Trace {
+    Import::new().parse(SNAPSHOT).expect("a snapshot")
+}
+
+fn written(trace: &Trace, format: Format, is_compressed: bool) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let written = match is_compressed {
+        true => Export::new(format).write_gzip(trace, &mut bytes),
+        false => Export::new(format).write(trace, &mut bytes),
+    };
+    written.expect("memory takes everything");
+    bytes
+}
+
+/// Each valid file whose end can be told from its content.
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    let windows =
+        String::from_utf8(written(&trace(), Format::Csv, false)).expect("text").replace('\n', "\r\n");
+    vec![
+        ("csv", written(&trace(), Format::Csv, false)),
+        ("csv with Windows' line ends", windows.into()),
+        ("csv.gz", written(&trace(), Format::Csv, true)),
+        ("rmm.gz", written(&trace(), Format::Rmm, true)),
+        ("pickle", written(&trace(), Format::PyTorch, false)),
+        ("pickle.gz", written(&trace(), Format::PyTorch, true)),
+        ("PyTorch's pickle", SNAPSHOT.into()),
+    ]
+}
+
+#[test]
+fn a_cut_file_ends_early_wherever_it_is_cut() {
+    for (name, file) in files() {
+        assert!(Import::new().parse(&file[..]).is_ok(), "{name}");
+        for end in 0..file.len() {
+            let error = Import::new().parse(&file[..end]).expect_err(name);
+            assert!(error.to_string().contains("ends early"), "{name}, {end} bytes: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_large_file_ends_early_too() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/traces");
+    let file = std::fs::read(format!("{folder}/resnet50.csv.gz")).expect("a trace");
+    let trace = Import::new().parse(&file[..]).expect("a trace");
+    let plain = written(&trace, Format::Csv, false);
+    // A part of it, because it is read 500 times.
+    let lines: Vec<_> = std::str::from_utf8(&plain).expect("text").lines().skip(1).take(1500).collect();
+    let part = format!("op,id,size,stream,t_us\n{}\n", lines.join("\n"));
+    let part = Import::new().parse(part.as_bytes()).expect("a trace");
+    let files = [
+        file,
+        plain,
+        written(&part, Format::PyTorch, false),
+        written(&part, Format::PyTorch, true),
+        written(&part, Format::Rmm, true),
+    ];
+    let cuts = std::env::var("VRAMPOOL_CUTS").ok().and_then(|cuts| cuts.parse().ok()).unwrap_or(500);
+    std::thread::scope(|scope| {
+        for (file, seed) in files.into_iter().zip(7..) {
+            assert!(file.len() > 5_000, "{} bytes", file.len());
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(seed);
+                for _ in 0..cuts {
+                    let end = random.usize(..file.len());
+                    let error = Import::new().parse(&file[..end]).expect_err("it is cut");
+                    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end} bytes: {error}");
+                }
+            });
+        }
+    });
+}
+
+/// RMM's logs, and files of earlier versions, say nowhere how long they are.
+#[test]
+fn a_file_without_an_end_is_cut_at_the_end_of_a_line_or_noticed() {
+    let old = String::from_utf8(written(&trace(), Format::Csv, false)).expect("text").replace(",v2\n", "\n");
+    let old = &old[..old.find("end,").expect("a last line")];
+    for file in [RMM, old.as_bytes()] {
+        let whole = Import::new().parse(file).expect("a trace");
+        for end in 0..file.len() {
+            match Import::new().parse(&file[..end]) {
+                Ok(part) => {
+                    assert_eq!(file[end - 1], b'\n');
+                    assert!(part.events().len() <= whole.events().len());
+                }
+                Err(error) => {
+                    assert!(matches!(error.fault, TraceFault::CutOff { .. }), "{end} bytes: {error}");
+                }
+            }
+        }
+    }
+    let trace = Import::new().parse(old.as_bytes()).expect("a trace");
+    assert!(matches!(trace.warnings(), [warning] if warning.contradiction == Contradiction::Uncounted));
+    assert_eq!(Trace::parse(old.as_bytes()).expect("a trace").warnings(), trace.warnings());
+    let error = Import::new().strict(true).parse(old.as_bytes()).expect_err("strict");
+    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Uncounted)), "{error}");
+    assert!(self::trace().warnings().is_empty());
+}
+
+#[test]
+fn more_behind_the_end_is_an_error() {
+    for (name, file) in files() {
+        for more in [&b"\n"[..], b"junk", &file] {
+            let twice = [&file[..], more].concat();
+            let error = Import::new().parse(&twice[..]).expect_err(name);
+            let is_told =
+                matches!(error.fault, TraceFault::Trailing | TraceFault::Gzip(_) | TraceFault::CutOff { .. });
+            // Of a compressed log twice all lines are one log, in which its header is no line.
+            assert!(is_told || name == "rmm.gz", "{name}: {error}");
+        }
+    }
+    let member = written(&trace(), Format::PyTorch, true);
+    let error = Import::new().parse(&[member.clone(), member].concat()[..]).expect_err("two snapshots");
+    assert!(matches!(error.fault, TraceFault::Trailing), "{error}");
+}
+
+#[test]
+fn one_flipped_bit_of_a_compressed_file_is_an_error() {
+    for format in [Format::Csv, Format::PyTorch, Format::Rmm] {
+        let (file, mut unused) = (written(&trace(), format, true), 0);
+        // Behind the ten bytes of gzip's header, whose time and system mean nothing.
+        for bit in 80..8 * file.len() {
+            let mut flipped = file.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // Few bits of compressed data mean nothing: those behind its end, and lengths of codes that are
+            // not used.
+            if let Ok(trace) = Import::new().parse(&flipped[..]) {
+                assert_eq!(trace.events(), self::trace().events(), "{format}, bit {bit}");
+                unused += 1;
+            }
+        }
+        assert!(unused < file.len() / 8, "{format}: {unused}");
+    }
+}
+
+#[test]
+fn one_flipped_bit_of_a_csv_file_is_an_error() {
+    let file = written(&trace(), Format::Csv, false);
+    for bit in 0..8 * file.len() {
+        let mut flipped = file.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(Import::new().parse(&flipped[..]).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn cut_classes_end_early() {
+    for classes in [vec![512, 1 << 20, 77], (1..200).map(|number| number << 20 | number).collect()] {
+        let text = FittedClasses::new(classes).expect("sizes").to_string();
+        for end in 0..text.len() {
+            let error = text[..end].parse::<FittedClasses>().expect_err("it is cut");
+            assert!(error.to_string().contains("ends early"), "{end} bytes: {error}");
+        }
+    }
+    let error = "vrampool fitted classes 1\n512\n1048".parse::<FittedClasses>().expect_err("it is cut");
+    assert!(error.to_string().contains("line 3: the file ends early"), "{error}");
+}

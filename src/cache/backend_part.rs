@@ -1,0 +1,90 @@
+//! The backend's part of a block.
+
+use crate::arena::{Streams, add};
+use crate::cache::core::{DeferredWork, ErasedPart, PoolCore};
+use crate::source::SourceMemory;
+use crate::streams::order::{Need, WaitFor};
+use crate::streams::users::Readers;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::ops::Range;
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, Memory, Stream, StreamId};
+
+/// The backend's part of a block.
+pub(super) struct BackendPart<B: Backend> {
+    pub(super) extent: SourceMemory<B>,
+    pub(super) stream: B::Stream,
+    /// Streams that have read it since. Empty over an arena, which records the users of its blocks itself,
+    /// among them the stream that moved one.
+    pub(super) readers: Mutex<Readers<B::Stream>>,
+    pub(super) ticket: Option<Ticket>,
+}
+
+impl<B: Backend> BackendPart<B> {
+    /// The streams that may use it.
+    pub(super) fn users(&self) -> Streams<B::Stream> {
+        match &self.extent {
+            SourceMemory::Arena(buffer) => buffer.users(),
+            _ => {
+                let mut users: Streams<_> = self.readers.lock().iter().cloned().collect();
+                add(&mut users, &self.stream);
+                users
+            }
+        }
+    }
+}
+
+impl<B: Backend> Drop for BackendPart<B> {
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
+    fn drop(&mut self) {
+        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
+        let Some(memory) = memory.take() else { return };
+        for reader in self.readers.get_mut().iter() {
+            // Captured work is not pending, and neither the device nor the host could wait for it.
+            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
+                continue;
+            }
+            // If the device cannot wait, the host does. If that fails too, no work is pending any more.
+            let need = Need { requested: 0, class: memory.len() };
+            if need.order(device, [reader].into_iter(), &self.stream, WaitFor::Reuse).is_err() {
+                let _ = device.synchronize(reader);
+            }
+        }
+        device.free_on(memory, &self.stream);
+    }
+}
+
+impl<B: Backend> ErasedPart for BackendPart<B> {
+    fn empty(&mut self) -> bool {
+        match &mut self.extent {
+            SourceMemory::Arena(buffer) => buffer.empty(),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
+        }
+    }
+
+    fn empty_marked(&mut self) -> Option<DeferredWork> {
+        let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
+        Some(Box::new(buffer.empty_marked()?))
+    }
+
+    fn address(&self) -> Option<(u64, bool)> {
+        self.extent.address()
+    }
+
+    fn parts(&self) -> Vec<Range<u64>> {
+        self.extent.parts()
+    }
+
+    fn ticket(&mut self) -> &mut Option<Ticket> {
+        &mut self.ticket
+    }
+
+    fn user_ids(&self) -> SmallVec<[StreamId; 2]> {
+        self.users().iter().map(Stream::id).collect()
+    }
+
+    fn mark(&self, pool: &PoolCore) -> u64 {
+        pool.record_markers::<B>(&self.users())
+    }
+}

@@ -1,0 +1,154 @@
+//! The cause of a lack of memory, as its figures show it, and the remedy.
+
+use crate::arena::engine::ArenaError;
+use crate::error::out_of_memory::{OutOfMemory, Owner, Shortage};
+use bytesize::ByteSize;
+use std::fmt;
+use vrampool_backend::BackendError;
+
+/// The cause of a lack of memory: [`OutOfMemory::cause`]. Its remedy is in the error's text.
+///
+/// ```
+/// use vrampool::errors::Cause;
+/// use vrampool::{Backend, Pool, host::HostDevice};
+/// # fn main() -> Result<(), vrampool::Error> {
+/// # let device = HostDevice::new();
+/// # let stream = device.create_stream()?;
+/// let pool = Pool::builder(&device).limit(8 << 20).build()?;
+/// let live = pool.allocate(5 << 20, &stream)?;
+/// let error = pool.allocate(5 << 20, &stream).unwrap_err();
+/// assert_eq!(error.out_of_memory().map(|error| error.cause()), Some(Cause::Live));
+/// # drop(live);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The request is larger than all that the limit or the arena allows.
+    Request,
+    /// The request would fit, but its size class does not, beside the classes of live memory.
+    Rounding,
+    /// Live memory of the holder.
+    Live,
+    /// Idle memory in the magazines of threads that make no call of the pool.
+    Idle,
+    /// Earlier requests wait for the memory.
+    Waiting,
+    /// Other threads are releasing or allocating it at this moment.
+    Transit,
+    /// Enough is free, but not in one piece.
+    Fragmentation,
+    /// Other pools of this process on the same device.
+    OtherPools,
+    /// The device: other memory of this process, or other processes.
+    Device,
+    /// Another reason, which the text of the source states.
+    Other,
+}
+
+impl OutOfMemory {
+    /// Returns the cause, by the figures.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match &self.shortage {
+            Shortage::Limit(limit) => self.cause_within(*limit),
+            &Shortage::Arena(ArenaError::NoSpace { available_bytes, .. }) => {
+                self.cause_in_arena(available_bytes)
+            }
+            Shortage::Arena(_) => Cause::Other,
+            Shortage::Device(BackendError::OutOfMemory { free_bytes, .. }) => {
+                self.cause_on_device(*free_bytes)
+            }
+            Shortage::Device(_) => Cause::Other,
+        }
+    }
+
+    fn cause_within(&self, limit: u64) -> Cause {
+        let fits = |bytes: u64, beside: u64| bytes.saturating_add(beside) <= limit;
+        let (requested, class) = (self.requested_bytes, self.class_bytes);
+        match () {
+            () if requested > limit => Cause::Request,
+            () if !fits(class, self.live_bytes) && fits(requested, self.live_requested_bytes) => {
+                Cause::Rounding
+            }
+            () if !fits(class, self.live_bytes) => Cause::Live,
+            () if !fits(class, self.live_bytes.saturating_add(self.waiting_bytes)) => Cause::Waiting,
+            () if self.idle_bytes > 0 => Cause::Idle,
+            () => Cause::Transit,
+        }
+    }
+
+    fn cause_in_arena(&self, available: u64) -> Cause {
+        match () {
+            () if available >= self.class_bytes => Cause::Fragmentation,
+            () if available >= self.requested_bytes => Cause::Rounding,
+            () if self.owner == Owner::Pool && self.frees_enough(available) => Cause::Idle,
+            () if self.live_bytes == 0 => Cause::Request,
+            () => Cause::Live,
+        }
+    }
+
+    fn cause_on_device(&self, free: Option<u64>) -> Cause {
+        match (free, self.owner) {
+            (Some(free), Owner::Pool | Owner::Device) if free >= self.class_bytes => Cause::Fragmentation,
+            (Some(free), Owner::Pool) if free >= self.requested_bytes => Cause::Rounding,
+            (_, Owner::Pool) if self.frees_enough(free.unwrap_or(0)) => Cause::Idle,
+            _ if self.other_pools.iter().any(|other| other.held_bytes >= self.live_bytes.max(1)) => {
+                Cause::OtherPools
+            }
+            _ if self.live_bytes == 0 => Cause::Device,
+            _ => Cause::Live,
+        }
+    }
+
+    /// Whether the request would fit if idle memory were free as well.
+    fn frees_enough(&self, free: u64) -> bool {
+        self.idle_bytes > 0 && self.idle_bytes.saturating_add(free) >= self.class_bytes
+    }
+
+    /// Writes the action to take.
+    pub(super) fn write_remedy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_device = matches!(self.shortage, Shortage::Device(_));
+        match self.cause() {
+            Cause::Request if is_device => f.write_str("request less at a time"),
+            Cause::Request => f.write_str("raise `limit`, or request less at a time"),
+            Cause::Rounding if matches!(self.shortage, Shortage::Limit(_)) => {
+                f.write_str("choose size classes that round up less, or raise `limit`")
+            }
+            Cause::Rounding => f.write_str("choose size classes that round up less"),
+            Cause::Live if is_device => {
+                f.write_str("drop live buffers, use smaller batches, or set a `limit` that leaves room for others")
+            }
+            Cause::Live if self.owner == Owner::Pool && matches!(self.shortage, Shortage::Arena(_)) => {
+                f.write_str("drop live buffers, raise `limit`, or give the pool a larger arena")
+            }
+            Cause::Live => f.write_str("drop live buffers, or raise `limit`"),
+            Cause::Idle => f.write_str(
+                "threads that make no call keep idle memory in their magazines; let them end or call the pool, or lower \
+                 `magazine_bytes`",
+            ),
+            Cause::Waiting => write!(
+                f,
+                "earlier requests wait for {}; wait as well, with `allocate_timeout`",
+                ByteSize(self.waiting_bytes)
+            ),
+            Cause::Transit => f.write_str("other threads are releasing memory; wait for it with `allocate_timeout`"),
+            Cause::Fragmentation if is_device => {
+                f.write_str("request smaller pieces, or choose the virtual source, which joins free memory")
+            }
+            Cause::Fragmentation if self.can_compact && self.owner != Owner::Pool => {
+                f.write_str("compact the arena, or make it a growing one, which joins free memory")
+            }
+            Cause::Fragmentation if self.can_compact => f.write_str(
+                "drop regions and pins that keep blocks in place, or choose the virtual source, which joins free memory",
+            ),
+            Cause::Fragmentation => f.write_str("request smaller pieces, or drop live buffers"),
+            Cause::OtherPools => f.write_str("drop buffers of theirs, or give each pool a `limit`"),
+            Cause::Device => f.write_str(
+                "release other memory of the device, in this process or another one, or request less at a time",
+            ),
+            Cause::Other => f.write_str("drop live buffers"),
+        }
+    }
+}

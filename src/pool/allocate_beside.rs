@@ -1,0 +1,148 @@
+//! Serves a request when every idle block of its class may still be in use on another stream.
+//!
+//! In this order: an idle block whose work is known to be complete, after the device was asked; new memory,
+//! while the limit, the budget, [`Overlap`](crate::Overlap) and the device leave room; an idle block behind the
+//! marker of its last use. So streams that share no data do not wait for each other.
+
+use crate::cache::block::Block;
+use crate::cache::core::PoolCore;
+use crate::cache::depot::{Accept, Taken};
+use crate::cache::evict::Permit;
+use crate::cache::magazine;
+use crate::cache::reservation::Reservation;
+use crate::error::{Error, Forbidden};
+use crate::pool::allocate::Request;
+use crate::streams::order::WaitFor;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Stream};
+
+impl PoolCore {
+    /// Serves a request for which [idle blocks are busy](Taken::Busy).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allocate_beside<B: Backend>(
+        self: &Arc<Self>,
+        request: &Request<'_, B>,
+    ) -> Result<Box<Block>, Error> {
+        let supply = self.supply::<B>();
+        let is_captured = supply.device.is_capturing(request.stream)?;
+        if self.are_streams_concurrent {
+            self.ask_users::<B>(request.key, request.stream.id());
+            match self.take_idle(request, Accept::Done { is_captured }) {
+                Taken::Idle(block) => return self.hand_over_done(block, request),
+                Taken::Nothing => return self.miss::<B>(request),
+                Taken::Busy => self.want_markers(),
+            }
+            if !is_captured && let Some(block) = self.make_beside(request) {
+                return Ok(block);
+            }
+        }
+        match self.take_idle(request, Accept::Any) {
+            Taken::Idle(block) => self.hand_over_behind(block, request, is_captured),
+            Taken::Nothing => self.miss::<B>(request),
+            Taken::Busy => {
+                self.depot().count_miss(request.key);
+                self.miss::<B>(request)
+            }
+        }
+    }
+
+    fn take_idle<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>, accept: Accept) -> Taken {
+        let Request { key, requested, stream, .. } = *request;
+        magazine::visit(self, |cache| self.depot().take(key, requested, stream.id(), cache, accept))
+    }
+
+    /// Hands over a block whose users are complete, or before the request's stream.
+    fn hand_over_done<B: Backend>(
+        &self,
+        mut block: Box<Block>,
+        request: &Request<'_, B>,
+    ) -> Result<Box<Block>, Error> {
+        if !block.is_ready_on(request.stream.id()) {
+            block.adopt::<B>(request.stream);
+            self.depot().count_hand_over(request.key, Some(&0));
+        }
+        Ok(block)
+    }
+
+    /// Hands over a block behind the markers of its users.
+    fn hand_over_behind<B: Backend>(
+        self: &Arc<Self>,
+        mut block: Box<Block>,
+        request: &Request<'_, B>,
+        is_captured: bool,
+    ) -> Result<Box<Block>, Error> {
+        let Request { key, stream, .. } = *request;
+        if block.is_ready_on(stream.id()) {
+            return Ok(block);
+        }
+        let (freed, users) = (block.freed(), block.users::<B>());
+        let handed_over = match is_captured {
+            true => {
+                block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, WaitFor::Reuse))
+            }
+            false => block.take_over::<B>(stream, |user, tick| self.marker_after::<B>(user, tick)),
+        };
+        self.depot().count_hand_over(key, handed_over.as_ref().ok());
+        match handed_over {
+            Ok(_) => {
+                if !is_captured && freed > 0 {
+                    let mut depot = self.depot();
+                    users.iter().for_each(|user| depot.ticks.waited(user.id(), stream.id(), freed));
+                }
+                Ok(block)
+            }
+            Err(error) => {
+                Self::release(block);
+                match error {
+                    // The block belongs to a captured stream, and `stream` is not captured.
+                    Error::Capture { .. } if !is_captured => self.miss::<B>(request),
+                    error => {
+                        self.count_failure(|counters| &mut counters.failed.by_backend);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Serves a request from new memory, if there is room without a release. Returns `None` otherwise.
+    fn make_beside<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>) -> Option<Box<Block>> {
+        let class = request.key.class;
+        if self.supply::<B>().asks_driver(request.key)
+            && request
+                .need()
+                .check(&self.supply::<B>().device, request.stream, Forbidden::Allocation)
+                .is_err()
+        {
+            return None;
+        }
+        let mut depot = self.depot();
+        // What the caps would not keep would be allocated again and again.
+        let has_overflowed = depot.buckets.of(&request.key).has_overflowed;
+        if has_overflowed
+            || depot.is_short_of(class)
+            || depot.queue.awaits_device()
+            || !depot.accounts.overlaps_with(class)
+        {
+            return None;
+        }
+        let permit = depot.permit(class, request.position.number(), false);
+        drop(depot);
+        let Permit::Granted { evicted, surplus } = permit else { return None };
+        let reservation = Reservation::new(self, class);
+        self.release_counted(evicted, surplus);
+        let ask = || self.ask_hooked::<B>(request.key, request.stream, request.announced);
+        match self.make(request, reservation, ask) {
+            Ok(block) => {
+                self.depot().count_miss(request.key);
+                Some(block)
+            }
+            Err(error) => {
+                vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
+                self.depot().accounts.note_overlap_refused();
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! A pool as one of those that release idle memory for each other.
+
+use crate::cache::core::PoolCore;
+use crate::pool::siblings::Sibling;
+use crate::pool::{Handle, Pool};
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+impl<B: Backend> Sibling for Handle<B> {
+    fn core(&self) -> &PoolCore {
+        &self.core
+    }
+
+    fn trim(self: Arc<Self>) -> u64 {
+        let pool = Pool { handle: self };
+        let before = pool.taken_bytes();
+        pool.trim_to_or_log(0);
+        before.saturating_sub(pool.taken_bytes())
+    }
+}

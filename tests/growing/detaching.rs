@@ -1,0 +1,99 @@
+//! Detached memory: its bytes are granted before the device is called, and frees of its blocks are reported once.
+
+use crate::{PAGE, has_virtual_memory};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vrampool::arena::{ArenaBuffer, Attachment, DeviceArena};
+use vrampool::host::{Call, HostDevice, HostStream};
+use vrampool::{Backend, Error, Ledger};
+
+type Told = Arc<Mutex<Vec<Range<u64>>>>;
+
+fn scene(ledger: &Ledger) -> (HostDevice, HostStream, DeviceArena<HostDevice>) {
+    let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
+    let stream = device.create_stream().expect("a stream");
+    let builder = DeviceArena::builder(&device).growing().limit(64 * PAGE).piece_bytes(PAGE);
+    let arena = builder.within(ledger).build().expect("an arena");
+    (device, stream, arena)
+}
+
+fn detach(arena: &DeviceArena<HostDevice>) -> Told {
+    let told = Told::default();
+    let noted = Arc::clone(&told);
+    let unmapped = arena.detach(Duration::ZERO).expect("no fault").expect("attached").unmap();
+    unmapped.expect("no fault").commit(move |freed| noted.lock().expect("no panic").extend_from_slice(freed));
+    told
+}
+
+fn take(told: &Told) -> Vec<Range<u64>> {
+    std::mem::take(&mut *told.lock().expect("no panic"))
+}
+
+#[test]
+fn memory_is_granted_as_a_whole_before_the_device_is_called() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let ledger = Ledger::new(8 * PAGE);
+    let (device, stream, arena) = scene(&ledger);
+    let block = arena.allocate(6 * PAGE, &stream).expect("memory");
+    let _ = detach(&arena);
+    let other = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&ledger).build();
+    let other = other.expect("an arena");
+    let taken = other.allocate(3 * PAGE, &stream).expect("memory");
+    let created = || device.faults().calls(Call::CreatePhysical);
+    let before = created();
+    assert!(arena.attach().expect_err("5 of 6 pages are left").is_out_of_memory());
+    assert_eq!((created(), ledger.charged()), (before, 3 * PAGE));
+    drop(taken);
+    other.release(0).expect("no fault");
+    arena.resize(5 * PAGE).expect("a limit");
+    assert!(arena.attach().expect_err("the limit").is_out_of_memory());
+    assert_eq!((created(), ledger.charged()), (before, 0));
+    arena.resize(6 * PAGE).expect("a limit");
+    assert_eq!(arena.attach().expect("memory").expect("detached").commit(), 6 * PAGE);
+    assert_eq!((ledger.charged(), block.address().is_some()), (6 * PAGE, true));
+}
+
+#[test]
+fn a_free_is_reported_once_whenever_it_is() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (device, stream, arena) = scene(&Ledger::new(None));
+    let block = |pages: u64| arena.allocate(pages * PAGE, &stream).expect("memory");
+    let of = |block: &ArenaBuffer<HostDevice>| block.parts();
+    let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(block);
+    let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
+    let (first, expected) = (Told::default(), of(&one));
+    drop(one);
+    let noted = Arc::clone(&first);
+    let unmapped = detaching.unmap().expect("no fault");
+    unmapped.commit(move |freed| noted.lock().expect("no panic").extend_from_slice(freed));
+    assert_eq!(take(&first), expected, "freed during the change");
+    let expected = of(&two);
+    drop(two);
+    assert_eq!(take(&first), expected, "freed while detached");
+    let attaching = arena.attach().expect("memory").expect("detached");
+    let expected = of(&three);
+    drop(three);
+    assert_eq!(take(&first), []);
+    drop(attaching);
+    assert_eq!(
+        (take(&first), arena.attachment()),
+        (expected, Attachment::Detached),
+        "freed during a failure"
+    );
+    device.faults().fail_nth(Call::Map, 2);
+    assert!(matches!(arena.attach(), Err(Error::Backend(_))));
+    device.faults().clear();
+    assert_eq!(arena.attach().expect("memory").expect("detached").commit(), 9 * PAGE);
+    drop(four);
+    assert_eq!(take(&first), [], "it is attached");
+    let (second, expected) = (detach(&arena), of(&five));
+    arena.reset().expect("nothing is held");
+    drop(five);
+    assert_eq!((take(&first), take(&second)), (Vec::new(), expected), "freed by a reset");
+    assert_eq!((arena.attachment(), arena.used()), (Attachment::Attached, 0));
+}

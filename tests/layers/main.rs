@@ -1,0 +1,93 @@
+//! The folders of the library, the program, the C library and the simulated CUDA driver form layers, which
+//! CONTRIBUTING.md lists: each imports from those below it alone. No files of any crate import each other in a
+//! circle, nor do those of the Python package.
+
+mod imports;
+mod python;
+mod tree;
+
+use imports::{arrows, circles, paths};
+use std::fs;
+use tree::{modules, root, sources};
+
+/// The sources that have a table of layers.
+const LAYERED: &[&str] = &[
+    "src",
+    "cli/src",
+    "bindings/c/src",
+    "backends/cuda/simulator/src",
+    "extensions/broker/src",
+    "extensions/hooks/src",
+    "extensions/sleep/src",
+    "extensions/trace/src",
+];
+
+/// The folders and files of a table, from top to bottom, as paths under `source`.
+fn layers(source: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
+    let section = text.split("\n## Layers\n").nth(1).expect("a section of layers");
+    let section = section.split("\n## ").next().expect("the section");
+    let rows =
+        section.lines().filter_map(|line| line.strip_prefix(&format!("| `{source}/"))?.split('`').next());
+    let rows: Vec<_> =
+        rows.map(|path| path.trim_end_matches('/').trim_end_matches(".rs").to_owned()).collect();
+    assert!(rows.len() > 3, "{source}: {rows:?}");
+    rows
+}
+
+/// The layer that a module or an item is in: that of the longest path which begins it.
+fn layer_of(module: &str, layers: &[String]) -> Option<usize> {
+    let is_in = |layer: &&String| module == **layer || module.starts_with(&format!("{layer}/"));
+    let longest = layers.iter().filter(is_in).max_by_key(|layer| layer.len())?;
+    layers.iter().position(|layer| layer == longest)
+}
+
+#[test]
+fn imports_point_down_only() {
+    let mut wrong = Vec::new();
+    for source in LAYERED {
+        let layers = layers(source);
+        let modules = modules(source);
+        for (module, code) in &modules {
+            let Some(own) = layer_of(module, &layers) else {
+                wrong.push(format!("{source}/{module} is in no layer"));
+                continue;
+            };
+            if own == 0 {
+                continue;
+            }
+            for target in paths(code, module) {
+                let Some(other) = layer_of(&target, &layers) else {
+                    // The program's commands may name the crate's own root, which is in the table.
+                    wrong.push(format!("{source}/{module} names `{target}`, which is in no layer"));
+                    continue;
+                };
+                if other >= own {
+                    continue;
+                }
+                wrong.push(format!(
+                    "{source}/{module} imports `{target}`: {} is above {}",
+                    layers[other], layers[own]
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_form_no_circle() {
+    let mut found = Vec::new();
+    let sources = sources();
+    for known in
+        LAYERED.iter().chain(&["fuzz/fuzz_targets", "backends/cuda/simulator/control/src", "tests/devices"])
+    {
+        assert!(sources.iter().any(|source| source == known), "{known} is not among {sources:?}");
+    }
+    for source in &sources {
+        let modules = modules(source);
+        let circles = circles(&arrows(&modules));
+        found.extend(circles.into_iter().map(|circle| format!("{source}: {}", circle.join(", "))));
+    }
+    assert!(found.is_empty(), "files that import each other in a circle:\n{}", found.join("\n"));
+}

@@ -1,0 +1,356 @@
+//! netcl's acceptance cases a1 to a16 (its `PersistentBufferPool`, versions 0.2.0 and 0.4.4), as they hold
+//! here. a1 and the golden vectors are with the size classes, a2 with the environment,
+//! a13 with the broker's stager.
+
+use vrampool::backend::AllocationRequest;
+use vrampool::host::{Call, DeviceKind, HostDevice};
+use vrampool::{Backend, BackendError, Buffer, MemoryKind, Placement, Pool, SizeClasses, Usage};
+use vrampool_test_support::{AuditDevice, close_gate};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+type Stream = <HostDevice as Backend>::Stream;
+
+fn device() -> (HostDevice, Stream) {
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
+    let stream = device.create_stream().expect("a stream");
+    (device, stream)
+}
+
+fn buffers<B: Backend>(pool: &Pool<B>, count: usize, bytes: u64, stream: &B::Stream) -> Vec<Buffer<B>> {
+    (0..count).map(|_| pool.allocate(bytes, stream).expect("memory")).collect()
+}
+
+#[test]
+fn a3_the_byte_cap_is_exact() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).max_cached_bytes(10 * KIB).build().expect("a pool");
+    drop(buffers(&pool, 12, 1000, &stream));
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.buckets[0].idle_buffers, stats.idle_bytes, stats.released.by_byte_cap),
+        (10, 10 * KIB, 2)
+    );
+    assert_eq!((stats.held_bytes, stats.source.frees), (10 * KIB, 2));
+}
+
+#[test]
+fn a4_the_count_cap_is_exact_for_every_bucket() {
+    let (device, stream) = device();
+    let classes = SizeClasses::GEOMETRIC;
+    let pool = Pool::builder(&device)
+        .size_classes(classes.clone())
+        .max_buffers_per_bucket(2)
+        .build()
+        .expect("a pool");
+    drop(buffers(&pool, 5, 3 * MIB, &stream));
+    let stats = pool.stats();
+    assert_eq!((stats.idle_bytes, stats.held_bytes, stats.released.by_bucket_cap), (6 * MIB, 6 * MIB, 3));
+    // One rule for all sizes, as in 0.2.0 and DESIGN's promise: the small buckets are capped too. (0.4 spares
+    // buckets of at most 1 MiB; with exact caps there is nothing to spare them for.)
+    drop(buffers(&pool, 5, 100, &stream));
+    assert_eq!(pool.stats().idle_bytes, 6 * MIB + 2 * KIB);
+}
+
+#[test]
+fn a5_and_a6_a_buffer_comes_back_once() {
+    // A second release, or a stale one, does not compile: dropping consumes the buffer.
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let first = pool.allocate(100, &stream).expect("memory");
+    let address = first.on(&stream).expect("a region").address();
+    drop(first);
+    let second = pool.allocate(100, &stream).expect("memory");
+    let third = pool.allocate(100, &stream).expect("memory");
+    assert_eq!(second.on(&stream).expect("a region").address(), address);
+    assert_ne!(third.on(&stream).expect("a region").address(), address);
+    assert_eq!(pool.stats().live_buffers, 2);
+}
+
+#[test]
+fn a7_the_hit_rate_is_0_when_nothing_was_asked() {
+    let (device, _) = device();
+    let stats = Pool::builder(&device).build().expect("a pool").stats();
+    assert_eq!((stats.hit_rate(), stats.internal_fragmentation()), (0.0, 0.0));
+}
+
+#[test]
+fn a8_the_budget_evicts_classes_in_the_order_of_their_last_request() {
+    let (device, stream) = device();
+    let classes = SizeClasses::Multiple(10 * MIB);
+    let pool = Pool::builder(&device).size_classes(classes.clone()).budget(85 * MIB).build().expect("a pool");
+    // netcl's run: 30 and 40 MiB idle, 60 asked for, both must go.
+    drop((buffers(&pool, 1, 30 * MIB, &stream), buffers(&pool, 1, 40 * MIB, &stream)));
+    let live = buffers(&pool, 1, 60 * MIB, &stream);
+    let stats = pool.stats();
+    assert_eq!((stats.held_bytes, stats.idle_bytes, stats.released.evicted), (60 * MIB, 0, 2));
+    drop(live);
+
+    // The class asked for longest ago goes first, whenever it was released.
+    let pool =
+        Pool::builder(&device).size_classes(classes.clone()).budget(100 * MIB).build().expect("a pool");
+    let (old, new) = (buffers(&pool, 1, 20 * MIB, &stream), buffers(&pool, 1, 40 * MIB, &stream));
+    drop(new);
+    drop(old);
+    let _live = buffers(&pool, 1, 50 * MIB, &stream);
+    let idle: Vec<_> =
+        pool.stats().buckets.iter().filter(|b| b.idle_buffers > 0).map(|b| b.idle_bytes).collect();
+    assert_eq!(idle, [40 * MIB]);
+    assert_eq!(pool.stats().rungs.evict, 1);
+}
+
+#[test]
+fn the_budget_is_soft_and_the_limit_is_hard() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).budget(2 * KIB).limit(3 * KIB).build().expect("a pool");
+    let live = buffers(&pool, 3, 1000, &stream);
+    let error = pool.allocate(1000, &stream).expect_err("over the limit");
+    assert!(error.is_out_of_memory());
+    let text = error.to_string();
+    for part in ["1000 bytes", "limit is 3.0 KiB", "3.0 KiB live", "raise `limit`"] {
+        assert!(text.contains(part), "`{part}` is missing in: {text}");
+    }
+    drop(live);
+    assert_eq!(pool.stats().failed.by_limit, 1);
+    assert!(pool.allocate(1000, &stream).is_ok());
+}
+
+#[test]
+fn a9_out_of_memory_trims_and_tries_again_and_then_explains() {
+    let (device, stream) = device();
+    device.set_memory_limit(10 * MIB);
+    let pool = Pool::builder(&device).size_classes(SizeClasses::Multiple(MIB)).build().expect("a pool");
+    drop((buffers(&pool, 4, MIB, &stream), buffers(&pool, 2, 2 * MIB, &stream)));
+    assert_eq!(pool.stats().idle_bytes, 8 * MIB);
+    // 2 MiB are free; the class asked for longest ago gives enough.
+    let live = buffers(&pool, 1, 5 * MIB, &stream);
+    let stats = pool.stats();
+    assert_eq!((stats.rungs.trim, stats.failed.by_device), (1, 0));
+    assert!(stats.idle_bytes >= 2 * MIB, "no more was released than requested: {stats:?}");
+    // Now nothing helps; all idle memory went on the way.
+    let error = pool.allocate(6 * MIB, &stream).expect_err("the device is full");
+    assert!(error.is_out_of_memory() && !error.is_device_lost());
+    assert!(error.to_string().contains("the device is out of memory"), "{error}");
+    assert!(
+        error.to_string().contains("6291456 bytes were requested")
+            && error.to_string().contains("5.0 MiB are free"),
+        "the device's own figures: {error}"
+    );
+    let stats = pool.stats();
+    assert_eq!((stats.idle_bytes, stats.live_bytes, stats.held_bytes), (0, 5 * MIB, 5 * MIB));
+    assert_eq!((stats.failed.by_device, stats.rungs.fail), (1, 1));
+    drop(live);
+    assert!(pool.allocate(6 * MIB, &stream).is_ok(), "nothing was lost");
+}
+
+#[test]
+fn a9_a_second_refusal_is_not_hidden_and_another_error_is_not_retried() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let out_of_memory = || BackendError::out_of_memory(KIB, None);
+    device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
+    assert!(pool.allocate(1, &stream).is_ok(), "one refusal is tried again");
+    device.faults().fail_nth_with(Call::Allocate, 1, out_of_memory());
+    device.faults().fail_nth_with(Call::Allocate, 2, out_of_memory());
+    let live = buffers(&pool, 1, 1, &stream);
+    assert!(pool.allocate(1, &stream).expect_err("two refusals").is_out_of_memory());
+    drop(live);
+    device.faults().clear();
+    device.faults().fail_nth(Call::Allocate, 1);
+    let calls = device.faults().calls(Call::Allocate);
+    assert!(!pool.allocate(MIB, &stream).expect_err("a driver error").is_out_of_memory());
+    assert_eq!(device.faults().calls(Call::Allocate), calls + 1);
+    assert_eq!(pool.stats().failed.by_backend, 1);
+}
+
+#[test]
+fn a10_a_geometric_class_borrows_from_the_next_two() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).size_classes(SizeClasses::GEOMETRIC).build().expect("a pool");
+    for (idle, served) in [(9 * MIB, true), (10 * MIB, true), (11 * MIB, false)] {
+        pool.trim().expect("a trim");
+        drop(buffers(&pool, 1, idle, &stream));
+        let hits = pool.stats().hits;
+        let buffer = pool.allocate(8 * MIB, &stream).expect("memory");
+        assert_eq!(pool.stats().hits > hits, served, "{idle}");
+        assert_eq!(buffer.capacity(), if served { idle } else { 8 * MIB }, "a buffer knows its real class");
+        assert_eq!(pool.stats().live_bytes, buffer.capacity());
+    }
+}
+
+#[test]
+fn a11_a_destructor_may_call_the_pool() {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream().expect("a stream");
+    for limit in [u64::MAX, 4 * KIB] {
+        let pool = Pool::builder(&device).max_cached_bytes(2 * KIB).limit(limit).build().expect("a pool");
+        let (again, on) = (pool.clone(), stream.clone());
+        device.on_drop(move || {
+            // Memory of the pool was freed just now, by this thread, within a call of the pool.
+            let _ = again.stats();
+            drop(again.allocate(500, &on));
+            drop(again.allocate(4 * KIB, &on));
+            again.trim_to(KIB).expect("a trim");
+        });
+        drop(buffers(&pool, 4, 1000, &stream));
+        pool.trim().expect("a trim");
+        drop(buffers(&pool, 1, 2000, &stream));
+        device.forget_hook();
+        pool.trim().expect("a trim");
+        let stats = pool.stats();
+        assert_eq!((stats.held_bytes, stats.live_bytes, device.taken()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn a12_memory_is_not_freed_under_work_that_uses_it() {
+    // netcl defers such frees by hand, with marks; here dropping is safe at any time by the contract.
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
+    let mut buffer = pool.allocate(64 * KIB, &stream).expect("memory");
+    let out = device.allocate(&AllocationRequest::new(64 * KIB, Placement::Device)).expect("memory");
+    let open = close_gate(&stream);
+    buffer.write(&[7; 64 * 1024], &stream).expect("queued");
+    let region = buffer.on(&stream).expect("a region");
+    device.copy(&stream, region, vrampool::RegionMut::whole(&out, &stream)).expect("queued");
+    drop(buffer);
+    assert_eq!(pool.stats().held_bytes, 0);
+    drop(open);
+    let mut bytes = vec![0; 64 * 1024];
+    device.download(&stream, vrampool::Region::whole(&out, &stream), &mut bytes).expect("done");
+    assert!(bytes.iter().all(|&b| b == 7));
+}
+
+#[test]
+fn a14_a_device_that_shares_the_hosts_memory_gets_host_visible_buffers() {
+    for (kind, placement) in [
+        (DeviceKind::Cpu, Placement::HostVisible),
+        (DeviceKind::Integrated, Placement::HostVisible),
+        (DeviceKind::Discrete, Placement::Device),
+    ] {
+        let device = HostDevice::builder().kind(kind).memory_limit(8 << 30).build();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("a pool");
+        let buffer = pool.allocate(1, &stream).expect("memory");
+        assert_eq!(buffer.kind().placement, placement);
+        assert_eq!(buffer.memory().kind().placement, placement, "the device was asked for it");
+        // netcl's run: int(8 GiB × 0.85) on a discrete device, no budget elsewhere.
+        let budget = if kind == DeviceKind::Discrete { 7_301_444_403 } else { u64::MAX };
+        assert_eq!(pool.stats().caps.budget_bytes.unwrap_or(u64::MAX), budget);
+        assert_eq!(pool.stats().caps.max_cached_bytes, Some(4 << 30));
+    }
+}
+
+#[test]
+fn a15_placement_and_usage_are_part_of_the_key() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let kinds = [
+        MemoryKind::new(Placement::Device).with_usage(Usage(0)),
+        MemoryKind::new(Placement::Device).with_usage(Usage(1)),
+        MemoryKind::new(Placement::HostVisible).with_usage(Usage(0)),
+        MemoryKind::new(Placement::Managed).with_usage(Usage(0)),
+    ];
+    for (n, &kind) in (0..).zip(&kinds) {
+        let buffer = pool.allocate_kind(1000, kind, &stream).expect("memory");
+        assert_eq!((buffer.kind(), buffer.memory().kind()), (kind, kind));
+        drop(buffer);
+        assert_eq!((pool.stats().hits, pool.stats().misses), (0, n + 1));
+    }
+    for &kind in &kinds {
+        let buffer = pool.allocate_kind(10, kind, &stream).expect("memory");
+        assert_eq!(
+            (buffer.kind(), buffer.len()),
+            (kind, 10),
+            "a buffer has the size that its borrower asked for"
+        );
+    }
+    assert_eq!(pool.stats().hits, 4);
+}
+
+#[test]
+fn a16_trimming_empties_the_cache_and_keeps_what_is_live() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let live = buffers(&pool, 2, 1000, &stream);
+    drop(buffers(&pool, 3, 5000, &stream));
+    assert_eq!(pool.trim_to(20 * KIB).expect("a trim"), 3 * 16 * KIB - 16 * KIB);
+    assert_eq!(pool.trim().expect("a trim"), 16 * KIB);
+    let stats = pool.stats();
+    assert_eq!((stats.idle_bytes, stats.live_bytes, stats.held_bytes), (0, 2 * KIB, 2 * KIB));
+    assert_eq!(pool.trim().expect("a trim"), 0);
+    drop(live);
+    assert_eq!(pool.stats().idle_bytes, 2 * KIB);
+}
+
+#[test]
+fn one_pool_for_each_device_and_no_dead_device_is_kept_alive() {
+    let (device, stream) = device();
+    let (other, _) = self::device();
+    let pool = Pool::shared(&device).expect("a pool");
+    let again = Pool::shared(&device.clone()).expect("a pool");
+    drop(buffers(&pool, 1, 1000, &stream));
+    assert_eq!(again.stats().idle_bytes, KIB, "the same pool");
+    assert_eq!(Pool::shared(&other).expect("a pool").stats().misses, 0, "another device's is another");
+    drop((pool, again));
+    let (free, total) = (device.memory_info().expect("info").free_bytes, 1 << 30);
+    assert_eq!(free, total, "the last handle took the idle memory with it");
+    assert_eq!(Pool::shared(&device).expect("a pool").stats().misses, 0, "a new pool");
+}
+
+#[test]
+fn the_presets_are_netcls_other_pools() {
+    let (device, stream) = device();
+    let unbounded = Pool::builder(&device).unbounded().build().expect("a pool");
+    drop(buffers(&unbounded, 100, 1025, &stream));
+    let stats = unbounded.stats();
+    assert_eq!((stats.idle_bytes, stats.buckets[0].class), (100 * 2048, 2048));
+    let pinned = Pool::builder(&device).pinned().build().expect("a pool");
+    let buffer = pinned.allocate(3000, &stream).expect("memory");
+    // netcl's are powers of two, which double 4 GiB + 1.
+    assert_eq!((buffer.capacity(), buffer.memory().kind().placement), (3072, Placement::HostVisible));
+}
+
+#[test]
+fn recycled_bytes_are_as_they_were_and_zeroed_ones_are_zero() {
+    let (device, stream) = device();
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let mut buffer = pool.allocate(1000, &stream).expect("memory");
+    buffer.write(&[9; 1000], &stream).expect("queued");
+    drop(buffer);
+    let mut bytes = [0; 1000];
+    pool.allocate(1000, &stream).expect("memory").read(&mut bytes, &stream).expect("done");
+    assert_eq!(bytes, [9; 1000]);
+    pool.allocate_zeroed(1000, &stream).expect("memory").read(&mut bytes, &stream).expect("done");
+    assert_eq!(bytes, [0; 1000]);
+    device.faults().fail_nth(Call::Fill, 1);
+    assert!(pool.allocate_zeroed(1000, &stream).is_err());
+    let stats = pool.stats();
+    assert_eq!(
+        (stats.live_bytes, stats.failed.by_backend),
+        (0, 1),
+        "a buffer that could not be cleared is not lost"
+    );
+}
+
+#[test]
+fn a_buffer_may_outlive_its_pool() {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let mut live = buffers(&pool, 3, 1000, &stream);
+    drop(live.pop());
+    assert_eq!(device.taken(), 3 * KIB);
+    let clone = pool.clone();
+    drop(pool);
+    assert_eq!(device.taken(), 3 * KIB, "a clone keeps the cache");
+    drop(clone);
+    assert_eq!(device.taken(), 2 * KIB, "the last handle releases idle memory");
+    live[0].write(&[1, 2, 3], &stream).expect("it is still a buffer");
+    let mut bytes = [0; 3];
+    live[0].read(&mut bytes, &stream).expect("it is still a buffer");
+    assert_eq!(bytes, [1, 2, 3]);
+    drop(live);
+    assert_eq!((device.taken(), device.allocations(), device.frees()), (0, 3, 3));
+}
