@@ -34,6 +34,7 @@ fn a_hook_that_panics_leaves_no_pool_open() -> Result<(), Error> {
     Ok(())
 }
 
+#[cfg(feature = "serde")]
 #[test]
 fn statistics_are_json() -> Result<(), Error> {
     let device = HostDevice::new();
