@@ -82,7 +82,9 @@ pub(crate) fn served() -> Vec<Served> {
 
 impl Place {
     fn open(device: c_int, configuration: u64, options: &Options) -> Result<Self, Failure> {
-        let limit = options.limit.map_or_else(|| environment::gibibytes(&["VRAMPOOL_LIMIT_GB"]), |limit| Ok(Some(limit)))?;
+        let limit = options
+            .limit
+            .map_or_else(|| environment::gibibytes(&["VRAMPOOL_LIMIT_GB"]), |limit| Ok(Some(limit)))?;
         Ok(Self {
             name: device.to_string(),
             configuration,

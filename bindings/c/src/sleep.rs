@@ -92,11 +92,7 @@ impl CPool {
     }
 
     /// Wakes the tags that are named, and all that nobody names.
-    pub(crate) fn wake(
-        &self,
-        tags: Option<&[&str]>,
-        on_progress: OnProgress<'_>,
-    ) -> Result<Done, Failure> {
+    pub(crate) fn wake(&self, tags: Option<&[&str]>, on_progress: OnProgress<'_>) -> Result<Done, Failure> {
         let _alone = self.changing.lock();
         self.check(tags.unwrap_or_default())?;
         let chosen = tags.map_or(Wake::All, Wake::Tags);

@@ -189,7 +189,10 @@ fn a_driver_call_that_fails_loses_no_contents() {
                 }
             }
             for call in ["cuMemcpy", "cuStreamSynchronize", "cuStreamCreate", "cuMemHostAlloc"] {
-                assert!(failed.iter().any(|function| function.starts_with(call)), "{call} did not fail: {failed:?}");
+                assert!(
+                    failed.iter().any(|function| function.starts_with(call)),
+                    "{call} did not fail: {failed:?}"
+                );
             }
             drop(segments);
             assert_eq!(free_bytes(pool), before, "{failed:?}");

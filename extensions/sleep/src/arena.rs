@@ -177,7 +177,8 @@ impl<B: Backend> SleepArena<B> {
         let Shared { arena, kept, released } = &*self.shared;
         let kept = kept.lock();
         let Some(attaching) = arena.attach()? else { return Ok(None) };
-        let restored = kept.backups.restore(arena.device(), attaching.memory(), attaching.live(), progress)?;
+        let restored =
+            kept.backups.restore(arena.device(), attaching.memory(), attaching.live(), progress)?;
         Ok(Some(Waking { attaching, restored, released, kept }))
     }
 

@@ -30,8 +30,7 @@ impl Released {
 
     /// Drops the memory; its pinned part later.
     pub(super) fn take<B: Backend>(&self, stored: Vec<Arc<HostCopy<B>>>) {
-        let (pinned, pageable): (Vec<_>, Vec<_>) =
-            stored.into_iter().partition(|stored| stored.is_pinned());
+        let (pinned, pageable): (Vec<_>, Vec<_>) = stored.into_iter().partition(|stored| stored.is_pinned());
         drop(pageable);
         if pinned.is_empty() {
             return;

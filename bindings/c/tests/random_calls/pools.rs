@@ -111,7 +111,9 @@ impl Caller<'_> {
                 }
                 status
             }
-            2 => vrampool_sleep(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report)),
+            2 => {
+                vrampool_sleep(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report))
+            }
             3 => {
                 let keeps = c_int::from(self.choices.bool());
                 vrampool_sleep_tags(pool, some_tags, count, keeps, None, ptr::null_mut(), Out::null())

@@ -39,7 +39,11 @@ fn a_piece_is_enqueued_while_another_is_copied() {
             };
             let report = report.expect("no fault");
             let piece = |nth: u64| ((nth * PIECE).min(bytes), bytes, (nth + 1).min(5));
-            assert_eq!(told.into_inner(), (1..6).map(piece).collect::<Vec<_>>(), "{offload:?}, sleeps: {sleeps}");
+            assert_eq!(
+                told.into_inner(),
+                (1..6).map(piece).collect::<Vec<_>>(),
+                "{offload:?}, sleeps: {sleeps}"
+            );
             assert_eq!(calls(&setup.device)[1..], before[1..], "nothing is copied past pinned memory");
             assert_eq!(report.copied_bytes, bytes);
             assert!(report.elapsed > Duration::ZERO && report.copied_bytes_per_second() > 0.0, "{report}");
@@ -98,23 +102,29 @@ fn a_sleeper_tells_the_progress_of_all_tags() {
 /// Memory of several sizes, whose host memory is used again.
 #[test]
 fn contents_of_any_memory_are_saved_and_restored() {
-    for (device, offload) in [(discrete(), Offload::Pinned), (discrete(), Offload::Pageable), (integrated(), Offload::Pinned)] {
+    for (device, offload) in
+        [(discrete(), Offload::Pinned), (discrete(), Offload::Pageable), (integrated(), Offload::Pinned)]
+    {
         let stream = device.create_stream().expect("a stream");
         let sizes = [MIB, PIECE + 7 * MIB, 3 * MIB];
-        let memories = sizes.map(|bytes| {
-            device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory")
-        });
+        let memories = sizes
+            .map(|bytes| device.allocate(&AllocationRequest::new(bytes, Placement::Device)).expect("memory"));
         let mut hosts: Vec<Option<HostCopy<HostDevice>>> = vec![None, None, None];
         for round in 0..3u8 {
             for (nth, memory) in (0..).zip(&memories) {
                 device.fill(&stream, RegionMut::whole(memory, &stream), 10 * round + nth).expect("queued");
             }
             device.synchronize(&stream).expect("no fault");
-            let host = |nth: usize| hosts[nth].take().map_or_else(|| HostCopy::new(&device, sizes[nth], offload), Ok);
+            let host = |nth: usize| {
+                hosts[nth].take().map_or_else(|| HostCopy::new(&device, sizes[nth], offload), Ok)
+            };
             let mut saved = save_contents(&device, &memories.each_ref(), host, &|_| ()).expect("no fault");
             for (nth, copy) in (0..).zip(&mut saved) {
                 let bytes = copy.as_slice(&device).expect("mapped");
-                assert!(bytes.len() as u64 == sizes[nth] && bytes.iter().all(|&byte| byte == 10 * round + nth as u8));
+                assert!(
+                    bytes.len() as u64 == sizes[nth]
+                        && bytes.iter().all(|&byte| byte == 10 * round + nth as u8)
+                );
             }
             for memory in &memories {
                 device.fill(&stream, RegionMut::whole(memory, &stream), 99).expect("queued");
