@@ -1,4 +1,5 @@
-//! Settings from environment variables, under our name and netcl's. [`mebibytes`] is for crates that build on this one.
+//! Settings from environment variables, under our name and netcl's. [`mebibytes`] and [`gibibytes`] are for crates that
+//! build on this one.
 
 use crate::error::Error;
 use std::ffi::OsString;
@@ -66,9 +67,10 @@ const PREFIX: &str = "VRAMPOOL_";
 
 /// Beginnings of other variables with this prefix: those of extensions, of the Python package, of tests, checks and
 /// builds.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
     "PINNED_STAGING_MB",
     "SLEEP_",
+    "VLLM",
     "LIBRARY",
     "REQUIRE",
     "SIMULATOR",
@@ -120,6 +122,14 @@ fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
 /// [`Error::Environment`] for another value.
 pub fn mebibytes(names: &'static [&'static str]) -> Result<Option<u64>, Error> {
     size(names, MIB, &process)
+}
+
+/// As [`mebibytes`], in GiB.
+///
+/// # Errors
+/// [`Error::Environment`] for another value.
+pub fn gibibytes(names: &'static [&'static str]) -> Result<Option<u64>, Error> {
+    size(names, GIB, &process)
 }
 
 /// A number of `unit` bytes, as bytes.

@@ -63,3 +63,4 @@ strip --strip-debug -o "$folder/native.so" "$target/release/libvrampool_python.s
 strip --strip-debug -o "$folder/libcumem_allocator.so" "$target/release/libcumem_allocator.so"
 VRAMPOOL_BUILT_LIBRARY="$folder/native.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
 rm "$folder/native.so" "$folder/libcumem_allocator.so"
+benches/gpu/sources.sh "$folder/serving"

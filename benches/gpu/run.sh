@@ -215,12 +215,12 @@ if part pytorch_tests && has_pytorch pytorch_tests; then
     rm -r "$ends"
 fi
 
-# 6. vLLM's own tests of its memory allocator, those that need no model: VLLM_TESTS is vLLM's tests/basic_correctness/test_cumem.py.
+# 6. vrampool in the place of vLLM's allocator and of torch_memory_saver: their tests, and cycles of sleep and wake.
 if part vllm; then
-    if [ -z "${VLLM_TESTS:-}" ] || ! "$python" -c 'import torch, pytest' 2>/dev/null || ! ls "$binaries"/vrampool-*.whl >/dev/null 2>&1; then
-        lacks vllm test_cumem "VLLM_TESTS, PyTorch and vrampool's wheel are needed"
+    if [ ! -d "$binaries/serving" ] || ! "$python" -c 'import torch, pytest' 2>/dev/null || [ -z "$wheel" ]; then
+        lacks vllm all "PyTorch, pytest, vrampool's wheel and what sources.sh fetches are needed"
     else
-        try vllm test_cumem 120 "$here/vllm.sh" "$binaries"/vrampool-*.whl "$VLLM_TESTS"
+        try vllm all 580 "$here/vllm.sh" "$wheel" "$binaries/serving" "$results/vllm"
     fi
 fi
 

@@ -1,103 +1,76 @@
 #!/usr/bin/env bash
-# Runs vLLM's tests of its memory allocator against vrampool's drop-in: vllm.sh WHEEL TEST_CUMEM. TEST_CUMEM is
-# tests/basic_correctness/test_cumem.py of a checkout of vLLM; of vLLM itself nothing is needed, and tests with a model are left out.
-# Needs a GPU, PyTorch and pytest. Each test and how it ended is printed.
-set -euo pipefail
+# vrampool in the place of vLLM's allocator and of torch_memory_saver, on a GPU: vllm.sh WHEEL SOURCES RESULTS. SOURCES is what sources.sh
+# made. Needs PyTorch and pytest. RESULTS gets a line of results.jsonl for each part, and the output of each:
+#
+# * vLLM's tests of its allocator that need no model, all 14, with vrampool's extension module below vLLM's own class, and with vrampool's
+#   class in its place;
+# * torch_memory_saver's examples, in both modes;
+# * 100 cycles of sleep and wake by each way: free memory within 2 MiB, contents the same, the wake at 0.9 of the pinned rate.
+#
+# Exits with 1 if anything failed.
+set -uo pipefail
 wheel=$(realpath "$1")
-tests=$(realpath "$2")
+sources=$(realpath "$2")
+mkdir -p "$3"
+results=$(realpath "$3")
+here=$(realpath "$(dirname "$0")")
 python=${PYTHON:-python3}
+gib=${CYCLES_GIB:-4}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$python" -m zipfile -e "$wheel" "$work"
-# The few names of vLLM that the file imports.
-mkdir -p "$work/vllm/device_allocator" "$work/vllm/utils" "$work/suite/basic_correctness"
-cat >"$work/vllm/__init__.py" <<'END'
-class _NeedsModel:
-    def __init__(self, *arguments, **named):
-        raise RuntimeError("no model here")
+"$python" -m zipfile -e "$wheel" "$work/package" || exit 1
+failed=0
+: >"$results/results.jsonl"
 
+# Runs a command, notes how it ended, and shows the end of its output if it failed: NAME SECONDS COMMAND...
+try() {
+    local name=$1 limit=$2 begin=$SECONDS status=0
+    shift 2
+    timeout --kill-after=5 "$limit" "$@" >"$results/$name.txt" 2>&1 || status=$?
+    printf '{"part":"vllm","name":"%s","status":%s,"seconds":%s,"last":%s}\n' "$name" "$status" "$((SECONDS - begin))" \
+        "$(tail -n 1 "$results/$name.txt" | "$python" -c 'import json, sys; print(json.dumps(sys.stdin.read().strip()))')" >>"$results/results.jsonl"
+    tail -n 1 "$results/results.jsonl"
+    [ "$status" = 0 ] || { failed=1; tail -n 40 "$results/$name.txt"; }
+}
 
-LLM = SamplingParams = AsyncEngineArgs = AsyncLLMEngine = _NeedsModel
-END
-touch "$work/vllm/device_allocator/__init__.py"
-echo 'from vrampool.vllm import *; from vrampool.vllm import CuMemAllocator' >"$work/vllm/device_allocator/cumem.py"
-cat >"$work/vllm/platforms.py" <<'END'
-class current_platform:
-    device_type = "cuda"
+# vLLM's tests: all that need no model pass, and there are 14 of them.
+"$python" "$here/serving/tree.py" "$sources/vllm" "$work/vllm" || exit 1
+tests() { # WHAT
+    # Each test has a process of its own, and an interpreter of pytest's that never used CUDA.
+    (cd "$work/vllm" && VRAMPOOL_VLLM=$1 PYTHONPATH="$work/vllm:$work/package" "$python" -m pytest -v -rA -p no:cacheprovider --rootdir "$work/vllm" \
+        tests/basic_correctness/memory/cumem/test_cumem.py -k "not preserves_generation and not only_weights_asleep") | tee "$work/$1.txt"
+    grep -q '14 passed' "$work/$1.txt" && ! grep -Eq '[0-9]+ (failed|error|skipped)' "$work/$1.txt"
+}
+export -f tests
+export work python here
+for what in extension class; do
+    try "test_cumem_$what" 150 bash -c "tests $what"
+done
 
-    @staticmethod
-    def is_rocm():
-        return False
+# torch_memory_saver's examples: its helpers beside the module of the wheel.
+shims=$(PYTHONPATH="$work/package" "$python" -m vrampool.memory_saver)
+cp -r "$shims" "$work/saver"
+cp "$sources/torch_memory_saver/"*.py "$work/saver/torch_memory_saver/"
+example() { # NAME MODE [ERROR]
+    local file="$sources/torch_memory_saver/examples/$1.py"
+    if [ ! -e "$file" ]; then
+        echo "{\"part\":\"vllm\",\"name\":\"example_$1_$2\",\"status\":\"not run\"}" | tee -a "$results/results.jsonl"
+        return
+    fi
+    try "example_$1_$2" 90 env PYTHONPATH="$work/saver:$work/package" "$python" "$here/serving/example.py" "$file" "${@:2}"
+}
+for mode in torch preload; do
+    for name in simple cpu_backup cuda_graph rl_example; do
+        example "$name" "$mode"
+    done
+done
+example multi_device_torch_mode torch
+# Memory outside of regions is not paused, which a program that asks for it is told.
+export TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
+example training_engine preload UnsupportedError
+unset TMS_INIT_ENABLE TMS_INIT_ENABLE_CPU_BACKUP
 
-    @staticmethod
-    def is_cuda():
-        return True
-
-    @staticmethod
-    def is_xpu():
-        return False
-
-    @staticmethod
-    def mem_get_info():
-        import torch
-
-        return torch.cuda.mem_get_info()
-END
-echo 'GiB_bytes = 1 << 30' >"$work/vllm/utils/__init__.py"
-cp "$work/vllm/utils/__init__.py" "$work/vllm/utils/mem_constants.py"
-mkdir -p "$work/vllm/engine"
-touch "$work/vllm/engine/__init__.py"
-echo 'from vllm import AsyncEngineArgs' >"$work/vllm/engine/arg_utils.py"
-touch "$work/suite/__init__.py" "$work/suite/basic_correctness/__init__.py"
-cat >"$work/suite/utils.py" <<'END'
-import functools
-import multiprocessing
-import os
-import sys
-import traceback
-
-# As vLLM's own: an allocator is for a process. A child is forked before CUDA is used.
-
-
-def _in_child(test, arguments, named):
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            test(*arguments, **named)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert status == 0, f"the child ended with {status}"
-
-
-def create_new_process_for_each_test(method=None):
-    def decorate(test):
-        @functools.wraps(test)
-        def inner(*arguments, **named):
-            _in_child(test, arguments, named)
-
-        return inner
-
-    return decorate
-
-
-def requires_fp8(test):
-    import pytest
-
-    return pytest.mark.skip(reason="needs a model")(test)
-
-
-def large_gpu_mark(*_arguments, **_named):
-    import pytest
-
-    return pytest.mark.skip(reason="needs a model")
-END
-cp "$tests" "$work/suite/basic_correctness/test_cumem.py"
-cd "$work"
-PYTHONPATH="$work" "$python" -m pytest -v -rA -p no:cacheprovider --rootdir "$work" suite/basic_correctness/test_cumem.py \
-    -k "not end_to_end and not deep_sleep"
+for way in class saver extension; do
+    try "cycles_$way" 170 env VRAMPOOL_VLLM="${way/saver/}" PYTHONPATH="$work/vllm:$work/package" "$python" "$here/serving/cycles.py" "$way" --gib "$gib"
+done
+exit $failed

@@ -623,35 +623,46 @@ typedef struct vrampool_sleep_report {
     uint64_t discarded_bytes;
     /** Whether nothing was done, because all of the memory was asleep, or awake, already. Backups are unchanged. */
     uint64_t no_op;
+    /** Time of the call, the wait for work included. */
+    uint64_t nanoseconds;
     /* End of the generated lines. */
 } vrampool_sleep_report;
 
 /**
- * Puts all tags to sleep. Contents of the `count` tags in `keep`, which may be null if that is 0, are copied to the host;
- * other contents are discarded. Waits on the host for work that uses the memory. `report` may be null.
+ * Called after each piece that a call copies, on its thread: copied bytes, and bytes in all. It must not wait for a thread
+ * that allocates, because allocations may wait for the call.
+ */
+typedef void (*vrampool_copy_callback)(void *user, uint64_t copied_bytes, uint64_t total_bytes);
+
+/**
+ * Puts all tags to sleep. Contents of the `count` tags in `keep`, which may be null if that is 0, are copied to the host,
+ * pipelined over two streams; other contents are discarded. Waits on the host for work that uses the memory. `on_progress`
+ * and `report` may be null.
  *
  * Fails with VRAMPOOL_ERROR_INVALID_ARGUMENT, as do the functions below, for a tag that does not exist: the pool was never
  * given it, and it is not customary ("default", and the tags of vLLM's levels). Nothing is done then.
  *
  * Thread-safe.
  */
-vrampool_status vrampool_sleep(vrampool_pool pool, const char *const *keep, size_t count, vrampool_sleep_report *report);
+vrampool_status vrampool_sleep(vrampool_pool pool, const char *const *keep, size_t count, vrampool_copy_callback on_progress,
+                               void *user, vrampool_sleep_report *report);
 
 /**
- * Puts only these tags to sleep. Their contents are discarded if `keep_contents` is 0. `report` may be null.
+ * Puts only these tags to sleep. Their contents are discarded if `keep_contents` is 0. `on_progress` and `report` may be null.
  *
  * Thread-safe.
  */
 vrampool_status vrampool_sleep_tags(vrampool_pool pool, const char *const *tags, size_t count, int keep_contents,
-                                    vrampool_sleep_report *report);
+                                    vrampool_copy_callback on_progress, void *user, vrampool_sleep_report *report);
 
 /**
  * Wakes these tags, and all tags other than "weights" and "kv_cache" (vLLM's rule: a program's internal memory wakes with
- * any part of it); null wakes all. Kept contents are restored, others are undefined. `report` may be null.
+ * any part of it); null wakes all. Kept contents are restored, others are undefined. `on_progress` and `report` may be null.
  *
  * Thread-safe.
  */
-vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_t count, vrampool_sleep_report *report);
+vrampool_status vrampool_wake(vrampool_pool pool, const char *const *tags, size_t count, vrampool_copy_callback on_progress,
+                              void *user, vrampool_sleep_report *report);
 
 /**
  * Returns 1 if a tag is asleep, 0 if it is awake.
@@ -1137,7 +1148,10 @@ void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
 
 /* The functions of vLLM's cumem_allocator: memory whose physical side a caller releases and restores itself, at one address. For
  * PyTorch's MemPool, with vrampool_segment_alloc and vrampool_segment_free as its functions. On a device with virtual memory
- * only. Contents are not kept: copy them before. */
+ * only.
+ *
+ * The options of vrampool_torch_configure() apply: the device, `limit` (or VRAMPOOL_LIMIT_GB), to which mapped segments of a
+ * device are charged, and `offload`. Metrics by tag are served by vrampool_start_metrics(). */
 
 /**
  * Called with a segment: device, bytes, address, and a number that identifies it. Returns ::VRAMPOOL_OK, or the status with which
@@ -1190,6 +1204,47 @@ vrampool_status vrampool_segment_unmap_and_release(int device, uint64_t bytes, u
  * Thread-safe.
  */
 vrampool_status vrampool_segment_create_and_map(int device, uint64_t bytes, uint64_t address, uint64_t handle);
+
+/**
+ * Sets the tag of a segment, the label of its metrics; "default" before.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_segment_tag(uint64_t handle, const char *tag);
+
+/**
+ * Copies the contents of `count` mapped segments to host memory, after all work of their devices, pipelined over two streams.
+ * All of them or none. Segments that do not exist any more are left out. `on_progress` may be null. A segment that is freed
+ * meanwhile is released after the call. During a capture, as above, nothing is done.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_segments_save(const uint64_t *handles, size_t count, vrampool_copy_callback on_progress, void *user);
+
+/**
+ * Copies contents that vrampool_segments_save() copied back to segments, which are mapped. Contents stay on the host until
+ * vrampool_segments_forget(). Segments without such contents are left out. If it fails, contents of the segments are
+ * undefined, and a later call can succeed.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_segments_restore(const uint64_t *handles, size_t count, vrampool_copy_callback on_progress, void *user);
+
+/**
+ * Forgets contents on the host. With `keep_memory`, their host memory stays for the next vrampool_segments_save(), which then
+ * takes less time; otherwise it is released, as it is with the segment.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_segments_forget(const uint64_t *handles, size_t count, int keep_memory);
+
+/**
+ * Returns where the contents of a segment are on the host, and their bytes, as long as nothing forgets them; null and 0 if
+ * there are none. `bytes` may be null.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_segment_saved(uint64_t handle, void **address, uint64_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -13,15 +13,16 @@ mod enabled {
     use std::net::SocketAddr;
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
-    use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter};
+    use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Owner};
 
     /// What serves, and in which process of a line of forks.
     static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);
 
-    /// Serves the pools there are, and those that are made later. Returns the address.
-    pub(crate) fn start(
+    /// Serves the pools and other owners there are, and those that are made later. Returns the address.
+    pub(crate) fn start<O: Owner>(
         address: Option<&str>,
         pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+        others: impl FnOnce() -> Vec<O>,
     ) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
             None => DEFAULT_ADDRESS,
@@ -42,6 +43,7 @@ mod enabled {
         let exporter = Exporter::listen(address)?;
         // With the lock: a pool that is made meanwhile is served by `add`.
         pools().iter().for_each(|pool| serve(&exporter, pool));
+        others().iter().for_each(|owner| serve(&exporter, owner));
         let address = exporter.address();
         *running = Some((exporter, fork::generation()));
         Ok(address)
@@ -64,17 +66,17 @@ mod enabled {
         }
     }
 
-    /// Serves a new pool too, if anything is served. Not for who has a lock of pools.
-    pub(crate) fn add(pool: &Pool<AnyDevice>) {
+    /// Serves a new pool or other owner too, if anything is served. Not for callers that hold a lock of such owners.
+    pub(crate) fn add(owner: &impl Owner) {
         if let Some((exporter, _)) = &*EXPORTER.lock() {
-            serve(exporter, pool);
+            serve(exporter, owner);
         }
     }
 
     /// A pool is good without its metrics.
-    fn serve(exporter: &Exporter, pool: &Pool<AnyDevice>) {
-        if let Err(error) = exporter.add(pool) {
-            log::warn!("metrics of the pool {} are not served: {error}", pool.name());
+    fn serve<O: Owner>(exporter: &Exporter, owner: &O) {
+        if let Err(error) = exporter.add(owner) {
+            log::warn!("metrics of the {} {} are not served: {error}", O::LABEL, owner.name());
         }
     }
 }
@@ -84,15 +86,17 @@ mod disabled {
     use crate::failure::{Failure, Status};
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
+    use vrampool::telemetry::Owner;
 
-    pub(crate) fn start(
+    pub(crate) fn start<O: Owner>(
         _address: Option<&str>,
         _pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+        _others: impl FnOnce() -> Vec<O>,
     ) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))
     }
 
     pub(crate) fn stop() {}
 
-    pub(crate) fn add(_pool: &Pool<AnyDevice>) {}
+    pub(crate) fn add(_owner: &impl Owner) {}
 }

@@ -4,11 +4,29 @@ use crate::boundary::Versioned;
 use crate::failure::Failure;
 use crate::pool::{CPool, not_virtual};
 use crate::tags::Tagged;
+use std::ffi::c_void;
 use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use vrampool_sleep::{Offload, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all};
+use vrampool_sleep::{
+    Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all,
+};
+
+/// A `vrampool_copy_callback`: user, copied bytes, bytes in all.
+pub type CopyCallback = extern "C" fn(*mut c_void, u64, u64);
+
+/// A function that is called after each copied piece.
+pub(crate) type OnProgress<'a> = &'a dyn Fn(SleepProgress);
+
+/// Calls a callback of C's, if there is one.
+pub(crate) fn telling(callback: Option<CopyCallback>, user: *mut c_void) -> impl Fn(SleepProgress) {
+    move |progress| {
+        if let Some(callback) = callback {
+            callback(user, progress.copied_bytes, progress.total_bytes);
+        }
+    }
+}
 
 /// `vrampool_sleep_report`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +42,8 @@ pub struct SleepReport {
     pub discarded_bytes: u64,
     /// As in the header.
     pub no_op: u64,
+    /// As in the header.
+    pub nanoseconds: u64,
 }
 
 impl From<Done> for SleepReport {
@@ -34,6 +54,7 @@ impl From<Done> for SleepReport {
             copied_bytes: done.copied_bytes,
             discarded_bytes: done.discarded_bytes,
             no_op: done.no_op.into(),
+            nanoseconds: u64::try_from(done.elapsed.as_nanos()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -52,6 +73,7 @@ impl CPool {
         &self,
         named: &[&str],
         policy: impl Fn(&str) -> Option<Offload>,
+        on_progress: OnProgress<'_>,
     ) -> Result<Done, Failure> {
         let _alone = self.changing.lock();
         self.check(named)?;
@@ -64,19 +86,19 @@ impl CPool {
             tagged.trim();
         }
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
-        let slept = sleep_all(arenas, Duration::ZERO);
+        let slept = sleep_all(arenas, Duration::ZERO, on_progress);
         chosen.iter().for_each(|(tagged, _)| tagged.note_state());
         Ok(slept?)
     }
 
     /// Wakes the tags that are named, and all that nobody names.
-    pub(crate) fn wake(&self, tags: Option<&[&str]>) -> Result<Done, Failure> {
+    pub(crate) fn wake(&self, tags: Option<&[&str]>, on_progress: OnProgress<'_>) -> Result<Done, Failure> {
         let _alone = self.changing.lock();
         self.check(tags.unwrap_or_default())?;
         let chosen = tags.map_or(Wake::All, Wake::Tags);
         let asleep = |tagged: &Arc<Tagged>| tagged.is_asleep() && chosen.wakes(&tagged.tag);
         let asleep: Vec<_> = self.tags().into_iter().filter(asleep).collect();
-        let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()));
+        let wake = || wake_all(asleep.iter().filter_map(|tagged| tagged.arena.as_ref()), on_progress);
         let woken = match wake() {
             Err(_) if self.trim(0) > 0 => wake(),
             outcome => outcome,
@@ -132,12 +154,12 @@ mod tests {
         for nth in 1..4 {
             device.faults().fail_nth(Call::Unmap, nth);
             device.faults().fail_nth(Call::Map, 1);
-            let slept = pool.fall_asleep(&[], |_| Some(Offload::Discard));
+            let slept = pool.fall_asleep(&[], |_| Some(Offload::Discard), &|_| ());
             device.faults().clear();
             let is_asleep = tagged.arena.as_ref().expect("virtual").state() == SleepState::Asleep;
             assert_eq!(tagged.is_asleep(), is_asleep, "as its arena");
             stayed += u64::from(slept.is_err() && is_asleep);
-            let _ = pool.wake(None).expect("awake");
+            let _ = pool.wake(None, &|_| ()).expect("awake");
             if slept.is_err() {
                 for block in &blocks {
                     let mut read = [0; 4];
@@ -170,11 +192,11 @@ mod tests {
             }
             pool.home.device.synchronize(&stream).expect("done");
             device.faults().fail_nth(call, 1);
-            let slept = pool.fall_asleep(&[], policy);
+            let slept = pool.fall_asleep(&[], policy, &|_| ());
             device.faults().clear();
             failures += usize::from(slept.is_err());
             let intact = if slept.is_err() { &mut blocks[..] } else { &mut blocks[1..] };
-            let _ = pool.wake(None).expect("awake");
+            let _ = pool.wake(None, &|_| ()).expect("awake");
             for (tag, buffer) in intact {
                 let mut read = vec![0; tag.len()];
                 buffer.read(&mut read, &stream).expect("awake");

@@ -116,7 +116,10 @@ fn tags_have_their_own_segments_and_none_while_asleep() {
     assert_eq!(number(&json["tags"]["weights"], "live_bytes"), 4 << 20);
     assert_eq!((number(&json["tags"]["default"], "live_bytes"), number(&json, "live_bytes")), (0, 4 << 20));
     let names = [Text::from(c"weights")];
-    assert_eq!(vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, Out::null()), Status::OK);
+    assert_eq!(
+        vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()),
+        Status::OK
+    );
     assert!(tags(&snapshot(pool)).is_empty());
     assert_eq!(vrampool_free(pool, address, ptr::null_mut()), Status::OK);
     assert_eq!(vrampool_destroy(pool), Status::OK);
@@ -164,8 +167,8 @@ fn each_live_block_is_listed_once_by_its_address() {
     let sleep = |wakes| {
         let names = [Text::from(c"default")];
         let status = match wakes {
-            true => vrampool_wake(pool, Texts::of(&names), 1, Out::null()),
-            false => vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, Out::null()),
+            true => vrampool_wake(pool, Texts::of(&names), 1, None, ptr::null_mut(), Out::null()),
+            false => vrampool_sleep_tags(pool, Texts::of(&names), 1, 0, None, ptr::null_mut(), Out::null()),
         };
         assert_eq!(status, Status::OK);
     };

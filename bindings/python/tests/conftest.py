@@ -152,3 +152,12 @@ def torch_alloc(size: int, device: int = 0) -> int:
 
 def torch_free(address: int, size: int, device: int = 0) -> None:
     LIBRARY.plain["torch_free"](address, size, device, None)
+
+
+def raising(failure: BaseException) -> Callable[..., None]:
+    """A function that raises."""
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    return fail

@@ -44,10 +44,7 @@ class MemPool:
 
 
 class HostTensor:
-    """Bytes, of which a copy may fail."""
-
-    #: What a copy raises, once.
-    failure: BaseException | None = None
+    """Bytes."""
 
     def __init__(self, address: int, size: int, keep: object = None) -> None:
         self.address, self.size, self.keep = address, size, keep
@@ -62,12 +59,6 @@ class HostTensor:
         memory = (ctypes.c_ubyte * self.size)()
         ctypes.memmove(memory, self.address, self.size)
         return HostTensor(ctypes.addressof(memory), self.size, memory)
-
-    def copy_(self, source: HostTensor) -> None:
-        failure, HostTensor.failure = HostTensor.failure, None
-        if failure is not None:
-            raise failure
-        ctypes.memmove(self.address, source.address, self.size)
 
 
 class Torch(types.ModuleType):
@@ -131,13 +122,8 @@ class Torch(types.ModuleType):
         _, colon, number = str(device).partition(":")
         return int(number) if colon else self._current()
 
-    def as_tensor(self, of: Any, device: str) -> HostTensor:
-        interface = of.__cuda_array_interface__
-        return HostTensor(interface["data"][0], interface["shape"][0])
-
-    def empty(self, size: int, *, dtype: object, device: str, pin_memory: bool) -> HostTensor:
-        memory = (ctypes.c_ubyte * size)()
-        return HostTensor(ctypes.addressof(memory), size, memory)
+    def frombuffer(self, buffer: Any, *, dtype: object) -> HostTensor:
+        return HostTensor(ctypes.addressof(buffer), len(buffer), buffer)
 
     @contextlib.contextmanager
     def _use(self, pool: MemPool, device: int | None = None) -> Iterator[None]:

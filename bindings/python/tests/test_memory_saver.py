@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import vrampool
-from conftest import MIB, run
+from conftest import MIB, raising, run
 from fake_mem_pool import Pools
-from fake_torch import HostTensor, Torch
-from vrampool import memory_saver, vllm, vllm_extension
+from fake_torch import Torch
+from vrampool import _contents, memory_saver, vllm, vllm_extension
 from vrampool.memory_saver import TorchMemorySaver
 
 SIZE = 2 * MIB
@@ -44,7 +44,6 @@ def pools() -> Pools:
 def saver(fresh: Callable[..., None], pools: Pools, monkeypatch: pytest.MonkeyPatch) -> Iterator[TorchMemorySaver]:
     monkeypatch.setitem(sys.modules, "torch", pools.torch)
     monkeypatch.setattr("atexit.register", lambda function: None)
-    monkeypatch.setattr(HostTensor, "failure", None)
     fresh()
     made = TorchMemorySaver()
     yield made
@@ -113,27 +112,14 @@ def test_a_second_pause_or_resume_is_an_error_that_changes_nothing(saver: TorchM
         assert contents(address) == b"\1" * SIZE
 
 
-def test_running_out_of_memory_on_resume_leaves_it_paused(
-    saver: TorchMemorySaver, pools: Pools, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_out_of_memory_on_resume_leaves_it_paused(saver: TorchMemorySaver, pools: Pools) -> None:
     addresses = [make(saver, pools, "weights", value, kept=True) for value in (1, 2)]
     saver.pause("weights")
-    # Room for one of the two. Each segment on a host device has a device of its own.
+    # Room for one of the two.
     with saver.region("other"):
         others = {pools.empty(60 * MIB), pools.empty(2 * MIB)}
-    if place:
-        map_one, calls = vllm_extension.python_create_and_map, iter(range(4))
-
-        def fail(*handle: int) -> None:
-            if next(calls) % 2 == 1:
-                raise vrampool.OutOfMemoryError("the memory is elsewhere")
-            map_one(*handle)
-
-        monkeypatch.setattr(memory_saver, "python_create_and_map", fail)
     with pytest.raises(vrampool.OutOfMemoryError):
         saver.resume("weights")
-    if place:
-        monkeypatch.setattr(memory_saver, "python_create_and_map", map_one)
     assert mapped(saver) == others
     with pytest.raises(vrampool.AsleepError):
         saver.pause("weights")
@@ -142,10 +128,10 @@ def test_running_out_of_memory_on_resume_leaves_it_paused(
     assert [contents(address)[:1] for address in addresses] == [b"\1", b"\2"]
 
 
-def test_a_failed_pause_leaves_all_as_it_was(saver: TorchMemorySaver, pools: Pools) -> None:
+def test_a_failed_pause_leaves_all_as_it_was(saver: TorchMemorySaver, pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
     address = make(saver, pools, "weights", 1, kept=True)
-    HostTensor.failure = RuntimeError("no pinned memory")
-    with pytest.raises(RuntimeError, match="no pinned memory"):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no pinned memory"):
+        patch.setattr(_contents, "save", raising(RuntimeError("no pinned memory")))
         saver.pause()
     assert mapped(saver) == {address}
     pools.torch.is_captured = True
@@ -241,6 +227,51 @@ def test_settings_that_cannot_be_are_refused(saver: TorchMemorySaver, pools: Poo
         saver.hook_mode = "preload"
     with memory_saver.configure_subprocess():
         pass
+
+
+def test_a_default_region_is_refused(saver: TorchMemorySaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that counts on it would run out of memory."""
+    for value in ("1", "true"):
+        monkeypatch.setenv("TMS_INIT_ENABLE", value)
+        with pytest.raises(vrampool.UnsupportedError, match=r"TMS_INIT_ENABLE.*region.*vrampool\.torch\.sleep"):
+            saver.pause()
+    monkeypatch.setenv("TMS_INIT_ENABLE", "0")
+    with saver.region():
+        pass
+    with pytest.raises(vrampool.UnsupportedError, match="host memory"):
+        saver.set_disk_backup_dir("/tmp")
+
+
+def test_each_device_has_a_pool(saver: TorchMemorySaver, pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool of PyTorch's serves the device that was current when it was made."""
+    with saver.region("weights"):
+        pass
+    monkeypatch.setattr(pools.torch.cuda, "current_device", lambda: 1)
+    with saver.region("weights"):
+        pass
+    assert saver._saver is not None
+    assert {device for _, _, device in saver._saver._pools} == {0, 1}
+
+
+def test_a_pause_reports_what_it_did_and_may_keep_its_host_memory(saver: TorchMemorySaver, pools: Pools) -> None:
+    address, _ = make(saver, pools, "weights", 5, kept=True), make(saver, pools, "kv_cache", 6)
+    assert saver.retain_cpu_backup
+    places = []
+    for retains in (True, True, False, True):
+        saver.retain_cpu_backup = retains
+        told: list[tuple[int, int]] = []
+        slept = saver.pause(progress=lambda *now: told.append(now))
+        assert (slept.physical_bytes, slept.copied_bytes, slept.discarded_bytes, slept.no_op) == (2 * SIZE, SIZE, SIZE, False)
+        assert told[-1] == (SIZE, SIZE)
+        assert slept.seconds > 0
+        assert slept.copied_bytes_per_second == slept.copied_bytes / slept.seconds
+        places.append(saver.get_cpu_backup(Tensor(address), zero_copy=True).address)
+        told.clear()
+        woken = saver.resume(progress=lambda *now: told.append(now))
+        assert (woken.physical_bytes, woken.copied_bytes) == (2 * SIZE, SIZE)
+        assert told[-1] == (SIZE, SIZE)
+        assert contents(address) == b"\5" * SIZE
+    assert places[0] == places[1] == places[2]
 
 
 def test_one_allocator_of_segments_is_in_use(saver: TorchMemorySaver, pools: Pools) -> None:

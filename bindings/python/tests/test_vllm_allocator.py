@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ctypes
+import re
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import vrampool
-from conftest import MIB
+from conftest import MIB, raising
 from fake_mem_pool import Pools
-from fake_torch import HostTensor, Torch
-from vrampool import vllm
+from fake_torch import Torch
+from vrampool import _contents, vllm
 from vrampool.vllm import CuMemAllocator
 
 SIZE = 2 * MIB
@@ -27,7 +29,6 @@ def allocator(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> It
     Pools(torch)
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(CuMemAllocator, "instance", None)
-    monkeypatch.setattr(HostTensor, "failure", None)
     monkeypatch.setattr("atexit.register", lambda function: None)
     fresh()
     made = CuMemAllocator.get_instance()
@@ -148,8 +149,8 @@ def test_a_sleep_that_fails_leaves_all_awake(
         assert data.cpu_backup_tensor is None
         assert contents(address) == bytes([value]) * SIZE
     # Also where a backup fails, when nothing was released.
-    HostTensor.failure = failure
-    with pytest.raises(type(failure)):
+    with monkeypatch.context() as patch, pytest.raises(type(failure)):
+        patch.setattr(_contents, "save", raising(failure))
         allocator.sleep(("a", "b", "c"))
     assert mapped == set(addresses)
     assert [contents(address)[0] for address in addresses] == [1, 2, 3]
@@ -164,8 +165,8 @@ def test_a_wake_that_fails_leaves_all_asleep(
     addresses = [make(allocator, tag, value) for value, tag in enumerate(("a", "b"), 1)]
     mapped.update(addresses)
     allocator.sleep(("a", "b"))
-    HostTensor.failure = RuntimeError("the copy failed")
-    with pytest.raises(RuntimeError, match="the copy failed"):
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="the copy failed"):
+        patch.setattr(_contents, "restore", raising(RuntimeError("the copy failed")))
         allocator.wake_up()
     assert mapped == set()
     give = vllm.python_create_and_map
@@ -305,3 +306,89 @@ def test_another_policy_for_what_sleeps_is_a_warning(allocator: CuMemAllocator, 
         assert text in caplog.messages[0]
         allocator.wake_up()
     ctypes.memset(address, 1, SIZE)
+
+
+def test_a_sleep_reports_bytes_and_time_and_its_progress(allocator: CuMemAllocator) -> None:
+    kept = [make(allocator, "weights", value) for value in range(1, 4)]
+    make(allocator, "kv_cache", 9)
+    told: list[tuple[int, int]] = []
+    slept = allocator.sleep("weights", progress=lambda *now: told.append(now))
+    assert (slept.physical_bytes, slept.copied_bytes, slept.discarded_bytes, slept.no_op) == (4 * SIZE, 3 * SIZE, SIZE, False)
+    assert slept.nanoseconds > 0
+    assert told == [(SIZE * nth, 3 * SIZE) for nth in (1, 2, 3)]
+    assert allocator.sleep("weights").no_op
+    told.clear()
+    woken = allocator.wake_up(progress=lambda *now: told.append(now))
+    assert (woken.physical_bytes, woken.copied_bytes, woken.discarded_bytes) == (4 * SIZE, 3 * SIZE, 0)
+    assert told[-1] == (3 * SIZE, 3 * SIZE)
+    assert [contents(address)[0] for address in kept] == [1, 2, 3]
+
+
+def test_progress_that_raises_is_logged_and_changes_nothing(allocator: CuMemAllocator, caplog: pytest.LogCaptureFixture) -> None:
+    address = make(allocator, "weights", 1)
+    allocator.sleep("weights", progress=raising(RuntimeError("no terminal")))
+    assert "a progress callback failed" in caplog.text
+    allocator.wake_up(progress=raising(RuntimeError("no terminal")))
+    assert contents(address) == b"\1" * SIZE
+
+
+def test_a_segment_that_is_freed_during_a_copy_is_released_after_it(allocator: CuMemAllocator) -> None:
+    """A thread may free under locks that the progress callback needs: it does not wait for the copy."""
+    first, second = make(allocator, "weights", 1), make(allocator, "weights", 2)
+
+    def free(copied: int, _total: int) -> None:
+        if copied == SIZE:
+            thread = threading.Thread(target=vllm.my_free, args=(first,))
+            thread.start()
+            thread.join()
+
+    allocator.sleep("weights", progress=free)
+    assert set(allocator.pointer_to_data) == {second}
+    allocator.wake_up()
+    assert contents(second) == b"\2" * SIZE
+
+
+def test_segments_keep_to_a_limit(fresh: Callable[..., None], allocator: CuMemAllocator) -> None:
+    """Asleep they are not charged, and a wake beyond the limit leaves all asleep."""
+    limit = 3 * SIZE
+    vllm.forget_callbacks()
+    allocator._claim()
+    fresh(limit=limit)
+    addresses = [make(allocator, "weights", value) for value in (1, 2, 3)]
+    with pytest.raises(vrampool.OutOfMemoryError, match=f"exceed the limit on segments.*{limit} are mapped"):
+        make(allocator, "weights", 4)
+    assert allocator.get_current_usage() == 3 * SIZE
+    allocator.sleep("weights")
+    other = make(allocator, "kv_cache", 5)
+    with pytest.raises(vrampool.OutOfMemoryError, match="limit on segments"):
+        allocator.wake_up()
+    assert all(allocator.pointer_to_data[address].is_asleep for address in addresses)
+    vllm.my_free(other)
+    allocator.wake_up()
+    assert [contents(address)[0] for address in addresses] == [1, 2, 3]
+
+
+def test_segments_are_served_as_metrics_by_tag(allocator: CuMemAllocator) -> None:
+    weights, cache = make(allocator, "weights", 1), make(allocator, "kv_cache", 2)
+    address = vrampool.start_metrics("127.0.0.1:0")
+    try:
+
+        def figures() -> dict[str, dict[str, float]]:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                lines = answer.read().decode().splitlines()
+            found: dict[str, dict[str, float]] = {}
+            for line in lines:
+                if match := re.match(r'vrampool_segments_(\w+)_bytes\{.*tag="(\w+)".*\} ([\d.]+)', line):
+                    found.setdefault(match[2], {})[match[1]] = float(match[3])
+            return found
+
+        assert figures()["weights"] == {"mapped": SIZE, "asleep": 0, "backup": 0}
+        allocator.sleep("weights")
+        assert figures()["weights"] == {"mapped": 0, "asleep": SIZE, "backup": SIZE}
+        assert figures()["kv_cache"] == {"mapped": 0, "asleep": SIZE, "backup": 0}
+        allocator.wake_up()
+        vllm.my_free(weights)
+        vllm.my_free(cache)
+        assert figures()["weights"] == {"mapped": 0, "asleep": 0, "backup": 0}
+    finally:
+        vrampool.stop_metrics()

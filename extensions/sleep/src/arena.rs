@@ -3,8 +3,9 @@
 use crate::backups::{Backups, bytes_of};
 use crate::error::Error;
 use crate::offload::Offload;
+use crate::progress::Progress;
 use crate::released::Released;
-use crate::reports::{BlockState, SleepReport, SleepState};
+use crate::reports::{BlockState, Clock, SleepReport, SleepState};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +128,9 @@ impl<B: Backend> SleepArena<B> {
     /// # Errors
     /// As [`sleep`](Self::sleep), also if a region still exists after `timeout`.
     pub fn sleep_timeout(&self, offload: Offload, timeout: Duration) -> Result<SleepReport, Error> {
-        Ok(self.begin_sleep(offload, timeout)?.map_or_else(SleepReport::none, Falling::commit))
+        let begin = Clock::start();
+        let falling = self.begin_sleep(offload, timeout, &Progress::new(0, &|_| ()))?;
+        Ok(begin.stop(falling.map_or_else(SleepReport::none, Falling::commit)))
     }
 
     /// Takes physical memory for all live blocks at their addresses, and restores backed-up contents.
@@ -139,7 +142,9 @@ impl<B: Backend> SleepArena<B> {
     /// # Errors
     /// As [`DeviceArena::attach`]. The arena is then asleep with all backups, and a later wake can succeed.
     pub fn wake(&self) -> Result<SleepReport, Error> {
-        Ok(self.begin_wake()?.map_or_else(SleepReport::none, Waking::commit))
+        let begin = Clock::start();
+        let waking = self.begin_wake(&Progress::new(0, &|_| ()))?;
+        Ok(begin.stop(waking.map_or_else(SleepReport::none, Waking::commit)))
     }
 
     /// A number of its own among the arenas that exist.
@@ -152,6 +157,7 @@ impl<B: Backend> SleepArena<B> {
         &self,
         offload: Offload,
         timeout: Duration,
+        progress: &Progress<'_>,
     ) -> Result<Option<Falling<'_, B>>, Error> {
         fork::check()?;
         let Shared { arena, kept, released } = &*self.shared;
@@ -160,18 +166,19 @@ impl<B: Backend> SleepArena<B> {
         // A sleep that fails, and whose reversal fails, keeps the physical memory and so all contents.
         *kept = Kept::default();
         released.wait();
-        let backups = Backups::save(arena.device(), detaching.memory(), detaching.live(), offload)?;
+        let backups = Backups::save(arena.device(), detaching.memory(), detaching.live(), offload, progress)?;
         let live = detaching.live().iter().map(bytes_of).sum();
         Ok(Some(Falling { unmapped: detaching.unmap()?, backups, live, offload, kept }))
     }
 
     /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
-    pub(super) fn begin_wake(&self) -> Result<Option<Waking<'_, B>>, Error> {
+    pub(super) fn begin_wake(&self, progress: &Progress<'_>) -> Result<Option<Waking<'_, B>>, Error> {
         fork::check()?;
         let Shared { arena, kept, released } = &*self.shared;
         let kept = kept.lock();
         let Some(attaching) = arena.attach()? else { return Ok(None) };
-        let restored = kept.backups.restore(arena.device(), attaching.memory(), attaching.live())?;
+        let restored =
+            kept.backups.restore(arena.device(), attaching.memory(), attaching.live(), progress)?;
         Ok(Some(Waking { attaching, restored, released, kept }))
     }
 
@@ -218,7 +225,7 @@ impl<B: Backend> Falling<'_, B> {
         *self.kept = Kept { is_discarded, backups: Arc::clone(&backups) };
         let physical_bytes = self.unmapped.commit(move |freed| drop(backups.forget(freed)));
         let (copied_bytes, discarded_bytes) = if is_discarded { (0, self.live) } else { (self.live, 0) };
-        SleepReport { physical_bytes, copied_bytes, discarded_bytes, no_op: false }
+        SleepReport { physical_bytes, copied_bytes, discarded_bytes, ..SleepReport::default() }
     }
 }
 

@@ -1,12 +1,14 @@
 //! Contents of blocks in host memory while an arena sleeps.
 
+use crate::copies::copying;
 use crate::error::Error;
+use crate::host_copy::{HostCopy, can_pin};
 use crate::offload::Offload;
-use crate::stored::{Stored, can_pin, on_a_stream};
+use crate::progress::Progress;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool::{Backend, BackendError, Region, RegionMut};
+use vrampool::Backend;
 
 /// Largest piece of host memory, bytes.
 const MOST: u64 = 256 << 20;
@@ -34,7 +36,7 @@ struct Chunk<B: Backend> {
     parts: Arc<[Extent]>,
     /// Bytes of live blocks in it.
     live: u64,
-    stored: Option<Arc<Stored<B>>>,
+    stored: Option<Arc<HostCopy<B>>>,
 }
 
 impl<B: Backend> Default for Backups<B> {
@@ -44,33 +46,37 @@ impl<B: Backend> Default for Backups<B> {
 }
 
 impl<B: Backend> Backups<B> {
-    /// Copies live extents of an arena's range, sorted by offset, to the host: all copies in sequence, then one wait.
+    /// Copies live extents of an arena's range, sorted by offset, to the host.
     pub(super) fn save(
         device: &B,
         range: &B::Memory,
         live: &[Extent],
         offload: Offload,
+        progress: &Progress<'_>,
     ) -> Result<Self, Error> {
         if offload == Offload::Discard || live.is_empty() {
             return Ok(Self::default());
         }
         let mut pins = offload == Offload::Pinned && can_pin(device);
-        let mut chunks = Vec::new();
-        on_a_stream(device, |stream| {
-            for parts in pack(live) {
-                let bytes = parts.iter().map(bytes_of).sum();
-                let mut stored = Stored::new(device, bytes, &mut pins)?;
+        let packed: Vec<(Vec<Extent>, u64)> = pack(live).into_iter().map(with_bytes).collect();
+        let total = packed.iter().map(|(_, bytes)| bytes).sum();
+        let saved = copying(device, progress, total, |copies| {
+            for (parts, bytes) in &packed {
+                copies.open(HostCopy::with(device, *bytes, &mut pins)?);
                 let mut at = 0;
-                for part in &parts {
-                    let source = Region::new(range, part.start, bytes_of(part), stream)?;
-                    stored.save(device, stream, source, at)?;
+                for part in parts {
+                    copies.save(range, part.start, at, bytes_of(part))?;
                     at += bytes_of(part);
                 }
-                chunks.push(Chunk { parts: parts.into(), live: bytes, stored: Some(Arc::new(stored)) });
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
-        Ok(Self { chunks: Mutex::new(chunks) })
+        let chunk = |((parts, live), stored): ((Vec<Extent>, u64), HostCopy<B>)| Chunk {
+            parts: parts.into(),
+            live,
+            stored: Some(Arc::new(stored)),
+        };
+        Ok(Self { chunks: Mutex::new(packed.into_iter().zip(saved).map(chunk).collect()) })
     }
 
     /// Copies the contents of live extents, sorted by offset, back to the range, and waits. Returns the bytes.
@@ -79,27 +85,28 @@ impl<B: Backend> Backups<B> {
         device: &B,
         range: &B::Memory,
         live: &[Extent],
-    ) -> Result<u64, BackendError> {
+        progress: &Progress<'_>,
+    ) -> Result<u64, Error> {
         let chunk = |chunk: &Chunk<B>| Some((Arc::clone(&chunk.parts), Arc::clone(chunk.stored.as_ref()?)));
         let chunks: Vec<_> = self.chunks.lock().iter().filter_map(chunk).collect();
-        if chunks.is_empty() {
+        let total: u64 = chunks.iter().map(|(_, stored)| stored.bytes()).sum();
+        if total == 0 {
             return Ok(0);
         }
         let (live, mut restored) = (merged(live), 0);
-        on_a_stream(device, |stream| {
+        copying(device, progress, total, |copies| {
             for (parts, stored) in &chunks {
                 let mut at = 0;
                 for part in parts.iter() {
                     for extent in common(&live, part) {
                         let from = at + (extent.start - part.start);
-                        let destination = RegionMut::new(range, extent.start, bytes_of(&extent), stream)?;
-                        stored.restore(device, stream, from, destination)?;
+                        copies.restore(stored, from, range, extent.start, bytes_of(&extent))?;
                         restored += bytes_of(&extent);
                     }
                     at += bytes_of(part);
                 }
             }
-            Ok::<(), BackendError>(())
+            Ok(())
         })?;
         Ok(restored)
     }
@@ -109,7 +116,7 @@ impl<B: Backend> Backups<B> {
     }
 
     /// Forgets freed blocks. Returns memory without other contents, to be dropped.
-    pub(super) fn forget(&self, freed: &[Extent]) -> Vec<Arc<Stored<B>>> {
+    pub(super) fn forget(&self, freed: &[Extent]) -> Vec<Arc<HostCopy<B>>> {
         let mut empty = Vec::new();
         let mut chunks = self.chunks.lock();
         for extent in freed {
@@ -130,7 +137,7 @@ impl<B: Backend> Backups<B> {
     }
 
     /// Forgets everything. Returns its memory.
-    pub(super) fn take(&self) -> Vec<Arc<Stored<B>>> {
+    pub(super) fn take(&self) -> Vec<Arc<HostCopy<B>>> {
         std::mem::take(&mut *self.chunks.lock()).into_iter().filter_map(|chunk| chunk.stored).collect()
     }
 }
@@ -144,6 +151,12 @@ impl<B: Backend> Chunk<B> {
 
 pub(super) fn bytes_of(extent: &Extent) -> u64 {
     extent.end - extent.start
+}
+
+/// Extents, and the sum of their bytes.
+fn with_bytes(parts: Vec<Extent>) -> (Vec<Extent>, u64) {
+    let bytes = parts.iter().map(bytes_of).sum();
+    (parts, bytes)
 }
 
 /// The intersection of two extents that have one.

@@ -4,6 +4,7 @@ use crate::callbacks::{Callbacks, SleepAllocation};
 use crate::chunk;
 use crate::error::Error;
 use crate::offload::Offload;
+use crate::progress::SleepProgress;
 use crate::shared::Shared;
 use crate::sleeper::Sleeper;
 use parking_lot::Mutex;
@@ -104,6 +105,14 @@ impl<B: Backend> SleeperBuilder<B> {
     /// [`on_malloc`](Self::on_malloc).
     pub fn on_free(mut self, told: impl Fn(&SleepAllocation<'_>) + Send + Sync + 'static) -> Self {
         self.callbacks.on_free.push(Box::new(told));
+        self
+    }
+
+    /// Adds a function that is called after each piece that a sleep or a wake copies, on its thread.
+    ///
+    /// Allocations wait meanwhile: the function must not wait for a thread that allocates, and not call the sleeper.
+    pub fn on_progress(mut self, told: impl Fn(SleepProgress) + Send + Sync + 'static) -> Self {
+        self.callbacks.on_progress.push(Box::new(told));
         self
     }
 

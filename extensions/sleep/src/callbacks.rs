@@ -1,5 +1,6 @@
-//! Callbacks for allocated and freed blocks.
+//! Callbacks for allocated and freed blocks, and for the progress of copies.
 
+use crate::progress::SleepProgress;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -39,14 +40,23 @@ pub(super) fn call_all(callbacks: &[Callback], allocation: &SleepAllocation<'_>)
 pub(super) struct Callbacks {
     pub(super) on_malloc: Vec<Callback>,
     pub(super) on_free: Vec<Callback>,
+    pub(super) on_progress: Vec<Box<dyn Fn(SleepProgress) + Send + Sync>>,
+}
+
+impl Callbacks {
+    /// Calls each function for progress.
+    pub(super) fn tell(&self, progress: SleepProgress) {
+        self.on_progress.iter().for_each(|call| call(progress));
+    }
 }
 
 impl fmt::Debug for Callbacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { on_malloc, on_free } = self;
+        let Self { on_malloc, on_free, on_progress } = self;
         f.debug_struct("Callbacks")
             .field("on_malloc", &on_malloc.len())
             .field("on_free", &on_free.len())
+            .field("on_progress", &on_progress.len())
             .finish()
     }
 }

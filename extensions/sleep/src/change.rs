@@ -117,7 +117,7 @@ impl<B: Backend> Sleeper<B> {
         let _alone = self.shared.changing.lock();
         let arenas = self.shared.arenas();
         let chosen = arenas.iter().filter_map(|(tag, arena)| Some((&**tag, arena, policy(tag)?)));
-        sleep_all(chosen, timeout)
+        sleep_all(chosen, timeout, &|progress| self.shared.callbacks.tell(progress))
     }
 
     /// Wakes tags. If all are awake this has no effect, and the report says so. If memory is insufficient,
@@ -133,7 +133,8 @@ impl<B: Backend> Sleeper<B> {
         }
         let _alone = self.shared.changing.lock();
         let arenas = self.shared.arenas();
-        let wake = || wake_all(arenas.iter().filter(|(tag, _)| wake.wakes(tag)).map(|(_, arena)| arena));
+        let chosen = || arenas.iter().filter(|(tag, _)| wake.wakes(tag)).map(|(_, arena)| arena);
+        let wake = || wake_all(chosen(), &|progress| self.shared.callbacks.tell(progress));
         let woken = match wake() {
             Err(error) if error.is_out_of_memory() && self.shared.relieve() > 0 => wake(),
             outcome => outcome,

@@ -12,9 +12,9 @@
 //! * `tag`: the tag that a thread allocates under;
 //! * `buffer`: a block; `callbacks`: calls for each block; `chunk`: the size of one piece of physical memory;
 //! * `several`: sleep and wake of several arenas, all of them or none; `arena`: of one;
-//! * `backups`: contents in host memory, and copies there and back; `stored`: a piece of that memory; `released`:
-//!   releases it;
-//! * `offload`, `reports`, `usage`, `error`: parameters, results, figures, errors.
+//! * `backups`: contents in host memory; `copies`: copies there and back, pipelined over two streams; `host_copy`: a
+//!   piece of that memory; `released`: releases it;
+//! * `offload`, `progress`, `reports`, `usage`, `error`: parameters, results, figures, errors.
 //!
 //! Guarantees:
 //!
@@ -70,15 +70,17 @@ mod builder;
 mod callbacks;
 mod change;
 mod chunk;
+mod copies;
 mod error;
+mod host_copy;
 mod level;
 mod offload;
+mod progress;
 mod released;
 mod reports;
 mod several;
 mod shared;
 mod sleeper;
-mod stored;
 mod tag;
 mod usage;
 
@@ -87,8 +89,11 @@ pub use buffer::SleepBuffer;
 pub use builder::SleeperBuilder;
 pub use callbacks::SleepAllocation;
 pub use change::Wake;
+pub use copies::{restore_contents, save_contents};
 pub use error::Error;
+pub use host_copy::HostCopy;
 pub use offload::Offload;
+pub use progress::SleepProgress;
 pub use reports::{BlockState, SleepReport, SleepState};
 pub use several::{sleep_all, wake_all};
 pub use sleeper::Sleeper;

@@ -1,6 +1,6 @@
 //! Releases the pinned memory of backups.
 
-use crate::stored::Stored;
+use crate::host_copy::HostCopy;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,9 +29,8 @@ impl Released {
     }
 
     /// Drops the memory; its pinned part later.
-    pub(super) fn take<B: Backend>(&self, stored: Vec<Arc<Stored<B>>>) {
-        let (pinned, pageable): (Vec<_>, Vec<_>) =
-            stored.into_iter().partition(|stored| matches!(**stored, Stored::Pinned(_)));
+    pub(super) fn take<B: Backend>(&self, stored: Vec<Arc<HostCopy<B>>>) {
+        let (pinned, pageable): (Vec<_>, Vec<_>) = stored.into_iter().partition(|stored| stored.is_pinned());
         drop(pageable);
         if pinned.is_empty() {
             return;

@@ -3,7 +3,8 @@
 use crate::arena::{Falling, SleepArena, Waking};
 use crate::error::Error;
 use crate::offload::Offload;
-use crate::reports::{BlockState, SleepReport};
+use crate::progress::{OnProgress, Progress};
+use crate::reports::{BlockState, Clock, SleepReport, SleepState};
 use std::time::{Duration, Instant};
 use vrampool::Backend;
 use vrampool::backend::logging;
@@ -14,41 +15,57 @@ use vrampool::backend::logging;
 /// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
 /// other way round. If all arenas are asleep this has no effect, and the report says so.
 ///
+/// `on_progress` is called on this thread, after each piece that is copied. Allocations under these tags wait meanwhile,
+/// so it must not wait for a thread that allocates.
+///
 /// # Errors
 /// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.
 pub fn sleep_all<'a, B: Backend>(
     arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>, Offload)>,
     timeout: Duration,
+    on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
-    let deadline = Deadline::after(timeout);
+    let (begin, deadline) = (Clock::start(), Deadline::after(timeout));
+    let arenas = in_order(arenas, |(_, arena, _)| arena);
+    let kept = arenas.iter().filter(|(_, _, offload)| *offload != Offload::Discard);
+    let awake = kept.filter(|(_, arena, _)| arena.state() == SleepState::Awake);
+    let progress = Progress::new(awake.map(|(_, arena, _)| arena.arena().used()).sum(), on_progress);
     // If one arena fails, all previous ones wake again: no memory is released before all are ready.
     let mut falling = Vec::new();
-    for (tag, arena, offload) in in_order(arenas, |(_, arena, _)| arena) {
-        match arena.begin_sleep(offload, deadline.left())? {
+    for (tag, arena, offload) in arenas {
+        match arena.begin_sleep(offload, deadline.left(), &progress)? {
             Some(arena) => falling.push(arena),
             None => warn_of_another_policy(tag, arena.contents(), offload),
         }
     }
     let mut report = SleepReport { no_op: falling.is_empty(), ..SleepReport::default() };
     falling.into_iter().map(Falling::commit).for_each(|of| report += of);
+    let report = begin.stop(report);
     logging::info!("asleep: {report}");
     Ok(report)
 }
 
-/// Wakes arenas. If all are awake this has no effect, and the report says so.
+/// Wakes arenas. If all are awake this has no effect, and the report says so. `on_progress` is as that of
+/// [`sleep_all`].
 ///
 /// # Errors
 /// As [`SleepArena::wake`]. Every arena is then unchanged, and a later wake can succeed.
 pub fn wake_all<'a, B: Backend>(
     arenas: impl IntoIterator<Item = &'a SleepArena<B>>,
+    on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
+    let begin = Clock::start();
+    let arenas = in_order(arenas, |arena| arena);
+    let kept = arenas.iter().filter(|arena| arena.contents() == BlockState::AsleepBackedUp);
+    let progress = Progress::new(kept.map(|arena| arena.arena().used()).sum(), on_progress);
     // If one arena fails, all previous ones sleep again: no backup is released before all are ready.
     let mut waking = Vec::new();
-    for arena in in_order(arenas, |arena| arena) {
-        waking.extend(arena.begin_wake()?);
+    for arena in arenas {
+        waking.extend(arena.begin_wake(&progress)?);
     }
     let mut report = SleepReport { no_op: waking.is_empty(), ..SleepReport::default() };
     waking.into_iter().map(Waking::commit).for_each(|of| report += of);
+    let report = begin.stop(report);
     logging::info!("awake: {report}");
     Ok(report)
 }

@@ -3,7 +3,7 @@
 use crate::boundary::{self, Out, Text, guard, guard_anywhere};
 use crate::failure::{Failure, Status};
 use crate::figures::Stats;
-use crate::{metrics, registry};
+use crate::{metrics, registry, segment_place};
 use std::ffi::{c_char, c_int};
 use vrampool::Backend;
 
@@ -140,7 +140,9 @@ pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> St
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
-    guard(|| metrics::start(address.optional("address")?, registry::tag_pools).map(drop))
+    guard(|| {
+        metrics::start(address.optional("address")?, registry::tag_pools, segment_place::served).map(drop)
+    })
 }
 
 /// As the header says.
@@ -148,7 +150,8 @@ pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
 pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         served_at.check("served_at")?;
-        let served = metrics::start(address.optional("address")?, registry::tag_pools)?;
+        let served =
+            metrics::start(address.optional("address")?, registry::tag_pools, segment_place::served)?;
         served_at.set(boundary::give_text(served.to_string()));
         Ok(())
     })

@@ -16,7 +16,7 @@ pub use crate::broker::BrokerPlan;
 pub use crate::broker_run::{Chunk, ChunkCallback, ProgressCallback, RunReport};
 pub use crate::figures::Stats;
 pub use crate::segments::SegmentCallback;
-pub use crate::sleep::SleepReport;
+pub use crate::sleep::{CopyCallback, SleepReport};
 pub use brokers::*;
 pub use errors::*;
 pub use figures::*;

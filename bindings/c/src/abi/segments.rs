@@ -1,9 +1,10 @@
 //! Segments in the shape of vLLM.
 
-use crate::boundary::{guard, guarded};
+use crate::boundary::{Numbers, Out, Text, guard, guarded};
 use crate::failure::Status;
-use crate::last_error;
 use crate::segments::{self, SegmentCallback};
+use crate::sleep::{CopyCallback, telling};
+use crate::{last_error, segment_contents};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -71,4 +72,57 @@ pub extern "C" fn vrampool_segment_create_and_map(
     handle: u64,
 ) -> Status {
     guard(|| segments::change(device, bytes, address, handle, true))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_tag(handle: u64, tag: Text<'_>) -> Status {
+    guard(|| segments::set_tag(handle, tag.required("tag")?))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segments_save(
+    handles: Numbers<'_>,
+    count: usize,
+    on_progress: Option<CopyCallback>,
+    user: *mut c_void,
+) -> Status {
+    guard(|| segment_contents::save(handles.read(count, "handles")?, &telling(on_progress, user)))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segments_restore(
+    handles: Numbers<'_>,
+    count: usize,
+    on_progress: Option<CopyCallback>,
+    user: *mut c_void,
+) -> Status {
+    guard(|| segment_contents::restore(handles.read(count, "handles")?, &telling(on_progress, user)))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segments_forget(handles: Numbers<'_>, count: usize, keep_memory: c_int) -> Status {
+    guard(|| {
+        segment_contents::forget(handles.read(count, "handles")?, keep_memory != 0);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_saved(
+    handle: u64,
+    address: Out<'_, *mut c_void>,
+    bytes: Out<'_, u64>,
+) -> Status {
+    guard(|| {
+        address.check("address")?;
+        let (start, length) = segment_contents::saved(handle)?.unwrap_or_default();
+        address.set(ptr::with_exposed_provenance_mut(start as usize));
+        bytes.set(length);
+        Ok(())
+    })
 }

@@ -2,9 +2,9 @@
 
 use crate::boundary::{Out, Text, Texts, guard};
 use crate::failure::{Failure, Status};
-use crate::sleep::SleepReport;
+use crate::sleep::{CopyCallback, SleepReport, telling};
 use crate::{registry, tags};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use vrampool_sleep::Offload;
 
 /// As the header says.
@@ -38,13 +38,16 @@ pub extern "C" fn vrampool_sleep(
     pool: u64,
     keep: Texts<'_>,
     count: usize,
+    on_progress: Option<CopyCallback>,
+    user: *mut c_void,
     report: Out<'_, SleepReport>,
 ) -> Status {
     guard(|| {
         let (keep, pool) = (keep.read(count, "keep")?, registry::get(pool)?);
         let kept = pool.options.offload;
         reported(report, || {
-            pool.fall_asleep(&keep, |tag| Some(if keep.contains(&tag) { kept } else { Offload::Discard }))
+            let policy = |tag: &str| Some(if keep.contains(&tag) { kept } else { Offload::Discard });
+            pool.fall_asleep(&keep, policy, &telling(on_progress, user))
         })
     })
 }
@@ -56,12 +59,17 @@ pub extern "C" fn vrampool_sleep_tags(
     tags: Texts<'_>,
     count: usize,
     keep_contents: c_int,
+    on_progress: Option<CopyCallback>,
+    user: *mut c_void,
     report: Out<'_, SleepReport>,
 ) -> Status {
     guard(|| {
         let (tags, pool) = (tags.read(count, "tags")?, registry::get(pool)?);
         let offload = if keep_contents == 0 { Offload::Discard } else { pool.options.offload };
-        reported(report, || pool.fall_asleep(&tags, |tag| tags.contains(&tag).then_some(offload)))
+        reported(report, || {
+            let policy = |tag: &str| tags.contains(&tag).then_some(offload);
+            pool.fall_asleep(&tags, policy, &telling(on_progress, user))
+        })
     })
 }
 
@@ -71,12 +79,14 @@ pub extern "C" fn vrampool_wake(
     pool: u64,
     tags: Texts<'_>,
     count: usize,
+    on_progress: Option<CopyCallback>,
+    user: *mut c_void,
     report: Out<'_, SleepReport>,
 ) -> Status {
     guard(|| {
         let pool = registry::get(pool)?;
         let tags = if tags.is_null() { None } else { Some(tags.read(count, "tags")?) };
-        reported(report, || pool.wake(tags.as_deref()))
+        reported(report, || pool.wake(tags.as_deref(), &telling(on_progress, user)))
     })
 }
 

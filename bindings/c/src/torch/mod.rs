@@ -36,6 +36,9 @@ static POOLS: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// How pools are to be. Held while one is made.
 static OPTIONS: Mutex<Option<Options>> = Mutex::new(None);
 
+/// How often they were set.
+static CONFIGURATION: AtomicU64 = AtomicU64::new(0);
+
 pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
     let options = Options::parse(text.unwrap_or_default())?;
     let mut present = OPTIONS.lock();
@@ -46,7 +49,14 @@ pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
         ));
     }
     *present = Some(options);
+    // Relaxed, here and below: only distinctness matters.
+    CONFIGURATION.fetch_add(1, Ordering::Relaxed);
     Ok(())
+}
+
+/// A number of its own for each configuration.
+pub(crate) fn configuration() -> u64 {
+    CONFIGURATION.load(Ordering::Relaxed)
 }
 
 fn place(device: c_int) -> Result<&'static AtomicU64, Failure> {
@@ -108,6 +118,7 @@ pub(crate) fn options_for(device: c_int) -> Result<Options, Failure> {
 pub(crate) fn shutdown() {
     let mut options = OPTIONS.lock();
     *options = None;
+    CONFIGURATION.fetch_add(1, Ordering::Relaxed);
     let handles: Vec<_> = POOLS.iter().map(|pool| pool.swap(0, Ordering::AcqRel)).collect();
     drop(options);
     for handle in handles.into_iter().filter(|&handle| handle != 0) {

@@ -94,8 +94,8 @@ static void test_creation(void) {
         FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_stream_create(garbage[i], &address));
         FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_tag_begin(garbage[i], "tag"));
         FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_tag_end(garbage[i]));
-        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_sleep(garbage[i], NULL, 0, NULL));
-        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_wake(garbage[i], NULL, 0, NULL));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_sleep(garbage[i], NULL, 0, NULL, NULL, NULL));
+        FAILS(VRAMPOOL_ERROR_INVALID_HANDLE, vrampool_wake(garbage[i], NULL, 0, NULL, NULL, NULL));
         CHECK(address == &pool && bytes == 5 && json == NULL);
     }
 }
@@ -171,7 +171,7 @@ static void test_blocks(void) {
 
     /* Sleep takes virtual memory. */
     FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_tag_begin(pool, "weights"));
-    FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_sleep(pool, NULL, 0, NULL));
+    FAILS(VRAMPOOL_ERROR_UNSUPPORTED, vrampool_sleep(pool, NULL, 0, NULL, NULL, NULL));
 
     /* A free after the pool was destroyed. */
     OK(vrampool_destroy(pool));
@@ -291,7 +291,7 @@ static void test_sleep(void) {
 
     const char *keep[] = {"weights", "default"};
     vrampool_sleep_report report = {.struct_size = sizeof report};
-    OK(vrampool_sleep(pool, keep, 2, &report));
+    OK(vrampool_sleep(pool, keep, 2, NULL, NULL, &report));
     CHECK(report.physical_bytes >= 14 * MIB && report.copied_bytes >= 6 * MIB && report.discarded_bytes >= 8 * MIB && !report.no_op);
     vrampool_stats stats = stats_of(pool);
     CHECK(stats.reserved_bytes == 0 && stats.asleep_bytes >= 14 * MIB && stats.backup_bytes >= 6 * MIB);
@@ -302,17 +302,17 @@ static void test_sleep(void) {
     const char *none_such[] = {"weights", "wieghts"};
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_is_asleep(pool, none_such[1], &is_asleep));
     CHECK(strstr(vrampool_last_error(), "default, kv_cache") != NULL && strstr(vrampool_last_error(), "`wieghts`") != NULL);
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, none_such, 2, NULL));
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep_tags(pool, none_such, 2, 0, NULL));
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, none_such, 2, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, none_such, 2, NULL, NULL, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep_tags(pool, none_such, 2, 0, NULL, NULL, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, none_such, 2, NULL, NULL, NULL));
     OK(vrampool_is_asleep(pool, "runtime", &is_asleep));
     CHECK(is_asleep == 0);
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 1, NULL, &none));
-    OK(vrampool_sleep(pool, NULL, 0, &report));
+    OK(vrampool_sleep(pool, NULL, 0, NULL, NULL, &report));
     CHECK(report.no_op == 1);
     report.struct_size = 1;
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, &report));
-    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_wake(pool, NULL, 0, NULL, NULL, &report));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_sleep(pool, NULL, 2, NULL, NULL, NULL));
 
     /* Freed asleep. What is idle then is not allocated before it is awake. */
     OK(vrampool_free(pool, cache, NULL));
@@ -321,7 +321,7 @@ static void test_sleep(void) {
 
     /* "default" wakes with whatever does, "kv_cache" does not. */
     report.struct_size = sizeof report;
-    OK(vrampool_wake(pool, keep, 1, &report));
+    OK(vrampool_wake(pool, keep, 1, NULL, NULL, &report));
     CHECK(report.copied_bytes >= 6 * MIB);
     for (size_t i = 0; i < 4 * MIB; i++) CHECK(weights[i] == 1);
     for (size_t i = 0; i < 100; i++) CHECK(small[i] == 2);
@@ -330,20 +330,20 @@ static void test_sleep(void) {
     CHECK(is_asleep == 1);
     OK(vrampool_tag_begin(pool, "kv_cache"));
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate(pool, 1, NULL, &none));
-    OK(vrampool_wake(pool, NULL, 0, NULL));
+    OK(vrampool_wake(pool, NULL, 0, NULL, NULL, NULL));
     cache = allocate(pool, 8 * MIB, NULL);
     memset(cache, 5, 8 * MIB);
     OK(vrampool_tag_end(pool));
 
     /* Some tags alone. */
     const char *tags[] = {"kv_cache"};
-    OK(vrampool_sleep_tags(pool, tags, 1, 1, &report));
+    OK(vrampool_sleep_tags(pool, tags, 1, 1, NULL, NULL, &report));
     CHECK(report.copied_bytes >= 8 * MIB && weights[5] == 1);
-    OK(vrampool_wake(pool, tags, 1, NULL));
+    OK(vrampool_wake(pool, tags, 1, NULL, NULL, NULL));
     for (size_t i = 0; i < 8 * MIB; i++) CHECK(cache[i] == 5);
-    OK(vrampool_sleep_tags(pool, tags, 1, 0, &report));
+    OK(vrampool_sleep_tags(pool, tags, 1, 0, NULL, NULL, &report));
     CHECK(report.copied_bytes == 0 && report.discarded_bytes >= 8 * MIB);
-    OK(vrampool_wake(pool, NULL, 0, NULL));
+    OK(vrampool_wake(pool, NULL, 0, NULL, NULL, NULL));
     memset(cache, 6, 8 * MIB);
 
     char *json = NULL;
@@ -414,10 +414,10 @@ static void test_tags_as_arguments(void) {
     OK(vrampool_tag_end(pool));
     vrampool_sleep_report report = {.struct_size = sizeof report};
     const char *tag = "kv_cache";
-    OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
+    OK(vrampool_sleep_tags(pool, &tag, 1, 0, NULL, NULL, &report));
     CHECK(report.discarded_bytes == 0);
     tag = "weights";
-    OK(vrampool_sleep_tags(pool, &tag, 1, 0, &report));
+    OK(vrampool_sleep_tags(pool, &tag, 1, 0, NULL, NULL, &report));
     CHECK(report.discarded_bytes >= 1000);
     void *none = NULL;
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_allocate_tagged(pool, "weights", 1000, NULL, &none));
@@ -790,6 +790,24 @@ static void test_segments(void) {
     OK(vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_create_and_map(1, told.bytes, told.address, told.handle));
     memset(segment, 4, told.bytes);
+    void *saved = NULL;
+    uint64_t handle = told.handle, saved_bytes = 1;
+    OK(vrampool_segment_tag(handle, "weights"));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_tag(handle + 1000, "weights"));
+    OK(vrampool_segment_saved(handle, &saved, &saved_bytes));
+    CHECK(saved == NULL && saved_bytes == 0);
+    OK(vrampool_segments_save(&handle, 1, NULL, NULL));
+    OK(vrampool_segment_saved(handle, &saved, &saved_bytes));
+    CHECK(saved_bytes == told.bytes && ((unsigned char *)saved)[saved_bytes - 1] == 4);
+    OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, handle));
+    FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segments_restore(&handle, 1, NULL, NULL));
+    OK(vrampool_segment_create_and_map(1, told.bytes, told.address, handle));
+    memset(segment, 5, told.bytes);
+    OK(vrampool_segments_restore(&handle, 1, NULL, NULL));
+    CHECK(segment[0] == 4 && segment[told.bytes - 1] == 4);
+    OK(vrampool_segments_forget(&handle, 1, 1));
+    OK(vrampool_segments_forget(&handle, 1, 0));
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segments_save(NULL, 1, NULL, NULL));
     vrampool_segment_free(segment, 3 * MIB, 1, NULL);
     CHECK(told.frees == 1);
     vrampool_clear_error();

@@ -81,8 +81,8 @@ static void child(void *block, vrampool_stream stream) {
     FORKED(vrampool_memory_info(pool, &number, &number));
     FORKED(vrampool_tag_begin(pool, "tag"));
     FORKED(vrampool_tag_end(pool));
-    FORKED(vrampool_sleep(pool, NULL, 0, &report));
-    FORKED(vrampool_wake(pool, NULL, 0, &report));
+    FORKED(vrampool_sleep(pool, NULL, 0, NULL, NULL, &report));
+    FORKED(vrampool_wake(pool, NULL, 0, NULL, NULL, &report));
     FORKED(vrampool_stream_create(pool, &stream));
     FORKED(vrampool_stream_synchronize(pool, stream));
     FORKED(vrampool_stream_destroy(pool, stream));

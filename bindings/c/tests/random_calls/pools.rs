@@ -111,13 +111,23 @@ impl Caller<'_> {
                 }
                 status
             }
-            2 => vrampool_sleep(pool, some_tags, count, Out::from(&mut report)),
-            3 => vrampool_sleep_tags(pool, some_tags, count, c_int::from(self.choices.bool()), Out::null()),
-            4 => vrampool_wake(pool, some_tags, count, Out::from(&mut report)),
-            5 => vrampool_wake(pool, Texts::null(), 0, Out::null()),
-            6 => vrampool_sleep(pool, Texts::null(), usize::MAX, Out::null()),
+            2 => {
+                vrampool_sleep(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report))
+            }
+            3 => {
+                let keeps = c_int::from(self.choices.bool());
+                vrampool_sleep_tags(pool, some_tags, count, keeps, None, ptr::null_mut(), Out::null())
+            }
+            4 => vrampool_wake(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report)),
+            5 => vrampool_wake(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()),
+            6 => vrampool_sleep(pool, Texts::null(), usize::MAX, None, ptr::null_mut(), Out::null()),
             7 => vrampool_tag_create(pool, tags[self.choices.usize(..4)]),
             _ => vrampool_is_asleep(pool, tags[self.choices.usize(..4)], Out::from(&mut 0)),
         }
     }
+}
+
+/// Told of copies.
+extern "C" fn copied(_: *mut c_void, copied: u64, total: u64) {
+    assert!(copied <= total);
 }

@@ -1,9 +1,9 @@
 //! PyTorch's functions.
 
 use super::{Caller, keep, some, take};
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use vrampool_c::boundary::Out;
+use vrampool_c::boundary::{Numbers, Out, Text};
 use vrampool_c::*;
 
 impl Caller<'_> {
@@ -55,7 +55,10 @@ impl Caller<'_> {
 
     pub(super) fn segment(&mut self) -> Status {
         vrampool_clear_error();
-        match self.choices.u8(..4) {
+        let numbers = [1, self.choices.u64(..40), self.choices.u64(..40)];
+        let count = [self.choices.usize(..4), usize::MAX][usize::from(self.choices.u8(..20) == 0)];
+        let handles = [Numbers::of(&numbers), Numbers::of(&[])][usize::from(count > 3)];
+        match self.choices.u8(..9) {
             0 => {
                 let bytes = [1, 4 << 20, usize::MAX][self.choices.usize(..3)];
                 let segment = vrampool_segment_alloc(bytes, 0, ptr::null_mut());
@@ -71,6 +74,14 @@ impl Caller<'_> {
             2 => {
                 let segment = some(&mut self.choices, &self.shared.segments, [0, 8]);
                 return vrampool_segment_unmap_and_release(0, self.choices.u64(..9), segment as u64, 1);
+            }
+            3 => return vrampool_segment_tag(numbers[1], [Text::from(c"weights"), Text::null()][count & 1]),
+            4 => return vrampool_segments_save(handles, count, None, ptr::null_mut()),
+            5 => return vrampool_segments_restore(handles, count, None, ptr::null_mut()),
+            6 => return vrampool_segments_forget(handles, count, c_int::from(self.choices.bool())),
+            7 => {
+                let (mut address, mut bytes) = (ptr::null_mut(), 0);
+                return vrampool_segment_saved(numbers[1], Out::from(&mut address), Out::from(&mut bytes));
             }
             _ => {
                 let segment = some(&mut self.choices, &self.shared.segments, [0, 8]);

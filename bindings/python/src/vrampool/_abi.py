@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Called with a segment: user, device, bytes, address, number. Returns a status.
 SegmentCallback = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
 
+#: Called after each piece of a copy: user, copied bytes, bytes in all.
+CopyCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+
 #: Told of what is logged: user, level, target, text.
 LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 
@@ -102,9 +105,9 @@ _CHECKED: dict[str, list[Any]] = {
     "tag_create": [c_uint64, c_char_p],
     "tag_begin": [c_uint64, c_char_p],
     "tag_end": [c_uint64],
-    "sleep": [c_uint64, _NAMES, c_size_t, c_void_p],
-    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, c_void_p],
-    "wake": [c_uint64, _NAMES, c_size_t, c_void_p],
+    "sleep": [c_uint64, _NAMES, c_size_t, CopyCallback, c_void_p, c_void_p],
+    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, CopyCallback, c_void_p, c_void_p],
+    "wake": [c_uint64, _NAMES, c_size_t, CopyCallback, c_void_p, c_void_p],
     "is_asleep": [c_uint64, c_char_p, POINTER(c_int)],
     "broker_create": [c_uint64, c_char_p, POINTER(c_uint64)],
     "broker_destroy": [c_uint64],
@@ -138,6 +141,11 @@ _CHECKED: dict[str, list[Any]] = {
     "segment_callbacks": [SegmentCallback, SegmentCallback, c_void_p],
     "segment_unmap_and_release": [c_int, c_uint64, c_uint64, c_uint64],
     "segment_create_and_map": [c_int, c_uint64, c_uint64, c_uint64],
+    "segment_tag": [c_uint64, c_char_p],
+    "segments_save": [POINTER(c_uint64), c_size_t, CopyCallback, c_void_p],
+    "segments_restore": [POINTER(c_uint64), c_size_t, CopyCallback, c_void_p],
+    "segments_forget": [POINTER(c_uint64), c_size_t, c_int],
+    "segment_saved": [c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
 }
 
 #: What the others answer, and their arguments.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import _contents
 from .errors import AsleepError, InvalidArgumentError, InvalidPointerError, MismatchError
+from .stats import SleepReport
 
 if TYPE_CHECKING:
     from ._torch_memory import TorchMemory
@@ -38,6 +41,8 @@ class Segments:
         self._memory, self._create_and_map, self._unmap_and_release = memory, create_and_map, unmap_and_release
         # One sleep or wake at a time. Not of the callbacks, which PyTorch makes under its own lock.
         self._changing = threading.Lock()
+        #: Whether host memory of contents stays for the next sleep after a wake.
+        self.keeps_host_memory = True
         # Trimmed segments, which PyTorch frees later.
         self._trimmed: dict[int, Handle] = {}
 
@@ -74,21 +79,25 @@ class Segments:
             self.by_address.pop(data.handle[2], None)
         return is_left
 
-    def sleep(self, taken: list[AllocationData], keeps: Callable[[AllocationData], bool]) -> None:
+    def sleep(
+        self, taken: list[AllocationData], keeps: Callable[[AllocationData], bool], progress: _contents.Progress | None = None
+    ) -> SleepReport:
         """Releases the memory of these segments, after copies of those whose contents are kept."""
         with self._changing:
+            begin = time.perf_counter_ns()
             self._warn_of_another_policy(taken, keeps)
             going = [data for data in taken if not data.is_asleep]
             for device in sorted({data.handle[0] for data in going}):
                 self._memory.synchronize(device)
             # Those whose contents are discarded with their memory come last.
-            going.sort(key=lambda data: not keeps(data))
+            kept = [data for data in going if keeps(data)]
+            lost = [data for data in going if not keeps(data)]
             unmapped: list[AllocationData] = []
             try:
-                for data in going:
-                    if keeps(data):
-                        data.cpu_backup_tensor = self._memory.backup(data.handle)
-                for data in going:
+                _contents.save(_numbers(kept), progress)
+                for data in kept:
+                    data.cpu_backup_tensor = self._saved(data)
+                for data in kept + lost:
                     unmapped.append(data)
                     self._of_live(data, self._unmap_and_release)
                 for data in going:
@@ -96,10 +105,21 @@ class Segments:
             except BaseException:
                 for data in unmapped:
                     self._restore(data)
-                for data in going:
-                    if not data.is_asleep:
-                        data.cpu_backup_tensor = None
+                self._forget([data for data in kept if not data.is_asleep])
                 raise
+            copied = _bytes(kept)
+            physical = _bytes(going)
+            return SleepReport(physical, copied, physical - copied, not going, time.perf_counter_ns() - begin)
+
+    def _saved(self, data: AllocationData) -> Any:
+        """What was saved of a segment, as a tensor; `None` for one that was freed meanwhile."""
+        place = _contents.saved(data.handle[3])
+        return None if place is None else self._memory.on_host(*place)
+
+    def _forget(self, of: list[AllocationData]) -> None:
+        for data in of:
+            data.cpu_backup_tensor = None
+        _contents.forget(_numbers(of), self.keeps_host_memory)
 
     @staticmethod
     def _warn_of_another_policy(taken: list[AllocationData], keeps: Callable[[AllocationData], bool]) -> None:
@@ -114,29 +134,33 @@ class Segments:
         """Wakes a segment of a sleep that failed; where that fails too, it sleeps with what is known of its contents."""
         try:
             # Mapped already: the failure came before it was unmapped.
-            if self._map(data):
-                self._fill(data)
+            if self._map(data) and data.cpu_backup_tensor is not None:
+                _contents.restore([data.handle[3]], None)
         except Exception:
             data.is_asleep = self._lives(data)
             _log.exception("a segment of %d bytes stays asleep; a wake tries it again", data.handle[1])
 
-    def wake(self, coming: list[AllocationData]) -> None:
+    def wake(self, coming: list[AllocationData], progress: _contents.Progress | None = None) -> SleepReport:
         """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out."""
         with self._changing:
+            begin = time.perf_counter_ns()
             coming = [data for data in coming if data.is_asleep]
+            kept = [data for data in coming if data.cpu_backup_tensor is not None]
             mapped: list[AllocationData] = []
             try:
                 for data in coming:
                     mapped.append(data)
                     self._map(data)
-                for data in coming:
-                    self._fill(data)
+                _contents.restore(_numbers(kept), progress)
             except BaseException:
                 for data in mapped:
                     self._unmap_again(data)
                 raise
+            copied = _bytes(kept)
             for data in coming:
-                data.is_asleep, data.cpu_backup_tensor = False, None
+                data.is_asleep = False
+            self._forget(kept)
+            return SleepReport(_bytes(coming), copied, 0, not coming, time.perf_counter_ns() - begin)
 
     def _unmap_again(self, data: AllocationData) -> None:
         try:
@@ -165,6 +189,10 @@ class Segments:
     def _lives(self, data: AllocationData) -> bool:
         return self.by_address.get(data.handle[2]) is data
 
-    def _fill(self, data: AllocationData) -> None:
-        if data.cpu_backup_tensor is not None and self._lives(data):
-            self._memory.on_device(data.handle).copy_(data.cpu_backup_tensor)
+
+def _numbers(of: list[AllocationData]) -> list[int]:
+    return [data.handle[3] for data in of]
+
+
+def _bytes(of: list[AllocationData]) -> int:
+    return sum(data.handle[1] for data in of)

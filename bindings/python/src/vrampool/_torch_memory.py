@@ -1,27 +1,18 @@
-"""What allocators of segments need of PyTorch: tensors over segments, backups, waits, and the state of its own allocator."""
+"""What allocators of segments need of PyTorch: tensors over host memory, waits, and the state of its own allocator."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .vllm_extension import Handle
+from typing import Any
 
 _FLAG = "expandable_segments"
 
 #: Variables of PyTorch's settings, in its order of precedence.
 _VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
-
-
-class _Bytes:
-    """A range of device memory, as PyTorch takes foreign memory."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
 class TorchMemory:
@@ -30,16 +21,9 @@ class TorchMemory:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
 
-    def on_device(self, handle: Handle) -> Any:
-        """The bytes of a mapped segment as a tensor."""
-        device, size, address, _ = handle
-        return self.torch.as_tensor(_Bytes(address, size), device=f"cuda:{device}")
-
-    def backup(self, handle: Handle) -> Any:
-        """A copy of a mapped segment in pinned host memory."""
-        backup = self.torch.empty(handle[1], dtype=self.torch.uint8, device="cpu", pin_memory=True)
-        backup.copy_(self.on_device(handle))
-        return backup
+    def on_host(self, address: int, size: int) -> Any:
+        """Bytes of host memory, which the tensor does not keep alive, as a tensor."""
+        return self.torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=self.torch.uint8)
 
     def synchronize(self, device: int) -> None:
         """Waits for all work of a device."""

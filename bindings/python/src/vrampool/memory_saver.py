@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from . import _arguments
+from ._contents import Progress
 from ._handle import Handle as _Handle
 from ._sleeping import AllocationData, Segments
 from ._torch_memory import TorchMemory
@@ -26,6 +27,7 @@ from .errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
+from .stats import SleepReport
 from .torch import _devices, _install
 from .torch._control import refuse_in_capture
 from .vllm_extension import PATH, Handle, forget_callbacks, init_module, python_create_and_map, python_unmap_and_release
@@ -33,6 +35,9 @@ from .vllm_extension import PATH, Handle, forget_callbacks, init_module, python_
 __all__ = ["TorchMemorySaver", "configure_subprocess", "install", "torch_memory_saver"]
 
 _MODES = ("torch", "preload")
+
+#: Values of environment variables that stand for no.
+_NO = ("", "0", "false", "no")
 
 #: The tag of the region that this context is in, and whether its contents are kept.
 _REGION: ContextVar[tuple[str, bool] | None] = ContextVar("vrampool_memory_saver_region", default=None)
@@ -48,12 +53,15 @@ class TorchMemorySaver(_Handle):
     def __init__(self) -> None:
         self._mode = "torch"
         self._margin = 0
+        self._retains = os.environ.get("TMS_RETAIN_CPU_BACKUP", "1").lower() not in _NO
         self._saver: _Saver | None = None
 
     def _used(self) -> _Saver:
         if self._saver is None:
+            _refuse_default_region()
             self._saver = _Saver()
         self._saver.claim()
+        self._saver.retain(self._retains)
         return self._saver
 
     @property
@@ -62,7 +70,8 @@ class TorchMemorySaver(_Handle):
 
     @property
     def hook_mode(self) -> str:
-        """`torch` or `preload`. Both allocate from pools of PyTorch's: memory outside of regions is never paused."""
+        """`torch` or `preload`. Both allocate from pools of PyTorch's, and nothing is preloaded: memory outside of regions and captures
+        is never paused, nor is memory that other libraries allocate within them."""
         return self._mode
 
     @hook_mode.setter
@@ -81,6 +90,23 @@ class TorchMemorySaver(_Handle):
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, bytes: int) -> None:
         self._margin = _arguments.size(bytes, "memory_margin_bytes")
+
+    @property
+    def retain_cpu_backup(self) -> bool:
+        """Whether pinned host memory of backups stays for the next pause after a resume; `True` by default. Without it a resume takes
+        twice as long, because the memory is released, and the next pause longer."""
+        return self._retains
+
+    @retain_cpu_backup.setter
+    def retain_cpu_backup(self, retains: bool) -> None:
+        self._retains = bool(retains)
+
+    def set_disk_backup_dir(self, path: str) -> None:
+        """Is refused.
+
+        Raises: `UnsupportedError`.
+        """
+        raise UnsupportedError(f"set_disk_backup_dir({path!r}): backups are in host memory; use enable_cpu_backup")
 
     @contextlib.contextmanager
     def region(
@@ -144,19 +170,21 @@ class TorchMemorySaver(_Handle):
             with contextlib.suppress(ValueError):
                 _REGION.reset(token)
 
-    def pause(self, tag: str | None = None) -> None:
-        """Releases the physical memory of a tag, or of all tags that are not paused. A tag without memory can be paused.
+    def pause(self, tag: str | None = None, progress: Progress | None = None) -> SleepReport:
+        """Releases the physical memory of a tag, or of all tags that are not paused. A tag without memory can be paused. `progress` is
+        called with the copied bytes and the bytes in all, after each piece.
 
         Raises: `AsleepError` for a tag that is paused, or if all are; `CaptureError` during a capture.
         """
-        self._used().pause(tag)
+        return self._used().pause(tag, progress)
 
-    def resume(self, tag: str | None = None) -> None:
-        """Maps the memory of a tag, or of all paused tags, and restores the contents that were kept; others are undefined.
+    def resume(self, tag: str | None = None, progress: Progress | None = None) -> SleepReport:
+        """Maps the memory of a tag, or of all paused tags, and restores the contents that were kept; others are undefined. `progress` is
+        as that of `pause`.
 
         Raises: `OutOfMemoryError`, and the memory stays paused; `InvalidArgumentError` for a tag that is not paused, or if none is.
         """
-        self._used().resume(tag)
+        return self._used().resume(tag, progress)
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The contents of a contiguous tensor whose memory is paused, in host memory; with `zero_copy`, the backup itself, which is valid
@@ -173,6 +201,15 @@ class TorchMemorySaver(_Handle):
         return found if zero_copy else found.clone()
 
 
+def _refuse_default_region() -> None:
+    """Raises: `UnsupportedError` where the environment asks for memory outside of regions to be paused."""
+    if os.environ.get("TMS_INIT_ENABLE", "0").lower() not in _NO:
+        raise UnsupportedError(
+            "TMS_INIT_ENABLE: memory outside of regions is not paused, because nothing is preloaded; unset it, and allocate in "
+            "torch_memory_saver.region(...), or let all memory sleep by vrampool.torch.install and vrampool.torch.sleep"
+        )
+
+
 class _Saver:
     """The segments of all regions."""
 
@@ -187,7 +224,7 @@ class _Saver:
         self._kept: set[int] = set()
         self._known: set[str] = set()
         self._paused: set[str] = set()
-        self._pools: dict[tuple[str, bool], Any] = {}
+        self._pools: dict[tuple[str, bool, int], Any] = {}
         self._graph_pools: dict[Any, Any] = {}
         self._margin = 0
         self.claim()
@@ -195,6 +232,14 @@ class _Saver:
         # The last first: memory that is freed without Python calls nothing.
         atexit.register(forget_callbacks)
         atexit.register(self.release_pools)
+
+    def retain(self, retains: bool) -> None:
+        self._segments.keeps_host_memory = retains
+
+    @property
+    def current_tag(self) -> str:
+        """The tag of segments that are allocated now."""
+        return (_REGION.get() or ("default", False))[0]
 
     def claim(self) -> None:
         """Sets the callbacks of segments.
@@ -219,10 +264,11 @@ class _Saver:
         return self._segments.remove(address)
 
     def pool(self, tag: str, is_kept: bool) -> Any:
-        """The pool of a tag's regions; it stays, so that regions reuse memory that was freed."""
-        if (tag, is_kept) not in self._pools:
-            self._pools[tag, is_kept] = self._new_pool()
-        return self._pools[tag, is_kept]
+        """The pool of a tag's regions on the current device; it stays, so that regions reuse memory that was freed."""
+        key = (tag, is_kept, self.torch.cuda.current_device())
+        if key not in self._pools:
+            self._pools[key] = self._new_pool()
+        return self._pools[key]
 
     def graph_pool(self, shared: Any) -> Any:
         """A pool for a capture: one for each pool that captures share, itself included."""
@@ -252,28 +298,30 @@ class _Saver:
             with contextlib.suppress(ValueError):
                 _REGION.reset(token)
 
-    def pause(self, tag: str | None) -> None:
+    def pause(self, tag: str | None, progress: Progress | None) -> SleepReport:
         refuse_in_capture(self.torch)
         tags = self._known - self._paused if tag is None else {tag} - self._paused
         if not tags:
             raise AsleepError("no tag is left to pause" if tag is None else f"tag {tag} is paused already")
-        self._segments.sleep(self._segments.select(lambda data: data.tag in tags), self._is_kept)
+        report = self._segments.sleep(self._segments.select(lambda data: data.tag in tags), self._is_kept, progress)
         self._paused |= tags
+        return report
 
     def _is_kept(self, data: AllocationData) -> bool:
         return data.handle[2] in self._kept
 
-    def resume(self, tag: str | None) -> None:
+    def resume(self, tag: str | None, progress: Progress | None) -> SleepReport:
         tags = set(self._paused) if tag is None else {tag} & self._paused
         if not tags:
             raise InvalidArgumentError("no memory is paused" if tag is None else f"tag {tag} is not paused")
         coming = self._segments.select(lambda data: data.tag in tags)
         try:
-            self._segments.wake(coming)
+            report = self._segments.wake(coming, progress)
         except OutOfMemoryError:
             self._memory.release_idle()
-            self._segments.wake(coming)
+            report = self._segments.wake(coming, progress)
         self._paused -= tags
+        return report
 
     def backup_of(self, address: int, size: int) -> Any:
         for data in self._segments.select(lambda data: data.cpu_backup_tensor is not None):

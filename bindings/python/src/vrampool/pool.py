@@ -14,7 +14,7 @@ from .stream import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Any
 
@@ -212,32 +212,36 @@ class Pool(_native.Pool, Handle):
                 scopes.enter_context(_thread_tags.thread_scope(self.handle, tag))
             yield
 
-    def sleep(self, keep: Iterable[str] | str = ("default",)) -> SleepReport:
+    def sleep(self, keep: Iterable[str] | str = ("default",), progress: Callable[[int, int], object] | None = None) -> SleepReport:
         """Puts all tags to sleep: contents of those in `keep` go to the host, the others' are discarded.
 
         Waits for the work that uses the memory. The device has its memory back, and blocks keep their addresses; they must
-        not be used, but may be freed. All tags or none.
+        not be used, but may be freed. All tags or none. `progress` is called with the copied bytes and the bytes in all, after
+        each piece; it must not wait for a thread that allocates.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for a tag that does not exist.
         """
-        return _report("sleep", self.handle, *_names(keep))
+        return _report("sleep", progress, self.handle, *_names(keep))
 
-    def sleep_tags(self, tags: Iterable[str] | str, keep_contents: bool = True) -> SleepReport:
-        """Puts these tags alone to sleep."""
-        return _report("sleep_tags", self.handle, *_names(tags), int(keep_contents))
+    def sleep_tags(
+        self, tags: Iterable[str] | str, keep_contents: bool = True, progress: Callable[[int, int], object] | None = None
+    ) -> SleepReport:
+        """Puts these tags alone to sleep. `progress` is as that of `sleep`."""
+        return _report("sleep_tags", progress, self.handle, *_names(tags), int(keep_contents))
 
     def discard(self, tags: Iterable[str] | str) -> SleepReport:
         """Puts these tags alone to sleep, and forgets their contents."""
         return self.sleep_tags(tags, keep_contents=False)
 
-    def wake(self, tags: Iterable[str] | str | None = None) -> SleepReport:
-        """Wakes these tags and all that are neither `weights` nor `kv_cache`; all without any. All of them or none.
+    def wake(self, tags: Iterable[str] | str | None = None, progress: Callable[[int, int], object] | None = None) -> SleepReport:
+        """Wakes these tags and all that are neither `weights` nor `kv_cache`; all without any. All of them or none. `progress` is as
+        that of `sleep`.
 
         Raises: `OutOfMemoryError` where the device's memory went elsewhere meanwhile; what sleeps goes on sleeping.
         """
         if tags is None:
-            return _report("wake", self.handle, None, 0)
-        return _report("wake", self.handle, *_names(tags))
+            return _report("wake", progress, self.handle, None, 0)
+        return _report("wake", progress, self.handle, *_names(tags))
 
     def is_asleep(self, tag: str = "default") -> bool:
         """Whether a tag is asleep.
@@ -307,11 +311,12 @@ def _names(tags: Iterable[str] | str) -> tuple[Any, int]:
     return names(of), len(of)
 
 
-def _report(function: str, *arguments: Any) -> SleepReport:
+def _report(function: str, progress: Callable[[int, int], object] | None, *arguments: Any) -> SleepReport:
     from ctypes import byref, sizeof
 
+    from ._progress import callback
     from .stats import CSleepReport, SleepReport
 
     report = CSleepReport(struct_size=sizeof(CSleepReport))
-    LIBRARY.call(function, *arguments, byref(report))
+    LIBRARY.call(function, *arguments, callback(progress), None, byref(report))
     return SleepReport(*(getattr(report, name) for name in SleepReport._fields))._replace(no_op=bool(report.no_op))

@@ -161,13 +161,25 @@ class SleepReport(NamedTuple):
         discarded_bytes: Bytes of blocks whose contents a sleep discarded.
         no_op: Whether nothing was done, because all of the memory was asleep, or awake, already. Backups are
             unchanged.
+        nanoseconds: Time of the call, the wait for work included.
     """
 
     physical_bytes: int
     copied_bytes: int
     discarded_bytes: int
     no_op: bool
+    nanoseconds: int
     # End of the generated lines.
+
+    @property
+    def seconds(self) -> float:
+        """The time of the call."""
+        return self.nanoseconds / 1e9
+
+    @property
+    def copied_bytes_per_second(self) -> float:
+        """The rate of the copies over the whole call; 0.0 for a call that took no time."""
+        return self.copied_bytes / self.seconds if self.nanoseconds else 0.0
 
 
 class CSleepReport(ctypes.Structure):

@@ -16,10 +16,12 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 from . import _arguments
+from ._contents import Progress
 from ._handle import Handle as _Handle
 from ._sleeping import AllocationData, Segments
 from ._torch_memory import TorchMemory
 from .errors import BusyError, CaptureError, ConfigurationError, InvalidArgumentError
+from .stats import SleepReport
 from .torch import _devices, _install
 from .torch._control import refuse_in_capture
 from .vllm_extension import (
@@ -219,26 +221,31 @@ class CuMemAllocator(_Handle):
         with self._tagged("cudagraph"):
             yield self._graph_pool.id
 
-    def sleep(self, offload_tags: tuple[str, ...] | list[str] | str | None = None) -> None:
+    def sleep(
+        self, offload_tags: tuple[str, ...] | list[str] | str | None = None, progress: Progress | None = None
+    ) -> SleepReport:
         """Releases the physical memory of all segments; contents of those with these tags (by default `default`) are kept.
 
-        All of them sleep, or none. Contents that were to be discarded may be lost where the device fails.
+        All of them sleep, or none. Contents that were to be discarded may be lost where the device fails. `progress` is called with the
+        copied bytes and the bytes in all, after each piece. Pinned host memory of contents stays for the next sleep, until the segment
+        is freed.
 
         Raises: `InvalidArgumentError` for a tag that does not exist; `CaptureError` during a capture.
         """
         kept = (self.default_tag,) if offload_tags is None else self._known(offload_tags, "offload_tags")
         refuse_in_capture(self._torch)
-        self._segments.sleep(self._segments.select(lambda data: True), lambda data: data.tag in kept)
+        report = self._segments.sleep(self._segments.select(lambda data: True), lambda data: data.tag in kept, progress)
         self._memory.release_idle()
+        return report
 
-    def discard(self, tags: tuple[str, ...] | list[str] | str) -> None:
+    def discard(self, tags: tuple[str, ...] | list[str] | str) -> SleepReport:
         """Releases the physical memory of segments with these tags, without their contents.
 
         Raises: as `sleep`.
         """
         of = self._known(tags, "tags")
         refuse_in_capture(self._torch)
-        self._segments.sleep(self._segments.select(lambda data: data.tag in of), lambda data: False)
+        return self._segments.sleep(self._segments.select(lambda data: data.tag in of), lambda data: False)
 
     def _known(self, tags: tuple[str, ...] | list[str] | str, name: str) -> tuple[str, ...]:
         """Tags that exist: that a scope had, or that are customary."""
@@ -249,16 +256,17 @@ class CuMemAllocator(_Handle):
                 raise InvalidArgumentError(f"{tag!r} in {name} is not a tag: nothing was allocated under it; use one of {known}")
         return of
 
-    def wake_up(self, tags: list[str] | tuple[str, ...] | str | None = None) -> None:
+    def wake_up(self, tags: list[str] | tuple[str, ...] | str | None = None, progress: Progress | None = None) -> SleepReport:
         """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
-        without `tags`. All of them or none. Segments that another thread frees meanwhile are left out.
+        without `tags`. All of them or none. Segments that another thread frees meanwhile are left out. `progress` is as that of
+        `sleep`.
 
         Raises: `OutOfMemoryError`; `InvalidArgumentError` for a tag that does not exist.
         """
         named = None if tags is None else self._known(tags, "tags")
         self._memory.release_idle()
-        self._segments.wake(
-            self._segments.select(lambda data: named is None or data.tag in named or data.tag not in DEFERRABLE_TAGS)
+        return self._segments.wake(
+            self._segments.select(lambda data: named is None or data.tag in named or data.tag not in DEFERRABLE_TAGS), progress
         )
 
     def get_current_usage(self) -> int:

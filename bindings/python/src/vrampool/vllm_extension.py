@@ -71,6 +71,9 @@ def _on_malloc(_user: object, device: int, size: int, address: int, number: int)
 
     def call() -> None:
         if _callbacks is not None:
+            # By the object whose method the callback is, vLLM's as well as vrampool's.
+            if isinstance(tag := getattr(getattr(_callbacks[0], "__self__", None), "current_tag", None), str):
+                LIBRARY.call("segment_tag", number, _arguments.text(tag, "tag"))
             _callbacks[0](handle)
             _live[address] = handle
 

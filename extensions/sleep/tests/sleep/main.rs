@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod arena;
+mod copies;
 mod failing_waits;
 mod faults;
 mod history;

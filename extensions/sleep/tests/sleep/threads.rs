@@ -171,13 +171,13 @@ fn changes_of_the_same_arenas_in_any_order_do_not_wait_for_each_other_for_ever()
     let change = |[one, other]: [&SleepArena<HostDevice>; 2]| {
         let named = [("one", one, Offload::Pageable), ("other", other, Offload::Pageable)];
         // Each twice.
-        let _ = sleep_all([named, named].concat(), Duration::ZERO).expect("no region");
-        let _ = wake_all([one, other, one]).expect("memory");
+        let _ = sleep_all([named, named].concat(), Duration::ZERO, &|_| ()).expect("no region");
+        let _ = wake_all([one, other, one], &|_| ()).expect("memory");
     };
     std::thread::scope(|scope| {
         scope.spawn(|| (0..200).for_each(|_| change(arenas)));
         scope.spawn(|| (0..200).for_each(|_| change([arenas[1], arenas[0]])));
     });
-    let _ = wake_all(arenas).expect("memory");
+    let _ = wake_all(arenas, &|_| ()).expect("memory");
     assert!(setups.iter().zip(&blocks).all(|(setup, block)| setup.holds(block, 1)));
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .._library import LIBRARY
@@ -60,12 +60,15 @@ def refuse_in_capture(torch: Any) -> None:
         raise CaptureError("a stream is captured into a graph: nothing was done; let memory sleep after the capture")
 
 
-def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = None) -> SleepReport:
+def sleep(
+    offload: Iterable[str] | str | bool = ("default",), device: object = None, progress: Callable[[int, int], object] | None = None
+) -> SleepReport:
     """Puts a device's memory to sleep: the device has it back, and tensors keep their addresses until `wake_up`.
 
     Args:
         offload: the tags whose contents go to the host; the others' are discarded. `True` for all of them, `False` for none.
         device: as PyTorch takes them.
+        progress: is called with the copied bytes and the bytes in all, after each piece. It must not wait for a thread that allocates.
 
     Waits for all work on the device. Tensors must not be used while they sleep, but may go.
 
@@ -80,15 +83,18 @@ def sleep(offload: Iterable[str] | str | bool = ("default",), device: object = N
     else:
         raise InvalidArgumentError(f"{offload!r} are not tags")
     _wait_for_torch(device)
-    return of.sleep(kept)
+    return of.sleep(kept, progress)
 
 
-def wake_up(tags: Iterable[str] | str | None = None, device: object = None) -> SleepReport:
-    """Wakes these tags and all that are neither `weights` nor `kv_cache`; all without any. What was kept is as it was.
+def wake_up(
+    tags: Iterable[str] | str | None = None, device: object = None, progress: Callable[[int, int], object] | None = None
+) -> SleepReport:
+    """Wakes these tags and all that are neither `weights` nor `kv_cache`; all without any. What was kept is as it was. `progress` is as
+    that of `sleep`.
 
     Raises: `OutOfMemoryError` where the memory went elsewhere meanwhile; all goes on sleeping then.
     """
-    return pool(device).wake(tags)
+    return pool(device).wake(tags, progress)
 
 
 def discard(tags: Iterable[str] | str, device: object = None) -> SleepReport:

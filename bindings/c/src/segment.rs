@@ -1,0 +1,172 @@
+//! A segment: addresses, and the physical memory and the contents behind them.
+
+use crate::failure::{Failure, Status};
+use crate::segment_place::{Place, SegmentUsage, place};
+use parking_lot::{Mutex, MutexGuard};
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vrampool::any::{AnyDevice, AnyMemory, AnyStream};
+use vrampool::backend::spi::Grant;
+use vrampool::backend::{AllocationRequest, Physical, VirtualMemory};
+use vrampool::{Backend, Error, Memory, MemoryKind};
+use vrampool_sleep::HostCopy;
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) device: c_int,
+    pub(crate) bytes: u64,
+    pub(crate) address: u64,
+    pub(crate) number: u64,
+    /// A call frees it: no other does.
+    pub(crate) is_going: AtomicBool,
+    kind: MemoryKind,
+    /// The addresses. Dropping them unmaps and releases the memory behind them.
+    pub(crate) reservation: AnyMemory,
+    state: Mutex<State>,
+    /// The stream of the allocation.
+    stream: AnyStream,
+    pub(crate) place: Arc<Place>,
+}
+
+/// What changes of a segment. Locked while its contents are copied.
+#[derive(Debug)]
+pub(crate) struct State {
+    tag: Arc<str>,
+    /// The memory behind the addresses, if it is mapped.
+    physical: Option<Mapped>,
+    /// Whether it was mapped, and is not any more.
+    is_asleep: bool,
+    /// Host memory, which stays for the next sleep after a wake.
+    pub(crate) host: Option<HostCopy<AnyDevice>>,
+    /// Whether that memory has the contents.
+    pub(crate) is_saved: bool,
+}
+
+#[derive(Debug)]
+struct Mapped {
+    physical: Physical,
+    grant: Grant,
+}
+
+impl State {
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.physical.is_some()
+    }
+
+    /// What a segment of so many bytes adds to the figures of its tag.
+    fn usage(&self, bytes: u64) -> SegmentUsage {
+        SegmentUsage {
+            mapped_bytes: if self.is_mapped() { bytes } else { 0 },
+            asleep_bytes: if self.is_asleep { bytes } else { 0 },
+            backup_bytes: self.host.as_ref().map_or(0, HostCopy::bytes),
+        }
+    }
+}
+
+impl Segment {
+    /// Addresses for `size` bytes, rounded up to the device's granularity, with nothing behind them.
+    pub(crate) fn reserve(size: u64, device: c_int, stream: usize) -> Result<Self, Failure> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let place = place(device)?;
+        let home = &place.home;
+        let kind = home.device.properties().preferred_placement().into();
+        let memory = home.device.virtual_memory().ok_or_else(crate::pool::not_virtual)?;
+        let bytes = size.checked_next_multiple_of(memory.granularity(kind)?).ok_or_else(|| {
+            Failure::new(Status::TOO_LARGE, format!("{size} bytes exceed the address space"))
+        })?;
+        let reservation = memory.reserve(bytes).map_err(Error::from)?;
+        let address = reservation.address().ok_or_else(crate::pool::not_virtual)?;
+        // Relaxed: only distinctness matters.
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let is_going = AtomicBool::new(false);
+        let stream = home.find(stream)?;
+        let tag = Arc::from("default");
+        let state = Mutex::new(State { tag, physical: None, is_asleep: false, host: None, is_saved: false });
+        Ok(Self { device, bytes, address, number, is_going, kind, reservation, state, stream, place })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn memory(&self) -> Result<&dyn VirtualMemory<Memory = AnyMemory>, Failure> {
+        self.place.home.device.virtual_memory().ok_or_else(crate::pool::not_virtual)
+    }
+
+    /// Maps memory, which is charged to the limit.
+    pub(crate) fn map(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        if state.is_mapped() {
+            let text = format!("the segment at {:#x} is mapped already; nothing was done", self.address);
+            return Err(Failure::new(Status::INVALID_ARGUMENT, text));
+        }
+        let grant = self.place.charge(self.bytes)?;
+        let request = AllocationRequest::new(self.bytes, self.kind);
+        let physical = self.memory()?.create_and_map(&self.reservation, 0, &request).map_err(Error::from)?;
+        self.change(&mut state, |state| {
+            state.physical = Some(Mapped { physical, grant });
+            state.is_asleep = false;
+        });
+        Ok(())
+    }
+
+    /// Unmaps and releases the memory, after all work of the device, and returns whether there was any.
+    pub(crate) fn unmap(&self) -> Result<bool, Failure> {
+        self.unmap_locked(&mut self.state.lock())
+    }
+
+    /// As [`unmap`](Self::unmap); `None` while another thread copies the contents, or maps or unmaps the memory.
+    pub(crate) fn try_unmap(&self) -> Option<Result<bool, Failure>> {
+        self.state.try_lock().map(|mut state| self.unmap_locked(&mut state))
+    }
+
+    fn unmap_locked(&self, state: &mut State) -> Result<bool, Failure> {
+        if !state.is_mapped() {
+            return Ok(false);
+        }
+        // Work on streams that are not known here may use it.
+        self.place.home.drain()?;
+        let memory = self.memory()?;
+        self.change(state, |state| {
+            let Some(Mapped { physical, grant }) = state.physical.take() else { return Ok(false) };
+            if let Err(rejected) = memory.unmap_and_release(&self.reservation, 0, physical) {
+                state.physical = Some(Mapped { physical: rejected.value, grant });
+                return Err(rejected.error.into());
+            }
+            state.is_asleep = true;
+            Ok(true)
+        })
+    }
+
+    /// Sets the tag, which figures are by.
+    pub(crate) fn set_tag(&self, tag: &str) {
+        self.change(&mut self.state.lock(), |state| state.tag = Arc::from(tag));
+    }
+
+    /// Changes the state, and the figures with it.
+    pub(crate) fn change<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
+        let (tag, before) = (Arc::clone(&state.tag), state.usage(self.bytes));
+        let changed = change(state);
+        let (none, after) = (SegmentUsage::default(), state.usage(self.bytes));
+        if tag == state.tag {
+            self.place.note(&tag, &before, &after);
+        } else {
+            self.place.note(&tag, &before, &none);
+            self.place.note(&state.tag, &none, &after);
+        }
+        changed
+    }
+
+    /// Whether a stream that may use it is captured.
+    pub(crate) fn is_captured(&self, user: Option<&AnyStream>) -> bool {
+        self.place.home.is_captured(user.into_iter().chain([&self.stream]))
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        self.place.note(&state.tag, &state.usage(self.bytes), &SegmentUsage::default());
+    }
+}

@@ -1,0 +1,201 @@
+//! Contents of segments on a CUDA device: each driver call of a copy fails once, and no contents are lost.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+mod cuda_driver;
+
+use cuda_driver::{Driver, on_cuda};
+use std::ffi::{CStr, c_void};
+use std::ptr;
+use std::sync::Mutex;
+use vrampool_c::boundary::{Numbers, Out};
+use vrampool_c::{
+    Status, last_error_text, vrampool_memory_info, vrampool_segment_alloc, vrampool_segment_callbacks,
+    vrampool_segment_create_and_map, vrampool_segment_free, vrampool_segment_saved,
+    vrampool_segment_unmap_and_release, vrampool_segments_forget, vrampool_segments_restore,
+    vrampool_segments_save,
+};
+use vrampool_cuda_simulator_control::Simulator;
+
+/// Bytes of a segment.
+const BYTES: usize = 2 << 20;
+
+/// Bytes, address and number of segments that were allocated.
+static MADE: Mutex<Vec<[u64; 3]>> = Mutex::new(Vec::new());
+
+extern "C" fn on_malloc(_: *mut c_void, _: i32, bytes: u64, address: u64, number: u64) -> Status {
+    MADE.lock().expect("whole").push([bytes, address, number]);
+    Status::OK
+}
+
+extern "C" fn count(user: *mut c_void, copied: u64, total: u64) {
+    // SAFETY: the caller passes the address of a number that outlives the call.
+    unsafe { *user.cast::<(u64, u64)>() = (copied, total) };
+}
+
+/// Some segments, the n-th of which is filled with n + 1.
+struct Segments<'a> {
+    driver: &'a Driver,
+    all: Vec<[u64; 3]>,
+}
+
+impl<'a> Segments<'a> {
+    fn new(driver: &'a Driver, number: usize) -> Self {
+        assert_eq!(vrampool_segment_callbacks(Some(on_malloc), None, ptr::null_mut()), Status::OK);
+        for _ in 0..number {
+            assert!(!vrampool_segment_alloc(BYTES, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
+        }
+        let made = Self { driver, all: std::mem::take(&mut *MADE.lock().expect("whole")) };
+        made.fill(1);
+        made
+    }
+
+    fn fill(&self, first: u8) {
+        for (value, [_, address, _]) in (first..).zip(&self.all) {
+            self.driver.fill(*address as *mut c_void, value, BYTES, ptr::null_mut());
+        }
+        self.driver.wait(ptr::null_mut());
+    }
+
+    fn holds(&self) -> bool {
+        (1..).zip(&self.all).all(|(value, [_, address, _])| {
+            let mut read = vec![0_u8; BYTES];
+            let to = read.as_mut_ptr().cast();
+            self.driver.copy(to, *address as *mut c_void, BYTES, ptr::null_mut());
+            self.driver.wait(ptr::null_mut());
+            read.iter().all(|&byte| byte == value)
+        })
+    }
+
+    fn numbers(&self) -> Vec<u64> {
+        self.all.iter().map(|[_, _, number]| *number).collect()
+    }
+
+    fn save(&self) -> Status {
+        vrampool_segments_save(Numbers::of(&self.numbers()), self.all.len(), None, ptr::null_mut())
+    }
+
+    fn restore(&self) -> Status {
+        vrampool_segments_restore(Numbers::of(&self.numbers()), self.all.len(), None, ptr::null_mut())
+    }
+
+    fn forget(&self, keeps_memory: bool) {
+        let numbers = self.numbers();
+        let keeps = i32::from(keeps_memory);
+        assert_eq!(vrampool_segments_forget(Numbers::of(&numbers), numbers.len(), keeps), Status::OK);
+    }
+
+    /// The saved bytes of each.
+    fn saved(&self) -> Vec<u64> {
+        let saved = |number: u64| {
+            let (mut address, mut bytes) = (ptr::null_mut(), 0);
+            let status = vrampool_segment_saved(number, Out::from(&mut address), Out::from(&mut bytes));
+            assert_eq!((status, address.is_null()), (Status::OK, bytes == 0));
+            bytes
+        };
+        self.numbers().into_iter().map(saved).collect()
+    }
+
+    fn change(&self, change: extern "C" fn(i32, u64, u64, u64) -> Status) {
+        for [bytes, address, number] in &self.all {
+            assert_eq!(change(0, *bytes, *address, *number), Status::OK, "{}", last_error_text());
+        }
+    }
+}
+
+impl Drop for Segments<'_> {
+    fn drop(&mut self) {
+        for [_, address, _] in &self.all {
+            vrampool_segment_free(*address as *mut c_void, BYTES, 0, ptr::null_mut());
+        }
+        let _ = vrampool_segment_callbacks(None, None, ptr::null_mut());
+    }
+}
+
+fn free_bytes(pool: u64) -> u64 {
+    let (mut free, mut total) = (0, 0);
+    assert_eq!(vrampool_memory_info(pool, Out::from(&mut free), Out::from(&mut total)), Status::OK);
+    free
+}
+
+const OPTIONS: [&CStr; 2] =
+    [c"device=cuda:0; source=virtual", c"device=cuda:0; source=virtual; offload=pageable"];
+
+#[test]
+fn contents_outlast_a_cycle() {
+    for options in OPTIONS {
+        on_cuda(options, |driver, pool| {
+            driver.enter();
+            let before = free_bytes(pool);
+            let segments = Segments::new(driver, 3);
+            let numbers = segments.numbers();
+            let mut told = (0_u64, 0_u64);
+            let user = (&raw mut told).cast();
+            assert_eq!(vrampool_segments_save(Numbers::of(&numbers), 3, Some(count), user), Status::OK);
+            assert_eq!(told, (3 * BYTES as u64, 3 * BYTES as u64));
+            segments.change(vrampool_segment_unmap_and_release);
+            assert_eq!(free_bytes(pool), before);
+            assert_eq!(segments.restore(), Status::ASLEEP, "nothing is mapped");
+            assert_eq!(segments.save(), Status::ASLEEP, "nothing is mapped");
+            segments.change(vrampool_segment_create_and_map);
+            segments.fill(50);
+            assert_eq!(segments.restore(), Status::OK, "{}", last_error_text());
+            assert!(segments.holds());
+            segments.forget(true);
+            assert_eq!(segments.saved(), [0; 3]);
+            assert_eq!(segments.restore(), Status::OK, "nothing is saved");
+            assert!(segments.holds());
+            drop(segments);
+            assert_eq!(free_bytes(pool), before);
+        });
+    }
+}
+
+#[test]
+fn a_driver_call_that_fails_loses_no_contents() {
+    for options in OPTIONS {
+        on_cuda(options, |driver, pool| {
+            let Some(simulator) = Simulator::loaded() else { return };
+            driver.enter();
+            let before = free_bytes(pool);
+            let segments = Segments::new(driver, 3);
+            let mut failed = Vec::new();
+            // The n-th driver call fails, until there are fewer.
+            for saves in [true, false] {
+                for skip in 0.. {
+                    assert!(skip < 200, "a copy has few calls");
+                    if !saves {
+                        assert_eq!(segments.save(), Status::OK, "{}", last_error_text());
+                        segments.change(vrampool_segment_unmap_and_release);
+                        segments.change(vrampool_segment_create_and_map);
+                        segments.fill(50);
+                    }
+                    simulator.fail_next(skip, 1);
+                    let status = if saves { segments.save() } else { segments.restore() };
+                    let function = simulator.failed();
+                    simulator.fail_next(0, 0);
+                    if status != Status::OK && saves {
+                        assert_eq!(segments.saved(), [0; 3], "after a fault of {function}");
+                    } else {
+                        assert_eq!(segments.saved(), [BYTES as u64; 3], "after a fault of {function}");
+                        assert_eq!(segments.restore(), Status::OK, "{}", last_error_text());
+                    }
+                    assert!(segments.holds(), "after a fault of {function}");
+                    // Every other time with host memory of the one before.
+                    segments.forget(skip % 2 == 0);
+                    if function.is_empty() {
+                        break;
+                    }
+                    failed.push(function);
+                }
+            }
+            for call in ["cuMemcpy", "cuStreamSynchronize", "cuStreamCreate", "cuMemHostAlloc"] {
+                assert!(
+                    failed.iter().any(|function| function.starts_with(call)),
+                    "{call} did not fail: {failed:?}"
+                );
+            }
+            drop(segments);
+            assert_eq!(free_bytes(pool), before, "{failed:?}");
+        });
+    }
+}

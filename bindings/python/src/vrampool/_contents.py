@@ -1,0 +1,45 @@
+"""Contents of segments in host memory, as the C library copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_uint64, c_void_p
+from typing import Any
+
+from ._library import LIBRARY
+from ._progress import callback
+
+#: Called with the copied bytes, and the bytes in all.
+Progress = Callable[[int, int], object]
+
+
+def _array(numbers: Sequence[int]) -> Any:
+    return (c_uint64 * len(numbers))(*numbers)
+
+
+def save(numbers: Sequence[int], progress: Progress | None) -> None:
+    """Copies mapped segments to the host, after the work that uses them: all of them or none."""
+    if numbers:
+        LIBRARY.call("segments_save", _array(numbers), len(numbers), callback(progress), None)
+
+
+def restore(numbers: Sequence[int], progress: Progress | None) -> None:
+    """Copies what was saved back to segments; it stays on the host until `forget`."""
+    if numbers:
+        LIBRARY.call("segments_restore", _array(numbers), len(numbers), callback(progress), None)
+
+
+def forget(numbers: Sequence[int], keep_memory: bool) -> None:
+    """Forgets what was saved, and keeps its host memory for the next `save` or releases it."""
+    if numbers:
+        LIBRARY.call("segments_forget", _array(numbers), len(numbers), int(keep_memory))
+
+
+def saved(number: int) -> tuple[int, int] | None:
+    """Address and bytes of what was saved of a segment."""
+    address, size = c_void_p(), c_uint64()
+    LIBRARY.call("segment_saved", number, byref(address), byref(size))
+    return None if address.value is None else (address.value, size.value)
+
+
+__all__ = ["Progress", "forget", "restore", "save", "saved"]
