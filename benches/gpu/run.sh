@@ -23,6 +23,8 @@ else
     [ -n "$gpu" ] || { echo "there is no NVIDIA GPU here" >&2; exit 1; }
 fi
 commit=${VRAMPOOL_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+# It is no setting of the library, which warns of names that it does not know.
+unset VRAMPOOL_COMMIT
 versions=$("$python" -c 'import platform, sys
 try: import torch; found = torch.__version__
 except ImportError: found = "none"

@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::backend::Capabilities;
-use vrampool::{Backend, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Placement, Pool, RegionMut, SizeClasses, Source};
 use vrampool_cuda_simulator_control::Simulator;
 use vrampool_test_support::AuditDevice;
 
@@ -228,10 +228,14 @@ fn a_request_gets_memory_that_waits_for_nothing() {
         let [busy, other] = there.streams();
         let arena = DeviceArena::builder(&there.device).limit(RANGE).build().expect("an arena");
         let mut first = arena.allocate(MIB, &busy).expect("memory");
-        // Longer than all that follows.
+        // Longer than all that follows: a fast device writes 1 MiB sooner than a thread queues that.
+        let bytes = if there.is_fast() { 512 * MIB } else { MIB };
+        let request = AllocationRequest::new(there.rounded(bytes), Placement::Device);
+        let work = there.device.allocate(&request).expect("memory");
         for seed in 0..1000 {
-            there.write(&busy, first.on_mut(&busy).expect("a region"), seed);
+            there.write(&busy, RegionMut::whole(&work, &busy), seed);
         }
+        there.write(&busy, first.on_mut(&busy).expect("a region"), 1000);
         drop(first);
         let mut taken = Vec::new();
         for seed in 0..31 {
@@ -257,5 +261,6 @@ fn a_request_gets_memory_that_waits_for_nothing() {
             drop(pool.allocate(MIB, stream).expect("memory"));
         }
         assert!(arena.stream_waits() <= waits + 1, "{}: each stream keeps to its own", there.name);
+        there.device.synchronize(&busy).expect("no fault");
     });
 }

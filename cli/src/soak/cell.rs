@@ -5,6 +5,7 @@ use fastrand::Rng;
 use std::error::Error;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vrampool::host::{Call, Faults};
 use vrampool::{BackendError, Buffer, Pool, PoolStats, Source};
@@ -71,7 +72,8 @@ pub(crate) struct Counts {
     pub(crate) nanoseconds: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) failed: AtomicU64,
-    pub(crate) corrupt: AtomicU64,
+    /// What should not happen, a line each.
+    pub(crate) corrupt: Mutex<Vec<String>>,
     pub(crate) samples: Samples,
 }
 
@@ -84,6 +86,14 @@ pub(crate) struct Samples {
     stitched_ranges: AtomicU64,
     pub(crate) most_mappings: AtomicU64,
     pub(crate) most_address_bytes: AtomicU64,
+}
+
+impl Counts {
+    fn find<D: Device>(&self, pool: &Pool<D>, live: &Live<D>, what: &str) {
+        let (name, bytes) = (pool.name(), live.buffer.len());
+        let mut found = self.corrupt.lock().unwrap_or_else(PoisonError::into_inner);
+        found.push(format!("{name}: a buffer of {bytes} bytes, stream {:?}: {what}", live.buffer.stream_id()));
+    }
 }
 
 impl Samples {
@@ -218,25 +228,30 @@ impl<D: Device> Worker<D> {
             let place = self.random.usize(..self.live.len());
             let freed = self.live.swap_remove(place);
             self.bytes -= freed.buffer.len();
-            match freed.is_whole(pool.device(), &self.stream) {
-                Ok(true) => {}
+            match freed.difference(pool.device(), &self.stream) {
+                Ok(None) => {}
                 Err(error) if is_expected(&error, has_faults) => {}
-                _ => _ = counts.corrupt.fetch_add(1, Relaxed),
+                Ok(Some(found)) => counts.find(pool, &freed, &found),
+                Err(error) => counts.find(pool, &freed, &error.to_string()),
             }
         } else {
             match pool.allocate(bytes, &self.stream) {
                 Ok(mut buffer) => {
+                    let mut unexpected = None;
                     let mut mark = (self.random.u8(..MARKED) == 0).then(|| self.random.u8(..));
                     if let Some(value) = mark
                         && let Err(error) = write(pool.device(), &mut buffer, &self.stream, value)
                     {
-                        let is_expected = is_expected(&error, has_faults);
                         counts.failed.fetch_add(1, Relaxed);
-                        counts.corrupt.fetch_add(u64::from(!is_expected), Relaxed);
                         mark = None;
+                        if !is_expected(&error, has_faults) {
+                            unexpected = Some(error);
+                        }
                     }
                     self.bytes += bytes;
-                    self.live.push(Live { buffer, mark });
+                    let live = Live { buffer, mark };
+                    unexpected.into_iter().for_each(|error| counts.find(pool, &live, &error.to_string()));
+                    self.live.push(live);
                 }
                 Err(error) if error.is_out_of_memory() => {
                     counts.refused.fetch_add(1, Relaxed);
@@ -254,18 +269,18 @@ impl<D: Device> Worker<D> {
 }
 
 impl<D: Device> Live<D> {
-    /// Whether both of its ends have what was written to them.
-    fn is_whole(&self, device: &D, stream: &D::Stream) -> Result<bool, vrampool::Error> {
-        let Some(mark) = self.mark else { return Ok(true) };
+    /// What one of its ends has in place of what was written to it.
+    fn difference(&self, device: &D, stream: &D::Stream) -> Result<Option<String>, vrampool::Error> {
+        let Some(mark) = self.mark else { return Ok(None) };
         for end in ends(self.buffer.len()) {
             let mut bytes = vec![0; (end.end - end.start) as usize];
-            let region = self.buffer.on(stream)?.slice(end)?;
+            let region = self.buffer.on(stream)?.slice(end.clone())?;
             device.download(stream, region, &mut bytes)?;
             if bytes.iter().any(|&byte| byte != mark) {
-                return Ok(false);
+                return Ok(Some(format!("bytes {end:?} are {bytes:?}, and {mark} was written")));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 }
 

@@ -6,11 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import _contents
-from .errors import AsleepError, InvalidArgumentError, InvalidPointerError, MismatchError
+from .errors import AsleepError, InvalidArgumentError, InvalidPointerError, MismatchError, OutOfMemoryError
 from .stats import SleepReport
 
 if TYPE_CHECKING:
@@ -141,17 +142,34 @@ class Segments:
             _log.exception("a segment of %d bytes stays asleep; a wake tries it again", data.handle[1])
 
     def wake(self, coming: list[AllocationData], progress: _contents.Progress | None = None) -> SleepReport:
-        """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out."""
+        """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out.
+
+        Where the device lacks memory, what PyTorch keeps idle is released first.
+        """
+        try:
+            return self._wake(coming, progress)
+        except OutOfMemoryError:
+            self._memory.release_idle()
+            return self._wake(coming, progress)
+
+    def _wake(self, coming: list[AllocationData], progress: _contents.Progress | None) -> SleepReport:
         with self._changing:
             begin = time.perf_counter_ns()
             coming = [data for data in coming if data.is_asleep]
             kept = [data for data in coming if data.cpu_backup_tensor is not None]
+            lost = [data for data in coming if data.cpu_backup_tensor is None]
             mapped: list[AllocationData] = []
             try:
-                for data in coming:
+                for data in kept:
                     mapped.append(data)
                     self._map(data)
-                _contents.restore(_numbers(kept), progress)
+                # The others are mapped while contents are copied.
+                with ThreadPoolExecutor(1) as beside:
+                    restored = beside.submit(_contents.restore, _numbers(kept), progress)
+                    for data in lost:
+                        mapped.append(data)
+                        self._map(data)
+                restored.result()
             except BaseException:
                 for data in mapped:
                     self._unmap_again(data)

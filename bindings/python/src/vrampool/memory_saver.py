@@ -314,12 +314,7 @@ class _Saver:
         tags = set(self._paused) if tag is None else {tag} & self._paused
         if not tags:
             raise InvalidArgumentError("no memory is paused" if tag is None else f"tag {tag} is not paused")
-        coming = self._segments.select(lambda data: data.tag in tags)
-        try:
-            report = self._segments.wake(coming, progress)
-        except OutOfMemoryError:
-            self._memory.release_idle()
-            report = self._segments.wake(coming, progress)
+        report = self._segments.wake(self._segments.select(lambda data: data.tag in tags), progress)
         self._paused -= tags
         return report
 

@@ -264,7 +264,6 @@ class CuMemAllocator(_Handle):
         Raises: `OutOfMemoryError`; `InvalidArgumentError` for a tag that does not exist.
         """
         named = None if tags is None else self._known(tags, "tags")
-        self._memory.release_idle()
         return self._segments.wake(
             self._segments.select(lambda data: named is None or data.tag in named or data.tag not in DEFERRABLE_TAGS), progress
         )
