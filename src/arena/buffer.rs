@@ -294,10 +294,23 @@ impl<B: Backend> ArenaBuffer<B> {
         state.slots.get(self.block).map(LiveBlock::users).unwrap_or_default()
     }
 
-    /// Makes `stream`, which need not wait for any user, the block's writer.
-    pub(crate) fn adopt(&self, stream: &B::Stream) {
-        if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
-            slot.written_by(stream, None);
+    /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)
+    /// it waits for the copy, which what is known of the users does not include.
+    ///
+    /// # Errors
+    /// As [`hand_over`](Self::hand_over), after a move.
+    pub(crate) fn adopt(&self, stream: &B::Stream) -> Result<(), Error> {
+        let mut state = self.arena.lock_unmoved(self.block);
+        match state.slots.get_mut(self.block) {
+            Some(slot) if slot.moved => {
+                drop(state);
+                self.hand_over(stream, WaitFor::Reuse).map(drop)
+            }
+            Some(slot) => {
+                slot.written_by(stream, None);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct LiveBlock<S> {
     pub(super) writer: S,
     /// Whether the block is being moved. Its address is unavailable meanwhile.
     pub(super) moving: bool,
+    /// Whether it was moved since its last use: markers that are known of its users may be earlier than the copy.
+    pub(super) moved: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,7 @@ impl<S: Stream> LiveBlock<S> {
         if is_new {
             self.writer = stream.clone();
         }
+        self.moved = false;
     }
 
     /// Whether all reads since the last write are part of `capture`.
@@ -192,7 +195,8 @@ impl<S> LiveBlocks<S> {
         let place = &mut self.0[place];
         // A slot is removed with its block, so no value is leaked.
         mem::forget(place.take());
-        let (_, slot) = place.insert((block, LiveBlock { others: None, holds: None, writer, moving: false }));
+        let (_, slot) = place
+            .insert((block, LiveBlock { others: None, holds: None, writer, moving: false, moved: false }));
         slot
     }
 

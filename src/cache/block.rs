@@ -160,15 +160,19 @@ impl Block {
     }
 
     /// Hands the block, whose users need not be waited for, to `stream`.
-    pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) {
+    ///
+    /// # Errors
+    /// Those of the device, and [`Error::Capture`], where an arena moved the block and `stream` has to wait for that.
+    pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) -> Result<(), Error> {
         let BackendPart { extent, stream: writer, readers, .. } = self.part_mut::<B>();
         match extent {
-            SourceMemory::Arena(buffer) => buffer.adopt(stream),
+            SourceMemory::Arena(buffer) => buffer.adopt(stream)?,
             _ => *readers.get_mut() = Readers::default(),
         }
         *writer = stream.clone();
         self.stream = stream.id();
         *self.ready_on.get_mut() = stream.id().get();
+        Ok(())
     }
 
     /// Makes `stream`, which is not captured, wait for every user of the idle block, and hands the block to
@@ -185,7 +189,7 @@ impl Block {
         let marked: SmallVec<[_; 2]> = others.map(|user| (user, marker(user.id(), tick))).collect();
         let marked = marked.iter().map(|(user, event)| (*user, event.as_deref()));
         let waits = need.take_over(&pool.supply::<B>().device, marked, stream)?;
-        self.adopt::<B>(stream);
+        self.adopt::<B>(stream)?;
         Ok(waits)
     }
 

@@ -29,7 +29,7 @@ impl PoolCore {
         if self.are_streams_concurrent {
             self.ask_users::<B>(request.key, request.stream.id());
             match self.take_idle(request, Accept::Done { is_captured }) {
-                Taken::Idle(block) => return self.hand_over_done(block, request),
+                Taken::Idle(block) => return self.hand_over_done(block, request, is_captured),
                 Taken::Nothing => return self.miss::<B>(request),
                 Taken::Busy => self.want_markers(),
             }
@@ -54,15 +54,16 @@ impl PoolCore {
 
     /// Hands over a block whose users are complete, or before the request's stream.
     fn hand_over_done<B: Backend>(
-        &self,
+        self: &Arc<Self>,
         mut block: Box<Block>,
         request: &Request<'_, B>,
+        is_captured: bool,
     ) -> Result<Box<Block>, Error> {
-        if !block.is_ready_on(request.stream.id()) {
-            block.adopt::<B>(request.stream);
-            self.depot().count_hand_over(request.key, Some(&0));
+        if block.is_ready_on(request.stream.id()) {
+            return Ok(block);
         }
-        Ok(block)
+        let handed_over = block.adopt::<B>(request.stream).map(|()| 0);
+        self.end_hand_over(block, request, handed_over, is_captured)
     }
 
     /// Hands over a block behind the markers of its users.
@@ -72,7 +73,7 @@ impl PoolCore {
         request: &Request<'_, B>,
         is_captured: bool,
     ) -> Result<Box<Block>, Error> {
-        let Request { key, stream, .. } = *request;
+        let stream = request.stream;
         if block.is_ready_on(stream.id()) {
             return Ok(block);
         }
@@ -83,19 +84,28 @@ impl PoolCore {
             }
             false => block.take_over::<B>(stream, |user, tick| self.marker_after::<B>(user, tick)),
         };
-        self.depot().count_hand_over(key, handed_over.as_ref().ok());
+        if handed_over.is_ok() && !is_captured && freed > 0 {
+            let mut depot = self.depot();
+            users.iter().for_each(|user| depot.ticks.waited(user.id(), stream.id(), freed));
+        }
+        self.end_hand_over(block, request, handed_over, is_captured)
+    }
+
+    /// Counts a hand-over. If it failed, the block belongs to its former users.
+    fn end_hand_over<B: Backend>(
+        self: &Arc<Self>,
+        block: Box<Block>,
+        request: &Request<'_, B>,
+        handed_over: Result<u64, Error>,
+        is_captured: bool,
+    ) -> Result<Box<Block>, Error> {
+        self.depot().count_hand_over(request.key, handed_over.as_ref().ok());
         match handed_over {
-            Ok(_) => {
-                if !is_captured && freed > 0 {
-                    let mut depot = self.depot();
-                    users.iter().for_each(|user| depot.ticks.waited(user.id(), stream.id(), freed));
-                }
-                Ok(block)
-            }
+            Ok(_) => Ok(block),
             Err(error) => {
                 Self::release(block);
                 match error {
-                    // The block belongs to a captured stream, and `stream` is not captured.
+                    // The block belongs to a captured stream, and the request's is not captured.
                     Error::Capture { .. } if !is_captured => self.miss::<B>(request),
                     error => {
                         self.count_failure(|counters| &mut counters.failed.by_backend);

@@ -1,6 +1,7 @@
 //! Memory is never reused while earlier work may still access it, and the host is not blocked for that.
 
 mod bench;
+mod moved;
 mod random_work;
 mod side_by_side;
 

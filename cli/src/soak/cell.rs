@@ -92,7 +92,8 @@ impl Counts {
     fn find<D: Device>(&self, pool: &Pool<D>, live: &Live<D>, what: &str) {
         let (name, bytes) = (pool.name(), live.buffer.len());
         let mut found = self.corrupt.lock().unwrap_or_else(PoisonError::into_inner);
-        found.push(format!("{name}: a buffer of {bytes} bytes, stream {:?}: {what}", live.buffer.stream_id()));
+        found
+            .push(format!("{name}: a buffer of {bytes} bytes, stream {:?}: {what}", live.buffer.stream_id()));
     }
 }
 

@@ -246,6 +246,7 @@ impl<B: Backend> ArenaCore<B> {
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
                 slot.written_by(stream, None);
+                slot.moved = true;
             }
             slot.moving = false;
         }
