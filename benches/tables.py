@@ -197,6 +197,11 @@ def recorded() -> dict[str, dict[str, float]]:
     return {"default": default, "expandable": expandable}
 
 
+def percent(ratio: float) -> str:
+    """How much the ratio is above one, rounded up."""
+    return f"{math.ceil(1000 * (ratio - 1)) / 10:.1f} %"
+
+
 def ratios(of_traces: dict[str, float] | None, digits: int = 3) -> list[str]:
     """A cell for each trace."""
     return [f"{of_traces[trace]:.{digits}f}" if of_traces and trace in of_traces else "" for trace in TRACES]
@@ -239,8 +244,7 @@ def peers(folder: Path) -> dict[str, str]:
         for peer in rust_times
     ]
     made["rust-peers"] = markdown(["", *TRACES, *(f"{trace}, ns" for trace in TRACES)], body)
-    worst = max(h200.held["vrampool"].values()) - 1
-    made["worst"] = f"{math.ceil(1000 * worst) / 10:.1f} %"
+    made["worst"] = percent(max(h200.held["vrampool"].values()))
     made["pytorch-run"] = f"{max(runs['default'].values()):.2f}"
     first = [row["ns_per_op"] for row in lines(folder / "peers.jsonl") if row.get("pass") == "first" and row["peer"] == "vrampool"]
     made["vrampool-first-ns"] = span(first)
@@ -288,6 +292,8 @@ def host() -> dict[str, str]:
     def held(choice: str, trace: str, key: str) -> float:
         row = cold[choice, trace]
         return row[key] / row["peak_requested"]
+
+    made["worst-of-variants"] = percent(max(row["peak_reserved"] / row["peak_requested"] for row in lines(folder / "variants.jsonl")))
 
     choices = ["fixed", "power-of-two", "geometric", "exact", "fitted"]
     body = []

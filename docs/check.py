@@ -33,7 +33,7 @@ FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<code>.*?)^(?P=
 MARK = re.compile(r"<!-- (file|part): (\S+) -->\s*\Z")
 PATH = re.compile(r"(?<![\w:])(?:\w+::)+\w+")
 #: Crates and namespaces whose names tests/api does not list, the targets of CMake, and names of tests.
-FOREIGN = {"std", "wgpu", "c10", "cudarc", "Simulator", "views", "hostile"}
+FOREIGN = {"std", "wgpu", "c10", "cudarc", "bytemuck", "serde", "Simulator", "views", "hostile"}
 FOREIGN_PATHS = {"vrampool::vrampool", "vrampool::vrampool_static"}
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\((<[^>]*>|[^()\s]+(?:\([^)]*\))?)(?:\s+\"[^\"]*\")?\)")
 

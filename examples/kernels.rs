@@ -134,7 +134,8 @@ fn by_cuda(
     count: u32,
 ) -> Result<(), Box<dyn Error>> {
     use cudarc::driver::{LaunchConfig, PushKernelArg};
-    let module = device.context().load_module(cudarc::nvrtc::Ptx::from_src(include_str!("cudarc_training.ptx")))?;
+    let module =
+        device.context().load_module(cudarc::nvrtc::Ptx::from_src(include_str!("cudarc_training.ptx")))?;
     let kernel = module.load_function("line_errors")?;
     let stream = stream.as_cuda()?;
     let view = |region: Read<'_>| stream.view::<f32>(region.project(AnyMemory::as_cuda)?);

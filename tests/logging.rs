@@ -137,7 +137,8 @@ fn refused_requests_are_logged_once_a_minute_with_their_figures() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     for pool in ["one", "two"] {
-        let record = format!("WARN: pool {pool}: a request was refused: out of memory: 2097152 bytes were requested");
+        let record =
+            format!("WARN: pool {pool}: a request was refused: out of memory: 2097152 bytes were requested");
         assert_eq!(text.matches(&record).count(), 1, "{text}");
     }
     assert_eq!(text.matches("WARN: ").count(), 2, "{text}");

@@ -55,7 +55,7 @@ fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
         command.output().ok().filter(|output| output.status.success())
     };
     let Some(with) = run("exec \"$1\" devices --json") else {
-        return eprintln!("skipped: this user may not have mounts of its own");
+        return vrampool_test_support::skipped("this user may not have mounts of its own");
     };
     let without = run("mount -t tmpfs none /proc && exec \"$1\" devices --json").expect("a mount");
     let total = |output: &Output| {
@@ -98,7 +98,9 @@ fn auto_is_what_the_environment_names() {
     };
     assert_eq!(json("host")["auto"], "host");
     let refused = json("abacus");
-    assert!(refused["auto"].is_null() && refused["auto_fails"].as_str().is_some_and(|why| why.contains("abacus")));
+    assert!(
+        refused["auto"].is_null() && refused["auto_fails"].as_str().is_some_and(|why| why.contains("abacus"))
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use vrampool::backend::DeviceKind;
 #[cfg(feature = "opencl")]
 use vrampool::opencl::{self, OpenClDevice};
 use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
-use vrampool_test_support::skip;
+use vrampool_test_support::skip_backend;
 
 const SPACE: u64 = 4 << 20;
 /// What lies between operands.
@@ -57,7 +57,7 @@ enum Law {
 fn on_each(law: Law) {
     let devices = any::devices();
     for absent in &devices.absent {
-        skip(absent.backend, &absent.reason);
+        skip_backend(absent.backend, &absent.reason);
     }
     let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
     let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
