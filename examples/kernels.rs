@@ -1,5 +1,5 @@
-//! One kernel on whichever device is there: `kernels [DEVICE]`, by default `auto`. It computes `errors = slope * x + intercept - y`
-//! on the host, by OpenCL, by wgpu or by CUDA, with the features that are on.
+//! One kernel on the device that is named: `kernels [DEVICE]`, by default `auto`. It computes
+//! `errors = slope * x + intercept - y` on the host, by OpenCL, by wgpu or by CUDA, with the features that are on.
 
 use std::error::Error;
 use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
@@ -49,12 +49,12 @@ fn run(
 }
 
 /// Regions are slices in a closure, which runs on the stream's thread.
-fn on_host(
+fn on_host<'a>(
     stream: &AnyStream,
-    [x, y, line]: [Read<'_>; 3],
+    [x, y, line]: [Read<'a>; 3],
     errors: Written<'_>,
 ) -> Result<(), vrampool::BackendError> {
-    let host = |region: Read<'_>| region.project(AnyMemory::as_host);
+    let host = |region: Read<'a>| region.project(AnyMemory::as_host);
     let reads = [host(x)?, host(y)?, host(line)?];
     let writes = [errors.project(AnyMemory::as_host)?];
     stream.as_host()?.launch(reads, writes, |[x, y, line], [errors]: [&mut [f32]; 1]| {
@@ -66,10 +66,10 @@ fn on_host(
 
 /// Regions are buffers with offsets. `Program` compiles the source; kernels of `opencl3` take the same views.
 #[cfg(feature = "opencl")]
-fn by_opencl(
+fn by_opencl<'a>(
     device: &vrampool::opencl::OpenClDevice,
     stream: &AnyStream,
-    [x, y, line]: [Read<'_>; 3],
+    [x, y, line]: [Read<'a>; 3],
     errors: Written<'_>,
     count: u32,
 ) -> Result<(), vrampool::BackendError> {
@@ -85,7 +85,7 @@ fn by_opencl(
         }";
     let kernel = Program::build(device, SOURCE, c"")?.kernel(c"errors")?;
     let stream = stream.as_opencl()?;
-    let view = |region: Read<'_>| stream.view::<f32>(region.project(AnyMemory::as_opencl)?);
+    let view = |region: Read<'a>| stream.view::<f32>(region.project(AnyMemory::as_opencl)?);
     let (x, y, line) = (view(x)?, view(y)?, view(line)?);
     let to = stream.view_mut::<f32>(errors.project(AnyMemory::as_opencl)?)?;
     let arguments = Arguments::new().view(&x).view(&y).view(&line).view(to.as_view()).long(count.into());
@@ -93,13 +93,13 @@ fn by_opencl(
     unsafe { kernel.launch(stream, Grid::new(count as usize, [1, 1]), &arguments) }
 }
 
-/// Regions are storage bindings of group 0, from binding 1 on. Binding 0 has the number of each region's first word, then the
-/// parameters of the launch.
+/// Regions are storage bindings of group 0, from binding 1 on. Binding 0 has the number of each region's first word,
+/// then the parameters of the launch.
 #[cfg(feature = "wgpu")]
-fn by_wgpu(
+fn by_wgpu<'a>(
     device: &vrampool::wgpu::WgpuDevice,
     stream: &AnyStream,
-    [x, y, line]: [Read<'_>; 3],
+    [x, y, line]: [Read<'a>; 3],
     errors: Written<'_>,
     count: u32,
 ) -> Result<(), vrampool::BackendError> {
@@ -118,7 +118,7 @@ fn by_wgpu(
             }
         }";
     let kernel = Program::build(device, SOURCE)?.kernel("errors", 4)?;
-    let wgpu = |region: Read<'_>| region.project(AnyMemory::as_wgpu);
+    let wgpu = |region: Read<'a>| region.project(AnyMemory::as_wgpu);
     let written = [errors.project(AnyMemory::as_wgpu)?];
     let reads = [wgpu(x)?, wgpu(y)?, wgpu(line)?];
     kernel.launch(stream.as_wgpu()?, &reads, &written, &[count], (count.div_ceil(64), 1))
@@ -126,10 +126,10 @@ fn by_wgpu(
 
 /// Regions are slices of `cudarc`. The kernel is that of `cudarc_training.cu`.
 #[cfg(feature = "cuda")]
-fn by_cuda(
+fn by_cuda<'a>(
     device: &vrampool::cuda::CudaDevice,
     stream: &AnyStream,
-    [x, y, line]: [Read<'_>; 3],
+    [x, y, line]: [Read<'a>; 3],
     errors: Written<'_>,
     count: u32,
 ) -> Result<(), Box<dyn Error>> {
@@ -138,7 +138,7 @@ fn by_cuda(
         device.context().load_module(cudarc::nvrtc::Ptx::from_src(include_str!("cudarc_training.ptx")))?;
     let kernel = module.load_function("line_errors")?;
     let stream = stream.as_cuda()?;
-    let view = |region: Read<'_>| stream.view::<f32>(region.project(AnyMemory::as_cuda)?);
+    let view = |region: Read<'a>| stream.view::<f32>(region.project(AnyMemory::as_cuda)?);
     let (x, y, line) = (view(x)?, view(y)?, view(line)?);
     let mut errors = stream.view_mut::<f32>(errors.project(AnyMemory::as_cuda)?)?;
     let threads =

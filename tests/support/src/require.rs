@@ -77,8 +77,8 @@ fn assert_not_required(name: &str, reason: &impl Display) {
     assert!(!is_required, "VRAMPOOL_REQUIRE lists {name}, which is unavailable: {reason}");
 }
 
-/// Reports that the calling test, or a part of it, is skipped, where people see it: of `eprintln!` the test harness shows what
-/// failed tests print.
+/// Reports that the calling test, or a part of it, is skipped. The harness shows it although the test succeeds, which it
+/// does not with `eprintln!`.
 pub fn skipped(reason: impl Display) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
