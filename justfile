@@ -41,11 +41,11 @@ guide:
 
 # Lists the devices of this machine.
 devices:
-    cargo vrampool devices
+    cargo vrampool-all devices
 
 # Measures the pool, or one of the benchmarks: just bench --only hit_pair
 bench *arguments:
-    cargo vrampool bench {{arguments}}
+    cargo vrampool-all bench {{arguments}}
 
 # Checks that the library compiles for other platforms; on Debian.
 platforms *arguments:

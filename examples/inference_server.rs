@@ -57,8 +57,8 @@ impl Server {
         metrics::describe_counter!("refused_total", "Requests refused for want of memory");
 
         let device = any::open("auto")?;
-        // Sizes vary: eight classes a doubling waste little.
-        let classes = SizeClasses::GEOMETRIC;
+        // Sizes vary, from 1 KiB on: eight classes to a doubling waste at most an eighth.
+        let classes = SizeClasses::Geometric { per_doubling: 8, from: WORKSPACE };
         let pool = Pool::builder(&device).name("inference").size_classes(classes).limit(LIMIT).build()?;
         let publisher = Publisher::start(Duration::from_secs(5))?;
         publisher.add(&pool)?;

@@ -1,5 +1,5 @@
-//! A pool in a program that has a recorder of its own for the `metrics` facade: a `Publisher` copies the pool's
-//! statistics to it. (Without a recorder, `metrics::Exporter` serves them over HTTP by itself.)
+//! A pool in a program that has installed a recorder of the crate `metrics`: a `Publisher` copies the pool's
+//! statistics to it. (Without a recorder, `telemetry::Exporter` serves them over HTTP by itself.)
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use std::error::Error;

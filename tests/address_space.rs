@@ -29,7 +29,7 @@ fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
     }
     let device = HostDevice::builder().memory_limit(64 << 30).granularity(PAGE).build();
     let Some(mapper) = device.virtual_memory() else {
-        return eprintln!("skipped: the host has no virtual memory on this system");
+        return vrampool_test_support::skipped("the host has no virtual memory on this system");
     };
     let stream = device.create_stream().expect("a stream");
     let limit = 64 * PAGE;

@@ -50,7 +50,7 @@ fn an_arena_reports_the_region_that_it_took_from_the_device() {
 fn whatever_maps_memory_counts_for_the_peak_of_what_is_reserved() {
     let device = device(1 << 30);
     if device.virtual_memory().is_none() {
-        eprintln!("skipped: the host has no virtual memory on this system");
+        vrampool_test_support::skipped("the host has no virtual memory on this system");
         return;
     }
     let stream = device.create_stream().expect("a stream");

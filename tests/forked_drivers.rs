@@ -52,7 +52,7 @@ fn assert_objects_refuse_a_child<B: Backend>(device: B) {
 fn objects_of_an_opencl_driver_refuse_a_child() {
     match vrampool::opencl::OpenClDevice::open(0) {
         Ok(device) => assert_objects_refuse_a_child(device),
-        Err(error) => eprintln!("skipped: {error}"),
+        Err(error) => vrampool_test_support::skipped(format_args!("{error}")),
     }
 }
 
@@ -60,7 +60,7 @@ fn objects_of_an_opencl_driver_refuse_a_child() {
 fn objects_of_wgpu_refuse_a_child() {
     match vrampool::wgpu::WgpuDevice::open(0) {
         Ok(device) => assert_objects_refuse_a_child(device),
-        Err(error) => eprintln!("skipped: {error}"),
+        Err(error) => vrampool_test_support::skipped(format_args!("{error}")),
     }
 }
 

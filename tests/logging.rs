@@ -111,3 +111,35 @@ fn a_variable_that_nothing_reads_is_a_warning_once() {
     let warnings: Vec<_> = text.lines().filter(|line| line.contains(NAME)).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("VRAMPOOL_LIMIT_GB, "), "{text}");
 }
+
+/// A flood of refused requests is one record, with the figures of the first. Runs again in a process with a logger.
+#[test]
+fn refused_requests_are_logged_once_a_minute_with_their_figures() {
+    const NAME: &str = "VRAMPOOL_TEST_REFUSALS";
+    if std::env::var_os(NAME).is_some() {
+        log::set_logger(&Printing).expect("the only one");
+        log::set_max_level(LevelFilter::Warn);
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        for name in ["one", "two"] {
+            let pool = Pool::builder(&device).name(name).limit(1 << 20).build().expect("a pool");
+            for _ in 0..10 {
+                pool.allocate(2 << 20, &stream).expect_err("more than the limit");
+                pool.allocate_timeout(2 << 20, &stream, Duration::ZERO).expect_err("more than the limit");
+            }
+        }
+        return;
+    }
+    let program = std::env::current_exe().expect("its own path");
+    let mut command = std::process::Command::new(program);
+    let test = "refused_requests_are_logged_once_a_minute_with_their_figures";
+    let output = command.args(["--exact", test, "--nocapture"]).env(NAME, "1").output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    for pool in ["one", "two"] {
+        let record =
+            format!("WARN: pool {pool}: a request was refused: out of memory: 2097152 bytes were requested");
+        assert_eq!(text.matches(&record).count(), 1, "{text}");
+    }
+    assert_eq!(text.matches("WARN: ").count(), 2, "{text}");
+}

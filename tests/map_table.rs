@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 fn a_full_table_of_mappings_is_out_of_memory_until_something_is_freed() {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let Some(mapper) = device.virtual_memory() else {
-        eprintln!("skipped: the host has no virtual memory on this system");
+        vrampool_test_support::skipped("the host has no virtual memory on this system");
         return;
     };
     let stream = device.create_stream().expect("a stream");

@@ -247,10 +247,10 @@ const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 fn idle_memory_makes_room_for_host_visible_memory() {
     let Some(device) = device() else { return };
     if !device.properties().is_integrated() {
-        return eprintln!(
-            "skipped: an address space does not limit the memory of {}",
+        return vrampool_test_support::skipped(format_args!(
+            "an address space does not limit the memory of {}",
             device.properties().name
-        );
+        ));
     }
     if std::env::var_os(LIMITED).is_some() {
         return fill_with_idle_memory(&device);

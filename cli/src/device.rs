@@ -1,14 +1,23 @@
 //! Selects a device by its name, and runs a command on the device's own type, so that figures include no
 //! dispatch of an enum.
 
-use crate::kernels::{CudaKernels, HostKernels, Kernels, OpenClKernels, Oscillator, WgpuKernels};
+#[cfg(feature = "cuda")]
+use crate::kernels::CudaKernels;
+#[cfg(feature = "opencl")]
+use crate::kernels::OpenClKernels;
+#[cfg(feature = "wgpu")]
+use crate::kernels::WgpuKernels;
+use crate::kernels::{HostKernels, Kernels, Oscillator};
 use crate::timing::Rivals;
 use std::error::Error;
 use std::time::Duration;
 use vrampool::any::{self, AnyDevice, Name};
+#[cfg(feature = "cuda")]
 use vrampool::cuda::{self, CudaDevice};
 use vrampool::host::{self, Faults, HostDevice};
+#[cfg(feature = "opencl")]
 use vrampool::opencl::{self, OpenClDevice};
+#[cfg(feature = "wgpu")]
 use vrampool::wgpu::{self, WgpuDevice};
 use vrampool::{Backend, BackendError};
 use vrampool_trace::Touch;
@@ -78,6 +87,7 @@ impl Device for HostDevice {
     }
 }
 
+#[cfg(any(feature = "cuda", feature = "opencl", feature = "wgpu"))]
 macro_rules! device_of {
     ($Device:ty, $Kernels:ty, $TestKernels:ty) => {
         impl Device for $Device {
@@ -96,8 +106,11 @@ macro_rules! device_of {
     };
 }
 
+#[cfg(feature = "cuda")]
 device_of!(CudaDevice, CudaKernels, cuda::TestKernels);
+#[cfg(feature = "opencl")]
 device_of!(OpenClDevice, OpenClKernels, opencl::TestKernels);
+#[cfg(feature = "wgpu")]
 device_of!(WgpuDevice, WgpuKernels, wgpu::TestKernels);
 
 /// What to do, on a device of whatever type.
@@ -117,8 +130,11 @@ pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box
         },
     };
     match device {
+        #[cfg(feature = "cuda")]
         AnyDevice::Cuda(device) => what.run(&device),
+        #[cfg(feature = "opencl")]
         AnyDevice::OpenCl(device) => what.run(&device),
+        #[cfg(feature = "wgpu")]
         AnyDevice::Wgpu(device) => what.run(&device),
         AnyDevice::Host(device) => what.run(&device),
         other => Err(format!("the program has no kernels for {}", other.properties().name).into()),

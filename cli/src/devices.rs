@@ -6,8 +6,11 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::error::Error;
-use vrampool::any::{self, Devices};
+use vrampool::any::{self, AnyDevice, Devices};
 use vrampool::backend::DeviceKind;
+
+/// The environment variable that names the device of `auto`.
+const VARIABLE: &str = "VRAMPOOL_BACKEND";
 
 /// Flags of `vrampool devices`.
 #[derive(Debug, Clone, Args)]
@@ -22,8 +25,11 @@ pub(crate) struct Arguments {
 struct Listing {
     devices: Vec<Row>,
     unavailable: Vec<Unavailable>,
-    /// The device that `auto` opens if the environment variable is unset.
-    best: Option<String>,
+    /// The device that `auto` opens in this environment.
+    auto: Option<String>,
+    /// Why `auto` opens none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auto_fails: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,14 +49,24 @@ struct Unavailable {
 
 /// Prints the available devices.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let listing = Listing::from(any::devices());
+    let listing = Listing::new(any::devices(), any::from_environment());
     let text = if arguments.json { serde_json::to_string(&listing)? } else { listing.table() };
     print(text)
 }
 
-impl From<Devices> for Listing {
-    fn from(devices: Devices) -> Self {
+impl Listing {
+    /// `chosen` is the device that the environment names.
+    fn new(devices: Devices, chosen: Result<Option<AnyDevice>, vrampool::Error>) -> Self {
         let best = devices.best().map(|best| best.name.clone());
+        let (auto, auto_fails) = match chosen {
+            Ok(None) => (best, None),
+            // It opened, so the variable is a name.
+            Ok(Some(_)) => match std::env::var(VARIABLE).unwrap_or_default().trim() {
+                "auto" => (best, None),
+                name => (Some(name.to_owned()), None),
+            },
+            Err(error) => (None, Some(error.to_string())),
+        };
         let row = |device: any::DeviceListing| Row {
             name: device.name,
             backend: device.backend,
@@ -68,12 +84,11 @@ impl From<Devices> for Listing {
         Self {
             devices: devices.there.into_iter().map(row).collect(),
             unavailable: devices.absent.into_iter().map(unavailable).collect(),
-            best,
+            auto,
+            auto_fails,
         }
     }
-}
 
-impl Listing {
     fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["name", "device", "kind", "memory"]);
@@ -84,8 +99,13 @@ impl Listing {
             memory.set_cell_alignment(CellAlignment::Right);
         }
         let mut text = table.to_string();
-        if let Some(best) = &self.best {
-            text += &format!("\n`auto` is {best}.");
+        match (&self.auto, &self.auto_fails) {
+            (Some(auto), _) if std::env::var_os(VARIABLE).is_some_and(|name| !name.is_empty()) => {
+                text += &format!("\n`auto` is {auto}, by {VARIABLE}.");
+            }
+            (Some(auto), _) => text += &format!("\n`auto` is {auto}."),
+            (None, Some(reason)) => text += &format!("\n`auto` opens no device: {reason}"),
+            (None, None) => {}
         }
         for absent in &self.unavailable {
             text += &format!("\n{}", absent.reason);

@@ -16,7 +16,9 @@ pub(crate) fn start() {
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        ["vrampool_trace::fitted", "vrampool_host"].iter().any(|part| metadata.target().starts_with(part))
+        ["vrampool::environment", "vrampool_trace::fitted", "vrampool_host"]
+            .iter()
+            .any(|part| metadata.target().starts_with(part))
     }
 
     fn log(&self, record: &Record<'_>) {

@@ -33,9 +33,27 @@ use vrampool::errors::chain;
 /// The exit code of a program that a closed output pipe ends.
 const CLOSED: u8 = 128 + 13;
 
+/// The environment variables of the library, for the help.
+const ENVIRONMENT: &str = "\
+Environment variables, each of which a flag overrides:
+  VRAMPOOL_BACKEND                 device, by a name that `devices` shows, or `auto`
+  VRAMPOOL_SOURCE                  --source
+  VRAMPOOL_SIZE_CLASSES            --size-classes
+  VRAMPOOL_LIMIT_GB                --limit, GiB
+  VRAMPOOL_MAX_CACHED_GB           --max-cached, GiB
+  VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
+  VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of a discrete device's memory, 0 to 1
+  VRAMPOOL_OVERLAP                 --overlap
+Without a flag:
+  VRAMPOOL_POOL_LARGE_BUCKET_MB    a unit of --size-classes multiple, MiB; 0 is fixed
+  VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB
+  VRAMPOOL_SLEEP_CHUNK_MB          physical piece of memory that sleeps, MiB
+  WGPU_BACKEND                     interface of wgpu, such as vulkan or gl
+A variable VRAMPOOL_... with another name is a warning. The guide's page on size classes lists netcl's names.";
+
 /// Run, measure and inspect bounded caching buffer pools for device memory.
 #[derive(Debug, Parser)]
-#[command(name = "vrampool", bin_name = "vrampool", version)]
+#[command(name = "vrampool", bin_name = "vrampool", version, after_help = ENVIRONMENT)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -14,12 +14,12 @@ pub(crate) struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     pub(crate) backend: Option<Name>,
-    /// Source of memory for misses: direct, arena, virtual, driver
-    #[arg(long, default_value_t)]
-    pub(crate) source: Source,
+    /// Source of memory for misses: direct, arena, virtual, driver [default: VRAMPOOL_SOURCE, or direct]
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<Source>,
     /// Size classes: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`,
-    /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: fixed; tight if the
-    /// source is virtual]
+    /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: VRAMPOOL_SIZE_CLASSES,
+    /// or fixed; tight if the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
     pub(crate) size_classes: Option<Classes>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
@@ -28,14 +28,15 @@ pub(crate) struct PoolOptions {
     /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) max_cached: Option<u64>,
-    /// Cap on idle buffers in one bucket, or `unlimited` [default: 16]
+    /// Cap on idle buffers in one bucket, or `unlimited`
+    /// [default: VRAMPOOL_MAX_BUFFERS_PER_BUCKET, or 16]
     #[arg(long, value_name = "COUNT", value_parser = count_or_unlimited)]
     pub(crate) max_per_bucket: Option<u64>,
-    /// Hard cap on bytes taken from the device, or `unlimited` [default: unlimited]
+    /// Hard cap on bytes taken from the device, or `unlimited` [default: VRAMPOOL_LIMIT_GB, or unlimited]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) limit: Option<u64>,
     /// Soft cap on bytes taken from the device, or `unlimited`
-    /// [default: unlimited; 85 % of a discrete device]
+    /// [default: VRAMPOOL_POOL_BUDGET_FRAC; else unlimited, or 85 % of a discrete device]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) budget: Option<u64>,
     /// Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream:
@@ -59,7 +60,10 @@ impl PoolOptions {
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
     pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
-        let mut builder = builder.source(self.source);
+        let mut builder = builder;
+        if let Some(source) = self.source {
+            builder = builder.source(source);
+        }
         if let Some(classes) = &self.size_classes {
             builder = builder.size_classes(classes.rule.clone());
         }

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 #[error("standard output is closed")]
 pub(crate) struct Closed;
 
-/// Prints a line. Not `println!`, which panics when nobody reads on.
+/// Prints a line. Not `println!`, which panics when the reader has ended.
 pub(crate) fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
     writeln!(io::stdout(), "{text}").map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Closed.into(),
@@ -17,7 +17,7 @@ pub(crate) fn print(text: impl Display) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Prints a line on standard error. Where that is closed, nobody wants to know.
+/// Prints a line on standard error. A closed standard error is ignored.
 pub(crate) fn warn(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -33,7 +33,8 @@ fn json_has_what_the_library_lists() {
     assert!(names.contains(&"host".into()), "it is always there");
     let absent: Vec<_> = devices.absent.iter().map(|absent| absent.backend.to_owned()).collect();
     assert_eq!(texts(&listing["unavailable"], "backend"), absent);
-    assert_eq!(listing["best"].as_str(), devices.best().map(|best| best.name.as_str()));
+    assert_eq!(listing["auto"].as_str(), devices.best().map(|best| best.name.as_str()));
+    assert!(listing.get("auto_fails").is_none());
     for (row, device) in listing["devices"].as_array().expect("a list").iter().zip(&devices.there) {
         let mut keys: Vec<_> = row.as_object().expect("an object").keys().map(String::as_str).collect();
         keys.sort_unstable();
@@ -54,7 +55,7 @@ fn without_proc_the_host_has_memory_and_says_what_is_unknown() {
         command.output().ok().filter(|output| output.status.success())
     };
     let Some(with) = run("exec \"$1\" devices --json") else {
-        return eprintln!("skipped: this user may not have mounts of its own");
+        return vrampool_test_support::skipped("this user may not have mounts of its own");
     };
     let without = run("mount -t tmpfs none /proc && exec \"$1\" devices --json").expect("a mount");
     let total = |output: &Output| {
@@ -81,6 +82,25 @@ fn the_table_says_what_is_there_what_auto_is_and_why_the_rest_is_not() {
     for absent in &devices.absent {
         assert!(out.contains(&absent.reason.to_string()), "{out}");
     }
+}
+
+#[test]
+fn auto_is_what_the_environment_names() {
+    let (code, out, err) = vrampool(&["devices"], Some("host"));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("`auto` is host, by VRAMPOOL_BACKEND."), "{out}");
+    let (code, out, err) = vrampool(&["devices"], Some("abacus"));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.contains("`auto` opens no device: ") && out.contains("VRAMPOOL_BACKEND=`abacus`"), "{out}");
+    let json = |backend| -> Value {
+        let (_, out, _) = vrampool(&["devices", "--json"], Some(backend));
+        serde_json::from_str(&out).expect("JSON")
+    };
+    assert_eq!(json("host")["auto"], "host");
+    let refused = json("abacus");
+    assert!(
+        refused["auto"].is_null() && refused["auto_fails"].as_str().is_some_and(|why| why.contains("abacus"))
+    );
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use serde_json::Value;
 use std::process::Command;
 use vrampool::any;
-use vrampool_test_support::skip;
+use vrampool_test_support::skip_backend;
 
 /// Returns the names of all devices except the host. A backend without a device is reported, and fails the
 /// test if `VRAMPOOL_REQUIRE` lists it.
 fn names() -> Vec<String> {
     let devices = any::devices();
     for absent in &devices.absent {
-        skip(absent.backend, &absent.reason);
+        skip_backend(absent.backend, &absent.reason);
     }
     devices.there.into_iter().map(|device| device.name).filter(|name| name != "host").collect()
 }

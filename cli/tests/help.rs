@@ -44,6 +44,29 @@ fn mistakes_are_answered_with_the_programs_name() {
     }
 }
 
+/// The guide's table of settings and the help name the same variables.
+#[test]
+fn every_environment_variable_is_in_the_help() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/size-classes.md");
+    let names = |text: &str| {
+        let words = text.split(|letter: char| letter != '_' && !letter.is_ascii_uppercase());
+        let ours = words.filter(|word| word.len() > "VRAMPOOL_".len() && word.starts_with("VRAMPOOL_"));
+        ours.map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let page = std::fs::read_to_string(page).expect("the guide");
+    let (_, table) = page.split_once("## Settings and environment").expect("the section");
+    let rows = table.lines().filter(|line| line.starts_with('|')).collect::<Vec<_>>().join("\n");
+    let documented = names(&rows);
+    assert!(documented.len() >= 10, "{documented:?}");
+    assert_eq!(names(&stdout(&["--help"])), documented);
+    let flags = names(&stdout(&["replay", "--help"]));
+    for name in
+        ["BACKEND", "SOURCE", "SIZE_CLASSES", "LIMIT_GB", "MAX_CACHED_GB", "POOL_BUDGET_FRAC", "OVERLAP"]
+    {
+        assert!(flags.contains(&format!("VRAMPOOL_{name}")), "{name}: {flags:?}");
+    }
+}
+
 /// The commands that the help lists.
 fn commands() -> Vec<String> {
     let help = stdout(&["--help"]);

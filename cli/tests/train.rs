@@ -189,6 +189,27 @@ fn the_overlap_is_the_arguments_then_the_environments() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn the_source_is_the_arguments_then_the_environments() {
+    let reserved = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let report = train(&[&["--epochs", "1"], arguments].concat(), environment);
+        report["source"].as_str().map(str::to_owned)
+    };
+    let variable = ("VRAMPOOL_SOURCE", "virtual");
+    assert_eq!(reserved(&[], &[]).as_deref(), Some("direct"));
+    assert_eq!(reserved(&[], &[variable]).as_deref(), Some("virtual"));
+    assert_eq!(reserved(&["--source", "direct"], &[variable]).as_deref(), Some("direct"));
+}
+
+#[test]
+fn a_variable_that_nothing_reads_is_a_warning() {
+    let output = vrampool(&["train", "--epochs", "1"], &[("VRAMPOOL_LIMITGB", "1")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("VRAMPOOL_LIMITGB has no effect"), "{said}");
+    assert!(said.contains("VRAMPOOL_LIMIT_GB"), "{said}");
+}
+
+#[test]
 fn a_variable_that_cannot_be_read_is_named() {
     let error = failure(&[], &[("VRAMPOOL_MAX_CACHED_GB", "abc")], 1);
     assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("abc"), "{error}");

@@ -234,7 +234,7 @@ fn a_read_only_folder_is_told_before_the_work() {
         let Ok(output) = command.args(own.get_args()).output() else {
             let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
             assert!(!required.split(',').any(|name| name == "setpriv"), "VRAMPOOL_REQUIRE names setpriv");
-            return eprintln!("skipped: no setpriv, and this user may write everywhere");
+            return vrampool_test_support::skipped("no setpriv, and this user may write everywhere");
         };
         assert_old(&path, &output);
         assert!(output.stdout.is_empty(), "{}", text(&output.stdout));

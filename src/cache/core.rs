@@ -13,6 +13,7 @@ use crate::cache::magazine::slots;
 use crate::cache::magazine::slots::NO_SLOT;
 use crate::cache::request_queue::Queue;
 use crate::cache::size_class::{CLAMPED, SizeClasses};
+use crate::error::refusals::Refusals;
 use crate::source::Key;
 use crate::source::Supply;
 use crate::streams::ticks::Ticks;
@@ -52,6 +53,8 @@ pub(crate) struct PoolCore {
     pub(crate) marks: AtomicBool,
     /// Whether the streams of its arena have markers: a hint.
     pub(crate) has_markers: Arc<AtomicBool>,
+    /// The refused requests that are logged.
+    pub(crate) refusals: Refusals,
     pub(super) lock: PoolLock,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
@@ -250,6 +253,7 @@ impl PoolCore {
                 .contains(Capabilities::CONCURRENT_STREAMS),
             marks: AtomicBool::new(false),
             has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
+            refusals: Refusals::default(),
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock: PoolLock::new(depot),

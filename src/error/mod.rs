@@ -2,7 +2,9 @@
 
 mod cause;
 mod chain;
+mod debug;
 mod out_of_memory;
+pub(crate) mod refusals;
 
 use crate::any::available::NotOpened;
 use crate::arena::engine::ArenaError;
@@ -19,6 +21,8 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 /// reports it: [`out_of_memory`](Self::out_of_memory) returns its figures. A result of a buffer takes
 /// 24 bytes at most.
 ///
+/// `{:?}` prints the text, so that a `main` that returns an error is readable; `{:#?}` prints the fields.
+///
 /// ```
 /// use vrampool::{Backend, Pool, arena::DeviceArena, host::HostDevice};
 /// # fn main() -> Result<(), vrampool::Error> {
@@ -34,7 +38,7 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is not enough memory, also after idle memory was released.

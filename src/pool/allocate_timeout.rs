@@ -83,7 +83,7 @@ impl<B: Backend> Pool<B> {
             }
             wait = None;
             if let Some(refused) = refused.take() {
-                core.count_out_of_memory(&refused.shortage);
+                core.count_out_of_memory(&refused);
                 return Err(Error::OutOfMemory(refused));
             }
         }

@@ -91,7 +91,7 @@ impl PoolCore {
         }
     }
 
-    /// Describes a lack of memory, and counts it as a failure, unless the request may still wait.
+    /// Describes a lack of memory. Counts and logs it as a failure, unless the request may still wait.
     pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
         let mut depot = self.depot();
@@ -99,10 +99,7 @@ impl PoolCore {
         drop(depot);
         let shortage = self.as_of_request(request, shortage);
         let of_device = matches!(shortage, Shortage::Device(_));
-        if !position.has_deadline() {
-            self.count_out_of_memory(&shortage);
-        }
-        Error::OutOfMemory(Box::new(OutOfMemory {
+        let error = OutOfMemory {
             requested_bytes: request.requested,
             class_bytes: request.key.class,
             live_bytes: stats.live_bytes,
@@ -114,15 +111,22 @@ impl PoolCore {
             owner: Owner::Pool,
             shortage,
             can_compact: self.supply::<B>().movable().is_some(),
-        }))
+        };
+        if !position.has_deadline() {
+            self.count_out_of_memory(&error);
+        }
+        error.into()
     }
 
-    pub(super) fn count_out_of_memory(&self, shortage: &Shortage) {
+    /// Counts and logs a request that is refused for a lack of memory.
+    pub(super) fn count_out_of_memory(&self, error: &OutOfMemory) {
         let mut depot = self.depot();
         depot.counters.rungs.fail += 1;
-        match shortage {
+        match error.shortage {
             Shortage::Limit(_) => depot.counters.failed.by_limit += 1,
             Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed.by_device += 1,
         }
+        drop(depot);
+        self.refusals.log(&self.name, error);
     }
 }

@@ -13,7 +13,7 @@ const PAGES: u64 = 64;
 fn a_virtual_pool_at_its_limit_keeps_its_bounds() {
     there::on_each(|there| {
         if !there.can(Capabilities::VIRTUAL_MEMORY) {
-            return eprintln!("skipped: {} has no virtual memory", there.name);
+            return vrampool_test_support::skipped(format_args!("{} has no virtual memory", there.name));
         }
         let virtual_memory = there.device.virtual_memory().expect("it says so");
         let streams: [_; 2] = there.streams();

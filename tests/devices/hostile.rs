@@ -76,7 +76,10 @@ fn idle_memory_makes_room_for_host_visible_memory() {
         let visible =
             there.device.allocate(&AllocationRequest::new(MIB, Placement::HostVisible)).expect("memory");
         if there.free() == all {
-            return eprintln!("skipped: host-visible memory of {} is not the device's", there.name);
+            return vrampool_test_support::skipped(format_args!(
+                "host-visible memory of {} is not the device's",
+                there.name
+            ));
         }
         drop(visible);
         let most = all * 5 / 8 / MIB * MIB;
@@ -223,7 +226,10 @@ fn a_request_gets_memory_that_waits_for_nothing() {
     const RANGE: u64 = 32 * MIB;
     there::on_each(|there| {
         if !there.can(Capabilities::CONCURRENT_STREAMS) {
-            return eprintln!("skipped: streams of {} wait for nothing", there.name);
+            return vrampool_test_support::skipped(format_args!(
+                "streams of {} wait for nothing",
+                there.name
+            ));
         }
         let [busy, other] = there.streams();
         let arena = DeviceArena::builder(&there.device).limit(RANGE).build().expect("an arena");

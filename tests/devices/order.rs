@@ -100,7 +100,10 @@ fn random_work_on_two_streams_never_sees_anothers_data() {
 fn random_work_without_waits_sees_anothers_data() {
     there::on_each(|there| {
         if !there.can(Capabilities::CONCURRENT_STREAMS) {
-            eprintln!("skipped: the streams of {} run one after the other", there.name);
+            vrampool_test_support::skipped(format_args!(
+                "the streams of {} run one after the other",
+                there.name
+            ));
             return;
         }
         // The simulated CUDA driver reports what this does.

@@ -82,7 +82,10 @@ impl<'a> Bench<'a> {
 fn streams_that_share_no_data_do_not_wait_for_each_other() {
     there::on_each(|there| {
         if !there.can(Capabilities::CONCURRENT_STREAMS) {
-            eprintln!("skipped: the streams of {} run one after the other", there.name);
+            vrampool_test_support::skipped(format_args!(
+                "the streams of {} run one after the other",
+                there.name
+            ));
             return;
         }
         for source in there.sources() {

@@ -49,7 +49,7 @@ struct Live {
 fn has_virtual_memory() -> bool {
     let has = HostDevice::new().virtual_memory().is_some();
     if !has {
-        eprintln!("skipped: the host has no virtual memory on this system");
+        vrampool_test_support::skipped("the host has no virtual memory on this system");
     }
     has
 }

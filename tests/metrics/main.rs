@@ -212,7 +212,7 @@ fn requests_are_counted_by_the_layer_that_served_them() {
     let (recorder, handle) = recorder();
     let device = HostDevice::new();
     if device.virtual_memory().is_none() {
-        return eprintln!("skipped: no virtual memory here");
+        return vrampool_test_support::skipped("no virtual memory here");
     }
     let stream = device.create_stream().expect("a stream");
     let of = |source: Source| {

@@ -136,7 +136,7 @@ impl Side {
 fn random_work_on_two_devices_is_free_of_races() {
     let Some(simulated) = Simulated::open() else { return };
     let Ok(second) = CudaDevice::open(1) else {
-        eprintln!("skipped: the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)");
+        vrampool_test_support::skipped("the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)");
         return;
     };
     let rounds = || Source::ALL.iter().flat_map(|&source| [2, 3, 5, 8].map(|streams| (source, streams)));

@@ -41,7 +41,7 @@ impl<'a> Held<'a> {
     /// Of the second device; `None` where there is one device.
     fn on_second(simulated: &'a Simulated) -> Option<Self> {
         let Ok(second) = CudaDevice::open(1) else {
-            eprintln!("skipped: the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)");
+            vrampool_test_support::skipped("the driver simulates one device (VRAMPOOL_SIMULATOR=devices=2)");
             return None;
         };
         Some(Self::on(&second, simulated))

@@ -7,7 +7,7 @@ use vrampool_cuda::{BackendError, CudaDevice, list};
 fn every_way_in_answers_that_there_is_no_device() {
     let devices = list();
     if devices.is_ok() {
-        eprintln!("skipped: there is a device here; CUDA_VISIBLE_DEVICES= hides it");
+        vrampool_test_support::skipped("there is a device here; CUDA_VISIBLE_DEVICES= hides it");
         return;
     }
     let answers = [

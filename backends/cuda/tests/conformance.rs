@@ -25,7 +25,7 @@ fn a_gpu_conforms_on_a_thread_that_never_saw_a_context_and_several_at_once() {
 fn memory_of_another_device_is_refused() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     let Ok(other) = CudaDevice::open(1) else {
-        eprintln!("skipped: there is one device");
+        vrampool_test_support::skipped("there is one device");
         return;
     };
     conformance::check_foreign(&device, &other).expect("they are");

@@ -58,7 +58,7 @@ fn asked_by_the_other_tests() {
 #[test]
 fn a_driver_that_is_no_good_is_a_typed_error() {
     if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler");
+        vrampool_test_support::skipped("there is no C compiler");
         return;
     }
     let folder = std::env::temp_dir().join(format!("vrampool-drivers-{}", std::process::id()));

@@ -74,7 +74,7 @@ fn what_cannot_be_mapped_is_not_kept_either(device: &CudaDevice, before: u64) {
 fn what_is_taken_comes_back() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     if device.virtual_memory().is_none() {
-        eprintln!("skipped: the device has no virtual memory");
+        vrampool_test_support::skipped("the device has no virtual memory");
         return;
     }
     // What the driver takes for itself at first is not counted.

@@ -68,7 +68,7 @@ fn freeing_what_was_adopted_waits_too(device: &CudaDevice, kernels: &Kernels) {
 
 fn dropping_a_reservation_waits_too(device: &CudaDevice, kernels: &Kernels) {
     if device.virtual_memory().is_none() {
-        eprintln!("skipped: the device has no virtual memory");
+        vrampool_test_support::skipped("the device has no virtual memory");
         return;
     }
     let stream = device.create_stream().expect("a stream");

@@ -63,7 +63,7 @@ fn a_library_that_is_not_there_is_a_typed_error() {
 #[cfg(target_os = "linux")]
 fn a_loader_without_a_driver_is_a_typed_error() {
     if let Err(error) = list() {
-        eprintln!("skipped: {error}");
+        vrampool_test_support::skipped(format_args!("{error}"));
         return;
     }
     let folder = std::env::temp_dir().join(format!("vrampool-no-opencl-{}", std::process::id()));
@@ -76,7 +76,7 @@ fn a_loader_without_a_driver_is_a_typed_error() {
         .expect("it starts");
     if String::from_utf8_lossy(&still_there.stdout).contains("listed: ") {
         std::fs::remove_dir_all(&folder).expect("it was there");
-        eprintln!("skipped: this loader finds drivers in other ways, too");
+        vrampool_test_support::skipped("this loader finds drivers in other ways, too");
         return;
     }
     let answer = answer("OCL_ICD_VENDORS", &folder_name);
@@ -89,7 +89,7 @@ fn a_loader_without_a_driver_is_a_typed_error() {
 #[cfg(target_os = "linux")]
 fn a_library_that_is_no_good_is_a_typed_error() {
     if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler");
+        vrampool_test_support::skipped("there is no C compiler");
         return;
     }
     let folder = std::env::temp_dir().join(format!("vrampool-opencl-{}", std::process::id()));

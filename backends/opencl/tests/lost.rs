@@ -17,7 +17,7 @@ fn guarded_device() -> Option<OpenClDevice> {
     let devices = require("opencl", list)?;
     let found = devices.iter().find(|device| device.platform.contains("NVIDIA"));
     if found.is_none() {
-        eprintln!("skipped: no device here guards its memory");
+        vrampool_test_support::skipped("no device here guards its memory");
     }
     found.map(|device| OpenClDevice::open(device.ordinal).expect("a listed device"))
 }

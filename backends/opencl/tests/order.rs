@@ -123,7 +123,10 @@ fn random_work_on_several_queues_is_what_the_model_says_with_the_waits_alone() {
             }
         }
         if !at_once {
-            eprintln!("skipped: {} runs one queue at a time", device.properties().name);
+            vrampool_test_support::skipped(format_args!(
+                "{} runs one queue at a time",
+                device.properties().name
+            ));
         }
     }
 }
@@ -171,7 +174,9 @@ fn an_out_of_order_queue_keeps_the_order_of_its_stream() {
             0 => {
                 let name = &device.properties().name;
                 assert!(!name.starts_with("pthread"), "PoCL does not, so the test does not see it");
-                eprintln!("skipped: {name} keeps the order of its queues by itself");
+                vrampool_test_support::skipped(format_args!(
+                    "{name} keeps the order of its queues by itself"
+                ));
             }
             stale => eprintln!("{stale} of 200 copies without a barrier ran ahead"),
         }
@@ -184,7 +189,10 @@ fn neither_recording_nor_waiting_blocks_the_host() {
     for device in all_devices() {
         let programs = Programs::new(&device);
         if !programs.runs_queues_at_once() {
-            eprintln!("skipped: {} runs work when it is sent", device.properties().name);
+            vrampool_test_support::skipped(format_args!(
+                "{} runs work when it is sent",
+                device.properties().name
+            ));
             continue;
         }
         for order in [QueueOrder::InOrder, QueueOrder::OutOfOrder] {
@@ -231,11 +239,14 @@ fn what_is_dropped_under_work_is_freed_behind_it() {
     for device in all_devices() {
         let programs = Programs::new(&device);
         if !device.properties().capabilities.contains(Capabilities::MANAGED) {
-            eprintln!("skipped: {} has no shared memory", device.properties().name);
+            vrampool_test_support::skipped(format_args!("{} has no shared memory", device.properties().name));
             continue;
         }
         if !programs.runs_queues_at_once() {
-            eprintln!("skipped: {} runs work when it is sent", device.properties().name);
+            vrampool_test_support::skipped(format_args!(
+                "{} runs work when it is sent",
+                device.properties().name
+            ));
             continue;
         }
         // Alone in its context: others' memory is not counted.

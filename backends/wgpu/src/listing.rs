@@ -90,11 +90,11 @@ fn absent() -> String {
         return "no interface that this program was built with is asked for; see WGPU_BACKEND".into();
     }
     let help = if cfg!(target_os = "linux") {
-        "; Debian's mesa-vulkan-drivers has one of Vulkan for processors"
+        "; on Debian, `apt install mesa-vulkan-drivers` adds one on the processor"
     } else {
         ""
     };
-    format!("no driver of {} shows a device{help}", names.join(" or "))
+    format!("no {} device was found{help}", names.join(" or "))
 }
 
 pub(crate) fn describe(ordinal: usize, info: &wgpu::AdapterInfo) -> WgpuListing {

@@ -8,7 +8,10 @@ use vrampool_wgpu::{Backend, BackendError, Capabilities, Placement, RegionMut, W
 fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     if device.properties().is_integrated() {
-        eprintln!("skipped: {} has the host's memory, which it does not bound", device.properties().name);
+        vrampool_test_support::skipped(format_args!(
+            "{} has the host's memory, which it does not bound",
+            device.properties().name
+        ));
         return;
     }
     let stream = device.create_stream().expect("a stream");
@@ -54,18 +57,18 @@ const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 fn a_lack_of_host_visible_memory_is_out_of_memory_too() {
     let Some(device) = require("wgpu", || WgpuDevice::open(0)) else { return };
     if !device.properties().is_integrated() {
-        eprintln!(
-            "skipped: {} has memory of its own, which an address space does not limit",
+        vrampool_test_support::skipped(format_args!(
+            "{} has memory of its own, which an address space does not limit",
             device.properties().name
-        );
+        ));
         return;
     }
     if !device.properties().capabilities.contains(Capabilities::HOST_VISIBLE) {
-        eprintln!(
-            "skipped: {} has no host-visible memory by {}",
+        vrampool_test_support::skipped(format_args!(
+            "{} has no host-visible memory by {}",
             device.properties().name,
             device.listed().api
-        );
+        ));
         return;
     }
     if std::env::var_os(LIMITED).is_some() {

@@ -42,7 +42,7 @@ fn a_changed_limit_is_that_of_all_tags() {
     let (mut pool, options) = (0, c"device=host; source=virtual; limit=64MiB");
     let created = vrampool_create(Text::from(options), Out::from(&mut pool));
     if created == Status::UNSUPPORTED {
-        eprintln!("skipped: {}", last_error_text());
+        vrampool_test_support::skipped(format_args!("{}", last_error_text()));
         return;
     }
     assert_eq!(created, Status::OK, "{}", last_error_text());

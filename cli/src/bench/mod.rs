@@ -14,7 +14,7 @@ mod sleep;
 mod table;
 
 use crate::device::{self, Device};
-use crate::stdout::print;
+use crate::stdout::{print, warn};
 use crate::timing::Rivals;
 use crate::timing::clock::Effort;
 use crate::timing::workload::Workload;
@@ -93,6 +93,9 @@ const DEVICE_MEMORY: u64 = 1 << 40;
 
 /// Runs the benchmarks and prints their results.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    if cfg!(debug_assertions) && !arguments.quick {
+        warn(format_args!("warning: this build is not optimised; measure with `cargo vrampool-all bench`"));
+    }
     device::run(arguments.backend.as_ref(), Benchmarks(arguments))
 }
 

@@ -6,10 +6,12 @@ use crate::device::{self, Device, Run};
 use std::cell::Cell;
 use std::error::Error;
 use vrampool::backend::AllocationRequest;
+#[cfg(feature = "opencl")]
 use vrampool::backend::DeviceKind;
+#[cfg(feature = "opencl")]
 use vrampool::opencl::{self, OpenClDevice};
 use vrampool::{Backend, BackendError, Placement, Region, RegionMut, any};
-use vrampool_test_support::skip;
+use vrampool_test_support::skip_backend;
 
 const SPACE: u64 = 4 << 20;
 /// What lies between operands.
@@ -55,7 +57,7 @@ enum Law {
 fn on_each(law: Law) {
     let devices = any::devices();
     for absent in &devices.absent {
-        skip(absent.backend, &absent.reason);
+        skip_backend(absent.backend, &absent.reason);
     }
     let only = std::env::var("VRAMPOOL_TEST_BACKENDS").unwrap_or_default();
     let is_wanted = |backend| only.is_empty() || only.split(',').any(|only| only == backend);
@@ -63,6 +65,7 @@ fn on_each(law: Law) {
         eprintln!("{law:?} on {}", listed.name);
         device::run(Some(&listed.name.parse().expect("a name")), law).expect("no fault");
     }
+    #[cfg(feature = "opencl")]
     for listed in opencl::list().unwrap_or_default().iter().filter(|_| is_wanted("opencl")) {
         let device = OpenClDevice::builder(listed.ordinal).kind(DeviceKind::Discrete).build();
         law.run(&device.expect("it is there")).expect("no fault");

@@ -4,23 +4,29 @@
 //! `shapes` checks the sizes of operands once for all backends; `host`, `cuda`, `opencl` and `wgpu` hold the
 //! implementations.
 
+#[cfg(feature = "cuda")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod cuda;
 mod host;
 #[cfg(test)]
 mod laws;
+#[cfg(feature = "opencl")]
 #[allow(unsafe_code, reason = "launches of the kernels beside it; every block is argued")]
 mod opencl;
 mod operations;
 mod oscillator;
 mod shapes;
 mod view;
+#[cfg(feature = "wgpu")]
 mod wgpu;
 
+#[cfg(feature = "cuda")]
 pub(crate) use cuda::CudaKernels;
 pub(crate) use host::HostKernels;
+#[cfg(feature = "opencl")]
 pub(crate) use opencl::OpenClKernels;
 pub(crate) use operations::{Activation, AdamStep, Kernels};
 pub(crate) use oscillator::{Oscillator, State};
 pub(crate) use view::{View, ViewMut};
+#[cfg(feature = "wgpu")]
 pub(crate) use wgpu::WgpuKernels;

@@ -6,7 +6,7 @@ mod table;
 use crate::device::{self, Device};
 use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::record_options::RecordOptions;
-use crate::stdout::print;
+use crate::stdout::{print, warn};
 use crate::trace_options::TraceOptions;
 use clap::{Args, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     trace: TraceOptions,
     #[command(flatten)]
     record: RecordOptions,
-    /// Print one JSON object per line, for each pass, instead of a table
+    /// Print one JSON object per line, for each pass, instead of a table; sizes are bytes
     #[arg(long)]
     json: bool,
 }
@@ -98,8 +98,16 @@ impl device::Run for Replays<'_> {
         bar.finish_and_clear();
         if !rows.is_empty() {
             print(table::of(&rows))?;
+            warn_of_times();
         }
         outcome
+    }
+}
+
+/// Warns that the times are those of a build without optimisations.
+fn warn_of_times() {
+    if cfg!(debug_assertions) {
+        warn("ns/op is that of a build without optimisations; measure times with `cargo vrampool-all`");
     }
 }
 

@@ -15,7 +15,7 @@ const COLUMNS: [&str; 14] = [
     "held",
     "reserved",
     "live/req.",
-    "held/req.",
+    "reserved/req.",
     "res./needed",
     "hit rate",
     "driver calls",
@@ -31,6 +31,7 @@ pub(crate) fn of(rows: &[Row]) -> Table {
     for row in rows {
         let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
         let over_requested = |bytes| shown(row.over_requested(bytes));
+        let reserved_over_requested = row.over_requested(row.peak_reserved);
         table.add_row([
             row.trace.clone(),
             row.size_classes.clone(),
@@ -42,7 +43,7 @@ pub(crate) fn of(rows: &[Row]) -> Table {
             human(row.peak_held),
             human(row.peak_reserved),
             over_requested(row.peak_live),
-            over_requested(row.peak_held),
+            reserved_over_requested.map_or_else(|| "-".into(), |ratio| format!("{ratio:.3}")),
             shown(row.reserved_over_needed()),
             format!("{:.1} %", 100.0 * row.hit_rate),
             row.driver_calls.to_string(),

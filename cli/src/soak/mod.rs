@@ -34,8 +34,8 @@ pub(crate) struct Arguments {
     /// Run without injected faults of the host device
     #[arg(long)]
     no_faults: bool,
-    /// The device to run on, by a name that `devices` shows, or `auto`
-    #[arg(long, value_name = "NAME")]
+    /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
+    #[arg(long, value_name = "DEVICE")]
     backend: Option<Name>,
 }
 

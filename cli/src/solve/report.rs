@@ -77,7 +77,7 @@ impl Report {
             ["batch".into(), size(self.batch_bytes)],
             ["share".into(), size(self.share_bytes)],
             ["held at most".into(), size(self.peak_held)],
-            ["arrays of the host's".into(), self.host_arrays.into()],
+            ["host arrays".into(), self.host_arrays.into()],
             ["streams".into(), self.streams.to_string()],
             ["chunks".into(), format!("{} of {} runs", self.chunks, self.chunk_len)],
             ["copied".into(), size(self.bytes_copied)],

@@ -15,9 +15,12 @@ pub(crate) trait Rivals: Backend {
 }
 
 impl Rivals for HostDevice {}
+#[cfg(feature = "opencl")]
 impl Rivals for vrampool::opencl::OpenClDevice {}
+#[cfg(feature = "wgpu")]
 impl Rivals for vrampool::wgpu::WgpuDevice {}
 
+#[cfg(feature = "cuda")]
 mod cuda {
     use super::{Effort, Error, Figures, Rivals, Workload};
     use crate::timing::allocator::{Allocator, Driver};

@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     metrics: Option<SocketAddr>,
     #[command(flatten)]
     record: RecordOptions,
-    /// Print the result as one JSON object.
+    /// Print the result as one JSON object; sizes are bytes.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

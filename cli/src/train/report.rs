@@ -12,6 +12,7 @@ use vrampool::{Backend, Pool, PoolStats};
 pub(crate) struct Report {
     backend: &'static str,
     device: String,
+    source: String,
     steps: u64,
     test_accuracy: f32,
     hits: u64,
@@ -50,6 +51,7 @@ impl Report {
         Self {
             backend: properties.backend,
             device: properties.name.clone(),
+            source: pool.source().to_string(),
             steps,
             test_accuracy: test.accuracy,
             hits: stats.hits,

@@ -104,8 +104,8 @@ enum Outcome {
 fn a_second_process_takes_the_gpu_in_the_middle() {
     let Some(device) = require("cuda", || CudaDevice::open(0)) else { return };
     if vrampool_cuda_simulator_control::Simulator::loaded().is_some() {
-        eprintln!(
-            "skipped: a simulated device is its process's own, and this needs two processes on one device"
+        vrampool_test_support::skipped(
+            "a simulated device is its process's own, and this needs two processes on one device",
         );
         return;
     }

@@ -19,11 +19,8 @@ struct There {
 fn on_each(test: impl Fn(&There)) {
     let devices = any::devices();
     let names = |variable| std::env::var(variable).unwrap_or_default();
-    let required = names("VRAMPOOL_REQUIRE");
     for absent in &devices.absent {
-        let is_required = required.split(',').any(|required| required == absent.backend);
-        assert!(!is_required, "VRAMPOOL_REQUIRE names {}, and {}", absent.backend, absent.reason);
-        eprintln!("skipped: {}", absent.reason);
+        vrampool_test_support::skip_backend(absent.backend, &absent.reason);
     }
     let only = names("VRAMPOOL_TEST_BACKENDS");
     for listed in devices.there {
@@ -100,7 +97,7 @@ fn every_allocator_that_a_device_has_serves() {
                 Ok(broker) => broker,
                 Err(error) => {
                     assert_eq!(allocator, Allocator::DriverPool, "{error}");
-                    eprintln!("skipped: {allocator}: {error}");
+                    vrampool_test_support::skipped(format_args!("{allocator}: {error}"));
                     continue;
                 }
             };

@@ -73,12 +73,12 @@ fn recorded_programs_spoil_nothing() {
             // At run time, because the program may have been built elsewhere.
             let folders = ["../../benches/traces", "benches/traces"].map(Path::new);
             let Some(folder) = folders.into_iter().find(|folder| folder.exists()) else {
-                eprintln!("skipped: benches/traces is not here");
+                vrampool_test_support::skipped("benches/traces is not here");
                 return;
             };
             let path = folder.join(format!("{name}.csv.gz"));
             let Some(trace) = suited(Trace::read(&path).expect("a trace"), there) else {
-                eprintln!("skipped: {name} is too large for {}", there.name);
+                vrampool_test_support::skipped(format_args!("{name} is too large for {}", there.name));
                 continue;
             };
             for (source, classes) in

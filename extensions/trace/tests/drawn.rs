@@ -37,7 +37,7 @@ fn drawn(trace: &Trace, passes: u64, seed: u64) -> (Vec<Event>, u64) {
 #[test]
 fn little_more_than_what_is_live_serves_sizes_that_never_repeat() {
     if HostDevice::new().virtual_memory().is_none() {
-        eprintln!("skipped: the host has no virtual memory on this system");
+        vrampool_test_support::skipped("the host has no virtual memory on this system");
         return;
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/traces/serve_mixed.csv.gz");

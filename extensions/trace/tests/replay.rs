@@ -131,7 +131,7 @@ fn recorded_traces_hold_what_was_simulated() {
 #[test]
 fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
     if device().virtual_memory().is_none() {
-        eprintln!("skipped: the host has no virtual memory on this system");
+        vrampool_test_support::skipped("the host has no virtual memory on this system");
         return;
     }
     for (name, ..) in RECORDED {

@@ -25,5 +25,5 @@ pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_
 pub use count::Count;
 pub use exposition::{assert_metrics_together, samples};
 pub use pattern::pattern;
-pub use require::{has_virtual_memory, program, require, skip};
+pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use streams::{close_gate, streams};

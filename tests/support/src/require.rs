@@ -1,8 +1,10 @@
 //! Devices and programs that a test needs and a machine may lack.
 
 use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
 use vrampool_backend::{Backend, BackendError};
 
 /// Opens the device of a backend. Without one, the test is skipped as [`skip`] describes.
@@ -50,8 +52,40 @@ pub fn program(name: &str) -> Option<PathBuf> {
 ///
 /// If the environment variable `VRAMPOOL_REQUIRE`, a list separated by commas, contains `name`.
 pub fn skip(name: &str, reason: impl Display) {
+    assert_not_required(name, &reason);
+    skipped(reason);
+}
+
+/// Reports, once in a process, that tests run without a backend that every device's tests look for. As [`skip`].
+///
+/// # Panics
+///
+/// If the environment variable `VRAMPOOL_REQUIRE` contains `backend`.
+pub fn skip_backend(backend: &'static str, reason: impl Display) {
+    static REPORTED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    assert_not_required(backend, &reason);
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !reported.contains(&backend) {
+        reported.push(backend);
+        print(format!("skipped: tests on {backend}: {reason}\n"));
+    }
+}
+
+fn assert_not_required(name: &str, reason: &impl Display) {
     let required = std::env::var("VRAMPOOL_REQUIRE").unwrap_or_default();
     let is_required = required.split(',').any(|required| required == name);
     assert!(!is_required, "VRAMPOOL_REQUIRE lists {name}, which is unavailable: {reason}");
-    eprintln!("skipped: {reason}");
+}
+
+/// Reports that the calling test, or a part of it, is skipped. The harness shows it although the test succeeds, which it
+/// does not with `eprintln!`.
+pub fn skipped(reason: impl Display) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    print(format!("skipped: {test}: {reason}\n"));
+}
+
+/// By one call, so that lines of several threads stay whole.
+fn print(line: String) {
+    let _ = io::stderr().write_all(line.as_bytes());
 }

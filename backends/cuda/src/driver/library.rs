@@ -7,6 +7,7 @@
 use super::layouts::{AccessDescriptor, PhysicalProperties, PoolProperties};
 use cudarc::driver::sys::{CUcontext, CUdeviceptr, CUevent, CUmemoryPool, CUstream};
 use libloading::Library as File;
+use std::error::Error;
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
 use std::fmt;
 use std::ops::Deref;
@@ -193,7 +194,10 @@ impl Library {
             // SAFETY: loading runs the initialisers of the file that the system finds under the name of
             // NVIDIA's driver, which have no requirements of their own; the system's administrator vouches
             // for the file.
-            unsafe { File::new(*name) }.map_err(|error| reasons.push(error.to_string())).ok()
+            let opened = unsafe { File::new(*name) };
+            // The system's text is the source: the error's own is "dlopen failed".
+            let reason = |error: libloading::Error| error.source().unwrap_or(&error).to_string();
+            opened.map_err(|error| reasons.push(reason(error))).ok()
         });
         let file =
             file.ok_or_else(|| unavailable(format!("no NVIDIA driver was found ({})", reasons.join("; "))))?;

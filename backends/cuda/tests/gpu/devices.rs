@@ -77,7 +77,7 @@ fn other_context() -> Option<std::sync::Arc<CudaContext>> {
 fn a_context_beside_the_primary_one_is_a_device_of_its_own() {
     let Some(primary) = first_device() else { return };
     let Some(context) = other_context() else {
-        eprintln!("skipped: this driver creates no contexts in the old way");
+        vrampool_test_support::skipped("this driver creates no contexts in the old way");
         return;
     };
     let device = CudaDevice::from_context(context.clone()).expect("a device");
@@ -141,7 +141,7 @@ fn a_call_leaves_the_threads_context_as_it_was() {
 fn two_devices_work_side_by_side() {
     let Some(one) = first_device() else { return };
     let Ok(two) = CudaDevice::open(1) else {
-        eprintln!("skipped: there is one device");
+        vrampool_test_support::skipped("there is one device");
         return;
     };
     assert_ne!(one.id(), two.id());

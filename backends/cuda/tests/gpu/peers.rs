@@ -11,14 +11,14 @@ use vrampool_cuda::{Backend, CudaDevice, CudaMemory, Memory, Region, RegionMut, 
 fn two() -> Option<(CudaDevice, CudaDevice, u64)> {
     let (first, page) = device()?;
     let Ok(second) = CudaDevice::open(1) else {
-        eprintln!("skipped: there is one device");
+        vrampool_test_support::skipped("there is one device");
         return None;
     };
     let mut can = 0;
     // SAFETY: the driver is initialised; the call writes one number. Ordinals are the driver's numbers here.
     let code = unsafe { sys::cuDeviceCanAccessPeer(&raw mut can, 1, 0) };
     if code != sys::CUresult::CUDA_SUCCESS || can == 0 {
-        eprintln!("skipped: the devices do not reach each other");
+        vrampool_test_support::skipped("the devices do not reach each other");
         return None;
     }
     Some((first, second, page))

@@ -18,13 +18,13 @@ const PAGES: u64 = 3;
 fn device(kind: ShareableKind) -> Option<(CudaDevice, u64)> {
     let device = first_device()?;
     let Some(handles) = device.shared_handles() else {
-        eprintln!("skipped: the device shares no memory");
+        vrampool_test_support::skipped("the device shares no memory");
         return None;
     };
     let kinds = handles.shareable_kinds();
     eprintln!("handles that work: {kinds:?}");
     if !kinds.contains(&kind) {
-        eprintln!("skipped: the device makes no handle of kind {kind:?}");
+        vrampool_test_support::skipped(format_args!("the device makes no handle of kind {kind:?}"));
         return None;
     }
     let bytes = PAGES * device.granularity(self::kind()).expect("a granularity");
@@ -137,7 +137,7 @@ fn what_is_no_handle_to_so_much_is_refused() {
 fn kinds_of_handle_are_what_really_works() {
     let Some(device) = first_device() else { return };
     let Some(handles) = device.shared_handles() else {
-        eprintln!("skipped: the device shares no memory");
+        vrampool_test_support::skipped("the device shares no memory");
         return;
     };
     assert!(device.properties().capabilities.contains(Capabilities::SHARED_HANDLES));

@@ -89,7 +89,7 @@ fn a_kernel_compiled_at_run_time_takes_views() {
     let names = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
     // SAFETY: NVIDIA's library, found by the system under its name; its initialisers ask for nothing.
     if !names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok()) {
-        eprintln!("skipped: NVRTC is not installed");
+        vrampool_test_support::skipped("NVRTC is not installed");
         return;
     }
     let source = r#"extern "C" __global__ void scale(float *data, float by, unsigned count) {

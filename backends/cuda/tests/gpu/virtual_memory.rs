@@ -19,7 +19,7 @@ pub(crate) fn device() -> Option<(CudaDevice, u64)> {
     let granularity = match device.virtual_memory() {
         Some(memory) => memory.granularity(kind()).expect("a granularity"),
         None => {
-            eprintln!("skipped: the device has no virtual memory");
+            vrampool_test_support::skipped("the device has no virtual memory");
             return None;
         }
     };
@@ -292,7 +292,7 @@ fn several_threads_map_at_once_none_of_which_ever_saw_a_context() {
 fn a_second_device_is_given_access_and_has_memory_of_its_own() {
     let Some((device, page)) = device() else { return };
     let Ok(second) = CudaDevice::open(1) else {
-        eprintln!("skipped: there is one device");
+        vrampool_test_support::skipped("there is one device");
         return;
     };
     let reservation = device.reserve(2 * page).expect("addresses");

@@ -22,7 +22,7 @@ fn devices() -> Vec<(OpenClDevice, Programs)> {
         if !has {
             let answer = device.allocate(&AllocationRequest::new(BYTES, Placement::Managed));
             assert!(matches!(answer, Err(BackendError::Unsupported { .. })), "{answer:?}");
-            eprintln!("skipped: {} has no shared memory", device.properties().name);
+            vrampool_test_support::skipped(format_args!("{} has no shared memory", device.properties().name));
         }
         has
     });

@@ -12,7 +12,7 @@ impl Interposed {
     /// Compiles `source`. `None`, and a line that says so, where that cannot be done here.
     pub(crate) fn build(name: &str, source: &str) -> Option<Self> {
         if Command::new("cc").arg("--version").output().is_err() {
-            eprintln!("skipped: there is no C compiler");
+            vrampool_test_support::skipped("there is no C compiler");
             return None;
         }
         let folder = std::env::temp_dir().join(format!("vrampool-opencl-{name}-{}", std::process::id()));
@@ -25,7 +25,7 @@ impl Interposed {
         let built = compiler.args(["-l:libOpenCL.so.1", "-ldl"]).output().expect("it starts");
         if !built.status.success() {
             // The linker does not know where the real library is.
-            eprintln!("skipped: {}", String::from_utf8_lossy(&built.stderr));
+            vrampool_test_support::skipped(format_args!("{}", String::from_utf8_lossy(&built.stderr)));
             return None;
         }
         Some(library)

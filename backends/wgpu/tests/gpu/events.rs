@@ -16,7 +16,7 @@ const BUSY: u64 = 1 << 20;
 fn asynchronous_device() -> Option<WgpuDevice> {
     let device = first_device()?;
     if device.listed().is_cpu() && device.listed().api == "gl" {
-        eprintln!("skipped: {} works within a submission", device.listed().name);
+        vrampool_test_support::skipped(format_args!("{} works within a submission", device.listed().name));
         return None;
     }
     Some(device)

@@ -18,7 +18,10 @@ fn alone() -> Option<(WgpuDevice, WgpuStream)> {
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
-        eprintln!("skipped: wgpu has no figures of what it holds on {}", device.listed().api);
+        vrampool_test_support::skipped(format_args!(
+            "wgpu has no figures of what it holds on {}",
+            device.listed().api
+        ));
         return None;
     }
     let stream = device.create_stream().expect("a stream");

@@ -88,7 +88,10 @@ fn the_host_reads_and_writes_what_it_can_see() {
 fn memory_is_mapped_while_work_uses_its_other_bytes() {
     let Some(device) = first_device() else { return };
     if !can_map(&device) {
-        return eprintln!("skipped: {} keeps no memory mapped", device.listed().api);
+        return vrampool_test_support::skipped(format_args!(
+            "{} keeps no memory mapped",
+            device.listed().api
+        ));
     }
     let stream = device.create_stream().expect("a stream");
     let mapped = device.allocate(&AllocationRequest::new(2 * BYTES, Placement::HostVisible)).expect("memory");
@@ -149,7 +152,10 @@ fn long_transfers_go_in_pieces() {
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
-        return eprintln!("skipped: {} does not report what it has from the driver", device.listed().api);
+        return vrampool_test_support::skipped(format_args!(
+            "{} does not report what it has from the driver",
+            device.listed().api
+        ));
     }
     let stream = device.create_stream().expect("a stream");
     let bytes = 150 << 20;
@@ -239,7 +245,10 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
-        return eprintln!("skipped: {} does not report what it has from the driver", device.listed().api);
+        return vrampool_test_support::skipped(format_args!(
+            "{} does not report what it has from the driver",
+            device.listed().api
+        ));
     }
     let stream = device.create_stream().expect("a stream");
     let keep = memory(&device);

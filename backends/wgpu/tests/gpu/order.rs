@@ -148,7 +148,10 @@ fn the_programs_commands_are_behind_what_was_enqueued_before_without_any_view() 
 fn an_event_covers_what_was_submitted_to_wgpus_queue() {
     let Some(device) = first_device() else { return };
     if !can_map(&device) {
-        return eprintln!("skipped: {} keeps no memory mapped", device.listed().api);
+        return vrampool_test_support::skipped(format_args!(
+            "{} keeps no memory mapped",
+            device.listed().api
+        ));
     }
     let stream = device.create_stream().expect("a stream");
     let large = 8 << 20;

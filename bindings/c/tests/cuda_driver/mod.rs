@@ -136,7 +136,7 @@ pub(crate) fn on_cuda(options: &CStr, test: impl Fn(&Driver, u64)) {
             "VRAMPOOL_REQUIRE names cuda: {}",
             last_error_text()
         );
-        eprintln!("skipped: {}", last_error_text());
+        vrampool_test_support::skipped(format_args!("{}", last_error_text()));
         return;
     }
     assert_eq!(made, Status::OK, "{}", last_error_text());

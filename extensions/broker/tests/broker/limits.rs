@@ -65,7 +65,7 @@ fn a_spill_is_on_a_disk_where_temporary_files_are_memory() {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mounts");
     let is_tmpfs = |point: &str| mounts.contains(&format!(" {point} tmpfs "));
     if !is_tmpfs(MEMORY) || ["/var/tmp", "/var", "/"].into_iter().any(is_tmpfs) {
-        println!("skipped: {MEMORY} is no memory, or /var/tmp is");
+        vrampool_test_support::skipped(format_args!("{MEMORY} is no memory, or /var/tmp is"));
         return;
     }
     let name = "limits::a_spill_is_on_a_disk_where_temporary_files_are_memory";
