@@ -114,10 +114,10 @@ fn tags_are_separate_and_serve_nothing_while_asleep() {
     free(of_scope);
     assert_eq!(vrampool_tag_end(pool), Status::OK);
     free(ready::allocate(pool, tag, 1000, 0).expect("it is idle"));
-    assert_eq!(vrampool_sleep(pool, Texts::null(), 0, None, std::ptr::null_mut(), Out::null()), Status::OK);
+    assert_eq!(vrampool_sleep(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()), Status::OK);
     assert!(ready::allocate(pool, tag, 1000, 0).is_none(), "it is asleep");
     assert!(ready::allocate(pool, None, 1000, 0).is_none(), "it is asleep");
-    assert_eq!(vrampool_wake(pool, Texts::null(), 0, None, std::ptr::null_mut(), Out::null()), Status::OK);
+    assert_eq!(vrampool_wake(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()), Status::OK);
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 
