@@ -100,6 +100,7 @@ fn the_json_object_has_these_keys() {
         "misses",
         "hit_rate",
         "hit_rate_after_first_epoch",
+        "source",
         "step_allocations_after_first_epoch",
         "idle_bytes",
         "peak_requested",
