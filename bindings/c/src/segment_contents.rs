@@ -5,6 +5,7 @@ use crate::segment::{Segment, State};
 use crate::segments::{numbered, release_deferred};
 use crate::sleep::OnProgress;
 use parking_lot::MutexGuard;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,8 +23,18 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
         );
         return Err(Failure::new(Status::CAPTURE, text));
     }
-    let saved = progressing(&segments, |_| true, on_progress, save_on);
-    if saved.is_err() {
+    // What was saved before stays if nothing is copied.
+    let has_begun = Cell::new(false);
+    let saved = progressing(
+        &segments,
+        |_| true,
+        on_progress,
+        |locked, on_progress| {
+            has_begun.set(true);
+            save_on(locked, on_progress)
+        },
+    );
+    if saved.is_err() && has_begun.get() {
         forget_all(&segments, true);
     }
     release_deferred();
@@ -84,12 +95,12 @@ fn progressing(
     }
     let bytes_of = |locked: &Locked<'_>| locked.iter().map(|(segment, _)| segment.bytes).sum::<u64>();
     let total_bytes = devices.values().map(bytes_of).sum();
+    if let Some((segment, _)) = devices.values().flatten().find(|(_, state)| !state.is_mapped()) {
+        let text = format!("the segment at {:#x} is not mapped; nothing was copied", segment.address);
+        return Err(Failure::new(Status::ASLEEP, text));
+    }
     let mut before = 0;
     for locked in devices.values_mut() {
-        if let Some((segment, _)) = locked.iter().find(|(_, state)| !state.is_mapped()) {
-            let text = format!("the segment at {:#x} is not mapped; nothing was copied", segment.address);
-            return Err(Failure::new(Status::ASLEEP, text));
-        }
         let told = |progress: SleepProgress| {
             on_progress(progress.within(before, total_bytes));
         };

@@ -18,6 +18,8 @@ from conftest import MIB, raising
 from fake_mem_pool import Pools
 from fake_torch import Torch
 from vrampool import _contents, vllm
+from vrampool._library import LIBRARY
+from vrampool.torch import _install
 from vrampool.vllm import CuMemAllocator
 
 SIZE = 2 * MIB
@@ -348,11 +350,14 @@ def test_a_segment_that_is_freed_during_a_copy_is_released_after_it(allocator: C
     assert contents(second) == b"\2" * SIZE
 
 
-def test_segments_keep_to_a_limit(fresh: Callable[..., None], allocator: CuMemAllocator) -> None:
+def test_segments_keep_to_a_limit(
+    fresh: Callable[..., None], allocator: CuMemAllocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Asleep they are not charged, and a wake beyond the limit leaves all asleep."""
     limit = 3 * SIZE
-    vllm.forget_callbacks()
-    allocator._claim()
+    # The allocator's own configuration has no limit.
+    LIBRARY.call("torch_shutdown")
+    monkeypatch.setattr(_install, "_configured", None)
     fresh(limit=limit)
     addresses = [make(allocator, "weights", value) for value in (1, 2, 3)]
     with pytest.raises(vrampool.OutOfMemoryError, match=f"exceed the limit on segments.*{limit} are mapped"):
