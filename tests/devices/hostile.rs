@@ -252,7 +252,10 @@ fn a_request_gets_memory_that_waits_for_nothing() {
         assert_eq!(arena.stream_waits(), 0, "{}: all that was asked for was free without a wait", there.name);
         // The last one is what the busy stream had, and waits.
         let last = arena.allocate(MIB, &other).expect("memory");
-        assert_eq!(arena.stream_waits(), 1, "{}", there.name);
+        let waits = arena.stream_waits();
+        // Another test of the process may have made the driver wait for all work.
+        let is_over = || waits == 0 && there.device.is_idle(&busy) == Ok(true);
+        assert!(waits == 1 || is_over(), "{}: {waits} waits", there.name);
         let count = there.count(&other);
         for (seed, block) in (0..).zip(&taken) {
             count.verify(block.on(&other).expect("a region"), seed);
