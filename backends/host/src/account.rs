@@ -1,7 +1,7 @@
 //! Memory that several processes count together, as they do on a GPU.
 //!
 //! Each has a file of its own in a directory, with what it has taken, and a lock on it for as long as it
-//! lives: whoever can lock it knows that its owner has ended, for whatever reason. A lock on one more file is
+//! lives: whoever can lock it knows that its owner has ended. A lock on one more file is
 //! taken around each change. Whatever else is in the directory is a stranger's, and left alone.
 
 use crate::error::{driver_error, failed};

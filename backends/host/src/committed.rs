@@ -1,7 +1,7 @@
 //! Memory of this process that its control group has to provide once it is written.
 //!
 //! The system charges a group for pages when they are written, and ends a process that writes more than its group has
-//! left. So a device without a limit of its own asks what is left before it allocates, and counts what it allocated
+//! left. So a device without a limit asks what is left before it allocates, and counts what it allocated
 //! before and nobody has written.
 
 use crate::file::File;
@@ -35,7 +35,7 @@ struct Committed {
 /// Where pages are that belong to a commitment.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// Not known yet: none of its pages is charged.
+    /// Unknown so far: none of its pages is charged.
     Unknown,
     /// Pages of this process alone: their first address, and bytes.
     Addresses(u64, u64),

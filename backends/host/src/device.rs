@@ -65,7 +65,7 @@ impl HostDevice {
 
     /// Counts its memory together with devices of other processes, and of this one, that name the same
     /// `directory`: as on a GPU that processes share, their memory is not free here until they release it or
-    /// end. Each is of a capacity of its own, so give all the same. The directory is made if need be;
+    /// end. Give all the same capacity. The directory is made if need be;
     /// what is left in it is a file or two of some bytes, whose names end in `.vrampool`. Other files in it
     /// are nobody's business here.
     ///

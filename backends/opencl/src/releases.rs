@@ -1,4 +1,4 @@
-//! Releases memory to the driver on a thread of its own.
+//! Releases memory to the driver on a separate thread.
 //!
 //! NVIDIA's driver waits for all work of the device when a buffer is released, as it does when CUDA frees
 //! memory, and netcl found uploads and steps held up by it. So on a device with memory of its own who drops

@@ -60,7 +60,7 @@ impl Held {
     }
 }
 
-/// On two cache lines of its own, because a processor fetches two at once.
+/// On two cache lines that nothing else shares, because a processor fetches two at once.
 #[repr(align(128))]
 struct Shard(BriefLock<HashMap<u64, Held, FxBuildHasher>>);
 

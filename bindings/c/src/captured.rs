@@ -247,7 +247,7 @@ impl Captures {
         self.in_flight.lock().unordered_of(pool)
     }
 
-    /// Frees memory of released graphs once the device has no work of theirs. Returns the number of bytes:
+    /// Frees memory of released graphs once the device has completed their work. Returns the number of bytes:
     /// none while something is captured, which a wait for the device would invalidate.
     pub(crate) fn reclaim(&self, home: &Home) -> u64 {
         let complete = {

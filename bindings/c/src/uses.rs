@@ -10,8 +10,8 @@ use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::{Buffer, Error, Stream, internal};
 
 impl Held {
-    /// Frees it: for whoever asks next, or, where its users are not all known, when the device is done
-    /// with it.
+    /// Frees it for the next request. If its users are not all known, this happens once the device has completed
+    /// all work.
     #[inline(always)]
     pub(crate) fn free(self) {
         // Before anybody else may get it.

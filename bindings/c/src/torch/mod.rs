@@ -54,7 +54,7 @@ pub(crate) fn configure(text: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A number of its own for each configuration.
+/// A unique number for each configuration.
 pub(crate) fn configuration() -> u64 {
     CONFIGURATION.load(Ordering::Relaxed)
 }

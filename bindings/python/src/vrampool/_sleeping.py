@@ -144,7 +144,8 @@ class Segments:
     def wake(self, coming: list[AllocationData], progress: _contents.Progress | None = None) -> SleepReport:
         """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out.
 
-        Where the device lacks memory, what PyTorch keeps idle is released first.
+        Where the device lacks memory, idle memory of PyTorch is released, and the wake is tried once more. `progress` may be called
+        on another thread.
         """
         try:
             return self._wake(coming, progress)

@@ -259,7 +259,7 @@ class CuMemAllocator(_Handle):
     def wake_up(self, tags: list[str] | tuple[str, ...] | str | None = None, progress: Progress | None = None) -> SleepReport:
         """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
         without `tags`. All of them or none. Segments that another thread frees meanwhile are left out. `progress` is as that of
-        `sleep`.
+        `sleep`, and may be called on another thread.
 
         Raises: `OutOfMemoryError`; `InvalidArgumentError` for a tag that does not exist.
         """

@@ -78,7 +78,7 @@ impl World {
         Ok(())
     }
 
-    /// Notes which memory of its own a graph leaves allocated when it is launched.
+    /// Records the memory that a graph allocates and leaves allocated when it is launched.
     ///
     /// # Errors
     /// `INVALID_VALUE` if the last launch left it allocated and nobody has freed it.
