@@ -41,6 +41,7 @@ impl Workload {
     }
 
     /// What it has live at most.
+    #[cfg(feature = "cuda")]
     pub(crate) fn most_bytes(self) -> u64 {
         match self {
             Self::Pair(bytes) => bytes,
