@@ -9,12 +9,14 @@ use std::time::Duration;
 pub enum FigureKind {
     /// Only grows. The counts of the next owner of the name continue those of the one before.
     Counter,
-    /// As [`Counter`](Self::Counter), for a duration. Its name ends with `nanoseconds`. Not exported.
+    /// As [`Counter`](Self::Counter), for a duration. Its name ends with `nanoseconds`; exported in seconds.
     Time,
     /// Rises and falls; 0 once its owner has ended.
     Gauge,
-    /// As [`Gauge`](Self::Gauge), but not exported, because it lasts for a call only.
-    Momentary,
+    /// As [`Gauge`](Self::Gauge), for the time since an event: of several owners the longest. Exported in seconds.
+    Age,
+    /// The time of the latest event, in seconds since 1970; 0 before the first one, and not exported then.
+    Moment,
     /// The highest value of a gauge.
     Peak,
     /// A bound, or `None`.
@@ -35,6 +37,9 @@ pub enum FigureLabel {
     Split(&'static str, &'static str, &'static str),
     /// One series for each of several owners, whose names are the values of the label.
     Each(&'static str),
+    /// Metric and help: the figures of the group are one histogram. Its counts are `within_10us`, `within_100us` … up
+    /// to `within_100s`, and `longer`, each without the ones before, and a [`Time`](FigureKind::Time) is their sum.
+    Histogram(&'static str, &'static str),
 }
 
 /// A row of a table of figures.
@@ -45,7 +50,7 @@ pub struct Figure {
     pub name: &'static str,
     /// The name in Prometheus; empty if it is not exported.
     pub metric: &'static str,
-    /// The name in its group, without `by_`: the value of a split label.
+    /// The name in its group, without `by_`: the value of a split label. Of a histogram, the bound in seconds.
     pub short: &'static str,
     /// The behaviour.
     pub kind: FigureKind,
@@ -68,11 +73,15 @@ impl Figure {
         label: FigureLabel,
     ) -> Self {
         let metric = match (kind, label) {
-            (FigureKind::Time | FigureKind::Momentary | FigureKind::Setting, _) => "",
-            (_, FigureLabel::Split(shared, ..)) => shared,
+            (FigureKind::Setting, _) => "",
+            (_, FigureLabel::Split(shared, ..) | FigureLabel::Histogram(shared, _)) => shared,
             (_, FigureLabel::None | FigureLabel::Each(_)) => metric,
         };
-        Self { name, metric, short: without_by(field), kind, unit, help, label }
+        let short = match label {
+            FigureLabel::Histogram(..) => bound_of(field),
+            _ => without_by(field),
+        };
+        Self { name, metric, short, kind, unit, help, label }
     }
 
     /// Whether it is a metric, or a value of one.
@@ -84,13 +93,39 @@ impl Figure {
     /// Returns the type of its metric, in Prometheus's words.
     #[must_use]
     pub fn metric_type(&self) -> &'static str {
-        if self.kind == FigureKind::Counter { "counter" } else { "gauge" }
+        match (self.label, self.kind) {
+            (FigureLabel::Histogram(..), _) => "histogram",
+            (_, FigureKind::Counter | FigureKind::Time) => "counter",
+            _ => "gauge",
+        }
     }
 
     /// Returns the help of its metric.
     #[must_use]
     pub fn metric_help(&self) -> &'static str {
-        if let FigureLabel::Split(_, _, help) = self.label { help } else { self.help }
+        match self.label {
+            FigureLabel::Split(_, _, help) | FigureLabel::Histogram(_, help) => help,
+            FigureLabel::None | FigureLabel::Each(_) => self.help,
+        }
+    }
+
+    /// Returns the unit of its metric.
+    #[must_use]
+    pub fn metric_unit(&self) -> &'static str {
+        match (self.label, self.kind) {
+            (FigureLabel::Histogram(..), _) | (_, FigureKind::Time | FigureKind::Age) => "seconds",
+            _ => self.unit,
+        }
+    }
+
+    /// Returns what the name of its series has behind that of its metric: `_bucket` or `_sum` in a histogram.
+    #[must_use]
+    pub fn series_suffix(&self) -> &'static str {
+        match (self.label, self.kind) {
+            (FigureLabel::Histogram(..), FigureKind::Time) => "_sum",
+            (FigureLabel::Histogram(..), _) => "_bucket",
+            _ => "",
+        }
     }
 
     /// Returns the name of its own label; `None` without one.
@@ -99,6 +134,7 @@ impl Figure {
         match self.label {
             FigureLabel::None => None,
             FigureLabel::Split(_, label, _) | FigureLabel::Each(label) => Some(label),
+            FigureLabel::Histogram(..) => (self.kind != FigureKind::Time).then_some("le"),
         }
     }
 }
@@ -179,6 +215,21 @@ impl Field for Duration {
 
     fn add(&mut self, more: &Self) {
         *self = self.saturating_add(*more);
+    }
+}
+
+/// The bound of a histogram's count, in seconds.
+const fn bound_of(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        b"within_10us" => "0.00001",
+        b"within_100us" => "0.0001",
+        b"within_1ms" => "0.001",
+        b"within_10ms" => "0.01",
+        b"within_100ms" => "0.1",
+        b"within_1s" => "1",
+        b"within_10s" => "10",
+        b"within_100s" => "100",
+        _ => "+Inf",
     }
 }
 
@@ -288,6 +339,9 @@ macro_rules! figures {
     (@name Time $prefix:literal $field:ident) => {
         concat!($prefix, "nanoseconds")
     };
+    (@name Age $prefix:literal $field:ident) => {
+        concat!($prefix, stringify!($field), "_nanoseconds")
+    };
     (@name $kind:ident $prefix:literal $field:ident) => {
         concat!($prefix, stringify!($field))
     };
@@ -297,6 +351,12 @@ macro_rules! figures {
     };
     (@metric Counter $prefix:literal $field:ident) => {
         concat!("vrampool_", $prefix, stringify!($field), "_total")
+    };
+    (@metric Time $prefix:literal $field:ident) => {
+        concat!("vrampool_", $prefix, "seconds_total")
+    };
+    (@metric Age $prefix:literal $field:ident) => {
+        concat!("vrampool_", $prefix, stringify!($field), "_seconds")
     };
     (@metric $kind:ident $prefix:literal $field:ident) => {
         concat!("vrampool_", $prefix, stringify!($field))
@@ -313,6 +373,12 @@ macro_rules! figures {
     (@merge Cap $field:expr, $more:expr) => {};
     (@merge Constant $field:expr, $more:expr) => {};
     (@merge Setting $field:expr, $more:expr) => {};
+    (@merge Age $field:expr, $more:expr) => {
+        $field = $field.max($more)
+    };
+    (@merge Moment $field:expr, $more:expr) => {
+        $field = $field.max($more)
+    };
     (@merge $kind:ident $field:expr, $more:expr) => {
         $crate::figures::Field::add(&mut $field, &$more)
     };
@@ -321,6 +387,9 @@ macro_rules! figures {
     };
     (@add Time $field:expr, $more:expr) => {
         $crate::figures::Field::add(&mut $field, &$more)
+    };
+    (@add Moment $field:expr, $more:expr) => {
+        $field = $field.max($more)
     };
     (@add $kind:ident $field:expr, $more:expr) => {};
 }

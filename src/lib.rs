@@ -144,9 +144,11 @@ mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {
     pub use crate::arena::MappingCalls;
+    pub use crate::cache::stats::outcomes::{DeviceErrors, Failures, LastFailures};
     pub use crate::cache::stats::table::{
-        BucketStats, Caps, Failures, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
+        BucketStats, Caps, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
     };
+    pub use crate::cache::stats::times::{DriverTimes, Waits};
 }
 mod streams;
 mod sync;

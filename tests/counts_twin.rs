@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use std::sync::Mutex;
+use vrampool::errors::Cause;
 use vrampool::figures::{FigureKind, FigureValue, Group};
 use vrampool::host::{Call, HostDevice, HostStream};
 use vrampool::{Backend, Buffer, Error, Pool, PoolStats, Shortage, SizeClasses, Source};
@@ -71,7 +72,11 @@ struct Seen {
     served: u64,
     by_limit: u64,
     by_device: u64,
+    by_arena: u64,
+    by_fragmentation: u64,
+    by_request: u64,
     by_backend: u64,
+    closed: u64,
     invalid: u64,
 }
 
@@ -79,12 +84,16 @@ impl Seen {
     fn note<T>(&mut self, outcome: &Result<T, Error>) {
         let count = match outcome {
             Ok(_) => &mut self.served,
-            Err(Error::OutOfMemory(shortage)) => match shortage.shortage {
-                Shortage::Limit(_) => &mut self.by_limit,
+            Err(Error::OutOfMemory(error)) => match (error.cause(), &error.shortage) {
+                (Cause::Request, _) => &mut self.by_request,
+                (Cause::Fragmentation, _) => &mut self.by_fragmentation,
+                (_, Shortage::Limit(_)) => &mut self.by_limit,
+                (_, Shortage::Arena(_)) => &mut self.by_arena,
                 _ => &mut self.by_device,
             },
             Err(Error::Backend(_)) => &mut self.by_backend,
-            Err(Error::WrongDevice(_) | Error::TooLarge { .. } | Error::Closed) => &mut self.invalid,
+            Err(Error::Closed) => &mut self.closed,
+            Err(Error::WrongDevice(_) | Error::TooLarge { .. }) => &mut self.invalid,
             Err(other) => panic!("unexpected: {other:?}"),
         };
         *count += 1;
@@ -94,7 +103,11 @@ impl Seen {
         self.served += more.served;
         self.by_limit += more.by_limit;
         self.by_device += more.by_device;
+        self.by_arena += more.by_arena;
+        self.by_fragmentation += more.by_fragmentation;
+        self.by_request += more.by_request;
         self.by_backend += more.by_backend;
+        self.closed += more.closed;
         self.invalid += more.invalid;
     }
 }
@@ -139,14 +152,27 @@ fn check_quiet(stats: &PoolStats, is_closed: bool, seen: &Seen, live: &[&Buffer<
         served: stats.hits + stats.source.allocations,
         by_limit: failed.by_limit,
         by_device: failed.by_device,
+        by_arena: failed.by_arena,
+        by_fragmentation: failed.by_fragmentation,
+        by_request: failed.by_request,
         by_backend: failed.by_backend,
+        closed: failed.closed,
         invalid: failed.invalid,
     };
     assert_eq!(of_pool, *seen, "{stats:?}");
-    let others = stats.source.allocations + failed.by_limit + failed.by_device + failed.by_backend;
-    // Of invalid requests only those under which the pool was closed.
-    let closed_under = if is_closed { failed.invalid } else { 0 };
-    assert!((others..=others + closed_under).contains(&stats.misses), "{stats:?}");
+    assert_eq!((stats.misses, failed.by_timeout), (stats.source.allocations, 0), "{stats:?}");
+    assert!(is_closed || failed.closed == 0, "{stats:?}");
+    // Each reason that has a count has a time, and no other.
+    let pairs = failed.figures().into_iter().zip(stats.last_failure.figures());
+    for ((figure, count), (_, last)) in pairs {
+        assert_eq!(
+            count == FigureValue::Number(0),
+            last == FigureValue::Number(0),
+            "{}: {stats:?}",
+            figure.name
+        );
+    }
+    assert_eq!(stats.driver.count(), stats.served.by_driver, "{stats:?}");
     let sum = |of: fn(&Buffer<Device>) -> u64| live.iter().map(|buffer| of(buffer)).sum::<u64>();
     assert_eq!(stats.live_buffers, live.len() as u64, "{stats:?}");
     assert_eq!(
@@ -365,7 +391,7 @@ proptest! {
 
 /// A request that finds all memory promised to one that came before is refused without a look at the buckets.
 #[test]
-fn a_request_that_is_refused_for_one_that_waits_is_a_miss() {
+fn a_request_that_is_refused_for_one_that_waits_is_a_failure_alone() {
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     for magazine_bytes in [0, 100 * KIB] {
@@ -383,9 +409,11 @@ fn a_request_that_is_refused_for_one_that_waits_is_a_miss() {
             }
             let after = pool.stats();
             assert_eq!((after.failed.by_limit, after.hits), (before.failed.by_limit + 3, before.hits));
-            assert_eq!(after.misses, before.misses + 3);
+            assert_eq!(after.misses, before.misses);
             drop(half);
             waiting.join().expect("no panic").expect("memory");
+            let served = pool.stats();
+            assert_eq!(served.hits + served.misses, before.hits + before.misses + 1, "it counts once");
         });
     }
 }

@@ -13,7 +13,7 @@ fn a_pools_statistics_are_one_line_or_one_for_each_class() -> Result<(), Error> 
     let _live = pool.allocate(1000, &stream)?;
     assert!(pool.allocate(2 << 20, &stream).is_err());
     let stats = pool.stats();
-    let line = "hit rate 0.33 (hits 1, misses 2), live 1.0 KiB in 1 buffers (requested 1000 B), idle 0 B, \
+    let line = "hit rate 0.50 (hits 1, misses 1), live 1.0 KiB in 1 buffers (requested 1000 B), idle 0 B, \
                 held 1.0 KiB, reserved 1.0 KiB (source direct), limit 1.0 MiB, failed 1, invalid 0";
     assert_eq!(stats.to_string(), line);
     let bucket = "class 1.0 KiB: hits 1, misses 1, idle 0 B in 0 buffers";

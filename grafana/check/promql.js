@@ -19,6 +19,9 @@ const fail = (where, what) => failures.push(`${where}: ${what}`);
 // NVIDIA's DCGM exporter, whose series one panel joins by the device's UUID.
 const others = ["DCGM_FI_DEV_FB_USED"];
 const known = new Set([...readme.match(/(?<=\| `)vrampool_\w+/g), ...others]);
+for (const [, name] of readme.matchAll(/\| `(vrampool_\w+)` \| histogram/g)) {
+  for (const suffix of ["_bucket", "_sum", "_count"]) known.add(name + suffix);
+}
 const labels = (selector) => [selector.startsWith("vrampool_broker_") ? "broker" : "pool", "backend", "device"];
 let expressions = 0;
 

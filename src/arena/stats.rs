@@ -133,6 +133,20 @@ impl<B: Backend> DeviceArena<B> {
         self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
+    /// Bytes that are reserved and that no live block has, and the largest request that they serve: all of them in a
+    /// growing arena, which joins them.
+    pub(crate) fn free_memory(&self) -> (u64, u64) {
+        let Some(state) = self.whole() else { return (0, 0) };
+        let free = |reserved: u64| reserved.saturating_sub(state.engine.used());
+        match &state.backing {
+            Some(backing) => (free(backing.mapped), free(backing.mapped)),
+            None => {
+                let largest = [Zone::Dynamic, Zone::Stable].map(|zone| state.engine.largest_free_block(zone));
+                (free(state.engine.capacity()), largest.into_iter().max().unwrap_or(0))
+            }
+        }
+    }
+
     /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {

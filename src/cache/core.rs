@@ -17,7 +17,7 @@ use crate::error::refusals::Refusals;
 use crate::source::Key;
 use crate::source::Supply;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalU64, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, GlobalU64, Mutex, MutexGuard, unix_seconds};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -34,6 +34,8 @@ use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
 pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
+    /// When it was created, in seconds since 1970.
+    pub(crate) start: u64,
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,
     pub(crate) max_allocation: u64,
@@ -53,6 +55,8 @@ pub(crate) struct PoolCore {
     pub(crate) marks: AtomicBool,
     /// Whether the streams of its arena have markers: a hint.
     pub(crate) has_markers: Arc<AtomicBool>,
+    /// Whether the device reported that it is lost.
+    pub(crate) is_device_lost: AtomicBool,
     /// The refused requests that are logged.
     pub(crate) refusals: Refusals,
     pub(super) lock: PoolLock,
@@ -238,6 +242,7 @@ impl PoolCore {
         }
         Arc::new(Self {
             device: supply.device.id(),
+            start: unix_seconds(),
             max_allocation,
             largest_class: StdAtomicU64::new(caps.largest_class(max_allocation)),
             name,
@@ -253,6 +258,7 @@ impl PoolCore {
                 .contains(Capabilities::CONCURRENT_STREAMS),
             marks: AtomicBool::new(false),
             has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
+            is_device_lost: AtomicBool::new(false),
             refusals: Refusals::default(),
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),

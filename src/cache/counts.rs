@@ -1,6 +1,8 @@
 //! Counters of a depot, and totals of threads' magazines.
 
-use crate::cache::stats::table::{Failures, Releases, Rungs};
+use crate::cache::stats::outcomes::{DeviceErrors, Failures, LastFailures};
+use crate::cache::stats::table::{Releases, Rungs};
+use crate::cache::stats::times::{DriverTimes, Waits};
 
 /// Counts since the pool was created.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,6 +20,10 @@ pub(crate) struct Counters {
     pub(crate) released: Releases,
     pub(crate) rungs: Rungs,
     pub(crate) failed: Failures,
+    pub(crate) last_failure: LastFailures,
+    pub(crate) device_errors: DeviceErrors,
+    pub(crate) waits: Waits,
+    pub(crate) driver: DriverTimes,
 }
 
 /// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.

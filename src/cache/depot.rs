@@ -6,7 +6,7 @@
 use crate::cache::accounts::Accounts;
 use crate::cache::caps::Caps;
 pub(crate) use crate::cache::core::Depot;
-use crate::cache::core::{Block, Buckets};
+use crate::cache::core::{Block, Buckets, Requests};
 use crate::cache::counts::Counters;
 use crate::cache::magazine::thread_cache::ThreadCache;
 use crate::cache::request_queue::Queue;
@@ -39,9 +39,9 @@ impl Accept {
 #[derive(Debug)]
 pub(crate) enum Taken {
     Idle(Box<Block>),
-    /// Blocks are idle that the request does not accept. Not counted.
+    /// Blocks are idle that the request does not accept.
     Busy,
-    /// No block is idle: counted as a miss.
+    /// No block is idle.
     Nothing,
 }
 
@@ -89,7 +89,7 @@ impl Depot {
 
     /// Takes an idle block that a request [accepts](Accept) for `key`, preferably one that needs no wait, from
     /// the buckets and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
-    /// [`count_hand_over`](Self::count_hand_over). Counts a miss if no block is idle.
+    /// [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
         key: Key,
@@ -110,7 +110,6 @@ impl Depot {
             && cache.is_none_or(|cache| cache.leased.get() == 0)
         {
             // No class has an idle block.
-            bucket.requests.misses += 1;
             return Taken::Nothing;
         }
         let keys = self.keys_for(key);
@@ -123,11 +122,7 @@ impl Depot {
                 return Taken::Idle(block);
             }
         }
-        if keys.iter().any(|&key| self.has_idle(key, cache)) {
-            return Taken::Busy;
-        }
-        self.buckets.requests(key).misses += 1;
-        Taken::Nothing
+        if keys.iter().any(|&key| self.has_idle(key, cache)) { Taken::Busy } else { Taken::Nothing }
     }
 
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
@@ -182,18 +177,11 @@ impl Depot {
         Some(block)
     }
 
-    /// Counts a request whose block was not ready: a hit with its waits, or a miss where it could not be made
-    /// ready. Not before, because no count may fall.
-    pub(crate) fn count_hand_over(&mut self, key: Key, waits: Option<&u64>) {
-        let requests = self.buckets.requests(key);
-        match waits {
-            Some(waits) => {
-                requests.hits += 1;
-                self.counters.stream_waits += waits;
-                self.counters.reuse_waits += waits;
-            }
-            None => requests.misses += 1,
-        }
+    /// Counts a hit whose block was not ready, with its waits. Not before it is, because no count may fall.
+    pub(crate) fn count_hand_over(&mut self, key: Key, waits: u64) {
+        self.buckets.requests(key).hits += 1;
+        self.counters.stream_waits += waits;
+        self.counters.reuse_waits += waits;
     }
 
     /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
@@ -205,8 +193,15 @@ impl Depot {
                 .all(|key| self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty()))
     }
 
+    /// Counts a request that the source served.
     #[inline]
-    pub(crate) fn count_miss(&mut self, mut key: Key) {
+    pub(crate) fn count_miss(&mut self, key: Key) {
+        self.note_request(key).misses += 1;
+    }
+
+    /// Notes that a class is requested. Returns its counts.
+    #[inline]
+    pub(crate) fn note_request(&mut self, mut key: Key) -> &mut Requests {
         self.clock += 1;
         if !self.accounts.caps.cache(key.class) {
             // Such a class never has idle blocks, so it is counted in its reported class and needs no bucket.
@@ -214,7 +209,7 @@ impl Depot {
         }
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
-        bucket.requests.misses += 1;
+        &mut bucket.requests
     }
 
     /// Counts a block that goes from its bucket to a borrower.

@@ -133,7 +133,9 @@ impl<'a> Position<'a> {
 
     /// Leaves the queue under the lock.
     pub(crate) fn leave(&self, depot: &mut Depot) {
-        depot.queue.remove(self.number.replace(Queue::LAST));
+        if let Some(waited) = depot.queue.remove(self.number.replace(Queue::LAST)) {
+            depot.counters.waits.add(waited);
+        }
     }
 }
 

@@ -3,11 +3,16 @@
 use crate::cache::accounts::positive;
 use crate::cache::buckets::Requests;
 use crate::cache::core::PoolCore;
-use crate::cache::counts::{Counters, InMagazines};
+use crate::cache::counts::InMagazines;
 use crate::cache::depot::Depot;
 use crate::cache::magazine;
+use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::{BucketStats, PoolStats};
+use crate::error::Error;
+use crate::sync::unix_seconds;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::BackendError;
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
@@ -39,8 +44,14 @@ impl Depot {
             in_magazines.requested = in_magazines.requested.wrapping_add(counters.requested().sum());
         }
         in_magazines.requested = positive(in_magazines.requested);
-        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets.into_values().collect())
+        let buckets = buckets.into_values().collect();
+        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
     }
+}
+
+/// Whether the device reported it, rather than a check of arguments.
+fn is_failure(error: &BackendError) -> bool {
+    error.is_stream_failed() || matches!(error, BackendError::Driver { .. })
 }
 
 impl PoolCore {
@@ -69,9 +80,25 @@ impl PoolCore {
         self.depot().accounts.now.cached
     }
 
-    pub(crate) fn count_failure(&self, counter: impl FnOnce(&mut Counters) -> &mut u64) {
-        let mut depot = self.depot();
-        *counter(&mut depot.counters) += 1;
+    pub(crate) fn count_failure(&self, reason: Reason) {
+        let now = unix_seconds();
+        let counters = &mut self.depot().counters;
+        counters.failed.add(&mut counters.last_failure, reason, now);
+    }
+
+    /// Counts a failed request of which the device, or a capture, is the reason.
+    pub(crate) fn count_device_failure(&self, error: &Error) {
+        self.note_device_error(DeviceCall::Allocate, error);
+        self.count_failure(Reason::Backend);
+    }
+
+    /// Counts an error if the device reported it.
+    #[cold]
+    pub(crate) fn note_device_error(&self, call: DeviceCall, error: &Error) {
+        if let Some(error) = error.backend().filter(|error| is_failure(error)) {
+            self.is_device_lost.fetch_or(error.is_device_lost(), Relaxed);
+            self.depot().counters.device_errors.add(call);
+        }
     }
 
     #[inline]

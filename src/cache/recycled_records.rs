@@ -8,6 +8,7 @@
 use crate::cache::block::{Block, DeferredWork};
 use crate::cache::depot::Depot;
 use crate::source::Key;
+use std::time::Duration;
 use vrampool_backend::{Backend, StreamId};
 
 /// The largest number of kept records.
@@ -20,7 +21,7 @@ impl Depot {
         self.records.last().is_some_and(|record| record.stream == stream)
     }
 
-    /// Serves a miss of `key`, uncounted, from the arena of the recycled records, if no memory has to be
+    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be
     /// released for it. Streams in `dropped` are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve<B: Backend>(
@@ -42,7 +43,7 @@ impl Depot {
         };
         *dropped = replaced;
         self.accounts.taken(key.class, requested);
-        self.note_taken(end);
+        self.note_taken(key, end);
         Some(block)
     }
 
@@ -112,18 +113,22 @@ impl Depot {
         self.accounts.freed(class);
     }
 
-    /// Counts the reserved `class` bytes, which the source delivered, with a driver call or without. `end` is the end
-    /// of the highest block in an arena of fixed size.
-    pub(crate) fn commit_reservation(&mut self, class: u64, requested: u64, end: u64, calls_driver: bool) {
-        self.accounts.allocated(class, requested);
-        self.counters.served_by_driver += u64::from(calls_driver);
-        self.note_taken(end);
+    /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is the
+    /// end of the highest block in an arena of fixed size.
+    pub(crate) fn commit_reservation(&mut self, key: Key, requested: u64, end: u64, time: Option<Duration>) {
+        self.accounts.allocated(key.class, requested);
+        if let Some(time) = time {
+            self.counters.served_by_driver += 1;
+            self.counters.driver.add(time);
+        }
+        self.note_taken(key, end);
     }
 
     #[inline]
-    fn note_taken(&mut self, end: u64) {
+    fn note_taken(&mut self, key: Key, end: u64) {
         self.accounts.peak_end = self.accounts.peak_end.max(end);
         self.counters.source_allocations += 1;
         self.counters.live_buffers += 1;
+        self.count_miss(key);
     }
 }

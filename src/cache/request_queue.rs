@@ -4,11 +4,12 @@
 //! until a deadline. A request keeps its position while its reason changes.
 
 use crate::cache::accounts::{Accounts, Admission};
-use crate::sync::Condvar;
+use crate::sync::{Condvar, Instant};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a request waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +47,8 @@ struct Entry {
     has_deadline: bool,
     is_asleep: bool,
     woken: Arc<Condvar>,
+    /// When it was added.
+    since: Instant,
 }
 
 /// Condition variables to notify without the lock.
@@ -66,17 +69,16 @@ impl Queue {
             has_deadline,
             is_asleep: false,
             woken: Arc::new(Condvar::new()),
+            since: Instant::now(),
         });
         self.begun
     }
 
-    /// Removes a request.
-    pub(crate) fn remove(&mut self, number: u64) {
-        if let Some(at) = self.place(number)
-            && let Some(entry) = self.entries.remove(at)
-        {
-            self.deadlines -= u64::from(entry.has_deadline);
-        }
+    /// Removes a request. Returns how long it was queued, if it has a deadline.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Duration> {
+        let entry = self.place(number).and_then(|at| self.entries.remove(at))?;
+        self.deadlines -= u64::from(entry.has_deadline);
+        entry.has_deadline.then(|| entry.since.elapsed())
     }
 
     /// Sets what a request waits for.
@@ -134,6 +136,12 @@ impl Queue {
     #[inline]
     pub(crate) fn deadlines(&self) -> u64 {
         self.deadlines
+    }
+
+    /// Returns how long the first request with a deadline has been queued.
+    pub(crate) fn oldest_wait(&self) -> Duration {
+        let mut waiting = self.entries.iter().filter(|entry| entry.has_deadline);
+        waiting.next().map_or(Duration::ZERO, |entry| entry.since.elapsed())
     }
 
     /// Whether requests wait for memory that is being released.

@@ -2,6 +2,9 @@
 
 use crate::cache::core::PoolCore;
 use crate::error::Error;
+use crate::source::Key;
+use std::time::Duration;
+use vrampool_backend::MemoryKind;
 
 /// Why a reservation was refused.
 #[derive(Debug)]
@@ -27,11 +30,12 @@ impl<'a> Reservation<'a> {
         Self { pool, class, kept: false }
     }
 
-    /// Commits the bytes that the source delivered. `end` is the end of the highest block in an arena of fixed
-    /// size.
-    pub(crate) fn commit(mut self, requested: u64, end: u64, calls_driver: bool) {
+    /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
+    /// highest block in an arena of fixed size.
+    pub(crate) fn commit(mut self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
         self.kept = true;
-        self.pool.depot().commit_reservation(self.class, requested, end, calls_driver);
+        let key = Key { kind, class: self.class };
+        self.pool.depot().commit_reservation(key, requested, end, time);
     }
 }
 

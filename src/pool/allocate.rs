@@ -10,9 +10,11 @@ use crate::cache::magazine::thread_cache::ThreadCache;
 use crate::cache::queue_position::Position;
 use crate::cache::reclaim_thread;
 use crate::cache::reservation::{NoRoom, Reservation};
+use crate::cache::stats::outcomes::Reason;
 use crate::error::{Error, Forbidden, Shortage};
 use crate::source::{Key, SourceMemory};
 use crate::streams::order::Need;
+use crate::sync::Instant;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -97,7 +99,9 @@ impl PoolCore {
             return None;
         }
         let fresh = depot.serve::<B>(key, bytes, stream, &mut dropped);
-        depot.count_miss(key);
+        if fresh.is_none() {
+            depot.note_request(key);
+        }
         drop(depot);
         let Some(fresh) = fresh else {
             let position = &Position::new(self);
@@ -141,10 +145,9 @@ impl PoolCore {
         stream: &B::Stream,
         (announced, position): (Option<&Announced<'_>>, &Position<'_>),
     ) -> Result<Box<Block>, Error> {
-        self.check_device(stream)
-            .inspect_err(|_| self.count_failure(|counters| &mut counters.failed.invalid))?;
+        self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let Some(class) = self.class_of(bytes) else {
-            self.count_failure(|counters| &mut counters.failed.invalid);
+            self.count_failure(Reason::Invalid);
             return Err(Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation });
         };
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
@@ -160,7 +163,7 @@ impl PoolCore {
     }
 
     /// Takes a block that needs no wait from this thread's magazines, from the depot, or from an arena if that
-    /// needs only bookkeeping. Counts the hit or the miss. Streams in `dropped` must be dropped without any lock.
+    /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
     fn find<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
@@ -173,7 +176,6 @@ impl PoolCore {
                 return Found::Nothing;
             }
             if depot.is_reserved_for_waiter(key.class, position.number()) {
-                depot.count_miss(key);
                 return Found::Nothing;
             }
             match depot.take(key, requested, stream.id(), cache, Accept::Ready) {
@@ -206,7 +208,7 @@ impl PoolCore {
             true => need.check(&supply.device, stream, Forbidden::Allocation),
             false => Ok(()),
         };
-        may_ask.inspect_err(|_| self.count_failure(|counters| &mut counters.failed.by_backend))?;
+        may_ask.inspect_err(|error| self.count_device_failure(error))?;
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
         }
@@ -214,11 +216,11 @@ impl PoolCore {
             self.make_room(key.class, position, allow_release).map_err(|refusal| match refusal {
                 NoRoom::Limit(limit) => self.out_of_memory::<B>(request, Shortage::Limit(limit)),
                 NoRoom::Closed => {
-                    self.count_failure(|counters| &mut counters.failed.invalid);
+                    self.count_failure(Reason::Closed);
                     Error::Closed
                 }
                 NoRoom::Forbidden(error) => {
-                    self.count_failure(|counters| &mut counters.failed.by_backend);
+                    self.count_device_failure(&error);
                     error
                 }
             })?;
@@ -226,7 +228,7 @@ impl PoolCore {
         self.make(request, reservation, ask).map_err(|error| match error {
             Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
             error => {
-                self.count_failure(|counters| &mut counters.failed.by_backend);
+                self.count_device_failure(&error);
                 error
             }
         })
@@ -240,10 +242,11 @@ impl PoolCore {
         ask: impl FnOnce() -> Result<SourceMemory<B>, Error>,
     ) -> Result<Box<Block>, Error> {
         let (supply, key) = (self.supply::<B>(), request.key);
-        let calls = arena::calls_of_this_thread();
+        let (calls, began) = (arena::calls_of_this_thread(), Instant::now());
         let extent = ask()?;
         let calls_driver = supply.asks_driver(key) || arena::calls_of_this_thread() != calls;
-        reservation.commit(request.requested, supply.highest_end(), calls_driver);
+        let time = calls_driver.then(|| began.elapsed());
+        reservation.commit(key.kind, request.requested, supply.highest_end(), time);
         Ok(Block::new(extent, key, request.requested, request.stream, self))
     }
 

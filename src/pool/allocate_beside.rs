@@ -10,6 +10,7 @@ use crate::cache::depot::{Accept, Taken};
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
 use crate::cache::reservation::Reservation;
+use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::error::{Error, Forbidden};
 use crate::pool::allocate::Request;
 use crate::streams::order::WaitFor;
@@ -25,7 +26,8 @@ impl PoolCore {
         request: &Request<'_, B>,
     ) -> Result<Box<Block>, Error> {
         let supply = self.supply::<B>();
-        let is_captured = supply.device.is_capturing(request.stream)?;
+        let is_captured = supply.device.is_capturing(request.stream).map_err(Error::from);
+        let is_captured = is_captured.inspect_err(|error| self.count_device_failure(error))?;
         if self.are_streams_concurrent {
             self.ask_users::<B>(request.key, request.stream.id());
             match self.take_idle(request, Accept::Done { is_captured }) {
@@ -39,11 +41,7 @@ impl PoolCore {
         }
         match self.take_idle(request, Accept::Any) {
             Taken::Idle(block) => self.hand_over_behind(block, request, is_captured),
-            Taken::Nothing => self.miss::<B>(request),
-            Taken::Busy => {
-                self.depot().count_miss(request.key);
-                self.miss::<B>(request)
-            }
+            Taken::Nothing | Taken::Busy => self.miss::<B>(request),
         }
     }
 
@@ -91,7 +89,7 @@ impl PoolCore {
         self.end_hand_over(block, request, handed_over, is_captured)
     }
 
-    /// Counts a hand-over. If it failed, the block belongs to its former users.
+    /// Ends a hand-over. If it failed, the block belongs to its former users.
     fn end_hand_over<B: Backend>(
         self: &Arc<Self>,
         block: Box<Block>,
@@ -99,16 +97,19 @@ impl PoolCore {
         handed_over: Result<u64, Error>,
         is_captured: bool,
     ) -> Result<Box<Block>, Error> {
-        self.depot().count_hand_over(request.key, handed_over.as_ref().ok());
         match handed_over {
-            Ok(_) => Ok(block),
+            Ok(waits) => {
+                self.depot().count_hand_over(request.key, waits);
+                Ok(block)
+            }
             Err(error) => {
                 Self::release(block);
                 match error {
                     // The block belongs to a captured stream, and the request's is not captured.
                     Error::Capture { .. } if !is_captured => self.miss::<B>(request),
                     error => {
-                        self.count_failure(|counters| &mut counters.failed.by_backend);
+                        self.note_device_error(DeviceCall::Order, &error);
+                        self.count_failure(Reason::Backend);
                         Err(error)
                     }
                 }
@@ -144,10 +145,7 @@ impl PoolCore {
         self.release_counted(evicted, surplus);
         let ask = || self.ask_hooked::<B>(request.key, request.stream, request.announced);
         match self.make(request, reservation, ask) {
-            Ok(block) => {
-                self.depot().count_miss(request.key);
-                Some(block)
-            }
+            Ok(block) => Some(block),
             Err(error) => {
                 vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
                 self.depot().accounts.note_overlap_refused();

@@ -25,8 +25,7 @@ impl<B: Backend> Pool<B> {
     /// Where the device, not the limit, is short of memory, that holds among waiting requests alone. Meanwhile
     /// the pool keeps no magazines, so each request and each free takes its lock.
     ///
-    /// A request counts as failed once, if it is refused in the end; each time that it asks again counts as a hit
-    /// or a miss.
+    /// A request counts once, when it is served, as a hit or a miss, or when it is refused.
     ///
     /// A request of more than the limit does not wait. Neither does one in a destructor that runs while memory
     /// is released.
@@ -83,7 +82,7 @@ impl<B: Backend> Pool<B> {
             }
             wait = None;
             if let Some(refused) = refused.take() {
-                core.count_out_of_memory(&refused);
+                core.count_out_of_memory(&refused, true);
                 return Err(Error::OutOfMemory(refused));
             }
         }

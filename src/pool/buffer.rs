@@ -2,6 +2,7 @@
 
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
+use crate::cache::stats::outcomes::DeviceCall;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
 use std::fmt;
@@ -158,14 +159,20 @@ impl<B: Backend> Buffer<B> {
     /// As [`on`](Self::on); what the device reports of work that was enqueued.
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
         self.use_on(stream)?;
-        Ok(self.device().flush(stream)?)
+        self.noting(DeviceCall::Order, self.device().flush(stream))
     }
 
     fn use_on(&self, stream: &B::Stream) -> Result<(), Error> {
         let block = self.block();
         block.pool.check_device(stream)?;
-        block.pool.count_waits(block.use_on::<B>(stream)?);
+        block.pool.count_waits(self.noting(DeviceCall::Order, block.use_on::<B>(stream))?);
         Ok(())
+    }
+
+    /// Counts an error of the device.
+    #[inline]
+    fn noting<T>(&self, call: DeviceCall, outcome: Result<T, impl Into<Error>>) -> Result<T, Error> {
+        outcome.map_err(Into::into).inspect_err(|error| self.block().pool.note_device_error(call, error))
     }
 
     /// Says that work on `stream` uses the buffer, in an order that the program itself sees to: neither host
@@ -194,11 +201,11 @@ impl<B: Backend> Buffer<B> {
         let block = self.block();
         block.pool.check_device(stream)?;
         // What a graph does it does at each launch, of which nobody will tell.
-        match self.device().is_capturing(stream)? {
+        match self.noting(DeviceCall::Order, self.device().is_capturing(stream))? {
             true => self.used_on(stream),
             false => {
-                block.record_stream::<B>(stream)?;
-                Ok(self.device().flush(stream)?)
+                self.noting(DeviceCall::Order, block.record_stream::<B>(stream))?;
+                self.noting(DeviceCall::Order, self.device().flush(stream))
             }
         }
     }
@@ -212,7 +219,7 @@ impl<B: Backend> Buffer<B> {
         match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream, WaitFor::Reuse)?;
+                let waits = handed_over::<B>(block, stream, WaitFor::Reuse)?;
                 block.pool.count_waits(waits);
                 Ok(())
             }
@@ -229,7 +236,8 @@ impl<B: Backend> Buffer<B> {
     pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
-        Ok(device.upload(stream, bytes, region)?)
+        let written = device.upload(stream, bytes, region);
+        self.noting(DeviceCall::Copy, written)
     }
 
     /// As [`write`](Self::write), from the byte `offset` of the buffer on. A device may copy at multiples of
@@ -241,7 +249,8 @@ impl<B: Backend> Buffer<B> {
         let device = self.device().clone();
         let end = offset.saturating_add(bytes.len() as u64);
         let region = self.on_mut(stream)?.slice(offset..end)?;
-        Ok(device.upload(stream, bytes, region)?)
+        let written = device.upload(stream, bytes, region);
+        self.noting(DeviceCall::Copy, written)
     }
 
     /// Sets every byte to `value`, in order on `stream`.
@@ -250,7 +259,8 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::Backend`] when the device fails; else as [`on`](Self::on).
     pub fn fill(&mut self, value: u8, stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
-        Ok(device.fill(stream, self.on_mut(stream)?, value)?)
+        let filled = device.fill(stream, self.on_mut(stream)?, value);
+        self.noting(DeviceCall::Copy, filled)
     }
 
     /// Copies all bytes of `source` to the buffer's start, on the device and in order on `stream`. Both may be
@@ -280,7 +290,8 @@ impl<B: Backend> Buffer<B> {
         let to = self.on_mut(stream)?;
         // Of equal lengths, what lies behind the last byte may be copied along.
         let to = if to.len() == from.len() { to } else { to.slice(..from.len())? };
-        Ok(device.copy(stream, from, to)?)
+        let copied = device.copy(stream, from, to);
+        self.noting(DeviceCall::Copy, copied)
     }
 
     /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
@@ -290,7 +301,7 @@ impl<B: Backend> Buffer<B> {
     /// As [`write`](Self::write), and failures of earlier work on the stream.
     pub fn read(&self, bytes: &mut [u8], stream: &B::Stream) -> Result<(), Error> {
         let region = self.on(stream)?.slice(..bytes.len() as u64)?;
-        Ok(self.device().download(stream, region, bytes)?)
+        self.noting(DeviceCall::Copy, self.device().download(stream, region, bytes))
     }
 
     /// The memory it is a range of; which range, a [region](Self::on) tells. Work that reaches it in this way
@@ -343,13 +354,20 @@ impl<B: Backend> Buffer<B> {
         match &mut *self.block {
             Some(block) => {
                 block.pool.check_device(stream)?;
-                let waits = block.hand_over::<B>(stream, WaitFor::Data)?;
+                let waits = handed_over::<B>(block, stream, WaitFor::Data)?;
                 block.pool.count_waits(waits);
                 block.region_mut::<B>(len, stream)
             }
             None => unreachable!("a buffer has its block until it is dropped"),
         }
     }
+}
+
+/// Hands a block over to a stream, and counts an error of the device.
+fn handed_over<B: Backend>(block: &mut Block, stream: &B::Stream, until: WaitFor) -> Result<u64, Error> {
+    block
+        .hand_over::<B>(stream, until)
+        .inspect_err(|error| block.pool.note_device_error(DeviceCall::Order, error))
 }
 
 impl<B: Backend> Drop for Buffer<B> {

@@ -21,6 +21,7 @@ use crate::cache::core::PoolCore;
 use crate::cache::magazine;
 use crate::cache::queue_position::Position;
 use crate::cache::size_class::SizeClasses;
+use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::PoolStats;
 use crate::environment::as_limit;
 use crate::error::Error;
@@ -260,7 +261,10 @@ impl<B: Backend> Pool<B> {
     pub fn allocate_zeroed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let mut buffer = self.allocate(bytes, stream)?;
         let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));
-        filled.inspect_err(|_| self.core().count_failure(|counters| &mut counters.failed.by_backend))?;
+        filled.inspect_err(|error| {
+            self.core().note_device_error(DeviceCall::Copy, error);
+            self.core().count_failure(Reason::Backend);
+        })?;
         Ok(buffer)
     }
 

@@ -4,8 +4,9 @@ use crate::arena::DeviceArena;
 use crate::arena::engine::ArenaError;
 use crate::cache::core::PoolCore;
 use crate::cache::queue_position::Position;
+use crate::cache::stats::outcomes::Reason;
 use crate::environment::UNLIMITED;
-use crate::error::{Error, Forbidden, OutOfMemory, Owner, Shortage};
+use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::pool::allocate::Request;
 use crate::pool::siblings;
 use crate::source::{Key, SourceMemory};
@@ -113,20 +114,22 @@ impl PoolCore {
             can_compact: self.supply::<B>().movable().is_some(),
         };
         if !position.has_deadline() {
-            self.count_out_of_memory(&error);
+            self.count_out_of_memory(&error, false);
         }
         error.into()
     }
 
     /// Counts and logs a request that is refused for a lack of memory.
-    pub(super) fn count_out_of_memory(&self, error: &OutOfMemory) {
-        let mut depot = self.depot();
-        depot.counters.rungs.fail += 1;
-        match error.shortage {
-            Shortage::Limit(_) => depot.counters.failed.by_limit += 1,
-            Shortage::Device(_) | Shortage::Arena(_) => depot.counters.failed.by_device += 1,
-        }
-        drop(depot);
+    pub(super) fn count_out_of_memory(&self, error: &OutOfMemory, has_waited: bool) {
+        self.depot().counters.rungs.fail += 1;
+        self.count_failure(match (error.cause(), &error.shortage) {
+            (Cause::Request, _) => Reason::Request,
+            _ if has_waited => Reason::Timeout,
+            (Cause::Fragmentation, _) => Reason::Fragmentation,
+            (_, Shortage::Limit(_)) => Reason::Limit,
+            (_, Shortage::Arena(_)) => Reason::Arena,
+            (_, Shortage::Device(_)) => Reason::Device,
+        });
         self.refusals.log(&self.name, error);
     }
 }

@@ -28,6 +28,16 @@ pub(crate) use std::time::Instant;
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 pub(crate) use web_time::Instant;
 
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+use std::time::{SystemTime, UNIX_EPOCH};
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use web_time::{SystemTime, UNIX_EPOCH};
+
+/// Returns the seconds since 1970; 0 before.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// Primitives of objects that outlive a pool, and so a model's run. Models do not follow them.
 pub(crate) use parking_lot::{Condvar as GlobalCondvar, Mutex as GlobalMutex};
 pub(crate) use std::sync::atomic::AtomicU64 as GlobalU64;

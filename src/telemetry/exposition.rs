@@ -4,7 +4,7 @@
 //! of pools.
 
 use super::METRICS;
-use super::sample::{Sample, Value};
+use super::sample::{Sample, Value, seconds};
 use super::series::Series;
 use crate::figures::Figure;
 use rustc_hash::FxHashMap;
@@ -73,7 +73,11 @@ impl Text {
         Self { format, metrics, place, series: None, labels: String::new() }
     }
 
-    pub(super) fn tell(&mut self, series: &Series, Sample { figure, label, value }: Sample<'_>) {
+    pub(super) fn tell(&mut self, series: &Series, Sample { figure, suffix, labels, value }: Sample<'_>) {
+        if matches!(value, Value::Gauge(value) if value.is_nan()) {
+            // What is not known is not served.
+            return;
+        }
         if self.series.as_ref() != Some(series) {
             self.labels.clear();
             series.labels().into_iter().for_each(|label| push_label(&mut self.labels, label));
@@ -87,16 +91,16 @@ impl Text {
         });
         let lines = &mut metrics[place].1;
         lines.push_str(figure.metric);
+        lines.push_str(suffix);
         lines.push('{');
         lines.push_str(&self.labels);
-        if let Some(label) = label {
-            push_label(lines, label);
-        }
+        labels.into_iter().for_each(|label| push_label(lines, label));
         // Behind the last label's comma, which neither format wants.
         lines.pop();
         // Writing to a string cannot fail.
         let _ = match value {
             Value::Count(count) => writeln!(lines, "}} {count}"),
+            Value::Time(time) => writeln!(lines, "}} {}", seconds(time)),
             Value::Gauge(f64::INFINITY) => writeln!(lines, "}} +Inf"),
             Value::Gauge(value) => writeln!(lines, "}} {value}"),
         };
@@ -114,8 +118,11 @@ impl Text {
             };
             let (help, kind) = (figure.metric_help(), figure.metric_type());
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            if self.format == Format::OpenMetrics && name.ends_with("_bytes") {
-                let _ = writeln!(text, "# UNIT {name} bytes");
+            let unit = figure.metric_unit();
+            if self.format == Format::OpenMetrics
+                && name.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_'))
+            {
+                let _ = writeln!(text, "# UNIT {name} {unit}");
             }
             text.push_str(lines);
         }

@@ -38,10 +38,15 @@ use series::Series;
 /// Registers the descriptions of metrics, for example [`METRICS`], with the current recorder.
 pub fn describe(figures: &[&'static Figure]) {
     for figure in figures.iter().filter(|figure| figure.is_exported()) {
-        let unit = if figure.unit == "bytes" { Unit::Bytes } else { Unit::Count };
+        let unit = match figure.metric_unit() {
+            "bytes" => Unit::Bytes,
+            "seconds" => Unit::Seconds,
+            _ => Unit::Count,
+        };
+        let name = format!("{}{}", figure.metric, figure.series_suffix());
         match figure.kind {
-            FigureKind::Counter => ::metrics::describe_counter!(figure.metric, unit, figure.metric_help()),
-            _ => ::metrics::describe_gauge!(figure.metric, unit, figure.metric_help()),
+            FigureKind::Counter => ::metrics::describe_counter!(name, unit, figure.metric_help()),
+            _ => ::metrics::describe_gauge!(name, unit, figure.metric_help()),
         }
     }
 }

@@ -1,14 +1,16 @@
 //! The exported figures of a pool or another owner.
 
-use super::sample::{Sample, Value};
-use crate::figures::{Figure, FigureKind, Group};
-use rustc_hash::FxHashMap;
+use super::sample::{Labels, Sample, Value};
+use crate::figures::{Figure, FigureKind, FigureLabel, Group};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The exported figures of an [`Owner`](super::Owner) at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct OwnerFigures {
     rows: Vec<Row>,
     labels: Vec<String>,
+    /// The labels of the row that describes the owner.
+    info: Vec<(&'static str, String)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -16,16 +18,21 @@ struct Row {
     figure: &'static Figure,
     /// The place of the value of the figure's own label, if it has one, among the labels.
     label: usize,
+    /// What the name has behind that of the metric.
+    suffix: &'static str,
     value: Value,
 }
 
 /// The place of no label.
 const UNLABELLED: usize = usize::MAX;
 
+/// The place of the labels that describe the owner.
+const INFO: usize = usize::MAX - 1;
+
 impl Row {
     /// The row of an owner that has ended and holds nothing.
     fn close(&mut self) {
-        if self.figure.kind == FigureKind::Gauge {
+        if matches!(self.figure.kind, FigureKind::Gauge | FigureKind::Age) {
             self.value = Value::Gauge(0.0);
         }
     }
@@ -35,8 +42,8 @@ impl OwnerFigures {
     /// Returns the figures of a group.
     #[must_use]
     pub fn of(group: &impl Group) -> Self {
-        // A pool has about 70.
-        let mut all = Self { rows: Vec::with_capacity(80), labels: Vec::new() };
+        // A pool has about 100.
+        let mut all = Self { rows: Vec::with_capacity(128), labels: Vec::new(), info: Vec::new() };
         all.add("", group);
         all
     }
@@ -46,17 +53,34 @@ impl OwnerFigures {
     /// [`FigureLabel::Each`]: crate::figures::FigureLabel::Each
     pub fn add(&mut self, label: &str, group: &impl Group) {
         let label = self.add_label(label);
+        // Of a histogram, the counts so far: Prometheus's counts are of all times up to the bound.
+        let mut below = 0;
         group.visit(&mut |figure, value| {
-            if let Some(value) = Value::of(figure, value) {
-                self.rows.push(Row { figure, label, value });
+            let Some(mut value) = Value::of(figure, value) else { return };
+            let suffix = figure.series_suffix();
+            if suffix == "_bucket"
+                && let Value::Count(count) = &mut value
+            {
+                *count += below;
+                below = *count;
+            }
+            self.rows.push(Row { figure, label, suffix, value });
+            if suffix == "_sum" {
+                let value = Value::Count(std::mem::take(&mut below));
+                self.rows.push(Row { figure, label, suffix: "_count", value });
             }
         });
     }
 
-    /// Adds one figure, as [`add`](Self::add).
-    pub(super) fn push(&mut self, label: &str, figure: &'static Figure, value: Value) {
-        let label = self.add_label(label);
-        self.rows.push(Row { figure, label, value });
+    /// Adds one figure without a label.
+    pub(super) fn push(&mut self, figure: &'static Figure, value: Value) {
+        self.rows.push(Row { figure, label: UNLABELLED, suffix: "", value });
+    }
+
+    /// Adds the figure that describes the owner, with labels that say how.
+    pub(super) fn describe(&mut self, figure: &'static Figure, info: Vec<(&'static str, String)>) {
+        self.info = info;
+        self.rows.push(Row { figure, label: INFO, suffix: "", value: Value::Gauge(1.0) });
     }
 
     fn add_label(&mut self, label: &str) -> usize {
@@ -71,8 +95,8 @@ impl OwnerFigures {
         self.labels.get(row.label).map_or("", String::as_str)
     }
 
-    fn key(&self, row: &Row) -> (&'static str, &str) {
-        (row.figure.name, self.label_of(row))
+    fn key(&self, row: &Row) -> (&'static str, &'static str, &str) {
+        (row.figure.name, row.suffix, self.label_of(row))
     }
 
     /// Returns these figures, with counts that continue those of an earlier owner of the series.
@@ -83,8 +107,10 @@ impl OwnerFigures {
         let found: Vec<_> = before.rows.iter().map(|row| places.get(&before.key(row)).copied()).collect();
         for (row, place) in before.rows.iter().zip(found) {
             match (place.map(|place| &mut self.rows[place].value), row.value) {
-                (Some(Value::Count(count)), Value::Count(earlier)) => *count = count.saturating_add(earlier),
+                (Some(Value::Count(count)), Value::Count(earlier))
+                | (Some(Value::Time(count)), Value::Time(earlier)) => *count = count.saturating_add(earlier),
                 (Some(_), _) => {}
+                (None, _) if row.label == INFO => {}
                 (None, _) => {
                     let mut row = Row { label: self.add_label(before.label_of(row)), ..*row };
                     row.close();
@@ -103,14 +129,37 @@ impl OwnerFigures {
     }
 
     pub(super) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
-        self.rows.iter().map(|row| Sample::new(row.figure, self.label_of(row), row.value))
+        self.rows.iter().map(|row| self.sample(row, row.value))
+    }
+
+    /// Returns a sample of each series of `before` that is not among these: nothing is known of it any more.
+    pub(super) fn forgotten<'a>(&self, before: &'a Self) -> impl Iterator<Item = Sample<'a>> + use<'a> {
+        let known: FxHashSet<_> = self.rows.iter().map(|row| self.key(row)).collect();
+        let forgotten: Vec<_> = before.rows.iter().filter(|row| !known.contains(&before.key(row))).collect();
+        let is_gauge = |row: &&Row| matches!(row.value, Value::Gauge(_));
+        forgotten.into_iter().filter(is_gauge).map(|row| before.sample(row, Value::Gauge(f64::NAN)))
+    }
+
+    fn sample(&self, row: &Row, value: Value) -> Sample<'_> {
+        let Row { figure, suffix, .. } = *row;
+        let labels = match figure.label {
+            _ if row.label == INFO => self.info.iter().map(|(name, value)| (*name, value.as_str())).collect(),
+            FigureLabel::Split(_, name, _) => Labels::from_slice(&[(name, figure.short)]),
+            FigureLabel::Histogram(..) if suffix == "_bucket" => Labels::from_slice(&[("le", figure.short)]),
+            FigureLabel::Each(name) => Labels::from_slice(&[(name, self.label_of(row))]),
+            FigureLabel::None | FigureLabel::Histogram(..) => Labels::new(),
+        };
+        Sample { figure, suffix, labels, value }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::stats::table::{BucketStats, Caps, Failures, Peaks, PoolStats};
+    use crate::cache::stats::outcomes::Failures;
+    use crate::cache::stats::table::{BucketStats, Caps, Peaks, PoolStats};
+    use crate::cache::stats::times::Waits;
+    use std::time::Duration;
 
     /// Figures whose counts, peaks and caps are `number`, and whose gauges are `gauge`.
     fn numbered(number: u64, [peak, gauge]: [u64; 2]) -> OwnerFigures {
@@ -126,8 +175,45 @@ mod tests {
         figures
     }
 
-    fn values(figures: &OwnerFigures) -> Vec<((&str, &str), Value)> {
+    fn values(figures: &OwnerFigures) -> Vec<((&str, &str, &str), Value)> {
         figures.rows.iter().map(|row| (figures.key(row), row.value)).collect()
+    }
+
+    #[test]
+    fn a_histogram_counts_all_times_up_to_each_bound() {
+        let mut waits = Waits::default();
+        for micros in [5, 10, 11, 2_000, 200_000_000] {
+            waits.add(Duration::from_micros(micros));
+        }
+        let (figures, twice) =
+            (OwnerFigures::of(&waits), OwnerFigures::of(&waits).counting_on(&OwnerFigures::of(&waits)));
+        let told = |figures: &OwnerFigures| -> Vec<(String, f64)> {
+            let name = |sample: &Sample<'_>| {
+                let bound = sample.labels.first().map(|(_, bound)| *bound).unwrap_or_default();
+                format!("{}{}", sample.suffix, bound)
+            };
+            let value = |value| match value {
+                Value::Count(count) => count as f64,
+                Value::Time(time) => time as f64,
+                Value::Gauge(value) => value,
+            };
+            figures.samples().map(|sample| (name(&sample), value(sample.value))).collect()
+        };
+        let expected = [
+            ("_bucket0.00001", 2.0),
+            ("_bucket0.0001", 3.0),
+            ("_bucket0.001", 3.0),
+            ("_bucket0.01", 4.0),
+            ("_bucket0.1", 4.0),
+            ("_bucket1", 4.0),
+            ("_bucket10", 4.0),
+            ("_bucket100", 4.0),
+            ("_bucket+Inf", 5.0),
+            ("_sum", 200_002_026_000.0),
+            ("_count", 5.0),
+        ];
+        assert_eq!(told(&figures), expected.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(told(&twice), expected.map(|(name, value)| (name.to_owned(), 2.0 * value)));
     }
 
     #[test]

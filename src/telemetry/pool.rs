@@ -3,9 +3,12 @@
 use super::owner::{Closing, Observed, Owner, Watch};
 use super::owner_figures::OwnerFigures;
 use super::sample::Value;
+use crate::cache::stats::outcomes::DeviceCall;
 use crate::cache::stats::table::{BucketStats, PoolStats};
+use crate::error::Error;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
 use crate::pool::{Handle, Pool};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use vrampool_backend::{Backend, MemoryInfo};
 
@@ -20,13 +23,13 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
 });
 
 /// The figures of a pool in Prometheus that are no fields of its statistics.
-static OTHERS: [Figure; 6] = [
+static OTHERS: [Figure; 8] = [
     // Of an ended pool, its last value.
     other(
         FigureKind::Constant,
         "vrampool_hit_ratio",
         "ratio",
-        "Ratio of hits to requests since the pool was created; 0 before the first request.",
+        "Ratio of hits to served requests since the pool was created; 0 before the first request.",
     ),
     other(
         FigureKind::Gauge,
@@ -53,13 +56,20 @@ static OTHERS: [Figure; 6] = [
         "bytes",
         "Free memory of the device, if the device reports it.",
     ),
+    other(FigureKind::Gauge, "vrampool_device_lost", "", "1 if the device reported that it is lost, else 0."),
+    other(
+        FigureKind::Constant,
+        "vrampool_start_time_seconds",
+        "seconds",
+        "The time at which the pool was created, in seconds since 1970.",
+    ),
     Figure {
         label: FigureLabel::Each("version"),
         ..other(
             FigureKind::Constant,
-            "vrampool_build_info",
+            "vrampool_info",
             "",
-            "Always 1; the label is the version of vrampool.",
+            "Always 1. Further labels: `source`, `size_classes`, and `features`, those that vrampool was compiled with.",
         )
     },
 ];
@@ -68,28 +78,75 @@ const fn other(kind: FigureKind, metric: &'static str, unit: &'static str, help:
     Figure::new([metric, metric, ""], kind, unit, help, FigureLabel::None)
 }
 
+/// The backends and other features of this library that were compiled in.
+const FEATURES: [(&str, bool); 8] = [
+    ("cuda", cfg!(feature = "cuda")),
+    ("host", cfg!(feature = "host")),
+    ("metrics", cfg!(feature = "metrics")),
+    ("opencl", cfg!(feature = "opencl")),
+    ("prometheus", cfg!(feature = "prometheus")),
+    ("serde", cfg!(feature = "serde")),
+    ("tracing", cfg!(feature = "tracing")),
+    ("wgpu", cfg!(feature = "wgpu")),
+];
+
+fn features() -> String {
+    let compiled: Vec<_> = FEATURES.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name).collect();
+    compiled.join(",")
+}
+
+/// What is known of a pool beside its statistics.
+struct About {
+    device: Option<MemoryInfo>,
+    is_device_lost: bool,
+    start: u64,
+    size_classes: String,
+}
+
 /// Returns the figures of a pool, and of its device's memory while the pool exists.
-fn figures_of(stats: &PoolStats, device: Option<MemoryInfo>) -> OwnerFigures {
+fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
     let mut figures = OwnerFigures::of(stats);
     for bucket in &stats.buckets {
         figures.add(&bucket.class.to_string(), bucket);
     }
     let overlap = stats.caps.overlap.bytes_of(stats.reserved_bytes);
+    let device = about.device.as_ref();
     let others = [
         Some(stats.hit_rate()),
         Some(stats.internal_fragmentation()),
         Some(overlap.map_or(f64::INFINITY, |bytes| bytes as f64)),
-        device.as_ref().map(|device| device.total_bytes as f64),
-        device.as_ref().map(|device| device.free_bytes as f64),
-        Some(1.0),
+        device.map(|device| device.total_bytes as f64),
+        device.map(|device| device.free_bytes as f64),
+        Some(f64::from(u8::from(about.is_device_lost))),
+        Some(about.start as f64),
     ];
     for (figure, value) in OTHERS.iter().zip(others) {
         if let Some(value) = value {
-            let label = figure.metric_label().map_or("", |_| env!("CARGO_PKG_VERSION"));
-            figures.push(label, figure, Value::Gauge(value));
+            figures.push(figure, Value::Gauge(value));
         }
     }
+    let info = [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("source", stats.source.kind.to_string()),
+        ("size_classes", about.size_classes.clone()),
+        ("features", features()),
+    ];
+    figures.describe(&OTHERS[OTHERS.len() - 1], info.into());
     figures
+}
+
+impl<B: Backend> Pool<B> {
+    fn about(&self) -> About {
+        let core = &self.handle.core;
+        let device = self.device().memory_info().map_err(Error::from);
+        let device = device.inspect_err(|error| core.note_device_error(DeviceCall::MemoryInfo, error)).ok();
+        About {
+            device,
+            is_device_lost: core.is_device_lost.load(Relaxed),
+            start: core.start,
+            size_classes: core.classes.to_string(),
+        }
+    }
 }
 
 impl<B: Backend> Owner for Pool<B> {
@@ -106,11 +163,18 @@ impl<B: Backend> Owner for Pool<B> {
     }
 
     fn figures(&self) -> OwnerFigures {
-        figures_of(&self.stats(), self.device().memory_info().ok())
+        let about = self.about();
+        figures_of(&self.stats(), &about)
     }
 
     fn watch(&self) -> impl Watch + 'static {
-        WatchedPool { handle: Arc::downgrade(&self.handle), last: Arc::clone(&self.handle.last) }
+        let core = &self.handle.core;
+        let (start, size_classes) = (core.start, core.classes.to_string());
+        WatchedPool {
+            handle: Arc::downgrade(&self.handle),
+            last: Arc::clone(&self.handle.last),
+            about: About { device: None, is_device_lost: false, start, size_classes },
+        }
     }
 }
 
@@ -119,6 +183,8 @@ struct WatchedPool<B: Backend> {
     handle: Weak<Handle<B>>,
     /// Its figures when it ended; the pool has it as long as it may still write there.
     last: Arc<OnceLock<PoolStats>>,
+    /// What is known of it then.
+    about: About,
 }
 
 impl<B: Backend> Watch for WatchedPool<B> {
@@ -127,7 +193,7 @@ impl<B: Backend> Watch for WatchedPool<B> {
             // In this order: a pool writes there before it lets go of it.
             let is_final = Arc::get_mut(&mut self.last).is_some();
             return match self.last.get() {
-                Some(last) => Observed::Ended(Some(figures_of(last, None))),
+                Some(last) => Observed::Ended(Some(figures_of(last, &self.about))),
                 None if is_final => Observed::Ended(None),
                 None => Observed::Ending,
             };

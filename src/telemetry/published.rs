@@ -64,6 +64,8 @@ struct Listing {
 
 struct Ended {
     figures: OwnerFigures,
+    /// What was told last, of which some is not known any more.
+    told: Option<OwnerFigures>,
     /// Its place among all that ended.
     number: u64,
     /// How often they were told.
@@ -127,8 +129,11 @@ impl Published {
 
     /// Tells the figures of all owners.
     pub(super) fn tell(&self, to: &mut dyn FnMut(&Series, Sample<'_>)) {
-        let mut tell = |series: &Series, figures: &OwnerFigures| {
+        let mut tell = |series: &Series, figures: &OwnerFigures, before: Option<&OwnerFigures>| {
             figures.samples().for_each(|sample| to(series, sample));
+            if let Some(before) = before {
+                figures.forgotten(before).for_each(|sample| to(series, sample));
+            }
         };
         // Before the locks, so that these are dropped outside of them whatever a recorder does: memory goes back to
         // devices then, and hooks are told.
@@ -142,28 +147,29 @@ impl Published {
                 Observed::There(figures, last) => {
                     closing.extend(last);
                     let figures = owner.counting_on(figures);
-                    tell(&owner.series, &figures);
+                    tell(&owner.series, &figures, owner.told.as_ref());
                     owner.told = Some(figures);
                     index += 1;
                 }
                 Observed::Ending => {
                     if let Some(told) = &owner.told {
-                        tell(&owner.series, told);
+                        tell(&owner.series, told, None);
                     }
                     index += 1;
                 }
                 Observed::Ended(last) => {
                     let owner = owners.swap_remove(index);
-                    let series = owner.series.clone();
+                    let (series, told) = (owner.series.clone(), owner.told.clone());
                     if let Some(last) = owner.last(last) {
                         *count += 1;
-                        ended.insert(series, Ended { figures: last.closed(), number: *count, times: 0 });
+                        let figures = last.closed();
+                        ended.insert(series, Ended { figures, told, number: *count, times: 0 });
                     }
                 }
             }
         }
         for (series, ended) in ended.iter_mut().filter(|(_, ended)| ended.times < self.keep.times) {
-            tell(series, &ended.figures);
+            tell(series, &ended.figures, ended.told.take().as_ref());
             ended.times += 1;
         }
         self.keep.forget(ended);

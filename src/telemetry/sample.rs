@@ -1,39 +1,45 @@
 //! One figure on its way to a recorder or into a scrape's answer.
 
-use crate::figures::{Figure, FigureKind, FigureLabel, FigureValue};
+use crate::figures::{Figure, FigureKind, FigureValue};
+use smallvec::SmallVec;
 
 /// One value of one metric, without the labels of its series.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Sample<'a> {
     pub(super) figure: &'static Figure,
-    /// A label beyond those of the series.
-    pub(super) label: Option<(&'static str, &'a str)>,
+    /// What the name has behind that of the metric.
+    pub(super) suffix: &'static str,
+    /// Labels beyond those of the series.
+    pub(super) labels: Labels<'a>,
     pub(super) value: Value,
 }
+
+pub(super) type Labels<'a> = SmallVec<[(&'static str, &'a str); 1]>;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value {
     Count(u64),
+    /// Nanoseconds that only grow.
+    Time(u64),
     Gauge(f64),
 }
 
 impl Value {
     /// Returns the exported value; `None` for a figure that is not exported.
     pub(super) fn of(figure: &Figure, value: FigureValue) -> Option<Self> {
-        let value = match value {
-            FigureValue::Text(_) => return None,
-            FigureValue::Number(number) if figure.kind == FigureKind::Counter => Self::Count(number),
-            FigureValue::Number(number) => Self::Gauge(number as f64),
-            FigureValue::Cap(cap) => Self::Gauge(cap.map_or(f64::INFINITY, |cap| cap as f64)),
+        let value = match (figure.kind, value) {
+            (_, FigureValue::Text(_)) | (FigureKind::Moment, FigureValue::Number(0)) => return None,
+            (FigureKind::Counter, FigureValue::Number(number)) => Self::Count(number),
+            (FigureKind::Time, FigureValue::Number(number)) => Self::Time(number),
+            (FigureKind::Age, FigureValue::Number(number)) => Self::Gauge(seconds(number)),
+            (_, FigureValue::Number(number)) => Self::Gauge(number as f64),
+            (_, FigureValue::Cap(cap)) => Self::Gauge(cap.map_or(f64::INFINITY, |cap| cap as f64)),
         };
         figure.is_exported().then_some(value)
     }
 }
 
-impl<'a> Sample<'a> {
-    /// `label` is the value of the figure's own label, if each owner of the figure has a series.
-    pub(super) fn new(figure: &'static Figure, label: &'a str, value: Value) -> Self {
-        let label = if let FigureLabel::Split(..) = figure.label { figure.short } else { label };
-        Self { figure, label: figure.metric_label().map(|name| (name, label)), value }
-    }
+/// Nanoseconds in seconds.
+pub(super) fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
 }

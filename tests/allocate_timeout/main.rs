@@ -321,16 +321,30 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
         drop(all);
         waiting.join().expect("no panic")
     })?;
-    assert_eq!((pool.stats().failed.by_limit, pool.stats().rungs.fail), (0, 0));
+    let stats = pool.stats();
+    assert_eq!((stats.failed.total(), stats.rungs.fail), (0, 0));
+    assert_eq!(
+        (stats.hits + stats.misses, stats.waits.count()),
+        (2, 1),
+        "each request counts once: {stats:?}"
+    );
     let _all = pool.allocate(64 * KIB, &stream)?;
     assert!(pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(20)).is_err());
     assert!(pool.allocate_timeout(128 * KIB, &stream, LONG).is_err(), "it is over the limit");
-    assert_eq!((pool.stats().failed.by_limit, pool.stats().rungs.fail), (2, 2));
+    let stats = pool.stats();
+    assert_eq!((stats.failed.by_timeout, stats.failed.by_request, stats.rungs.fail), (1, 1, 2), "{stats:?}");
+    assert_eq!(
+        (stats.failed.total(), stats.hits + stats.misses, stats.waits.count()),
+        (2, 3, 2),
+        "{stats:?}"
+    );
 
     let small = HostDevice::builder().memory_limit(1 << 20).build();
     let (stream, pool) = (small.create_stream()?, Pool::new(&small)?);
     let _all = pool.allocate(1 << 20, &stream)?;
     assert!(pool.allocate_timeout(1 << 20, &stream, Duration::from_millis(50)).is_err());
-    assert_eq!((pool.stats().failed.by_device, pool.stats().rungs.fail), (1, 1), "it asked several times");
+    let stats = pool.stats();
+    assert_eq!((stats.failed.by_timeout, stats.rungs.fail), (1, 1), "it asked several times");
+    assert_eq!((stats.failed.total(), stats.misses, stats.hits), (1, 1, 0), "{stats:?}");
     Ok(())
 }

@@ -10,15 +10,11 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
+use vrampool::figures::{Figure, FigureKind};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, METRICS, Publisher, describe, publish};
 use vrampool::{Backend, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::{assert_metrics_together, samples};
-
-/// Every metric there is.
-fn listed() -> BTreeSet<String> {
-    METRICS.iter().map(|figure| figure.metric.to_owned()).collect()
-}
 
 fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     let recorder = PrometheusBuilder::new().build_recorder();
@@ -52,6 +48,7 @@ fn exported_and_listed_are_the_same() {
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).name("all").build().expect("a pool");
     drop(pool.allocate(1, &stream).expect("memory"));
+    assert!(pool.allocate(u64::MAX, &stream).is_err(), "it has a time");
     metrics::with_local_recorder(&recorder, || {
         describe(&METRICS);
         publish(&pool);
@@ -59,19 +56,31 @@ fn exported_and_listed_are_the_same() {
     let rendered = handle.render();
     let exported: BTreeSet<String> =
         samples(&rendered).keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
-    let listed = listed();
-    assert_eq!(exported, listed, "what is published and what is listed");
+    let series: BTreeSet<String> = METRICS.iter().flat_map(series_of).collect();
+    assert_eq!(exported, series, "what is published and what is listed");
     for figure in METRICS.iter() {
-        let (name, kind) = (figure.metric, figure.metric_type());
-        assert!(rendered.contains(&format!("# TYPE {name} {kind}\n")), "{name}");
+        let (metric, kind) = (figure.metric, figure.metric_type());
+        let name = format!("{metric}{}", figure.series_suffix());
+        // The facade knows counters of whole numbers, and its histograms are its own.
+        let facade = if figure.kind == FigureKind::Counter { "counter" } else { "gauge" };
+        assert!(rendered.contains(&format!("# TYPE {name} {facade}\n")), "{name}");
         assert!(rendered.contains(&format!("# HELP {name} ")), "{name}");
-        assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+        assert_eq!(metric.ends_with("_total"), kind == "counter", "{name}");
         for label in ["pool", "backend", "device"].iter().copied().chain(figure.metric_label()) {
             let has_label = |series: &String| {
                 series.starts_with(&format!("{name}{{")) && series.contains(&format!("{label}=\""))
             };
             assert!(samples(&rendered).keys().any(has_label), "{name} has no {label}");
         }
+    }
+}
+
+/// The names of a figure's series.
+fn series_of(figure: &&'static Figure) -> Vec<String> {
+    let name = format!("{}{}", figure.metric, figure.series_suffix());
+    match figure.series_suffix() {
+        "_sum" => vec![name, format!("{}_count", figure.metric)],
+        _ => vec![name],
     }
 }
 
@@ -97,7 +106,11 @@ fn the_figures_are_the_pools_own() {
     // Exact classes are summed up by powers of two.
     assert_eq!(value("vrampool_bucket_hits_total", ",bucket=\"1048576\""), 1.0);
     assert_eq!(value("vrampool_bucket_misses_total", ",bucket=\"1048576\""), 2.0);
-    assert_eq!(value("vrampool_bucket_misses_total", ",bucket=\"4194304\""), 1.0);
+    assert_eq!(
+        value("vrampool_bucket_misses_total", ",bucket=\"4194304\""),
+        0.0,
+        "a refused request is no miss"
+    );
     assert_eq!(value("vrampool_live_bytes", ""), live.capacity() as f64);
     assert_eq!(value("vrampool_requested_bytes", ""), 700_000.0);
     assert_eq!(value("vrampool_idle_bytes", ""), 600_064.0);
@@ -105,9 +118,19 @@ fn the_figures_are_the_pools_own() {
     assert_eq!(value("vrampool_held_bytes", ""), live.capacity() as f64 + 600_064.0);
     assert_eq!(value("vrampool_limit_bytes", ""), 2_097_152.0);
     assert_eq!(value("vrampool_budget_bytes", ""), f64::INFINITY);
-    assert_eq!(value("vrampool_failed_total", ",reason=\"limit\""), 1.0);
+    assert_eq!(value("vrampool_failed_total", ",reason=\"request\""), 1.0);
+    assert!(value("vrampool_last_failure_timestamp_seconds", ",reason=\"request\"") > 1.7e9);
+    assert!(value("vrampool_start_time_seconds", "") > 1.7e9);
+    assert_eq!(value("vrampool_device_lost", ""), 0.0);
+    assert_eq!(value("vrampool_driver_seconds_count", ""), 2.0);
+    assert_eq!(value("vrampool_driver_seconds_bucket", ",le=\"+Inf\""), 2.0);
+    let more = format!(
+        ",version=\"{}\",source=\"direct\",size_classes=\"exact\",features=\"",
+        env!("CARGO_PKG_VERSION")
+    );
+    assert_eq!(one(&series, "vrampool_info", &format!("{labels}{more}")), Some(1.0));
     assert_eq!(value("vrampool_rungs_total", ",rung=\"fail\""), 1.0);
-    assert_eq!(value("vrampool_hit_ratio", ""), 0.25);
+    assert_eq!(value("vrampool_hit_ratio", ""), 1.0 / 3.0);
     assert_eq!(value("vrampool_device_total_bytes", ""), 1_073_741_824.0);
 }
 
@@ -244,7 +267,7 @@ fn requests_are_counted_by_the_layer_that_served_them() {
             },
         );
         assert_eq!(served.iter().sum::<f64>(), 40.0, "all that were served: {served:?}");
-        assert_eq!(stats.hits + stats.misses, 41, "the failed one is a miss");
+        assert_eq!(stats.hits + stats.misses, 40, "the failed one is apart");
         let calls = one(&series, "vrampool_memory_calls_total", &format!("pool=\"{}\"", source.name()));
         (served, calls.expect("a series"), stats)
     };
@@ -286,6 +309,8 @@ fn a_scraper_gets_the_format_it_asks_for() {
         "# TYPE vrampool_held_bytes gauge",
         "# UNIT vrampool_held_bytes bytes",
         "# UNIT vrampool_source_allocated_bytes bytes",
+        "# UNIT vrampool_oldest_wait_seconds seconds",
+        "# TYPE vrampool_wait_seconds histogram",
     ] {
         assert!(open.lines().any(|found| found == line), "{line}: {open}");
         assert!(!plain.lines().any(|found| found == line && line.contains("UNIT")), "{line}");
@@ -294,6 +319,31 @@ fn a_scraper_gets_the_format_it_asks_for() {
     assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1);
     assert_metrics_together(&plain);
     assert_metrics_together(&open);
+}
+
+/// A recorder keeps the last value of a gauge: one that nobody knows any more must not look like a figure of now.
+#[test]
+fn what_a_lost_device_no_longer_tells_is_not_shown_as_it_was() {
+    let device = HostDevice::new();
+    let pool = Pool::builder(&device).name("lost").build().expect("a pool");
+    let exporter = exporter();
+    exporter.add(&pool).expect("the only pool");
+    let publisher = Publisher::start(Duration::from_secs(3600)).expect("a thread");
+    publisher.add(&pool).expect("the only pool");
+    let (recorder, handle) = recorder();
+    let free = |series: &BTreeMap<String, f64>| one(series, "vrampool_device_free_bytes", "pool=\"lost\"");
+    let lost = |series: &BTreeMap<String, f64>| one(series, "vrampool_device_lost", "pool=\"lost\"");
+    metrics::with_local_recorder(&recorder, || publisher.publish());
+    let (served, kept) = (scrape(&exporter), samples(&handle.render()));
+    assert!(free(&served).is_some() && free(&served) == free(&kept));
+    assert_eq!((lost(&served), lost(&kept)), (Some(0.0), Some(0.0)));
+
+    device.faults().lose_device();
+    metrics::with_local_recorder(&recorder, || publisher.publish());
+    let (served, kept) = (scrape(&exporter), samples(&handle.render()));
+    assert_eq!((lost(&served), lost(&kept)), (Some(1.0), Some(1.0)));
+    assert_eq!(free(&served), None, "the exporter leaves it out");
+    assert!(free(&kept).expect("a recorder forgets nothing").is_nan());
 }
 
 #[test]

@@ -33,8 +33,8 @@ fn a_pools_end_leaves_its_figures_and_then_nothing() {
         let of = series.iter().filter(|(name, _)| name.starts_with(metric) && name.contains("pool=\"job-"));
         of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
     };
-    assert_eq!(sum("vrampool_failed_total", "reason=\"limit\""), JOBS as f64);
-    assert_eq!(sum("vrampool_misses_total", ""), 6.0 * JOBS as f64);
+    assert_eq!(sum("vrampool_failed_total", "reason=\"request\""), JOBS as f64);
+    assert_eq!(sum("vrampool_misses_total", ""), 5.0 * JOBS as f64);
     assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
     assert!(names() > 0, "a second scraper sees it too");
     assert_eq!(names(), 0);

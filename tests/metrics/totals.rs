@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use vrampool::figures::{Figure, FigureKind, FigureLabel, FigureValue, Group};
 use vrampool::host::HostDevice;
+use vrampool::stats::DriverTimes;
 use vrampool::telemetry::METRICS;
 use vrampool::{Backend, Buffer, Pool, PoolStats, SizeClasses, Source};
 use vrampool_test_support::has_virtual_memory;
@@ -46,13 +47,18 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// The counts of a pool, by metric and label.
 fn counts(stats: &PoolStats) -> BTreeMap<String, u64> {
-    let counters = stats.figures().into_iter().filter(|(figure, _)| figure.kind == FigureKind::Counter);
+    let counters = stats.figures().into_iter().filter(|(figure, _)| {
+        figure.kind == FigureKind::Counter && !matches!(figure.label, FigureLabel::Histogram(..))
+    });
     let count = |(figure, value): (&Figure, _)| {
         let label = if matches!(figure.label, FigureLabel::Split(..)) { figure.short } else { "" };
         let FigureValue::Number(count) = value else { panic!("a counter is a number") };
         (format!("{}{label}", figure.metric), count)
     };
     let mut counts: BTreeMap<_, _> = counters.map(count).collect();
+    counts.insert("vrampool_wait_seconds_count".into(), stats.waits.count());
+    counts.insert("vrampool_driver_seconds_count".into(), stats.driver.count());
+    counts.insert("vrampool_driver_seconds_bucket0.01".into(), stats.driver.count() - slow(&stats.driver));
     for bucket in &stats.buckets {
         counts.insert(format!("vrampool_bucket_hits_total{}", bucket.class), bucket.hits);
         counts.insert(format!("vrampool_bucket_misses_total{}", bucket.class), bucket.misses);
@@ -60,19 +66,31 @@ fn counts(stats: &PoolStats) -> BTreeMap<String, u64> {
     counts
 }
 
+/// The number of times above 10 ms.
+fn slow(times: &DriverTimes) -> u64 {
+    times.within_100ms + times.within_1s + times.within_10s + times.within_100s + times.longer
+}
+
 /// As [`counts`], of what was published under a name.
 fn published(series: &BTreeMap<String, f64>, name: &str) -> BTreeMap<String, u64> {
     let is_counter = |metric: &str| {
-        METRICS.iter().any(|figure| figure.metric == metric && figure.metric_type() == "counter")
+        let is_count = |figure: &&&Figure| figure.metric == metric && figure.kind == FigureKind::Counter;
+        metric.ends_with("_seconds_count") || METRICS.iter().any(|figure| is_count(&figure))
+    };
+    let is_bound = |metric: &str, labels: &str| {
+        metric == "vrampool_driver_seconds_bucket" && labels.contains("le=\"0.01\"")
     };
     let mut found = BTreeMap::new();
     for (series, &value) in series {
         let (metric, labels) = series.split_once('{').expect("labels");
-        if !is_counter(metric) || !labels.contains(&format!("pool=\"{name}\"")) {
+        if !(is_counter(metric) || is_bound(metric, labels)) || !labels.contains(&format!("pool=\"{name}\""))
+        {
             continue;
         }
         let of_its_own = labels.trim_end_matches('}').split(',').find(|label| {
-            ["bucket=", "layer=", "rung=", "reason="].iter().any(|start| label.starts_with(start))
+            ["bucket=", "layer=", "rung=", "reason=", "call=", "le="]
+                .iter()
+                .any(|start| label.starts_with(start))
         });
         let label = of_its_own.and_then(|label| label.split('"').nth(1)).unwrap_or_default();
         found.insert(format!("{metric}{label}"), value as u64);

@@ -369,7 +369,7 @@ typedef struct vrampool_stats {
     /* Generated from the table of figures by bindings/c/tests/figures.rs; do not edit. */
     /** Requests served from a bucket. */
     uint64_t hits;
-    /** Requests not served from a bucket. Failed requests are included, invalid requests are not. */
+    /** Requests served by the source. Failed requests are not included. */
     uint64_t misses;
     /** Live buffers. */
     uint64_t live_buffers;
@@ -392,6 +392,13 @@ typedef struct vrampool_stats {
     /** Bytes reserved for pending requests to the source, and bytes being released to it. They count against the limit
      *  and the budget, together with held bytes. */
     uint64_t in_transit_bytes;
+    /** Requests that wait for memory, by `allocate_timeout`. */
+    uint64_t waiting_requests;
+    /** Bytes of the waiting requests, rounded to their classes. Later requests get only what the limit leaves beside
+     *  them. */
+    uint64_t waiting_bytes;
+    /** How long the first of the waiting requests has waited; 0 without any. */
+    uint64_t oldest_wait_nanoseconds;
     /** Waits that the pool inserted between streams: for data that another stream writes or reads, and for memory that
      *  another stream used before. */
     uint64_t stream_waits;
@@ -421,6 +428,10 @@ typedef struct vrampool_stats {
     uint64_t mappings;
     /** Stitched ranges, live or idle. */
     uint64_t stitched_ranges;
+    /** Bytes that the arena reserved and that no live block has. */
+    uint64_t arena_free_bytes;
+    /** The largest request that these bytes serve; all of them in a virtual source, which joins them. */
+    uint64_t arena_largest_free_bytes;
     /** Bytes of addresses reserved by an arena or a virtual source; at most 8 times the limit of a virtual source. */
     uint64_t address_bytes;
     /** The highest requested bytes of live buffers. */
@@ -457,10 +468,46 @@ typedef struct vrampool_stats {
     uint64_t failed_by_limit;
     /** Requests that failed because the device was out of memory. */
     uint64_t failed_by_device;
+    /** Requests that failed because the arena was full. */
+    uint64_t failed_by_arena;
+    /** Requests that failed although enough memory was free, because no free piece was large enough. */
+    uint64_t failed_by_fragmentation;
+    /** Requests of more than the limit or the arena ever allows. */
+    uint64_t failed_by_request;
+    /** Requests that waited for memory until their deadline. */
+    uint64_t failed_by_timeout;
     /** Requests that failed because of another error of the device. */
     uint64_t failed_by_backend;
-    /** Invalid requests: no matching size class, a stream of another device, or a closed pool. */
+    /** Requests of a closed pool. */
+    uint64_t failed_closed;
+    /** Invalid requests: no matching size class, or a stream of another device. */
     uint64_t failed_invalid;
+    /** The time of the latest failure because of the pool's limit. */
+    uint64_t last_failure_by_limit;
+    /** The time of the latest failure because the device was out of memory. */
+    uint64_t last_failure_by_device;
+    /** The time of the latest failure because the arena was full. */
+    uint64_t last_failure_by_arena;
+    /** The time of the latest failure because of fragmentation. */
+    uint64_t last_failure_by_fragmentation;
+    /** The time of the latest request of more than is ever allowed. */
+    uint64_t last_failure_by_request;
+    /** The time of the latest request that waited until its deadline. */
+    uint64_t last_failure_by_timeout;
+    /** The time of the latest failure because of another error of the device. */
+    uint64_t last_failure_by_backend;
+    /** The time of the latest request of a closed pool. */
+    uint64_t last_failure_closed;
+    /** The time of the latest invalid request. */
+    uint64_t last_failure_invalid;
+    /** Errors of allocations and mappings. */
+    uint64_t device_errors_allocate;
+    /** Errors of events and waits, which order work of different streams. */
+    uint64_t device_errors_order;
+    /** Errors of copies and fills of buffers. */
+    uint64_t device_errors_copy;
+    /** Errors of queries of the device's free memory, which metrics make. */
+    uint64_t device_errors_memory_info;
     /** Times that idle buffers were released to stay within the limit or the budget. */
     uint64_t rung_evict;
     /** Times that a thread waited for memory that another thread was releasing, or for its turn to ask a device that
@@ -473,6 +520,46 @@ typedef struct vrampool_stats {
     uint64_t rung_compact;
     /** Times that all steps failed and an error was returned. */
     uint64_t rung_fail;
+    /** Number of times of at most 10 µs. */
+    uint64_t wait_within_10us;
+    /** Number of longer times, of at most 100 µs. */
+    uint64_t wait_within_100us;
+    /** Number of longer times, of at most 1 ms. */
+    uint64_t wait_within_1ms;
+    /** Number of longer times, of at most 10 ms. */
+    uint64_t wait_within_10ms;
+    /** Number of longer times, of at most 100 ms. */
+    uint64_t wait_within_100ms;
+    /** Number of longer times, of at most 1 s. */
+    uint64_t wait_within_1s;
+    /** Number of longer times, of at most 10 s. */
+    uint64_t wait_within_10s;
+    /** Number of longer times, of at most 100 s. */
+    uint64_t wait_within_100s;
+    /** Number of times of more than 100 s. */
+    uint64_t wait_longer;
+    /** The sum of all times. */
+    uint64_t wait_nanoseconds;
+    /** Number of times of at most 10 µs. */
+    uint64_t driver_within_10us;
+    /** Number of longer times, of at most 100 µs. */
+    uint64_t driver_within_100us;
+    /** Number of longer times, of at most 1 ms. */
+    uint64_t driver_within_1ms;
+    /** Number of longer times, of at most 10 ms. */
+    uint64_t driver_within_10ms;
+    /** Number of longer times, of at most 100 ms. */
+    uint64_t driver_within_100ms;
+    /** Number of longer times, of at most 1 s. */
+    uint64_t driver_within_1s;
+    /** Number of longer times, of at most 10 s. */
+    uint64_t driver_within_10s;
+    /** Number of longer times, of at most 100 s. */
+    uint64_t driver_within_100s;
+    /** Number of times of more than 100 s. */
+    uint64_t driver_longer;
+    /** The sum of all times. */
+    uint64_t driver_nanoseconds;
     /** Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools that
      *  wait for the device. Part of the live bytes. */
     uint64_t private_bytes;

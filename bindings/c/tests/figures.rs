@@ -86,7 +86,7 @@ fn reference(figures: &[&Figure]) -> String {
     let mut table = "\n| name | type | more labels | unit | meaning |\n|---|---|---|---|---|\n".to_owned();
     for of_metric in figures.chunk_by(|one, next| one.metric == next.metric) {
         let figure = of_metric[0];
-        let (Figure { metric, unit, .. }, kind) = (figure, figure.metric_type());
+        let (Figure { metric, .. }, kind, unit) = (figure, figure.metric_type(), figure.metric_unit());
         let values = || of_metric.iter();
         let (label, help) = match figure.label {
             FigureLabel::Each(label) => (format!("`{label}`"), figure.help.to_owned()),
@@ -96,6 +96,7 @@ fn reference(figures: &[&Figure]) -> String {
                     values().map(|value| format!("`{}`: {}", value.short, value.help)).collect();
                 (format!("`{label}`: {}", all.join(", ")), format!("{help} {}", meanings.join(" ")))
             }
+            FigureLabel::Histogram(_, help) => ("`le`".to_owned(), help.to_owned()),
             _ => (String::new(), figure.help.to_owned()),
         };
         let unset = if figure.kind == FigureKind::Cap { " `+Inf` if unset." } else { "" };
@@ -150,11 +151,15 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(format!("{GRAFANA}/{file}")).expect("shipped")
 }
 
-/// Names in a text that look like our metrics.
+/// Names in a text that look like our metrics; those of the series of a histogram as the histogram's.
 fn names(text: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = text.split(|c: char| !is_name(c) && c != ':');
-    words.filter(|word| word.starts_with("vrampool_") && word.len() > 9).map(str::to_owned).collect()
+    let of_metric = |word: &str| {
+        let series = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| word.strip_suffix(suffix));
+        series.unwrap_or(word).to_owned()
+    };
+    words.filter(|word| word.starts_with("vrampool_") && word.len() > 9).map(of_metric).collect()
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! Statistics of a pool: the `table` of its figures, and their `text`.
 
+pub(crate) mod outcomes;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod table;
 mod text;
+pub(crate) mod times;
 
 use crate::arena::{ArenaCounts, DeviceArena, MappingCalls};
 use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
+use crate::cache::request_queue::Queue;
 use crate::environment::as_limit;
 use crate::source::Source;
+use std::time::Duration;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
 use vrampool_backend::Backend;
 
@@ -36,6 +40,10 @@ impl PoolStats {
             reuse_waits,
             rungs,
             failed,
+            last_failure,
+            device_errors,
+            waits,
+            driver,
         } = *counters;
         let hits = buckets.iter().map(|bucket| bucket.hits).sum();
         Self {
@@ -50,6 +58,9 @@ impl PoolStats {
             needed_bytes: needed,
             reserved_bytes: held,
             in_transit_bytes: accounts.now.charged - held,
+            waiting_requests: 0,
+            waiting_bytes: 0,
+            oldest_wait: Duration::ZERO,
             stream_waits,
             reuse_waits,
             memory_calls: allocations + frees,
@@ -84,9 +95,20 @@ impl PoolStats {
             },
             released,
             failed,
+            last_failure,
+            device_errors,
             rungs,
+            waits,
+            driver,
             buckets,
         }
+    }
+
+    /// Sets the fields of requests that wait.
+    pub(crate) fn with_waiting(mut self, queue: &Queue) -> Self {
+        (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.reserved_before(Queue::LAST));
+        self.oldest_wait = queue.oldest_wait();
+        self
     }
 
     /// Sets the fields that differ for a driver's pool.
@@ -114,9 +136,12 @@ impl PoolStats {
         self.mapping = counts.mapping;
         self.memory_calls =
             if source == Source::Virtual { counts.mapping.calls } else { self.served.by_driver };
+        let (arena_free_bytes, arena_largest_free_bytes) = arena.free_memory();
         self.virtual_memory = VirtualMemoryStats {
             mappings: arena.mappings(),
             stitched_ranges: arena.stitched_ranges(),
+            arena_free_bytes,
+            arena_largest_free_bytes,
             address_bytes: arena.address_bytes(),
         };
         self

@@ -16,7 +16,7 @@ class PoolStats(NamedTuple):
 
     Attributes:
         hits: Requests served from a bucket.
-        misses: Requests not served from a bucket. Failed requests are included, invalid requests are not.
+        misses: Requests served by the source. Failed requests are not included.
         live_buffers: Live buffers.
         requested_bytes: Requested bytes of live buffers, before rounding.
         live_bytes: Bytes of live buffers, rounded to their classes.
@@ -29,6 +29,10 @@ class PoolStats(NamedTuple):
             virtual source.
         in_transit_bytes: Bytes reserved for pending requests to the source, and bytes being released to it. They count
             against the limit and the budget, together with held bytes.
+        waiting_requests: Requests that wait for memory, by `allocate_timeout`.
+        waiting_bytes: Bytes of the waiting requests, rounded to their classes. Later requests get only what the limit
+            leaves beside them.
+        oldest_wait_nanoseconds: How long the first of the waiting requests has waited; 0 without any.
         stream_waits: Waits that the pool inserted between streams: for data that another stream writes or reads, and
             for memory that another stream used before.
         reuse_waits: Waits that the pool inserted because it reused memory before another stream's work on it was
@@ -45,6 +49,9 @@ class PoolStats(NamedTuple):
         mappings: Mappings of physical memory: each piece counts as often as it is mapped. At most 4 per page of the
             limit, plus 1024.
         stitched_ranges: Stitched ranges, live or idle.
+        arena_free_bytes: Bytes that the arena reserved and that no live block has.
+        arena_largest_free_bytes: The largest request that these bytes serve; all of them in a virtual source, which
+            joins them.
         address_bytes: Bytes of addresses reserved by an arena or a virtual source; at most 8 times the limit of a
             virtual source.
         peak_requested_bytes: The highest requested bytes of live buffers.
@@ -65,8 +72,27 @@ class PoolStats(NamedTuple):
         released_evicted: Idle buffers released to make room, or by trimming.
         failed_by_limit: Requests that failed because of the pool's limit.
         failed_by_device: Requests that failed because the device was out of memory.
+        failed_by_arena: Requests that failed because the arena was full.
+        failed_by_fragmentation: Requests that failed although enough memory was free, because no free piece was large
+            enough.
+        failed_by_request: Requests of more than the limit or the arena ever allows.
+        failed_by_timeout: Requests that waited for memory until their deadline.
         failed_by_backend: Requests that failed because of another error of the device.
-        failed_invalid: Invalid requests: no matching size class, a stream of another device, or a closed pool.
+        failed_closed: Requests of a closed pool.
+        failed_invalid: Invalid requests: no matching size class, or a stream of another device.
+        last_failure_by_limit: The time of the latest failure because of the pool's limit.
+        last_failure_by_device: The time of the latest failure because the device was out of memory.
+        last_failure_by_arena: The time of the latest failure because the arena was full.
+        last_failure_by_fragmentation: The time of the latest failure because of fragmentation.
+        last_failure_by_request: The time of the latest request of more than is ever allowed.
+        last_failure_by_timeout: The time of the latest request that waited until its deadline.
+        last_failure_by_backend: The time of the latest failure because of another error of the device.
+        last_failure_closed: The time of the latest request of a closed pool.
+        last_failure_invalid: The time of the latest invalid request.
+        device_errors_allocate: Errors of allocations and mappings.
+        device_errors_order: Errors of events and waits, which order work of different streams.
+        device_errors_copy: Errors of copies and fills of buffers.
+        device_errors_memory_info: Errors of queries of the device's free memory, which metrics make.
         rung_evict: Times that idle buffers were released to stay within the limit or the budget.
         rung_wait: Times that a thread waited for memory that another thread was releasing, or for its turn to ask a
             device that was out of memory.
@@ -74,6 +100,26 @@ class PoolStats(NamedTuple):
             necessary all idle memory, and the request was retried.
         rung_compact: Times that holes of the arena were closed, and the request was retried.
         rung_fail: Times that all steps failed and an error was returned.
+        wait_within_10us: Number of times of at most 10 µs.
+        wait_within_100us: Number of longer times, of at most 100 µs.
+        wait_within_1ms: Number of longer times, of at most 1 ms.
+        wait_within_10ms: Number of longer times, of at most 10 ms.
+        wait_within_100ms: Number of longer times, of at most 100 ms.
+        wait_within_1s: Number of longer times, of at most 1 s.
+        wait_within_10s: Number of longer times, of at most 10 s.
+        wait_within_100s: Number of longer times, of at most 100 s.
+        wait_longer: Number of times of more than 100 s.
+        wait_nanoseconds: The sum of all times.
+        driver_within_10us: Number of times of at most 10 µs.
+        driver_within_100us: Number of longer times, of at most 100 µs.
+        driver_within_1ms: Number of longer times, of at most 1 ms.
+        driver_within_10ms: Number of longer times, of at most 10 ms.
+        driver_within_100ms: Number of longer times, of at most 100 ms.
+        driver_within_1s: Number of longer times, of at most 1 s.
+        driver_within_10s: Number of longer times, of at most 10 s.
+        driver_within_100s: Number of longer times, of at most 100 s.
+        driver_longer: Number of times of more than 100 s.
+        driver_nanoseconds: The sum of all times.
         private_bytes: Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released
             private pools that wait for the device. Part of the live bytes.
         asleep_bytes: Bytes of live blocks that are asleep.
@@ -91,6 +137,9 @@ class PoolStats(NamedTuple):
     needed_bytes: int
     reserved_bytes: int
     in_transit_bytes: int
+    waiting_requests: int
+    waiting_bytes: int
+    oldest_wait_nanoseconds: int
     stream_waits: int
     reuse_waits: int
     memory_calls: int
@@ -104,6 +153,8 @@ class PoolStats(NamedTuple):
     mapping_nanoseconds: int
     mappings: int
     stitched_ranges: int
+    arena_free_bytes: int
+    arena_largest_free_bytes: int
     address_bytes: int
     peak_requested_bytes: int
     peak_live_bytes: int
@@ -121,13 +172,51 @@ class PoolStats(NamedTuple):
     released_evicted: int
     failed_by_limit: int
     failed_by_device: int
+    failed_by_arena: int
+    failed_by_fragmentation: int
+    failed_by_request: int
+    failed_by_timeout: int
     failed_by_backend: int
+    failed_closed: int
     failed_invalid: int
+    last_failure_by_limit: int
+    last_failure_by_device: int
+    last_failure_by_arena: int
+    last_failure_by_fragmentation: int
+    last_failure_by_request: int
+    last_failure_by_timeout: int
+    last_failure_by_backend: int
+    last_failure_closed: int
+    last_failure_invalid: int
+    device_errors_allocate: int
+    device_errors_order: int
+    device_errors_copy: int
+    device_errors_memory_info: int
     rung_evict: int
     rung_wait: int
     rung_trim: int
     rung_compact: int
     rung_fail: int
+    wait_within_10us: int
+    wait_within_100us: int
+    wait_within_1ms: int
+    wait_within_10ms: int
+    wait_within_100ms: int
+    wait_within_1s: int
+    wait_within_10s: int
+    wait_within_100s: int
+    wait_longer: int
+    wait_nanoseconds: int
+    driver_within_10us: int
+    driver_within_100us: int
+    driver_within_1ms: int
+    driver_within_10ms: int
+    driver_within_100ms: int
+    driver_within_1s: int
+    driver_within_10s: int
+    driver_within_100s: int
+    driver_longer: int
+    driver_nanoseconds: int
     private_bytes: int
     asleep_bytes: int
     backup_bytes: int
@@ -136,7 +225,7 @@ class PoolStats(NamedTuple):
     @property
     def failures(self) -> int:
         """The number of failed requests."""
-        return self.failed_by_limit + self.failed_by_device + self.failed_by_backend + self.failed_invalid
+        return sum(int(getattr(self, name)) for name in self._fields if name.startswith("failed_"))
 
     @property
     def hit_rate(self) -> float:

@@ -43,7 +43,7 @@ def memory_stats(device: object = None) -> dict[str, int]:
 
 def from_stats(stats: PoolStats) -> dict[str, int]:
     """The same from a pool's statistics."""
-    made = stats.hits + stats.misses - stats.failures
+    made = stats.hits + stats.misses
     figures = {
         "active.all.allocated": made,
         "active.all.current": stats.live_buffers,
@@ -59,7 +59,7 @@ def from_stats(stats: PoolStats) -> dict[str, int]:
         "num_alloc_retries": stats.rung_evict,
         "num_device_alloc": stats.source_allocations,
         "num_device_free": stats.source_frees,
-        "num_ooms": stats.failed_by_limit + stats.failed_by_device,
+        "num_ooms": _out_of_memory(stats),
         "num_sync_all_streams": stats.rung_wait,
         "requested_bytes.all.current": stats.requested_bytes,
         "requested_bytes.all.peak": stats.peak_requested_bytes,
@@ -67,6 +67,11 @@ def from_stats(stats: PoolStats) -> dict[str, int]:
         "reserved_bytes.all.peak": stats.peak_reserved_bytes,
     }
     return figures | {f"vrampool.{name}": int(getattr(stats, name)) for name in PoolStats._fields}
+
+
+def _out_of_memory(stats: PoolStats) -> int:
+    by_source = stats.failed_by_device + stats.failed_by_arena + stats.failed_by_fragmentation
+    return stats.failed_by_limit + by_source + stats.failed_by_request + stats.failed_by_timeout
 
 
 def memory_allocated(device: object = None) -> int:
@@ -123,7 +128,7 @@ def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
             ("waits between streams", stats.stream_waits),
             ("of these, for reused memory", stats.reuse_waits),
             ("out of memory, by the limit", stats.failed_by_limit),
-            ("out of memory, by the device", stats.failed_by_device),
+            ("out of memory, in all", _out_of_memory(stats)),
         ]
         table += [f"| {name:<28}|{count:>14} |{'':>14} |" for name, count in counts]
         table += [f"| {'limit':<28}|{size_text(stats.limit_bytes):>14} |{'':>14} |", line]

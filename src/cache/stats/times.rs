@@ -1,0 +1,90 @@
+//! The part of the table of figures about time: histograms.
+
+use crate::figures;
+use crate::figures::FigureLabel::Histogram;
+use std::time::Duration;
+
+/// Makes a histogram of times, and the method that adds one.
+macro_rules! histogram {
+    ($(#[$attribute:meta])* $name:ident, $prefix:literal, $metric:literal, $help:literal) => {
+        figures! {
+            $(#[$attribute])*
+            #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+            #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+            pub struct $name($prefix, Histogram($metric, $help)) {
+                Counter within_10us: u64, "times", "Number of times of at most 10 µs.";
+                Counter within_100us: u64, "times", "Number of longer times, of at most 100 µs.";
+                Counter within_1ms: u64, "times", "Number of longer times, of at most 1 ms.";
+                Counter within_10ms: u64, "times", "Number of longer times, of at most 10 ms.";
+                Counter within_100ms: u64, "times", "Number of longer times, of at most 100 ms.";
+                Counter within_1s: u64, "times", "Number of longer times, of at most 1 s.";
+                Counter within_10s: u64, "times", "Number of longer times, of at most 10 s.";
+                Counter within_100s: u64, "times", "Number of longer times, of at most 100 s.";
+                Counter longer: u64, "times", "Number of times of more than 100 s.";
+                #[cfg_attr(
+                    feature = "serde",
+                    serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+                )]
+                Time sum: Duration, "nanoseconds", "The sum of all times.";
+            }
+        }
+
+        impl $name {
+            /// Returns the number of times.
+            #[must_use]
+            pub fn count(&self) -> u64 {
+                let all = [
+                    self.within_10us, self.within_100us, self.within_1ms, self.within_10ms, self.within_100ms,
+                    self.within_1s, self.within_10s, self.within_100s, self.longer,
+                ];
+                all.into_iter().fold(0, u64::saturating_add)
+            }
+
+            pub(crate) fn add(&mut self, time: Duration) {
+                self.sum = self.sum.saturating_add(time);
+                *match time.as_micros() {
+                    0..=10 => &mut self.within_10us,
+                    11..=100 => &mut self.within_100us,
+                    101..=1_000 => &mut self.within_1ms,
+                    1_001..=10_000 => &mut self.within_10ms,
+                    10_001..=100_000 => &mut self.within_100ms,
+                    100_001..=1_000_000 => &mut self.within_1s,
+                    1_000_001..=10_000_000 => &mut self.within_10s,
+                    10_000_001..=100_000_000 => &mut self.within_100s,
+                    _ => &mut self.longer,
+                } += 1;
+            }
+        }
+    };
+}
+
+histogram! {
+    /// Waits of requests for memory ([`Pool::allocate_timeout`](crate::Pool::allocate_timeout)), served and refused
+    /// ones, by their length. Those that wait at this moment are not included.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+    /// let live = pool.allocate(1 << 20, &stream)?;
+    /// assert!(pool.allocate_timeout(1000, &stream, Duration::from_millis(2)).is_err());
+    /// let waits = pool.stats().waits;
+    /// assert!(waits.count() == 1 && waits.sum >= Duration::from_millis(2));
+    /// # drop(live);
+    /// # Ok(())
+    /// # }
+    /// ```
+    Waits, "wait_", "vrampool_wait_seconds", "Time that requests waited for memory, by `allocate_timeout`."
+}
+
+histogram! {
+    /// Requests that were served with a driver call, by the time that they took at the source: the driver's calls, and
+    /// the steps of the out-of-memory ladder.
+    DriverTimes,
+    "driver_",
+    "vrampool_driver_seconds",
+    "Time at the source of requests that were served with a driver call, steps of the out-of-memory ladder included."
+}
