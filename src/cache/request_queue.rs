@@ -26,8 +26,11 @@ pub(crate) enum Awaited {
     Memory,
 }
 
+/// How long the requests with a deadline reserve memory at a time, and let others pass at a time.
+const TURN: Duration = Duration::from_secs(10);
+
 /// The queue of a pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     /// Earliest first.
     entries: VecDeque<Entry>,
@@ -35,6 +38,10 @@ pub(crate) struct Queue {
     begun: u64,
     /// Number of entries with a deadline.
     deadlines: u64,
+    /// Whether entries with a deadline reserve nothing at this moment: the first may be one that is never served.
+    is_open: bool,
+    /// [`TURN`], but in tests.
+    pub(crate) turn: Duration,
 }
 
 #[derive(Debug)]
@@ -53,6 +60,12 @@ struct Entry {
 
 /// Condition variables to notify without the lock.
 pub(crate) type Woken = SmallVec<[Arc<Condvar>; 2]>;
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), begun: 0, deadlines: 0, is_open: false, turn: TURN }
+    }
+}
 
 impl Queue {
     /// The number of a request that is not queued: behind all others.
@@ -76,9 +89,21 @@ impl Queue {
 
     /// Removes a request. Returns how long it was queued, if it has a deadline.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Duration> {
+        let is_first = self.is_first_with_deadline(number);
         let entry = self.place(number).and_then(|at| self.entries.remove(at))?;
         self.deadlines -= u64::from(entry.has_deadline);
+        // The next first one has turns of its own.
+        self.is_open &= !(is_first && entry.has_deadline);
         entry.has_deadline.then(|| entry.since.elapsed())
+    }
+
+    /// Begins or ends that entries with a deadline reserve nothing, after the first of them waited for `waited`. Returns
+    /// whether it began now, and how long it stays as it is.
+    pub(crate) fn take_turns(&mut self, waited: Duration) -> (bool, Duration) {
+        let turns = waited.as_nanos() / self.turn.as_nanos().max(1);
+        let was_open = mem::replace(&mut self.is_open, turns % 2 == 1);
+        let end = self.turn.saturating_mul(u32::try_from(turns + 1).unwrap_or(u32::MAX));
+        (self.is_open && !was_open, end.saturating_sub(waited))
     }
 
     /// Sets what a request waits for.
@@ -106,7 +131,7 @@ impl Queue {
     ///
     /// Of each reason only the first can: it wakes the next one when it leaves.
     pub(crate) fn wake_ready(&mut self, accounts: &Accounts, is_closed: bool) -> Woken {
-        let (mut no_release, mut no_device, mut no_deadline) = (true, true, true);
+        let (mut no_release, mut no_device, mut no_deadline, is_open) = (true, true, true, self.is_open);
         let mut woken = Woken::new();
         for entry in &mut self.entries {
             let is_first_deadline = entry.has_deadline && mem::take(&mut no_deadline);
@@ -118,7 +143,7 @@ impl Queue {
                 Awaited::Device => mem::take(&mut no_device),
                 // A class that is larger than a lowered limit is clamped to it.
                 Awaited::Memory => {
-                    is_first_deadline && {
+                    (is_first_deadline || is_open && entry.has_deadline) && {
                         let bytes = entry.bytes.min(accounts.caps.limit);
                         matches!(accounts.admission(bytes), Admission::Evict(_))
                     }
@@ -166,10 +191,20 @@ impl Queue {
         self.before(number).all(|entry| !entry.has_deadline)
     }
 
-    /// Returns the bytes that earlier requests wait for until a deadline.
+    /// Whether it is the turn of a request with a deadline to ask for memory.
+    pub(crate) fn may_ask(&self, number: u64) -> bool {
+        self.is_open || self.is_first_with_deadline(number)
+    }
+
+    /// Returns the bytes that earlier requests reserve, which wait for them until a deadline.
     #[inline]
     pub(crate) fn reserved_before(&self, number: u64) -> u64 {
-        sum(self.before(number).filter(|entry| entry.has_deadline))
+        if self.is_open { 0 } else { sum(self.before(number).filter(|entry| entry.has_deadline)) }
+    }
+
+    /// Returns the bytes that requests wait for until a deadline.
+    pub(crate) fn waiting_bytes(&self) -> u64 {
+        sum(self.entries.iter().filter(|entry| entry.has_deadline))
     }
 
     /// Returns the bytes of earlier requests that wait for memory that is being released.
@@ -215,6 +250,8 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
+        /// How long the first one with a deadline has waited, in quarters of a turn.
+        Turn(u32),
         Add {
             has_deadline: bool,
         },
@@ -233,6 +270,7 @@ mod tests {
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
+            2 => (0..20u32).prop_map(Step::Turn),
             3 => any::<bool>().prop_map(|has_deadline| Step::Add { has_deadline }),
             2 => any::<usize>().prop_map(Step::Remove),
             6 => (any::<usize>(), 0..12u64, 0..REASONS.len())
@@ -247,7 +285,7 @@ mod tests {
     }
 
     /// The numbers of the requests that a release wakes, by the rules alone.
-    fn expected(twin: &[Request], accounts: &Accounts, is_closed: bool) -> Vec<u64> {
+    fn expected(twin: &[Request], accounts: &Accounts, is_closed: bool, is_open: bool) -> Vec<u64> {
         let is_ready = |at: usize, request: &Request| {
             let is_first = |such: &dyn Fn(&Request) -> bool| !twin[..at].iter().any(such);
             let admission = accounts.admission(request.bytes);
@@ -261,7 +299,7 @@ mod tests {
                 Awaited::Memory => {
                     let clamped = accounts.admission(request.bytes.min(accounts.caps.limit));
                     request.has_deadline
-                        && is_first(&|other| other.has_deadline)
+                        && (is_open || is_first(&|other| other.has_deadline))
                         && matches!(clamped, Admission::Evict(_))
                 }
             }
@@ -278,9 +316,16 @@ mod tests {
         #[test]
         fn the_queue_is_its_naive_twin(steps in steps()) {
             let (mut queue, mut twin) = (Queue::default(), Vec::<Request>::new());
+            let mut is_open = false;
             for step in steps {
                 let at = |at: usize, twin: &[Request]| (!twin.is_empty()).then(|| at % twin.len());
                 match step {
+                    Step::Turn(quarters) => {
+                        let (begins, left) = queue.take_turns(TURN / 4 * quarters);
+                        prop_assert_eq!(begins, quarters / 4 % 2 == 1 && !is_open);
+                        prop_assert_eq!(left, TURN / 4 * (4 - quarters % 4));
+                        is_open = quarters / 4 % 2 == 1;
+                    }
                     Step::Add { has_deadline } => {
                         let number = queue.add(has_deadline);
                         let (bytes, awaited, is_asleep) = (0, Awaited::Nothing, false);
@@ -288,7 +333,10 @@ mod tests {
                     }
                     Step::Remove(which) => {
                         if let Some(at) = at(which, &twin) {
-                            queue.remove(twin.remove(at).number);
+                            let is_first = twin[..at].iter().all(|other| !other.has_deadline);
+                            let request = twin.remove(at);
+                            is_open &= !(is_first && request.has_deadline);
+                            prop_assert_eq!(queue.remove(request.number).is_some(), request.has_deadline);
                         }
                     }
                     Step::Set(which, bytes, reason) => {
@@ -315,7 +363,7 @@ mod tests {
                         accounts.now.charged = charged.max(idle + released);
                         accounts.now.cached = idle + released;
                         accounts.evict(released);
-                        let woken = expected(&twin, &accounts, is_closed);
+                        let woken = expected(&twin, &accounts, is_closed, is_open);
                         prop_assert_eq!(queue.wake_ready(&accounts, is_closed).len(), woken.len());
                         for request in twin.iter_mut().filter(|request| woken.contains(&request.number)) {
                             request.is_asleep = false;
@@ -336,10 +384,12 @@ mod tests {
                     let sum = |such: &dyn Fn(&&Request) -> bool| -> u64 {
                         before.iter().filter(such).map(|other| other.bytes).sum()
                     };
-                    prop_assert_eq!(queue.reserved_before(number), sum(&|other| other.has_deadline));
+                    let reserved = if is_open { 0 } else { sum(&|other| other.has_deadline) };
+                    prop_assert_eq!(queue.reserved_before(number), reserved);
                     prop_assert_eq!(queue.released_before(number), sum(&|other| other.awaited == Awaited::Release));
                     let is_first = before.iter().all(|other| !other.has_deadline);
                     prop_assert_eq!(queue.is_first_with_deadline(number), is_first);
+                    prop_assert_eq!(queue.may_ask(number), is_first || is_open);
                     let is_first = before.iter().all(|other| other.awaited != Awaited::Device);
                     prop_assert_eq!(queue.is_first_at_device(number), is_first);
                 }

@@ -1,6 +1,6 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
-use crate::cache::core::{PoolCore, Recall};
+use crate::cache::core::{Depot, PoolCore, Recall};
 use crate::cache::magazine;
 use crate::cache::queue_position::Position;
 use crate::cache::release::is_releasing;
@@ -24,6 +24,9 @@ impl<B: Backend> Pool<B> {
     /// wait included, get only what the limit leaves beside the bytes of earlier waiting ones: so none starves.
     /// Where the device, not the limit, is short of memory, that holds among waiting requests alone. Meanwhile
     /// the pool keeps no magazines, so each request and each free takes its lock.
+    ///
+    /// If the first of them is not served within ten seconds, all that fit pass it for ten seconds, and so on in turns:
+    /// one that is never served shuts out others for half of the time at most, and ten seconds at a time.
     ///
     /// A request counts once, when it is served, as a hit or a miss, or when it is refused.
     ///
@@ -157,6 +160,8 @@ struct Wait<'a> {
     deadline: Option<Instant>,
     /// Whether it has asked since it is first.
     has_asked: bool,
+    /// Since when it is the first one that waits.
+    first_since: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
@@ -165,7 +170,15 @@ impl<'a> Wait<'a> {
         let class = pool.class_of(bytes).filter(|_| !is_releasing())?;
         let deadline = Instant::now().checked_add(timeout);
         let is_possible = class <= pool.depot().accounts.caps.limit;
-        is_possible.then_some(Self { pool, position, bytes, class, deadline, has_asked: false })
+        is_possible.then_some(Self {
+            pool,
+            position,
+            bytes,
+            class,
+            deadline,
+            has_asked: false,
+            first_since: None,
+        })
     }
 
     /// Waits until the request may succeed. Returns `false` after the deadline.
@@ -185,9 +198,16 @@ impl<'a> Wait<'a> {
                 self.class = class;
                 self.position.set(&mut depot, class, Awaited::Memory);
             }
-            let is_first = depot.queue.is_first_with_deadline(self.position.number());
-            let may_ask = is_first && !depot.is_over_limit_with(self.class);
             let now = Instant::now();
+            let (others_may_ask, turn) = self.take_turns(&mut depot, now);
+            if others_may_ask {
+                drop(depot);
+                self.pool.notify_freed();
+                depot = self.pool.depot();
+                continue;
+            }
+            let may_ask =
+                depot.queue.may_ask(self.position.number()) && !depot.is_over_limit_with(self.class);
             let is_due = !self.has_asked || depot.accounts.changes != seen || now - began >= RETRY;
             if may_ask && is_due {
                 self.has_asked = true;
@@ -199,7 +219,64 @@ impl<'a> Wait<'a> {
                 return false;
             }
             let time = if may_ask { left.min(RETRY) } else { left };
-            depot = self.position.sleep_at_most(depot, time);
+            depot = self.position.sleep_at_most(depot, time.min(turn));
         }
+    }
+
+    /// As the first request that waits, lets others pass in turns. Returns whether they may from now on, and when it is
+    /// to look again.
+    fn take_turns(&mut self, depot: &mut Depot, now: Instant) -> (bool, Duration) {
+        if !depot.queue.is_first_with_deadline(self.position.number()) {
+            return (false, Duration::MAX);
+        }
+        let since = *self.first_since.get_or_insert(now);
+        depot.queue.take_turns(now - since)
+    }
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use super::*;
+    use crate::cache::size_class::SizeClasses;
+    use crate::host::HostDevice;
+    use std::thread;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Waits until so many requests wait.
+    fn until_waiting(pool: &Pool<HostDevice>, requests: u64) {
+        while pool.waiting_requests() < requests {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_never_served_shuts_nobody_out_for_ever() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool =
+            Pool::builder(&device).limit(8 * MIB).size_classes(SizeClasses::EXACT).build().expect("a pool");
+        pool.core().depot().queue.turn = Duration::from_millis(5);
+        let live = pool.allocate(4 * MIB, &stream).expect("memory");
+        thread::scope(|scope| {
+            let endless = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::MAX));
+            until_waiting(&pool, 1);
+            let refused = pool.allocate(MIB, &stream).expect_err("it is reserved");
+            assert!(refused.to_string().contains("earlier requests wait for 6.0 MiB"), "{refused}");
+            // One that waits is served, and so is, at times, one that does not.
+            for _ in 0..3 {
+                drop(pool.allocate_timeout(MIB, &stream, Duration::MAX).expect("its turn comes"));
+                while pool.allocate(MIB, &stream).is_err() {
+                    thread::yield_now();
+                }
+            }
+            // Nor does it starve: in its turns memory is reserved for it.
+            while pool.allocate(MIB, &stream).is_ok() {
+                thread::yield_now();
+            }
+            assert_eq!(pool.waiting_requests(), 1);
+            drop(live);
+            endless.join().expect("no panic").expect("memory");
+        });
     }
 }

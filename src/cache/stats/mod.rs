@@ -106,7 +106,7 @@ impl PoolStats {
 
     /// Sets the fields of requests that wait.
     pub(crate) fn with_waiting(mut self, queue: &Queue) -> Self {
-        (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.reserved_before(Queue::LAST));
+        (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.waiting_bytes());
         self.oldest_wait = queue.oldest_wait();
         self
     }
