@@ -19,6 +19,7 @@ fn promtool_accepts_configuration_rules_and_their_unit_tests() {
         ["check", "config", "prometheus.yml"],
         ["check", "rules", "rules/vrampool.yml"],
         ["test", "rules", "tests/vrampool_test.yml"],
+        ["test", "rules", "tests/failures_test.yml"],
     ] {
         let output = Command::new(&promtool).args(arguments).current_dir(SHIPPED).output().expect("it runs");
         succeeded(&arguments.join(" "), &output);
