@@ -27,6 +27,10 @@ model:
     tests/model.sh
     tests/hit_path.sh
 
+# Lets pools and brokers fail in some fifty ways under a real Prometheus, and compares the alerts; four minutes.
+scenarios:
+    VRAMPOOL_SCENARIOS=1 cargo test --workspace --all-features --locked --test scenarios -- --nocapture
+
 # Builds the documentation.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
-use vrampool_backend::fork;
 use vrampool_backend::spi::start_thread;
+use vrampool_backend::{fork, logging};
 
 /// Where an exporter listens by default: on this machine only. The shipped Prometheus configuration scrapes
 /// it there.
@@ -47,6 +47,9 @@ impl Exporter {
     /// Starts serving at `address`. Port 0 lets the system choose a free port, which
     /// [`address`](Self::address) reports.
     ///
+    /// An address that other hosts reach, such as `0.0.0.0:9184` of a pod, is logged as a warning: names of pools, sizes and
+    /// settings are then readable by whoever reaches it, without a password and without encryption.
+    ///
     /// # Errors
     /// [`Error::Configuration`] when the address is not available, for example because another program uses
     /// it.
@@ -55,6 +58,11 @@ impl Exporter {
         let (listener, address) = bind(address)
             .map_err(|error| format!("cannot listen there: {error}; free the address or choose another"))
             .map_err(failed)?;
+        if !address.ip().is_loopback() {
+            logging::warn!(
+                "metrics: {address} is open to every host that reaches it, without a password or encryption"
+            );
+        }
         let published = Published::new(Keep { times: LAST_SCRAPES, most: 0 });
         let endpoint = Endpoint::new(published.clone());
         let (stop, stopped) = oneshot::channel();

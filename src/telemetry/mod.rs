@@ -22,6 +22,8 @@ mod published;
 mod publisher;
 mod sample;
 mod series;
+#[cfg(feature = "prometheus")]
+mod textfile;
 
 pub use ::metrics;
 #[cfg(feature = "prometheus")]
@@ -30,6 +32,8 @@ pub use owner::{Closing, Observed, Owner, Watch};
 pub use owner_figures::OwnerFigures;
 pub use pool::METRICS;
 pub use publisher::Publisher;
+#[cfg(feature = "prometheus")]
+pub use textfile::write_textfile;
 
 use crate::figures::{Figure, FigureKind};
 use metrics::Unit;

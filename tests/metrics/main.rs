@@ -346,6 +346,30 @@ fn what_a_lost_device_no_longer_tells_is_not_shown_as_it_was() {
     assert!(free(&kept).expect("a recorder forgets nothing").is_nan());
 }
 
+/// A batch job ends before it is scraped: its metrics stay in a file, as they would be served.
+#[test]
+fn a_file_has_what_a_scrape_would_have() {
+    let device = HostDevice::new();
+    let pool = Pool::builder(&device).name("batch").limit(1 << 20).build().expect("a pool");
+    let stream = device.create_stream().expect("a stream");
+    assert!(pool.allocate(2 << 20, &stream).is_err());
+    let exporter = exporter();
+    exporter.add(&pool).expect("the only pool");
+    let folder = std::env::temp_dir().join(format!("vrampool-textfile-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("batch.prom");
+    std::fs::write(&file, "what was there before").expect("written");
+    vrampool::telemetry::write_textfile(&file, &pool).expect("written");
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert_metrics_together(&text);
+    let served = scrape(&exporter);
+    assert_eq!(samples(&text).keys().collect::<Vec<_>>(), served.keys().collect::<Vec<_>>());
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "nothing else is left");
+    let error = vrampool::telemetry::write_textfile(folder.join("none/batch.prom"), &pool);
+    assert!(matches!(&error, Err(Error::Configuration(setting)) if setting.field == "textfile"), "{error:?}");
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
 #[test]
 fn an_address_in_use_is_a_typed_error() {
     assert!(DEFAULT_ADDRESS.ip().is_loopback(), "nothing is open to the network unless told to be");

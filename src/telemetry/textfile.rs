@@ -1,0 +1,43 @@
+//! Metrics in a file, for a job that nobody scrapes.
+
+use super::exposition::{Format, Text};
+use super::owner::Owner;
+use super::series::Series;
+use crate::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// Writes the metrics of a pool, or of another owner, to a file in Prometheus's format, for the textfile collector of the
+/// node exporter: for a batch job, which ends before it is scraped. Call it before the owner ends, and after a failure.
+///
+/// The file is replaced as a whole. The collector reads files whose names end with `.prom`; each owner needs a file of its
+/// own.
+///
+/// ```
+/// # use vrampool::{Pool, host::HostDevice};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let pool = Pool::builder(&HostDevice::new()).build()?;
+/// # let folder = std::env::temp_dir();
+/// let file = folder.join("vrampool_doc_test.prom");
+/// vrampool::telemetry::write_textfile(&file, &pool)?;
+/// assert!(std::fs::read_to_string(&file)?.contains("vrampool_hits_total{"));
+/// # std::fs::remove_file(file)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Configuration`] if the file cannot be written; then it is as it was.
+pub fn write_textfile(path: impl AsRef<Path>, owner: &impl Owner) -> Result<(), Error> {
+    let (path, series, mut text) = (path.as_ref(), Series::of(owner), Text::new(Format::Prometheus));
+    owner.figures().samples().for_each(|sample| text.tell(&series, sample));
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = fs::write(&new, text.finish()).and_then(|()| fs::rename(&new, path));
+    written.map_err(|error| {
+        // It may not be there.
+        let _ = fs::remove_file(&new);
+        Error::configuration("textfile", path.display().to_string(), format!("cannot be written: {error}"))
+    })
+}
