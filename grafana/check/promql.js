@@ -22,7 +22,8 @@ const known = new Set([...readme.match(/(?<=\| `)vrampool_\w+/g), ...others]);
 for (const [, name] of readme.matchAll(/\| `(vrampool_\w+)` \| histogram/g)) {
   for (const suffix of ["_bucket", "_sum", "_count"]) known.add(name + suffix);
 }
-const labels = (selector) => [selector.startsWith("vrampool_broker_") ? "broker" : "pool", "job", "namespace", "pod", "rank", "instance", "backend", "device"];
+const owner = (selector) => ["broker", "sleep"].find((kind) => selector.startsWith(`vrampool_${kind}_`)) ?? "pool";
+const labels = (selector) => [owner(selector) === "sleep" ? "sleeper" : owner(selector), "job", "namespace", "pod", "rank", "instance", "backend", "device"];
 let expressions = 0;
 
 function check(where, expr, recorded = new Set()) {

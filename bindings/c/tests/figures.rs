@@ -11,7 +11,7 @@ use vrampool::figures::{Figure, FigureKind, FigureLabel, Group};
 use vrampool::telemetry::METRICS;
 use vrampool_broker::{BrokerStats, ClientStats};
 use vrampool_c::figures::{OWN, numbers};
-use vrampool_sleep::SleepReport;
+use vrampool_sleep::{SleepCounts, SleepReport, SleepUsage, TagUsage};
 
 const BEGIN: &str = "Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.";
 const END: &str = "End of the generated lines.";
@@ -22,10 +22,12 @@ const OF_POOLS: &str = "A pool's statistics, all its tags together, from `Pool.s
     threads use the pool. Peaks of several tags are added. Caps are each tag's, `limit_bytes` is that of all tags
     together; an unset cap is `vrampool.UNLIMITED`.";
 
-/// The figures of metrics, of a pool and of a broker.
-fn exported() -> [Vec<&'static Figure>; 2] {
+/// The figures of metrics, of a pool, of a broker, and of a sleeper.
+fn exported() -> [Vec<&'static Figure>; 3] {
     let of_brokers = [BrokerStats::table(), ClientStats::table()].concat();
-    [METRICS.clone(), of_brokers.into_iter().filter(|figure| figure.is_exported()).collect()]
+    let of_sleepers = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
+    [METRICS.clone(), of_brokers, of_sleepers]
+        .map(|figures| figures.into_iter().filter(|figure| figure.is_exported()).collect())
 }
 
 /// Names and help of the numbers of a pool, this library's own included.

@@ -9,6 +9,7 @@ mod cache;
 mod failing;
 mod memory;
 mod server;
+mod sleepers;
 mod stage;
 mod waiting;
 
@@ -23,7 +24,8 @@ use vrampool_test_support::program;
 const SECONDS: u64 = 215;
 
 fn scenes() -> Vec<Scene> {
-    [cache::SCENES, memory::SCENES, failing::SCENES, waiting::SCENES, brokers::SCENES].concat()
+    [cache::SCENES, memory::SCENES, failing::SCENES, waiting::SCENES, brokers::SCENES, sleepers::SCENES]
+        .concat()
 }
 
 /// The alerts that fired, by scenario, each with its reason if it has one.

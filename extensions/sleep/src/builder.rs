@@ -32,6 +32,7 @@ use vrampool::{Backend, Ledger, MemoryKind};
 #[must_use]
 pub struct SleeperBuilder<B: Backend> {
     device: B,
+    name: String,
     limit: Option<u64>,
     kind: MemoryKind,
     offload: Offload,
@@ -58,12 +59,19 @@ impl<B: Backend> SleeperBuilder<B> {
     pub(super) fn new(device: &B) -> Self {
         Self {
             device: device.clone(),
+            name: "sleeper".into(),
             limit: None,
             kind: device.properties().preferred_placement().into(),
             offload: Offload::Pinned,
             chunk_bytes: None,
             callbacks: Callbacks::default(),
         }
+    }
+
+    /// Its name in metrics. Default: `sleeper`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// The largest number of bytes of device memory for all tags together; sleeping tags use none. Default:
@@ -136,6 +144,7 @@ impl<B: Backend> SleeperBuilder<B> {
         let shared = Shared {
             // Relaxed: only distinctness matters.
             id: SLEEPERS.fetch_add(1, Ordering::Relaxed),
+            name: self.name,
             device: self.device,
             kind: self.kind,
             limit: self.limit,
@@ -145,6 +154,7 @@ impl<B: Backend> SleeperBuilder<B> {
             arenas: Mutex::new(BTreeMap::new()),
             changing: Mutex::new(()),
             callbacks: self.callbacks,
+            counts: Mutex::default(),
         };
         Ok(Sleeper { shared: ForkArc::new(shared) })
     }

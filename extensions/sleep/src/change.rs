@@ -117,7 +117,17 @@ impl<B: Backend> Sleeper<B> {
         let _alone = self.shared.changing.lock();
         let arenas = self.shared.arenas();
         let chosen = arenas.iter().filter_map(|(tag, arena)| Some((&**tag, arena, policy(tag)?)));
-        sleep_all(chosen, timeout, &|progress| self.shared.callbacks.tell(progress))
+        let slept = sleep_all(chosen, timeout, &|progress| self.shared.callbacks.tell(progress));
+        let mut counts = self.shared.counts.lock();
+        match &slept {
+            Ok(report) => {
+                counts.sleeps += 1;
+                counts.time += report.elapsed;
+            }
+            Err(_) => counts.failed_sleeps += 1,
+        }
+        drop(counts);
+        slept
     }
 
     /// Wakes tags. If all are awake this has no effect, and the report says so. If memory is insufficient,
@@ -139,6 +149,15 @@ impl<B: Backend> Sleeper<B> {
             Err(error) if error.is_out_of_memory() && self.shared.relieve() > 0 => wake(),
             outcome => outcome,
         };
+        let mut counts = self.shared.counts.lock();
+        match &woken {
+            Ok(report) => {
+                counts.wakes += 1;
+                counts.time += report.elapsed;
+            }
+            Err(_) => counts.failed_wakes += 1,
+        }
+        drop(counts);
         woken.map_err(|error| match error {
             Error::Arena(error) => self.shared.explain(error).into(),
             error => error,

@@ -74,6 +74,8 @@ mod copies;
 mod error;
 mod host_copy;
 mod level;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod offload;
 mod progress;
 mod released;
@@ -92,10 +94,12 @@ pub use change::Wake;
 pub use copies::{restore_contents, save_contents};
 pub use error::Error;
 pub use host_copy::HostCopy;
+#[cfg(feature = "metrics")]
+pub use metrics::METRICS;
 pub use offload::Offload;
 pub use progress::SleepProgress;
 pub use reports::{BlockState, SleepReport, SleepState};
 pub use several::{sleep_all, wake_all};
 pub use sleeper::Sleeper;
 pub use tag::{DEFAULT_TAG, DEFERRABLE_TAGS, TagScope, check_tags};
-pub use usage::SleepUsage;
+pub use usage::{SleepCounts, SleepUsage, TagUsage};

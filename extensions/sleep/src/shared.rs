@@ -5,7 +5,7 @@ use crate::callbacks::Callbacks;
 use crate::error::Error;
 use crate::offload::Offload;
 use crate::tag::check_tags;
-use crate::usage::SleepUsage;
+use crate::usage::{SleepCounts, SleepUsage};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +18,8 @@ use vrampool::{Backend, Ledger, MemoryKind};
 #[derive(Debug)]
 pub(super) struct Shared<B: Backend> {
     pub(super) id: u64,
+    /// In metrics.
+    pub(super) name: String,
     pub(super) device: B,
     pub(super) kind: MemoryKind,
     pub(super) limit: Option<u64>,
@@ -30,6 +32,7 @@ pub(super) struct Shared<B: Backend> {
     /// One sleep or wake at a time.
     pub(super) changing: Mutex<()>,
     pub(super) callbacks: Callbacks,
+    pub(super) counts: Mutex<SleepCounts>,
 }
 
 impl<B: Backend> Shared<B> {

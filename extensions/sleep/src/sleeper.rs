@@ -7,7 +7,7 @@ use crate::reports::SleepState;
 use crate::shared::Shared;
 use crate::tag;
 use crate::tag::{DEFAULT_TAG, TagScope};
-use crate::usage::SleepUsage;
+use crate::usage::{SleepCounts, SleepUsage};
 use std::sync::Arc;
 use vrampool::Backend;
 use vrampool::backend::fork::ForkArc;
@@ -122,6 +122,17 @@ impl<B: Backend> Sleeper<B> {
     #[must_use]
     pub fn chunk_bytes(&self) -> u64 {
         self.shared.chunk_bytes
+    }
+
+    /// Returns its name in metrics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Returns how often it slept and woke.
+    pub fn counts(&self) -> SleepCounts {
+        if fork::is_child() { SleepCounts::default() } else { *self.shared.counts.lock() }
     }
 
     /// Returns its device.

@@ -5,6 +5,7 @@ use crate::reports::SleepState;
 use bytesize::ByteSize;
 use std::fmt;
 use std::ops::AddAssign;
+use std::time::Duration;
 use vrampool::Backend;
 use vrampool::figures;
 use vrampool::figures::{FigureLabel, Group};
@@ -22,6 +23,60 @@ figures! {
             "Bytes of host memory that holds contents, including memory that is being released.";
         Gauge address_bytes: u64, "bytes",
             "Bytes of address space: more than the mapped bytes, and the same asleep and awake.";
+    }
+}
+
+figures! {
+    /// A tag of a sleeper, in metrics.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[must_use]
+    pub struct TagUsage("sleep_tag_", FigureLabel::Each("tag")) {
+        Gauge asleep: u64, "", "1 if the tag is asleep or changes its state, 0 if it is awake.";
+        Gauge live_bytes: u64, "bytes", "Bytes of usable blocks of the tag.";
+        Gauge asleep_bytes: u64, "bytes", "Bytes of sleeping blocks of the tag.";
+        Gauge backup_bytes: u64, "bytes", "Bytes of host memory that holds contents of the tag.";
+    }
+}
+
+figures! {
+    /// Sleeps and wakes of a sleeper since it was created.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, host::HostDevice};
+    /// # use vrampool_sleep::{Error, Sleeper, Wake};
+    /// # fn main() -> Result<(), Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// # let stream = device.create_stream()?;
+    /// let sleeper = Sleeper::new(&device)?;
+    /// let block = sleeper.allocate(1000, &stream)?;
+    /// sleeper.sleep(&[])?;
+    /// sleeper.wake_up(Wake::All)?;
+    /// assert_eq!((sleeper.counts().sleeps, sleeper.counts().wakes), (1, 1));
+    /// # drop(block);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[must_use]
+    pub struct SleepCounts("sleep_", FigureLabel::None) {
+        Counter sleeps: u64, "sleeps", "Sleeps and discards that succeeded.";
+        Counter failed_sleeps: u64, "sleeps", "Sleeps and discards that failed.";
+        Counter wakes: u64, "wakes", "Wakes that succeeded.";
+        Counter failed_wakes: u64, "wakes", "Wakes that failed.";
+        #[cfg_attr(feature = "serde", serde(skip))]
+        Time time: Duration, "nanoseconds", "Time of the sleeps and wakes that succeeded.";
+    }
+}
+
+impl TagUsage {
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
+    pub(super) fn of<B: Backend>(sleep: &SleepArena<B>) -> Self {
+        let SleepUsage { live_bytes, asleep_bytes, backup_bytes, .. } = SleepUsage::of(sleep);
+        let asleep = u64::from(sleep.state() != SleepState::Awake);
+        Self { asleep, live_bytes, asleep_bytes, backup_bytes }
     }
 }
 
