@@ -43,6 +43,9 @@ pub(crate) const SIZE_CLASSES: &str = "VRAMPOOL_SIZE_CLASSES";
 /// The bound on memory that spares waits between streams, as its text.
 pub(crate) const OVERLAP: &str = "VRAMPOOL_OVERLAP";
 
+/// Memory that a pool maps when it is made, as its text.
+pub(crate) const INITIAL: &str = "VRAMPOOL_INITIAL";
+
 /// The device that is opened where none is named.
 pub(crate) const BACKEND: &str = "VRAMPOOL_BACKEND";
 
@@ -50,7 +53,7 @@ pub(crate) const GIB: f64 = (1u64 << 30) as f64;
 pub(crate) const MIB: f64 = (1u64 << 20) as f64;
 
 /// All variables that the library reads, by groups of names.
-const KNOWN: [Names; 9] = [
+const KNOWN: [Names; 10] = [
     MAX_CACHED,
     BUDGET_FRACTION,
     LARGE_BUCKET,
@@ -59,6 +62,7 @@ const KNOWN: [Names; 9] = [
     &[SOURCE],
     &[SIZE_CLASSES],
     &[OVERLAP],
+    &[INITIAL],
     &[BACKEND],
 ];
 

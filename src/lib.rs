@@ -132,6 +132,7 @@ pub mod figures;
 pub mod hooks {
     pub use vrampool_backend::{Holder, Hook, HookCalls, HookEvent, Outcome};
 }
+mod initial;
 #[cfg(not(model))]
 #[doc(hidden)]
 pub mod internal;
@@ -158,6 +159,7 @@ pub mod telemetry;
 pub use cache::size_class::{SizeClasses, SizeTable};
 pub use cache::stats::table::PoolStats;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
+pub use initial::Initial;
 pub use overlap::Overlap;
 pub use pool::Pool;
 pub use pool::buffer::Buffer;

@@ -44,6 +44,7 @@ Environment variables, each of which a flag overrides:
   VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
   VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of a discrete device's memory, 0 to 1
   VRAMPOOL_OVERLAP                 --overlap
+  VRAMPOOL_INITIAL                 --initial
 Without a flag:
   VRAMPOOL_POOL_LARGE_BUCKET_MB    a unit of --size-classes multiple, MiB; 0 is fixed
   VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB

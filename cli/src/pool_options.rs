@@ -5,7 +5,7 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use vrampool::any::Name;
 use vrampool::errors::chain;
-use vrampool::{Backend, Overlap, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Backend, Initial, Overlap, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_trace::fitted::FittedClasses;
 
 /// Flags of every command with a pool.
@@ -43,6 +43,13 @@ pub(crate) struct PoolOptions {
     /// a size, a share of the held bytes as 25%, or `unlimited` [default: VRAMPOOL_OVERLAP, or unlimited]
     #[arg(long, value_name = "SIZE")]
     pub(crate) overlap: Option<Overlap>,
+    /// Memory to map when the pool is made, if the source is virtual: a size, or a share of the device as 50%
+    /// [default: VRAMPOOL_INITIAL, or none]
+    #[arg(long, value_name = "SIZE")]
+    initial: Option<Initial>,
+    /// Largest piece of memory to map, if the source is virtual [default: 64MiB]
+    #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
+    piece_bytes: Option<u64>,
 }
 
 /// A rule of size classes, and the file that it was read from.
@@ -84,6 +91,12 @@ impl PoolOptions {
         }
         if let Some(overlap) = self.overlap {
             builder = builder.overlap(overlap);
+        }
+        if let Some(initial) = self.initial {
+            builder = builder.initial(initial);
+        }
+        if let Some(bytes) = self.piece_bytes {
+            builder = builder.piece_bytes(bytes);
         }
         builder
     }

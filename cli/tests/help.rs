@@ -60,9 +60,16 @@ fn every_environment_variable_is_in_the_help() {
     assert!(documented.len() >= 10, "{documented:?}");
     assert_eq!(names(&stdout(&["--help"])), documented);
     let flags = names(&stdout(&["replay", "--help"]));
-    for name in
-        ["BACKEND", "SOURCE", "SIZE_CLASSES", "LIMIT_GB", "MAX_CACHED_GB", "POOL_BUDGET_FRAC", "OVERLAP"]
-    {
+    for name in [
+        "BACKEND",
+        "SOURCE",
+        "SIZE_CLASSES",
+        "LIMIT_GB",
+        "MAX_CACHED_GB",
+        "POOL_BUDGET_FRAC",
+        "OVERLAP",
+        "INITIAL",
+    ] {
         assert!(flags.contains(&format!("VRAMPOOL_{name}")), "{name}: {flags:?}");
     }
 }

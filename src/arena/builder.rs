@@ -50,6 +50,7 @@ pub struct ArenaBuilder<B: Backend> {
     kind: MemoryKind,
     grows: bool,
     piece_bytes: u64,
+    initial_bytes: u64,
     addresses: Option<u64>,
     ledger: Option<Ledger>,
     overlap: Overlap,
@@ -66,6 +67,7 @@ impl<B: Backend> ArenaBuilder<B> {
             kind: device.properties().preferred_placement().into(),
             grows: false,
             piece_bytes: u64::MAX,
+            initial_bytes: 0,
             addresses: None,
             ledger: None,
             overlap: Overlap::default(),
@@ -115,11 +117,31 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Sets the largest piece that a growing arena maps, bytes, rounded down to the device's granularity.
     ///
-    /// Small pieces are released and stitched more readily, and need more calls. Pieces never exceed the
-    /// largest of a 128th of the mapped bytes, two granules, and a 1024th of the bytes mapped at once.
-    /// Default: no cap.
+    /// Small pieces are released and stitched more readily, and need more calls. Default: 64 MiB, or a 1024th of the
+    /// bytes mapped at once if that is more.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
+        self
+    }
+
+    /// Sets the bytes that a growing arena maps when it is built, rounded up to the device's granularity. They are
+    /// released like other free memory. Default: 0.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// # let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).growing().initial_bytes(64 << 20).build()?;
+    /// let calls = arena.stats().mapping_calls;
+    /// let _block = arena.allocate(48 << 20, &stream)?;
+    /// assert_eq!((arena.reserved_bytes(), arena.stats().mapping_calls), (64 << 20, calls));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn initial_bytes(mut self, bytes: u64) -> Self {
+        self.initial_bytes = bytes;
         self
     }
 
@@ -233,7 +255,11 @@ impl<B: Backend> ArenaBuilder<B> {
             has_markers: Arc::default(),
             _reclaim: reclaim,
         };
-        Ok(DeviceArena { core: Arc::new(core) })
+        let core = Arc::new(core);
+        if self.grows && self.initial_bytes > 0 {
+            core.map_initial(self.initial_bytes)?;
+        }
+        Ok(DeviceArena { core })
     }
 
     fn growing_state(&self, alignment: u64) -> Result<State<B>, Error> {

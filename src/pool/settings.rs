@@ -2,10 +2,11 @@
 
 use crate::cache::size_class::SizeClasses;
 use crate::environment::{
-    BUDGET_FRACTION, GIB, LARGE_BUCKET, LIMIT, Lookup, MAX_BUFFERS, MAX_CACHED, MIB, OVERLAP, SIZE_CLASSES,
-    SOURCE, count, parsed, share, size,
+    BUDGET_FRACTION, GIB, INITIAL, LARGE_BUCKET, LIMIT, Lookup, MAX_BUFFERS, MAX_CACHED, MIB, OVERLAP,
+    SIZE_CLASSES, SOURCE, count, parsed, share, size,
 };
 use crate::error::Error;
+use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::source::Source;
 
@@ -24,6 +25,7 @@ pub(super) struct PoolSettings {
     pub(super) source: Option<Source>,
     pub(super) size_classes: Option<SizeClasses>,
     pub(super) overlap: Option<Overlap>,
+    pub(super) initial: Option<Initial>,
 }
 
 impl PoolSettings {
@@ -39,6 +41,7 @@ impl PoolSettings {
             source: parsed(SOURCE, lookup)?,
             size_classes: parsed(SIZE_CLASSES, lookup)?,
             overlap: parsed(OVERLAP, lookup)?,
+            initial: parsed(INITIAL, lookup)?,
         })
     }
 
@@ -53,6 +56,7 @@ impl PoolSettings {
             (SOURCE, self.source != later.source),
             (SIZE_CLASSES, self.size_classes != later.size_classes),
             (OVERLAP, self.overlap != later.overlap),
+            (INITIAL, self.initial != later.initial),
         ];
         all.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
     }
@@ -135,7 +139,14 @@ mod tests {
         assert_eq!(settings.source, Some(Source::Virtual));
         assert_eq!(settings.size_classes, Some(SizeClasses::Multiple(32 << 20)));
         assert_eq!(settings.overlap, Some(Overlap::Percent(25)));
-        for (name, text) in [(SOURCE, "virtuall"), (SIZE_CLASSES, "multiple:zero"), (OVERLAP, "25%%")] {
+        let wrong = [
+            (SOURCE, "virtuall"),
+            (SIZE_CLASSES, "multiple:zero"),
+            (OVERLAP, "25%%"),
+            (INITIAL, "101%"),
+            (INITIAL, "much"),
+        ];
+        for (name, text) in wrong {
             let error = read(&[(name, text)]).expect_err(text);
             assert!(matches!(&error, Error::Environment(invalid) if invalid.variable == name), "{error}");
             assert!(error.to_string().contains(text), "{error}");
@@ -145,9 +156,13 @@ mod tests {
     #[test]
     fn a_change_is_named() {
         let before = read(&[(SOURCE, "direct")]).expect("it is valid");
-        for (name, text) in
-            [(SOURCE, "arena"), (SIZE_CLASSES, "tight"), (OVERLAP, "0"), ("VRAMPOOL_LIMIT_GB", "1")]
-        {
+        for (name, text) in [
+            (SOURCE, "arena"),
+            (SIZE_CLASSES, "tight"),
+            (OVERLAP, "0"),
+            (INITIAL, "1GiB"),
+            ("VRAMPOOL_LIMIT_GB", "1"),
+        ] {
             let mut variables = vec![(name, text)];
             if name != SOURCE {
                 variables.push((SOURCE, "direct"));

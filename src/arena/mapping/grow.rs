@@ -9,8 +9,9 @@ use crate::arena::hazards::placement::WaitPolicy;
 use crate::arena::state::{State, Taken};
 use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
+use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Physical};
+use vrampool_backend::{Backend, BackendError, Physical};
 
 /// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
 const RECLAIMS: u32 = 2;
@@ -30,6 +31,34 @@ impl<B: Backend> ArenaCore<B> {
             Err(_) => {
                 let zone = self.state.lock_with_deferred().zone_of(request.0);
                 self.or_elsewhere(served, zone, request, stream)
+            }
+        }
+    }
+
+    /// Maps memory before any request.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; those of the device. Nothing is mapped then.
+    pub(in crate::arena) fn map_initial(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
+        let _alone = self.changing.lock();
+        let mut state = self.state.lock_with_deferred();
+        let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
+        let free = backing.limit;
+        let Some(growth) = backing.plan_initial(engine, bytes) else {
+            return Err(BackendError::out_of_memory(bytes, Some(free)).into());
+        };
+        engine.reserve_blocks(3 + 2 * growth.new.len())?;
+        let range = Arc::clone(&state.range);
+        drop(state);
+        match self.make(&growth, &range, &[]) {
+            Ok(made) => {
+                self.state.lock_with_deferred().commit(growth, made, &[]);
+                Ok(())
+            }
+            Err(mut failure) => {
+                let unreleased = mem::take(&mut failure.unreleased);
+                self.state.lock().keep_unreleased(&growth, unreleased);
+                Err(failure.into_error().into())
             }
         }
     }

@@ -16,7 +16,7 @@ use vrampool_backend::spi::Hooks;
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork};
 
 impl<B: Backend> PoolBuilder<B> {
-    /// Makes the pool. Takes no memory yet, but for an arena.
+    /// Makes the pool. Takes no memory yet, but for an arena of fixed size and for [`initial`](Self::initial).
     ///
     /// # Errors
     /// [`Error::Configuration`] for invalid settings; with [`Source::Arena`] and [`Source::Virtual`] those of
@@ -54,6 +54,13 @@ impl<B: Backend> PoolBuilder<B> {
             budget: self.budget.unwrap_or_else(|| self.default_budget()),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
+        if let Some(initial) = self.initial.filter(|_| !is_virtual || self.arena.is_some()) {
+            return Err(Error::configuration(
+                "initial",
+                initial.to_string(),
+                "it is mapped for a pool with the source virtual and an arena of its own; set that source, or the arena's",
+            ));
+        }
         let arena = match source {
             Source::Direct => None,
             Source::Driver => self.check_driver_pool().map(|()| None)?,
@@ -124,7 +131,15 @@ impl<B: Backend> PoolBuilder<B> {
             None => {
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(caps.limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
-                if source == Source::Virtual { builder.growing() } else { builder }.build()
+                match source {
+                    Source::Virtual => {
+                        let initial = self.initial.or(self.environment.initial).unwrap_or_default();
+                        let bytes = initial.bytes_of(self.device.properties().total_bytes);
+                        let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
+                        builder.growing().piece_bytes(piece_bytes).initial_bytes(bytes).build()
+                    }
+                    _ => builder.build(),
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::environment;
 use crate::environment::Lookup;
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::settings::PoolSettings;
@@ -47,6 +48,8 @@ const SMALLEST_PINNED: u64 = 512;
 /// | idle bytes a thread keeps to itself | [`magazine_bytes`](Self::magazine_bytes) | | 8 MiB, at most a 64th of `max_cached_bytes` and of `limit` (an 8th where the source is virtual) |
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
 /// | memory that spares waits between streams | [`overlap`](Self::overlap) | `VRAMPOOL_OVERLAP` (as [`Overlap`] parses it) | [`Overlap::Unlimited`] |
+/// | memory mapped when the pool is made | [`initial`](Self::initial) | `VRAMPOOL_INITIAL` (as [`Initial`] parses it) | none |
+/// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | 64 MiB |
 /// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
@@ -83,6 +86,8 @@ pub struct PoolBuilder<B: Backend> {
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     pub(super) overlap: Option<Overlap>,
+    pub(super) initial: Option<Initial>,
+    piece_bytes: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
     /// For settings without an argument.
     environment: PoolSettings,
@@ -123,6 +128,8 @@ impl<B: Backend> PoolBuilder<B> {
             magazine_bytes: None,
             magazine_class: None,
             overlap: None,
+            initial: None,
+            piece_bytes: None,
             hooks: Vec::new(),
             environment: PoolSettings::default(),
         }
@@ -235,6 +242,36 @@ impl<B: Backend> PoolBuilder<B> {
     /// ```
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = Some(overlap);
+        self
+    }
+
+    /// Memory that the pool maps when it is made, where the source is [virtual](Source::Virtual), so that the first pass
+    /// of a program makes few driver calls: 0.95 of the peak of `reserved_bytes` of an earlier run leaves almost none.
+    /// It is released like other free memory. Only for an arena of the pool's own; another one has its
+    /// [own](crate::arena::ArenaBuilder::initial_bytes). Default: none.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Initial, Pool, Source, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).source(Source::Virtual).initial(Initial::Bytes(64 << 20)).build()?;
+    /// let _buffer = pool.allocate(48 << 20, &stream)?;
+    /// assert_eq!(pool.stats().reserved_bytes, 64 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn initial(mut self, initial: Initial) -> Self {
+        self.initial = Some(initial);
+        self
+    }
+
+    /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual), bytes.
+    /// Driver calls cost by the piece; with smaller pieces a pool holds less. Default: 64 MiB
+    /// ([more](crate::arena::ArenaBuilder::piece_bytes)).
+    pub fn piece_bytes(mut self, bytes: u64) -> Self {
+        self.piece_bytes = Some(bytes);
         self
     }
 

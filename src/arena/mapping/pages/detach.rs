@@ -32,7 +32,10 @@ impl<B: Backend> Backing<B> {
 
     /// Restores a stitched range with its previous age. Its pieces must be restored already.
     pub(in crate::arena) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
-        self.restore([Stitched::new(age, memory, pieces)]);
+        self.restore([Stitched {
+            serves_any: self.serves_any(&pieces),
+            ..Stitched::new(age, memory, pieces)
+        }]);
     }
 
     /// As [`put_stitched`](Self::put_stitched), for a range that lost some pieces.

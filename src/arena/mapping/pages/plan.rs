@@ -10,18 +10,24 @@ use vrampool_backend::Backend;
 const STITCHED_FROM: u64 = 1;
 
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
-const SLACK: u32 = 8;
+const SLACK: u32 = 7;
 
-/// Whole pieces are spared if the limit leaves less than this share of the mapped bytes, as a power of two.
-const SPARING: u32 = 3;
+/// Largest piece, bytes, and smallest one as a share of the mapped bytes, as a power of two. Driver calls cost by the
+/// piece; parts of large pieces that are in use cannot be stitched.
+const LARGEST_PIECE: u64 = 64 << 20;
+const SMALLEST_PIECE: u32 = 4;
 
-/// Largest piece as a share of the mapped bytes, as a power of two: few pieces, but small ones.
-const PIECE: u32 = 7;
+/// Largest piece of memory that is mapped before any request, bytes: requests of all sizes share it.
+const INITIAL_PIECE: u64 = 16 << 20;
+
+/// Smallest piece, granules.
+const GRANULES: u64 = 2;
 
 /// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
 const RESERVE: u32 = 10;
 
-/// Smallest piece as a share of a growth, as a power of two: the first request may be for most of the device.
+/// Largest piece as a share of a growth, as a power of two, if it is more than [`LARGEST_PIECE`]: the first request
+/// may be for most of the device.
 const FEW_PIECES: u32 = 10;
 
 /// As [`FEW_PIECES`], regardless of the configured piece size.
@@ -81,7 +87,7 @@ impl<B: Backend> Backing<B> {
         if may_stitch && (!is_had || is_frugal()) {
             for (least, of_both) in self.hole_sizes() {
                 let holes = self.holes(engine, least, of_both);
-                let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
+                let plan = stitch::plan(&self.extents, &holes, bytes);
                 let missing = self.round(plan.missing)?;
                 if missing <= room && (missing < plain.bytes || !is_had) {
                     return self.stitched_growth(engine, (bytes, holes), plan, missing);
@@ -104,11 +110,6 @@ impl<B: Backend> Backing<B> {
     /// Bytes of physical memory that the limit leaves.
     fn room(&self, budget: Budget) -> u64 {
         if budget == Budget::Exhausted { 0 } else { self.limit.saturating_sub(self.mapped) }
-    }
-
-    /// Whether the limit leaves so little that whole pieces are kept for later requests.
-    fn is_sparing(&self) -> bool {
-        self.room(Budget::Free) < self.mapped >> SPARING
     }
 
     /// Whether mapped bytes stay close to the peak of live bytes after adding `added`.
@@ -166,6 +167,14 @@ impl<B: Backend> Backing<B> {
         !self.is_tight(needed, growth.new.iter().map(|extent| extent.bytes).sum())
     }
 
+    /// Plans memory before any request: at least `bytes` at the end of the range. `None` if the limit or the addresses
+    /// do not allow it.
+    pub(in crate::arena) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
+        let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
+        let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, INITIAL_PIECE))??;
+        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+    }
+
     /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
     /// at least some bytes, in the second part of the range or in both.
     pub(in crate::arena) fn plan_around(
@@ -178,7 +187,7 @@ impl<B: Backend> Backing<B> {
         let room = self.room(budget);
         self.hole_sizes().into_iter().find_map(|(least, of_both)| {
             let holes = holes(least, of_both);
-            let plan = stitch::plan(&self.extents, &holes, bytes, self.is_sparing());
+            let plan = stitch::plan(&self.extents, &holes, bytes);
             let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
             self.stitched_growth(engine, (bytes, holes), plan, missing)
         })
@@ -275,22 +284,29 @@ impl<B: Backend> Backing<B> {
         bytes.checked_next_multiple_of(self.granularity)
     }
 
-    /// Largest piece as a share of the mapped bytes.
-    fn share(&self) -> u64 {
-        let share = self.mapped >> PIECE;
-        share - share % self.granularity
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        self.split_up_to(all, LARGEST_PIECE)
     }
 
-    /// Splits an extent into pieces, if there are addresses for it.
-    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+    /// Splits an extent into pieces, if there are addresses for it: halves of what remains, between the smallest and
+    /// the largest piece. Later requests of a similar size then find a few pieces that fit closely.
+    fn split_up_to(&self, all: Extent, largest: u64) -> Option<Vec<Extent>> {
         if !self.has_addresses(all) {
             return None;
         }
         let few = self.round(all.bytes >> FEW_PIECES)?;
-        let most = self.share().max(2 * self.granularity).max(few).min(self.piece_bytes);
+        let largest = (largest - largest % self.granularity).max(self.granularity);
+        let most = largest.max(few).min(self.piece_bytes);
         let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
-        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
-        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
+        let least = self.round(self.mapped >> SMALLEST_PIECE)?.max(GRANULES * self.granularity).min(most);
+        let (mut pieces, mut start) = (Vec::new(), all.start);
+        while start < all.end() {
+            let left = all.end() - start;
+            let bytes = self.round(left / 2)?.clamp(least, most).min(left);
+            pieces.push(Extent { start, bytes });
+            start += bytes;
+        }
+        Some(pieces)
     }
 }
 

@@ -53,11 +53,11 @@ impl<B: Backend> Backing<B> {
         holes: &Holes,
         bytes: u64,
     ) -> Option<(Arc<B::Memory>, Fit)> {
-        let (now, is_scarce) = (self.next_age(), self.are_ranges_scarce());
+        let now = self.next_age();
         self.stitched.iter_mut().filter(|range| range.bytes >= bytes).find_map(|range| {
             let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
             let (used, _) = stitch::trim(range.pieces.to_vec(), fit.clone(), bytes);
-            if is_scarce && !range.is_worth(&used) {
+            if !range.serves(&used) {
                 return None;
             }
             range.used = now;
@@ -112,7 +112,6 @@ impl<B: Backend> Backing<B> {
     fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
         // The first piece of a range: the row of the request for which the range was made.
         let (mut oldest, mut is_spared) = ((ranges, 0), false);
-        let is_scarce = self.are_ranges_scarce();
         for (place, hole) in holes.backs(&self.extents) {
             for &(range, number) in &self.parts_of[place] {
                 let (range, number) = (range as usize, number as usize);
@@ -127,8 +126,7 @@ impl<B: Backend> Backing<B> {
                     continue;
                 }
                 let count = stitch::goes_on_from(number, &stitched.pieces, hole, bytes, holes);
-                let is_worth = || !is_scarce || stitched.is_worth(&stitched.pieces[number..number + count]);
-                if count > 0 && is_worth() {
+                if count > 0 && stitched.serves(&stitched.pieces[number..number + count]) {
                     oldest = (range, number);
                 } else {
                     is_spared |= count > 0;

@@ -139,9 +139,8 @@ pub(in crate::arena) struct Plan {
 
 /// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap. Takes
 /// whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the best
-/// back and front available. When memory is short, a whole piece is broken for the rest only if partly used
-/// pieces do not hold it.
-pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sparing: bool) -> Plan {
+/// back and front available. A whole piece is broken for the rest only if partly used pieces do not hold it.
+pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
     let (mut whole, mut fronts, mut backs) =
         (Vec::new(), Vec::with_capacity(holes.count()), Vec::with_capacity(holes.count()));
     for (piece, front, back) in holes.ends_of(pieces) {
@@ -170,7 +169,7 @@ pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64, is_sp
     if plan.missing == 0 {
         return plan;
     }
-    let (back, front) = rest(&backs, &fronts, &larger, plan.missing, is_sparing);
+    let (back, front) = rest(&backs, &fronts, &larger, plan.missing);
     if let Some((free, piece)) = back {
         plan.front.insert(0, piece);
         plan.missing = plan.missing.saturating_sub(free);
@@ -189,21 +188,16 @@ fn rest(
     fronts: &[(u64, Extent)],
     whole: &[(u64, Extent)],
     bytes: u64,
-    is_sparing: bool,
 ) -> (Candidate, Candidate) {
     let (front, whole) = (closest(fronts, bytes), closest(whole, bytes));
     let both = ends(backs, fronts, bytes);
     let free = |end: Candidate| end.map_or(0, |(free, _)| free);
-    match is_sparing {
-        true if front.is_some() => (None, front),
-        true if whole.is_none() || free(both.0).saturating_add(free(both.1)) >= bytes => both,
-        true => (None, whole),
-        false => {
-            match [front, whole].into_iter().flatten().min_by_key(|(free, piece)| (*free, piece.start)) {
-                Some(closest) => (None, Some(closest)),
-                None => both,
-            }
-        }
+    if front.is_some() {
+        (None, front)
+    } else if whole.is_none() || free(both.0).saturating_add(free(both.1)) >= bytes {
+        both
+    } else {
+        (None, whole)
     }
 }
 
@@ -356,9 +350,9 @@ mod tests {
 
         /// With the missing bytes added, the request fits, and nothing is missing that whole pieces have.
         #[test]
-        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40, is_sparing: bool) {
+        fn a_plan_fits_once_what_is_missing_is_made((pieces, free) in heap(), bytes in 1u64..40) {
             let holes_before = holes(&free);
-            let plan = plan(&pieces, &holes_before, bytes, is_sparing);
+            let plan = plan(&pieces, &holes_before, bytes);
             let made = Extent { start: free.len() as u64 + 7, bytes: plan.missing };
             let mut free = free;
             free.resize(made.start as usize, false);

@@ -16,6 +16,8 @@ pub(in crate::arena) struct Stitched<B: Backend> {
     pub(super) bytes: u64,
     /// The end of its last piece in the arena's range.
     pub(super) end: u64,
+    /// Whether it serves requests that use little of it.
+    pub(super) serves_any: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +77,7 @@ impl<B: Backend> Stitched<B> {
     pub(super) fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
         let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
-        Self { age, used: age, memory, pieces: pieces.into(), bytes, end }
+        Self { age, used: age, memory, pieces: pieces.into(), bytes, end, serves_any: false }
     }
 
     /// All pieces with their offsets in the range.
@@ -100,11 +102,11 @@ impl<B: Backend> Stitched<B> {
         Weight { parts: self.pieces.len() as u64, bytes: self.bytes }
     }
 
-    /// Whether a block of the given pieces uses enough of the range.
+    /// Whether it serves a request that would get the given pieces: it uses enough of the range.
     #[inline]
-    pub(super) fn is_worth(&self, used: &[Extent]) -> bool {
+    pub(super) fn serves(&self, used: &[Extent]) -> bool {
         let Weight { parts, bytes } = Weight::of(used);
-        2 * bytes >= self.bytes && 4 * parts >= 3 * self.pieces.len() as u64
+        self.serves_any || (2 * bytes >= self.bytes && 4 * parts >= 3 * self.pieces.len() as u64)
     }
 }
 

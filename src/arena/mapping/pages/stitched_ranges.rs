@@ -8,12 +8,12 @@
 //! * addresses of all stitched ranges: five times the capacity.
 //!
 //! From three quarters of either bound on, unused ranges are retired, least recently used first. Ranges in
-//! use cannot be retired. Once all ranges together take more than a thirtieth of either bound, a range must
-//! be used well: a request needs at least half of its bytes and three quarters of its pieces.
+//! use cannot be retired. The earliest ranges, up to a ninth of either bound, serve any request; of a later one a
+//! request must use at least half of the bytes and three quarters of the pieces.
 //!
 //! A piece is part of at most two live stitched blocks, with its front and with its back. So ranges in use
 //! have at most eight thirds as many pieces as there are, and addresses of at most four times the capacity.
-//! Together with that thirtieth, one more range always fits.
+//! Together with that ninth, one more range always fits.
 
 use super::backing::{Backing, MOST_ADDRESSES};
 use super::cover::Extent;
@@ -33,7 +33,7 @@ const PARTS: u64 = 3;
 const ADDRESSES: u64 = 5;
 
 /// Up to this fraction of both bounds, one in so many, ranges may be used in small part.
-const SPARE: u64 = 30;
+const SERVE_ANY: u64 = 9;
 
 impl<B: Backend> Backing<B> {
     /// Largest possible physical memory, bytes.
@@ -64,10 +64,13 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Whether stitched ranges take so much that a request only gets one that it uses well.
-    pub(super) fn are_ranges_scarce(&self) -> bool {
+    /// Whether a new range of the given pieces serves any request: the earliest do. A range stays what it is, so that
+    /// the requests of a program find the same memory in each pass.
+    pub(super) fn serves_any(&self, pieces: &[Extent]) -> bool {
         let Weight { parts, bytes } = self.most_stitched();
-        !self.stitched_weight().is_within(Weight { parts: parts / SPARE, bytes: bytes / SPARE })
+        let earlier = self.stitched.iter().filter(|range| range.serves_any).map(Stitched::weight);
+        let all = earlier.fold(Weight::of(pieces), Weight::plus);
+        all.is_within(Weight { parts: parts / SERVE_ANY, bytes: bytes / SERVE_ANY })
     }
 
     /// The weight of all stitched ranges, including retiring ones.
@@ -139,7 +142,8 @@ impl<B: Backend> Backing<B> {
         let age = self.next_age();
         self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
         note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
-        self.stitched.push(Stitched::new(age, memory, pieces));
+        let serves_any = self.serves_any(&pieces);
+        self.stitched.push(Stitched { serves_any, ..Stitched::new(age, memory, pieces) });
     }
 
     /// Updates the indices after pieces or stitched ranges have changed.
