@@ -290,7 +290,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// All streams that may use the block; none if it is stale.
     pub(crate) fn users(&self) -> Streams<B::Stream> {
-        let state = self.arena.state.lock_with_deferred();
+        let state = self.arena.state.lock();
         state.slots.get(self.block).map(LiveBlock::users).unwrap_or_default()
     }
 
@@ -342,7 +342,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         drop(state);
         let capture = self.arena.order(users.iter(), stream, self.need(), until)?;
-        if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
+        if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             then(slot, stream, capture);
         }
         Ok((hold, offset, capture))

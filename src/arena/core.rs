@@ -3,11 +3,11 @@
 use super::detach::Phase;
 use super::mapping::share::Share;
 use super::pool_over::PoolOver;
-use super::state::{LockedState, State};
+use super::state::State;
 use crate::arena::engine::BlockId;
 use crate::error::Error;
 use crate::streams::order::{Need, WaitFor};
-use crate::sync::{Condvar, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub(super) struct ArenaCore<B: Backend> {
     pub(super) device: B,
     pub(super) id: DeviceId,
     pub(super) kind: MemoryKind,
-    pub(super) state: LockedState<B>,
+    pub(super) state: Mutex<State<B>>,
     /// Signalled at the end of a move.
     pub(super) move_ended: Condvar,
     /// Serializes compaction, growth, release, detaching and attaching.
@@ -95,11 +95,17 @@ impl<B: Backend> ArenaCore<B> {
         Ok(())
     }
 
+    /// Tries to lock the state of an attached arena.
+    #[inline]
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
+        self.state.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
+    }
+
     /// Locks the state once no move of the block is in progress.
     pub(super) fn lock_unmoved(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.state.wait(&self.move_ended, state);
+            state = self.move_ended.wait(state, None);
         }
         state
     }

@@ -180,7 +180,7 @@ impl<B: Backend> DeviceArena<B> {
             drop(state);
             return self.core.allocate_growing((bytes, alignment), stream, || false);
         }
-        let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, zone))?;
+        let block = state.engine.allocate_aligned(bytes, alignment, zone)?;
         let request = (bytes, alignment);
         let served = self.core.finish_allocation((state, is_captured), Taken::plain(block), request, stream);
         self.core.or_elsewhere(served, zone, request, stream)
@@ -275,7 +275,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Frees a new block that no caller received. `stream` used none of its bytes.
     #[cold]
     fn take_back(&self, buffer: &ArenaBuffer<B>) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let slot = state.slots.remove(buffer.block);
         if let Some(slot) = &slot {
             [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
@@ -295,7 +295,7 @@ impl<B: Backend> ArenaCore<B> {
         let users = before.streams.iter();
         let users = users.map(|(user, marker)| (user, marker.as_ref().map(|marker| &*marker.event)));
         self.take_over(users, stream, buffer.need())?;
-        let State { slots, uses, .. } = &mut *self.state.lock_with_deferred();
+        let State { slots, uses, .. } = &mut *self.state.lock();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.forget_awaited();
         }

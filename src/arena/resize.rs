@@ -77,7 +77,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
         let is_in_range = Arc::ptr_eq(self.range(), &state.range);
         let resized = match self.stitched_at {
-            None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
+            None if is_in_range => state.engine.resize_in_place(self.block, bytes),
             // The block is not followed by free memory of the arena's range.
             _ if bytes == 0 => Err(ArenaError::ZeroBytes),
             _ => Err(ArenaError::NoRoom { by_bytes: bytes - self.size, room_bytes: 0 }),
@@ -121,7 +121,7 @@ impl<B: Backend> ArenaBuffer<B> {
             .arena
             .take_over(others, stream, self.need())
             .and_then(|()| self.arena.order(users.iter(), stream, self.need(), WaitFor::Data));
-        let mut state = self.arena.state.lock_with_deferred();
+        let mut state = self.arena.state.lock();
         if ordered.is_err() {
             // Restoring the old size cannot fail.
             state.engine.resize_in_place(self.block, before.end - before.start)?;

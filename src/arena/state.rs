@@ -2,14 +2,12 @@
 
 use super::detach::Phase;
 use super::former_ranges::FormerRanges;
-use super::hazards::deferred::Deferred;
 use super::hazards::ranges::{Awaited, Streams, UseMap, add, await_also};
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
 use crate::streams::markers::{Marker, Markers};
-use crate::sync::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -28,7 +26,6 @@ pub(super) struct State<B: Backend> {
     pub(super) slots: LiveBlocks<B::Stream>,
     pub(super) uses: UseMap<B::Stream>,
     pub(super) markers: Markers<B>,
-    pub(super) deferred: Deferred<B::Stream>,
     /// Only in a growing arena.
     pub(super) backing: Option<Backing<B>>,
     /// Only in an arena of fixed size.
@@ -44,43 +41,6 @@ pub(super) struct State<B: Backend> {
     pub(super) peak: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
     pub(super) peak_needed: u64,
-}
-
-/// The state behind its lock.
-#[derive(Debug)]
-pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
-
-impl<B: Backend> LockedState<B> {
-    pub(super) fn new(state: State<B>) -> Self {
-        Self(Mutex::new(state))
-    }
-
-    /// Locks, and frees all deferred blocks.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.lock_with_deferred();
-        state.let_go_deferred();
-        state
-    }
-
-    /// Locks without freeing deferred blocks, for operations that do not need all free memory.
-    pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
-        self.0.lock()
-    }
-
-    /// Releases the lock until `signal` is notified. Deferred blocks remain deferred.
-    pub(super) fn wait<'a>(
-        &self,
-        signal: &Condvar,
-        state: MutexGuard<'a, State<B>>,
-    ) -> MutexGuard<'a, State<B>> {
-        signal.wait(state, None)
-    }
-
-    /// Tries to lock the state of an attached arena, without freeing deferred blocks.
-    #[inline]
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
-        self.0.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
-    }
 }
 
 type AwaitedStream<B> = (<B as Backend>::Stream, Option<Marker<B>>);
@@ -168,7 +128,6 @@ impl<B: Backend> State<B> {
             slots: LiveBlocks::new(),
             uses: UseMap::new(),
             markers: Markers::new(),
-            deferred: Deferred::new(),
             are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
             former_ranges: FormerRanges::default(),
@@ -210,11 +169,6 @@ impl<B: Backend> State<B> {
         let mut replaced = (!dropped.is_empty()).then_some(dropped);
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
         let is_marked = slot.is_shared() || may_mark && self.is_marker_due(bytes, slot.only_user());
-        if slot.is_shared()
-            && let Some(to_record) = self.defer(block, &slot)
-        {
-            return Freed { _dropped: (Some(slot.writer), replaced), to_record: Some(to_record) };
-        }
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
             if !others.is_empty() {

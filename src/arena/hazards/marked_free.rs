@@ -61,6 +61,9 @@ impl<B: Backend> State<B> {
         bytes: u64,
     ) -> ToRecord<B::Stream> {
         let users = slot.users();
+        if users.len() > 1 {
+            self.uses.ticks.shared();
+        }
         // Bytes of several streams are counted with the next marker of each alone.
         let unmarked = slot.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id()));
         let bytes = bytes + unmarked;

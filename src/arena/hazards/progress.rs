@@ -38,7 +38,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Locks the state for a request, after a poll if one is due.
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         if state.markers.is_due() {
             return self.note_done(state);
         }
@@ -53,12 +53,9 @@ impl<B: Backend> ArenaCore<B> {
         state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
         drop(state);
-        let are_any_done = markers::poll(self);
-        let mut state = self.state.lock_with_deferred();
+        markers::poll(self);
+        let state = self.state.lock();
         self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
-        if are_any_done {
-            state.let_go_done();
-        }
         state
     }
 
@@ -72,11 +69,7 @@ impl<B: Backend> ArenaCore<B> {
             return;
         }
         let markers = markers::record(&self.device, streams, *tick);
-        let are_all = markers.len() == streams.len();
-        let mut state = self.state.lock_with_deferred();
-        if !are_all {
-            state.let_go_unrecorded(*tick);
-        }
+        let mut state = self.state.lock();
         if let Some(marker) = markers.first() {
             state.uses.ticks.freed(marker.stream, *tick, *bytes);
         }
@@ -89,7 +82,7 @@ impl<B: Backend> ArenaCore<B> {
 
 impl<B: Backend> Tracked<B> for ArenaCore<B> {
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let State { markers, uses, .. } = &mut *self.state.lock_with_deferred();
+        let State { markers, uses, .. } = &mut *self.state.lock();
         act(markers, &mut uses.ticks)
     }
 }

@@ -28,7 +28,7 @@ impl<B: Backend> ArenaCore<B> {
         match &served {
             Ok(_) => served,
             Err(_) => {
-                let zone = self.state.lock_with_deferred().zone_of(request.0);
+                let zone = self.state.lock().zone_of(request.0);
                 self.or_elsewhere(served, zone, request, stream)
             }
         }

@@ -89,7 +89,7 @@ impl<B: Backend> DeviceArena<B> {
     /// As [`release`](Self::release). The next call then releases what this call could not, and no more.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
-        let mut state = self.core.state.lock_with_deferred();
+        let mut state = self.core.state.lock();
         let State { engine, backing: Some(backing), peak_needed, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // Memory that spares streams a wait counts as needed.
@@ -102,14 +102,14 @@ impl<B: Backend> DeviceArena<B> {
         }
         let released = self.release(needed - used);
         // After a failure, needs before this call count as needs before the next call.
-        released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
+        released.inspect_err(|_| self.core.state.lock().engine.raise_peak(peak))
     }
 
     /// Sets the physical memory limit of a growing arena.
     pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not during a growth that relies on the previous limit.
         let _alone = self.core.changing.lock();
-        let mut state = self.core.state.lock_with_deferred();
+        let mut state = self.core.state.lock();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {
@@ -157,7 +157,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Waits on the host for the work of other devices that may use memory of a growing arena.
     pub(in crate::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         if state.backing.is_none() {
             return Ok(Waited::default());
         }
@@ -212,7 +212,7 @@ impl<B: Backend> ArenaCore<B> {
             let range = extent.start..extent.end();
             if extent.bytes > surplus
                 || retiring.binary_search(&extent.start).is_ok()
-                || uses.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
+                || uses.parts(&range).any(|part| part.has(is_in_use))
             {
                 continue;
             }

@@ -7,7 +7,8 @@ mod tests;
 
 use crate::streams::ticks::Ticks;
 use crate::streams::waits::StreamOrder;
-use parts::{Part, Parts};
+pub(crate) use parts::Part;
+use parts::Parts;
 use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
@@ -152,15 +153,14 @@ impl<S: Stream> UseMap<S> {
         })
     }
 
-    /// Returns the parts that overlap `range`, and whether `is_such` holds for a user and the part's tick.
-    pub(crate) fn parts_with(
-        &self,
-        range: &Range<u64>,
-        is_such: impl Fn(StreamId, u64) -> bool,
-    ) -> impl Iterator<Item = (Range<u64>, bool)> {
-        self.parts
-            .overlapping(range)
-            .map(move |part| (part.start..part.end, part.has(|user| is_such(user, part.tick))))
+    /// Returns the parts that overlap `range`, in order.
+    pub(crate) fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = &Part<S>> {
+        self.parts.overlapping(range)
+    }
+
+    /// Whether another stream than `stream` wrote a part last, or may still read it.
+    pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
+        part.is_anothers(stream, |user| self.is_done(user, part.tick))
     }
 
     /// Counts bytes in flight of `range` as live again.
@@ -181,13 +181,13 @@ impl<S: Stream> UseMap<S> {
         }
     }
 
-    /// Whether no other stream used any part of `range` last.
+    /// Whether no other stream wrote any part of `range` last, or may still read it.
     #[inline]
     pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.recent;
         first.holds(range, stream)
             || second.holds(range, stream)
-            || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
+            || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
     /// Records that `range` is free and that `streams` used it last. Returns handles of other streams that
@@ -289,7 +289,7 @@ impl<S: Stream> UseMap<S> {
     #[cold]
     fn has_no_others(&self, range: &Range<u64>, stream: &S) -> bool {
         let is_open = |user, tick| user != stream.id() && !self.ticks.cover(user, stream.id(), tick);
-        self.parts.overlapping(range).all(|part| !part.has(|user| is_open(user, part.tick)))
+        self.parts.overlapping(range).all(|part| !part.has(is_open))
     }
 
     #[cold]

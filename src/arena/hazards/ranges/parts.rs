@@ -12,9 +12,9 @@ use vrampool_backend::{Stream, StreamId};
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
 
 #[derive(Debug)]
-pub(super) struct Part<S> {
-    pub(super) start: u64,
-    pub(super) end: u64,
+pub(crate) struct Part<S> {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     pub(super) streams: Streams<S>,
     /// The stream, if there is exactly one: read without access to the stream.
     only: Option<StreamId>,
@@ -74,12 +74,25 @@ impl<S: Stream> Part<S> {
         self.only == Some(stream)
     }
 
-    /// Whether `is_such` holds for one of the streams.
+    /// Whether `is_such` holds for one of the streams, with the tick.
     #[inline]
-    pub(super) fn has(&self, mut is_such: impl FnMut(StreamId) -> bool) -> bool {
+    pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {
         match self.only {
-            Some(stream) => is_such(stream),
-            None => self.streams.iter().any(|stream| is_such(stream.id())),
+            Some(stream) => is_such(stream, self.tick),
+            None => self.streams.iter().any(|stream| is_such(stream.id(), self.tick)),
+        }
+    }
+
+    /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
+    #[inline]
+    pub(super) fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
+        match (self.only, &*self.streams) {
+            (Some(user), _) => user != stream,
+            (None, [readers @ .., writer]) => {
+                let is_open = |user: StreamId| user != stream && !done(user);
+                writer.id() != stream || readers.iter().any(|reader| is_open(reader.id()))
+            }
+            (None, []) => false,
         }
     }
 
