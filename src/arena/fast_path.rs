@@ -87,10 +87,10 @@ impl<B: Backend> ArenaBuffer<B> {
         let mut state = arena.try_lock()?;
         let is_marked = state.marks(self.block);
         let State { slots, .. } = &mut *state;
-        slots.get(self.block).filter(|slot| (slot.is_shared() || is_marked) && !slot.moving)?;
+        slots.get(self.block).filter(|slot| (slot.uses.is_shared() || is_marked) && !slot.moving)?;
         let slot = slots.remove(self.block)?;
         let (dropped, to_record) = state.free_marked(self.block, &slot);
-        self.stream = Some(slot.writer.clone());
+        self.stream = Some(slot.uses.writer.clone());
         let handle = state.keep_handle_of_emptied(&mut self.range);
         drop(state);
         self.becomes_empty();

@@ -39,7 +39,6 @@ pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
-pub(crate) use hazards::ranges::{Streams, add};
 pub(crate) use mapping::make::calls_of_this_thread;
 pub(crate) use stats::ArenaCounts;
 pub use stats::MappingCalls;
@@ -248,7 +247,7 @@ impl<B: Backend> ArenaCore<B> {
         let writer = stream.clone();
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
-            slot.awaits(before.streams.iter().map(|(user, _)| user));
+            before.streams.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         }
         let (range, stitched_at) = match stitched {
             None => (state.handle(), None),
@@ -297,7 +296,7 @@ impl<B: Backend> ArenaCore<B> {
         self.take_over(users, stream, buffer.need())?;
         let State { slots, uses, .. } = &mut *self.state.lock();
         if let Some(slot) = slots.get_mut(buffer.block) {
-            slot.forget_awaited();
+            slot.uses.forget_readers();
         }
         for (user, marker) in &before.streams {
             uses.waited(user, stream, marker.as_ref().map_or(before.tick, |marker| marker.tick));

@@ -6,6 +6,7 @@ use crate::arena::engine::ArenaError;
 use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
+use crate::streams::uses::Access;
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -112,8 +113,8 @@ impl<B: Backend> ArenaBuffer<B> {
         // The users of those bytes remain recorded until the block is freed.
         let behind = state.uses.users_in(&(before.end..before.start + grown));
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-        let users = slot.users();
-        slot.awaits(&behind);
+        let (users, kept) = (slot.uses.users(), slot.uses.clone());
+        behind.iter().for_each(|user| slot.uses.recorded_on(user));
         let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         drop(state);
         let others = behind.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
@@ -127,10 +128,10 @@ impl<B: Backend> ArenaBuffer<B> {
             state.engine.resize_in_place(self.block, before.end - before.start)?;
         }
         if let Some(slot) = state.slots.get_mut(self.block) {
+            slot.uses = kept;
             if let Ok(capture) = ordered {
-                slot.written_by(stream, capture);
+                slot.used(stream, Access::Write, capture);
             }
-            slot.forget_awaited();
         }
         drop(state);
         ordered.map(|_| grown)

@@ -2,12 +2,13 @@
 
 use super::detach::Phase;
 use super::former_ranges::FormerRanges;
-use super::hazards::ranges::{Awaited, Streams, UseMap, add, await_also};
+use super::hazards::ranges::{Awaited, UseMap, await_also};
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
 use crate::streams::markers::{Marker, Markers};
+use crate::streams::uses::{Streams, add};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -168,7 +169,7 @@ impl<B: Backend> State<B> {
         let dropped = self.uses.take_dropped();
         let mut replaced = (!dropped.is_empty()).then_some(dropped);
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
-        let is_marked = slot.is_shared() || may_mark && self.is_marker_due(bytes, slot.only_user());
+        let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
             if !others.is_empty() {
@@ -178,16 +179,16 @@ impl<B: Backend> State<B> {
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
-            if slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
-                let dropped = self.uses.put(range, slot.users());
+            if slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
+                let dropped = self.uses.put(range, slot.uses.clone());
                 replaced.get_or_insert_default().extend(dropped);
             }
         }
         let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
         if to_record.is_none() && may_mark {
-            self.uses.ticks.freed_unmarked(slot.writer.id(), bytes);
+            self.uses.ticks.freed_unmarked(slot.uses.writer.id(), bytes);
         }
-        Freed { _dropped: (Some(slot.writer), replaced), to_record }
+        Freed { _dropped: (Some(slot.uses.writer), replaced), to_record }
     }
 
     /// Frees the other engine blocks of a stitched block.
@@ -198,9 +199,9 @@ impl<B: Backend> State<B> {
             let (offset, size) = self.engine.extent(block);
             let range = offset..offset + size;
             if self.engine.free(block).is_ok()
-                && slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
+                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
             {
-                replaced.extend(self.uses.put(range, slot.users()));
+                replaced.extend(self.uses.put(range, slot.uses.clone()));
             }
         }
         replaced

@@ -3,7 +3,7 @@
 //! A slot counts against the caps like an idle block, so moving a block together with its slot never fails.
 //! Only additional slots are checked against the caps.
 
-use crate::arena::{Streams, add};
+use crate::streams::uses::{Streams, add};
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
 use crate::cache::depot::{Accept, Depot};

@@ -1,7 +1,7 @@
 //! Markers of a pool's idle blocks: recorded when large blocks are freed and when idle blocks are asked for,
 //! polled when no idle block is ready.
 
-use crate::arena::{DeviceArena, Streams};
+use crate::arena::DeviceArena;
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
 use crate::cache::depot::Depot;
@@ -10,6 +10,7 @@ use crate::source::Key;
 use crate::streams::markers;
 use crate::streams::markers::{Markers, Tracked, UNMARKED};
 use crate::streams::ticks::Ticks;
+use crate::streams::uses::Streams;
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 //! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `waits`: which
 //!   stream waited for which;
 //! * `markers`: events that were recorded when memory was freed;
-//! * `order`: waits between streams; `users`: the streams that use a block.
+//! * `order`: waits between streams; `uses`: who uses bytes.
 
 pub(crate) mod markers;
 pub(crate) mod order;
 pub(crate) mod ticks;
-pub(crate) mod users;
+pub(crate) mod uses;
 pub(crate) mod waits;

@@ -1,8 +1,8 @@
 //! Waits on the host for the streams that used free memory, so that a captured stream can use it.
 
-use super::ranges::Streams;
 use crate::arena::DeviceArena;
 use crate::error::Error;
+use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {

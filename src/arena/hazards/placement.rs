@@ -6,13 +6,14 @@
 //! one stream. Otherwise memory that the request's stream used last comes first, because the other streams
 //! would have to wait for it later.
 
-use super::ranges::{Part, Streams};
+use super::ranges::Part;
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
 use crate::arena::mapping::pages::Budget;
 use crate::arena::state::{State, Taken, ToRecord};
 use crate::error::Error;
+use crate::streams::uses::Streams;
 use crate::streams::waits::StreamOrder;
 use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;

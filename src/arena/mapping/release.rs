@@ -4,10 +4,10 @@ use super::pages::{Extent, Part, Stitched, runs};
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::Error;
+use crate::streams::uses::{Streams, add};
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 

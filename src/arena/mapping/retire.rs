@@ -9,8 +9,8 @@ use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{BlockId, Zone};
-use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;
+use crate::streams::uses::{Streams, add};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory, logging};
 
@@ -203,7 +203,7 @@ impl<B: Backend> State<B> {
         };
         for (block, slot) in self.slots.named() {
             if [block].iter().chain(slot.more()).any(is_there) {
-                slot.users().iter().for_each(|user| add(&mut users, user));
+                slot.uses.users().iter().for_each(|user| add(&mut users, user));
             }
         }
         users

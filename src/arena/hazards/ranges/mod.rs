@@ -1,18 +1,17 @@
 //! Streams that may still use free parts of a range: the next user of a part must wait for them.
 
 mod parts;
-mod streams;
 #[cfg(test)]
 mod tests;
 
 use crate::streams::ticks::Ticks;
+use crate::streams::uses::{Streams, Uses, add};
 use crate::streams::waits::StreamOrder;
 pub(crate) use parts::Part;
 use parts::Parts;
 use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
-pub(crate) use streams::{Streams, add};
 use vrampool_backend::{Stream, StreamId};
 
 /// Streams to wait for, each once, with the tick of its last free.
@@ -147,9 +146,15 @@ impl<S: Stream> UseMap<S> {
         reach: &StreamOrder,
         point: impl Fn(StreamId, u64) -> u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        self.parts.overlapping(range).map(move |Part { start, end, streams, tick, .. }| {
-            let open = streams.iter().map(Stream::id).filter(|user| !reach.covers(*user, *tick));
-            (*start..*end, open.map(|user| point(user, *tick)).max())
+        self.parts.overlapping(range).map(move |part| {
+            let mut last = None;
+            part.has(|user, tick| {
+                if !reach.covers(user, tick) {
+                    last = last.max(Some(point(user, tick)));
+                }
+                false
+            });
+            (part.start..part.end, last)
         })
     }
 
@@ -175,9 +180,8 @@ impl<S: Stream> UseMap<S> {
     fn note_each_reused(&mut self, range: &Range<u64>) {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
-            if let Some(user) = part.streams.first() {
-                ticks.reused(user.id(), part.tick, part.end.min(range.end) - part.start.max(range.start));
-            }
+            let user = part.uses.ids()[0];
+            ticks.reused(user, part.tick, part.end.min(range.end) - part.start.max(range.start));
         }
     }
 
@@ -190,29 +194,25 @@ impl<S: Stream> UseMap<S> {
             || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
-    /// Records that `range` is free and that `streams` used it last. Returns handles of other streams that
+    /// Records that `range` is free, and who used it. Returns handles of other streams that
     /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
     /// list of earlier users.
     #[must_use]
-    pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
-        self.put_of(range, streams, self.ticks.now())
-    }
-
-    fn put_of(&mut self, range: Range<u64>, streams: Streams<S>, tick: u64) -> Streams<S> {
-        if range.is_empty() || streams.is_empty() {
-            return self.take(range);
-        }
-        let ids: SmallVec<[StreamId; 4]> = streams.iter().map(Stream::id).collect();
+    pub(crate) fn put(&mut self, range: Range<u64>, uses: Uses<S>) -> Streams<S> {
         let mut dropped = Streams::<S>::new();
-        let tell = |users: Streams<S>| {
+        if range.is_empty() {
+            return dropped;
+        }
+        let (ids, tick) = (uses.ids(), self.ticks.now());
+        let tell = |uses: Uses<S>| {
             // None of the new streams' handles is the last.
-            for user in users {
-                if !ids.contains(&user.id()) && dropped.iter().all(|known| known.id() != user.id()) {
-                    dropped.push(user);
+            uses.each(|user| {
+                if !ids.contains(&user.id()) {
+                    add(&mut dropped, user);
                 }
-            }
+            });
         };
-        let Range { start, end } = self.parts.put(Part::new(range, streams, tick), tell);
+        let Range { start, end } = self.parts.put(Part::new(range, uses, tick), tell);
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();
@@ -240,7 +240,8 @@ impl<S: Stream> UseMap<S> {
         if self.dropped.len() >= MOST_DROPPED {
             return false;
         }
-        self.put_at(range, [stream.clone()].into_iter().collect(), self.ticks.now());
+        let dropped = self.put(range, Uses::new(stream.clone()));
+        self.keep_dropped(dropped);
         true
     }
 
@@ -258,13 +259,6 @@ impl<S: Stream> UseMap<S> {
         let recent = RecentPart { start: part.start, end: part.end, stream: id.get(), tick };
         self.note_recent(recent);
         true
-    }
-
-    /// As [`put`](Self::put) for a free in an earlier tick, without releasing a lock: returned handles are
-    /// kept until they are [taken](Self::take_dropped).
-    pub(crate) fn put_at(&mut self, range: Range<u64>, streams: Streams<S>, tick: u64) {
-        let dropped = self.put_of(range, streams, tick);
-        self.keep_dropped(dropped);
     }
 
     /// Keeps one handle of each stream until it is [taken](Self::take_dropped), so that no other is the last.
@@ -295,12 +289,12 @@ impl<S: Stream> UseMap<S> {
     #[cold]
     fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
         let mut others = Awaited::new();
-        for Part { streams, tick, .. } in self.parts.overlapping(range) {
-            for user in streams.iter().filter(|user| user.id() != stream.id()) {
+        for Part { uses, tick, .. } in self.parts.overlapping(range) {
+            uses.each(|user| {
                 if !self.ticks.cover(user.id(), stream.id(), *tick) {
                     await_also(&mut others, user, *tick);
                 }
-            }
+            });
         }
         (!others.is_empty()).then_some(others)
     }
@@ -346,32 +340,25 @@ impl<S: Stream> UseMap<S> {
         is_such: impl Fn(&S, u64) -> bool,
         users: &mut Streams<S>,
     ) {
-        for Part { streams, tick, .. } in self.parts.overlapping(range) {
-            let open = streams.iter().filter(|user| !self.is_done(user.id(), *tick) && is_such(user, *tick));
-            open.for_each(|user| add(users, user));
+        for Part { uses, tick, .. } in self.parts.overlapping(range) {
+            uses.each(|user| {
+                if !self.is_done(user.id(), *tick) && is_such(user, *tick) {
+                    add(users, user);
+                }
+            });
         }
     }
 
     /// Forgets `range`. Returns all streams whose use of any part of it is not known to be complete.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let (mut used, mut dropped) = (Streams::new(), mem::take(&mut self.dropped));
-        self.take_each(range, |ticks, Part { streams, tick, .. }| {
-            for user in streams {
-                // None of the dropped handles is the last: the list has another.
-                add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, &user);
-            }
+        self.recent = Default::default();
+        let Self { parts, ticks, .. } = self;
+        parts.cut(&range, |Part { uses, tick, .. }| {
+            // None of the dropped handles is the last: the lists have others.
+            uses.each(|user| add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user));
         });
         self.dropped = dropped;
         used
-    }
-
-    /// Forgets `range`, and passes each part to `tell`.
-    fn take_each(&mut self, range: Range<u64>, mut tell: impl FnMut(&Ticks, Part<S>)) {
-        if range.is_empty() {
-            return;
-        }
-        self.recent = Default::default();
-        let Self { parts, ticks, .. } = self;
-        parts.cut(&range, |part| tell(ticks, part));
     }
 }
