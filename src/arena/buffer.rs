@@ -5,7 +5,7 @@ use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
-use crate::streams::order::{Need, WaitFor};
+use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams};
 use std::fmt;
 use std::ops::Range;
@@ -212,8 +212,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Returns the first `len` bytes for reading; `len` is at most the block's size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset, _) =
-            self.hold(stream, WaitFor::Data, Access::Read)?;
+        let (hold, offset, _) = self.hold(stream, WaitFor::Data, Access::Read)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
@@ -223,8 +222,7 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset, _) =
-            self.hold(stream, WaitFor::Data, Access::Write)?;
+        let (hold, offset, _) = self.hold(stream, WaitFor::Data, Access::Write)?;
         let room = self.size.saturating_sub(len);
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
@@ -340,7 +338,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset, None));
         }
         drop(state);
-        let capture = self.arena.order(users.iter(), stream, self.need(), until)?;
+        let capture = self.arena.before(users.iter().map(|user| (user, None)), stream, self.need(), until)?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             slot.used(stream, access, capture);
         }
@@ -367,7 +365,7 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let range = state.keep_handle(self.range.take());
         drop(state);
         if let Some(to_record) = &freed.to_record {
-            self.arena.record_markers(to_record);
+            self.arena.freed(to_record);
         }
         drop((freed, range));
         if let Some((on_free, extents)) = report {

@@ -69,30 +69,20 @@ impl<B: Backend> ArenaCore<B> {
         if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
     }
 
-    /// As [`Need::order`].
-    pub(super) fn order<'a>(
+    /// As [`Need::before`].
+    pub(super) fn before<'a>(
         &self,
-        users: impl Iterator<Item = &'a B::Stream> + Clone,
+        users: impl IntoIterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
         to: &B::Stream,
         need: Need,
         until: WaitFor,
     ) -> Result<Option<CaptureId>, Error> {
-        let (waits, capture) = need.order(&self.device, users, to, until)?;
+        let (waits, capture) = need.before(&self.device, users, to, until)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
+        if until == WaitFor::Memory {
+            self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
+        }
         Ok(capture)
-    }
-
-    /// As [`Need::take_over`].
-    pub(super) fn take_over<'a>(
-        &self,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
-        to: &B::Stream,
-        need: Need,
-    ) -> Result<(), Error> {
-        let waits = need.take_over(&self.device, users, to)?;
-        self.waits.fetch_add(waits, Ordering::Relaxed);
-        self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Tries to lock the state of an attached arena.

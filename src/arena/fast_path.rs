@@ -6,6 +6,7 @@
 use super::ArenaBuffer;
 use super::state::State;
 use crate::arena::engine::{BlockId, Zone};
+use crate::streams::order::Order;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
 
@@ -95,7 +96,7 @@ impl<B: Backend> ArenaBuffer<B> {
         drop(state);
         self.becomes_empty();
         Some(move || {
-            arena.record_markers(&to_record);
+            arena.freed(&to_record);
             drop((dropped, to_record, slot, handle));
         })
     }

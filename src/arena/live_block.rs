@@ -91,8 +91,10 @@ impl<S> LiveBlocks<S> {
         let place = &mut self.0[place];
         // A slot is removed with its block, so no value is leaked.
         mem::forget(place.take());
-        let (_, slot) = place
-            .insert((block, LiveBlock { holds: None, more: None, uses: Uses::new(writer), moving: false, moved: false }));
+        let (_, slot) = place.insert((
+            block,
+            LiveBlock { holds: None, more: None, uses: Uses::new(writer), moving: false, moved: false },
+        ));
         slot
     }
 

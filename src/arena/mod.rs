@@ -52,6 +52,7 @@ pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
+use crate::streams::order::WaitFor;
 use crate::sync::MutexGuard;
 use state::{Before, State, Taken};
 use std::mem;
@@ -293,7 +294,7 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<(), Error> {
         let users = before.streams.iter();
         let users = users.map(|(user, marker)| (user, marker.as_ref().map(|marker| &*marker.event)));
-        self.take_over(users, stream, buffer.need())?;
+        self.before(users, stream, buffer.need(), WaitFor::Memory)?;
         let State { slots, uses, .. } = &mut *self.state.lock();
         if let Some(slot) = slots.get_mut(buffer.block) {
             slot.uses.forget_readers();

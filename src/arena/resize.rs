@@ -6,12 +6,12 @@ use crate::arena::engine::ArenaError;
 use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
-use crate::streams::uses::Access;
+use crate::streams::uses::{Access, Streams};
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
+use vrampool_backend::Backend;
 use vrampool_backend::spi::Hold;
-use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.
@@ -117,11 +117,10 @@ impl<B: Backend> ArenaBuffer<B> {
         behind.iter().for_each(|user| slot.uses.recorded_on(user));
         let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         drop(state);
-        let others = behind.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
-        let ordered = self
-            .arena
-            .take_over(others, stream, self.need())
-            .and_then(|()| self.arena.order(users.iter(), stream, self.need(), WaitFor::Data));
+        let order = |users: &Streams<B::Stream>, until| {
+            self.arena.before(users.iter().map(|user| (user, None)), stream, self.need(), until)
+        };
+        let ordered = order(&behind, WaitFor::Memory).and_then(|_| order(&users, WaitFor::Data));
         let mut state = self.arena.state.lock();
         if ordered.is_err() {
             // Restoring the old size cannot fail.

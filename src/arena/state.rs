@@ -8,6 +8,7 @@ use super::mapping::pages::Backing;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
 use crate::streams::markers::{Marker, Markers};
+use crate::streams::order::Freed;
 use crate::streams::uses::{Streams, add};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -57,22 +58,13 @@ pub(super) struct Before<B: Backend> {
 /// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
 /// handle of a stream may wait for its work.
 #[derive(Debug)]
-pub(super) struct Freed<S> {
+pub(super) struct AfterFree<S> {
     _dropped: (Option<S>, Option<Streams<S>>),
     /// Set if the free records markers.
-    pub(super) to_record: Option<ToRecord<S>>,
+    pub(super) to_record: Option<Freed<S>>,
 }
 
-/// Streams whose [markers](crate::streams::markers) must be recorded now that a tick has ended.
-#[derive(Debug)]
-pub(super) struct ToRecord<S> {
-    pub(super) streams: Streams<S>,
-    pub(super) tick: u64,
-    /// Freed bytes that work of the first stream may still use.
-    pub(super) bytes: u64,
-}
-
-impl<S> Default for Freed<S> {
+impl<S> Default for AfterFree<S> {
     fn default() -> Self {
         Self { _dropped: (None, None), to_record: None }
     }
@@ -164,8 +156,8 @@ impl<B: Backend> State<B> {
 
     /// Frees a block that is not moving. Does nothing for a stale block.
     #[inline(always)]
-    pub(super) fn free(&mut self, block: BlockId) -> Freed<B::Stream> {
-        let Some(slot) = self.slots.remove(block) else { return Freed::default() };
+    pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
+        let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
         let dropped = self.uses.take_dropped();
         let mut replaced = (!dropped.is_empty()).then_some(dropped);
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
@@ -188,7 +180,7 @@ impl<B: Backend> State<B> {
         if to_record.is_none() && may_mark {
             self.uses.ticks.freed_unmarked(slot.uses.writer.id(), bytes);
         }
-        Freed { _dropped: (Some(slot.uses.writer), replaced), to_record }
+        AfterFree { _dropped: (Some(slot.uses.writer), replaced), to_record }
     }
 
     /// Frees the other engine blocks of a stitched block.

@@ -41,7 +41,7 @@ impl<B: Backend> Drop for BackendPart<B> {
             }
             // If the device cannot wait, the host does. If that fails too, no work is pending any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.order(device, [reader].into_iter(), writer, WaitFor::Reuse).is_err() {
+            if need.before(device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
@@ -79,6 +79,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {
-        pool.record_markers::<B>(&self.users())
+        pool.record_markers::<B>(self.users())
     }
 }

@@ -186,7 +186,7 @@ impl Block {
         let others = users.iter().filter(|user| user.id() != stream.id());
         let marked: SmallVec<[_; 2]> = others.map(|user| (user, marker(user.id(), tick))).collect();
         let marked = marked.iter().map(|(user, event)| (*user, event.as_deref()));
-        let waits = need.take_over(&pool.supply::<B>().device, marked, stream)?;
+        let (waits, _) = need.before(&pool.supply::<B>().device, marked, stream, WaitFor::Memory)?;
         self.adopt::<B>(stream)?;
         Ok(waits)
     }
@@ -265,8 +265,9 @@ impl Block {
         } else {
             let users = uses.before(stream, Access::Read);
             if !users.is_empty() {
-                let device = &self.pool.supply::<B>().device;
-                let (more, capture) = self.need().order(device, users.iter(), stream, WaitFor::Data)?;
+                let (device, users) =
+                    (&self.pool.supply::<B>().device, users.iter().map(|user| (user, None)));
+                let (more, capture) = self.need().before(device, users, stream, WaitFor::Data)?;
                 uses.read_by(stream, capture);
                 waits = more;
             }
@@ -324,7 +325,8 @@ impl Block {
             uses.written_by(stream, None);
         } else {
             let users = uses.before(stream, Access::Write);
-            (waits, capture) = need.order(&pool.supply::<B>().device, users.iter(), stream, until)?;
+            let users = users.iter().map(|user| (user, None));
+            (waits, capture) = need.before(&pool.supply::<B>().device, users, stream, until)?;
             uses.written_by(stream, capture);
         }
         self.stream = stream.id();

@@ -7,6 +7,8 @@
 
 pub(crate) mod markers;
 pub(crate) mod order;
+#[cfg(all(test, feature = "host"))]
+mod tests;
 pub(crate) mod ticks;
 pub(crate) mod uses;
 pub(crate) mod waits;

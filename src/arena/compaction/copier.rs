@@ -44,9 +44,7 @@ impl<'a, B: Backend> Stage<'a, B> {
     fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
         // Counted before the allocation, so that the reported use is never too high.
         arena.core.state.lock().staged += bytes;
-        let block = arena
-            .allocate(bytes, stream)
-            .inspect_err(|_| arena.core.state.lock().staged -= bytes)?;
+        let block = arena.allocate(bytes, stream).inspect_err(|_| arena.core.state.lock().staged -= bytes)?;
         let mut stage = Self { arena, block, offset: 0 };
         stage.offset = stage.block.offset()?;
         Ok(stage)

@@ -209,7 +209,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.order(users.iter(), stream, need, WaitFor::Reuse).map(drop)
+        self.before(users.iter().map(|user| (user, None)), stream, need, WaitFor::Reuse).map(drop)
     }
 
     /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a
@@ -222,8 +222,8 @@ impl<B: Backend> ArenaCore<B> {
         let copied = self.device.record(stream)?;
         for user in users {
             // A stream that has failed runs no more work that could be too early.
-            WaitFor::Reuse.judge(self.device.wait(user, &copied).map_err(Error::from))?;
-            self.waits.fetch_add(1, Ordering::Relaxed);
+            let waits = WaitFor::Reuse.judge(self.device.wait(user, &copied))?;
+            self.waits.fetch_add(waits, Ordering::Relaxed);
         }
         Ok(())
     }

@@ -2,8 +2,9 @@
 
 use crate::arena::engine::{BlockId, Zone};
 use crate::arena::live_block::LiveBlock;
-use crate::arena::state::{State, ToRecord};
+use crate::arena::state::State;
 use crate::streams::markers::UNMARKED;
+use crate::streams::order::Freed;
 use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream};
 
@@ -18,7 +19,7 @@ impl<B: Backend> State<B> {
         &mut self,
         block: BlockId,
         slot: &LiveBlock<B::Stream>,
-    ) -> (Streams<B::Stream>, ToRecord<B::Stream>) {
+    ) -> (Streams<B::Stream>, Freed<B::Stream>) {
         let (offset, size) = self.engine.extent(block);
         let dropped = self.uses.put(offset..offset + size, slot.uses.clone());
         self.free_freed(block);
@@ -55,11 +56,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Ends the tick of a free of `bytes`.
-    pub(in crate::arena) fn end_tick(
-        &mut self,
-        slot: &LiveBlock<B::Stream>,
-        bytes: u64,
-    ) -> ToRecord<B::Stream> {
+    pub(in crate::arena) fn end_tick(&mut self, slot: &LiveBlock<B::Stream>, bytes: u64) -> Freed<B::Stream> {
         let users = slot.uses.users();
         if users.len() > 1 {
             self.uses.ticks.shared();
@@ -69,7 +66,7 @@ impl<B: Backend> State<B> {
         let bytes = bytes + unmarked;
         let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
         self.peak_needed = self.peak_needed.max(needed);
-        ToRecord { streams: users, tick: self.uses.begin_tick(), bytes }
+        Freed { users, tick: self.uses.begin_tick(), bytes }
     }
 
     /// Bytes of a block and of those stitched to it.

@@ -11,8 +11,9 @@ use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
 use crate::arena::mapping::pages::Budget;
-use crate::arena::state::{State, Taken, ToRecord};
+use crate::arena::state::{State, Taken};
 use crate::error::Error;
+use crate::streams::order::{Freed, Order};
 use crate::streams::uses::Streams;
 use crate::streams::waits::StreamOrder;
 use parking_lot::MutexGuard as LongMutexGuard;
@@ -97,22 +98,13 @@ impl<B: Backend> ArenaCore<B> {
     /// other one, so that it is polled later.
     fn ask_unmarked(&self, stream: &B::Stream) {
         let mut state = self.state.lock();
-        let mut users = state.unmarked_users_of_free(stream);
+        let users = state.unmarked_users_of_free(stream);
         if users.is_empty() {
             return;
         }
         let tick = state.uses.begin_tick();
         drop(state);
-        let is_idle = |user: &B::Stream| self.device.is_idle(user) == Ok(true);
-        let idle: Streams<_> = users.iter().filter(|user| is_idle(user)).cloned().collect();
-        users.retain(|user| idle.iter().all(|other| other.id() != user.id()));
-        if !idle.is_empty() {
-            let mut state = self.state.lock();
-            idle.iter().for_each(|user| state.uses.done(user.id(), tick));
-        }
-        if !users.is_empty() {
-            self.record_markers(&ToRecord { streams: users, tick, bytes: 0 });
-        }
+        self.ask(Freed { users, tick, bytes: 0 });
     }
 }
 

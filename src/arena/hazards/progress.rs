@@ -3,15 +3,14 @@
 
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
-use crate::arena::state::{State, ToRecord};
-use crate::streams::markers;
-use crate::streams::markers::{Markers, Tracked};
+use crate::arena::state::State;
+use crate::streams::markers::Markers;
+use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;
 use crate::sync::MutexGuard;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::{Backend, Capabilities};
+use vrampool_backend::Backend;
 
 impl<B: Backend> DeviceArena<B> {
     /// Whether its streams have markers: a hint that a pool over the arena keeps.
@@ -53,37 +52,21 @@ impl<B: Backend> ArenaCore<B> {
         state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
         drop(state);
-        markers::poll(self);
-        let state = self.state.lock();
-        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
-        state
-    }
-
-    /// Records markers after the work of `streams` on everything freed until the end of `tick`. If recording
-    /// fails for a stream, the next user of its memory waits for the stream's work at that time. A captured
-    /// stream has no work to record yet.
-    #[cold]
-    pub(in crate::arena) fn record_markers(&self, ToRecord { streams, tick, bytes }: &ToRecord<B::Stream>) {
-        // Markers are useless if streams never run concurrently, and polling them may submit open work early.
-        if !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
-            return;
-        }
-        let markers = markers::record(&self.device, streams, *tick);
-        let mut state = self.state.lock();
-        if let Some(marker) = markers.first() {
-            state.uses.ticks.freed(marker.stream, *tick, *bytes);
-        }
-        let dropped: SmallVec<[_; 2]> = markers.into_iter().map(|marker| state.markers.add(marker)).collect();
-        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
-        drop(state);
-        drop(dropped);
+        Order::poll(self);
+        self.state.lock()
     }
 }
 
-impl<B: Backend> Tracked<B> for ArenaCore<B> {
+impl<B: Backend> Order<B> for ArenaCore<B> {
+    fn device(&self) -> &B {
+        &self.device
+    }
+
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
         let State { markers, uses, .. } = &mut *self.state.lock();
-        act(markers, &mut uses.ticks)
+        let acted = act(markers, &mut uses.ticks);
+        self.has_markers.store(!markers.is_empty(), Ordering::Relaxed);
+        acted
     }
 }
 
@@ -91,6 +74,7 @@ impl<B: Backend> Tracked<B> for ArenaCore<B> {
 mod tests {
     use super::*;
     use crate::host::HostDevice;
+    use crate::streams::order::Freed;
     use std::sync::mpsc::channel;
 
     /// A point that was begun before a resize is added to the points of the next range.
@@ -107,11 +91,7 @@ mod tests {
         (0..9).for_each(|_| free());
         let tick = arena.core.state.lock().uses.begin_tick();
         arena.resize(BYTES).expect("memory");
-        arena.core.record_markers(&ToRecord {
-            streams: [reader.clone()].into_iter().collect(),
-            tick,
-            bytes: 0,
-        });
+        arena.core.freed(&Freed { users: [reader.clone()].into_iter().collect(), tick, bytes: 0 });
         device.synchronize(&reader).expect("no fault");
         let (go, told) = channel::<()>();
         let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();

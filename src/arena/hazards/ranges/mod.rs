@@ -112,7 +112,7 @@ impl<S: Stream> UseMap<S> {
     }
 
     /// Ends a tick, because a stream is about to wait or to get a point. Must be called before the device
-    /// call. Returns the ended tick, for [`waited`](Self::waited) or [`done`](Self::done).
+    /// call. Returns the ended tick, for [`waited`](Self::waited).
     pub(crate) fn begin_tick(&mut self) -> u64 {
         self.ticks.begin()
     }
@@ -120,11 +120,6 @@ impl<S: Stream> UseMap<S> {
     /// Records that `stream` is ordered after the work of `user` up to the end of `tick`.
     pub(crate) fn waited(&mut self, user: &S, stream: &S, tick: u64) {
         self.ticks.waited(user.id(), stream.id(), tick);
-    }
-
-    /// Records that the work of `user` up to the end of `tick` is complete.
-    pub(crate) fn done(&mut self, user: StreamId, tick: u64) {
-        self.ticks.done(user, tick);
     }
 
     /// Whether the work of `user` up to the end of `tick` is known to be complete.
@@ -356,7 +351,9 @@ impl<S: Stream> UseMap<S> {
         let Self { parts, ticks, .. } = self;
         parts.cut(&range, |Part { uses, tick, .. }| {
             // None of the dropped handles is the last: the lists have others.
-            uses.each(|user| add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user));
+            uses.each(|user| {
+                add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user)
+            });
         });
         self.dropped = dropped;
         used
