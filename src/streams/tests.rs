@@ -132,7 +132,7 @@ impl Scene {
         self.launch(cell, stream, Access::Write, true);
     }
 
-    /// What is known to be complete is.
+    /// What is known to be complete is, and no more is in flight than is free.
     fn check(&self) {
         for (nth, cell) in self.cells.iter().enumerate() {
             let Some(tick) = cell.freed else { continue };
@@ -146,6 +146,8 @@ impl Scene {
             let is_of = |work: &&Work| work.cell == nth && known.contains(&work.stream);
             assert!(self.work.iter().filter(is_of).all(|work| work.is_done.load(Ordering::Acquire)));
         }
+        let free = self.cells.iter().filter(|cell| cell.freed.is_some()).count() as u64;
+        assert!(self.owner.with_markers(|_, ticks| ticks.in_flight()) <= free);
     }
 
     fn step(&mut self, (step, cell, stream): (u8, usize, usize)) {
