@@ -338,7 +338,7 @@ impl<B: Backend> ArenaBuffer<B> {
             return Ok((hold, offset, None));
         }
         drop(state);
-        let capture = self.arena.before(users.iter().map(|user| (user, None)), stream, self.need(), until)?;
+        let capture = self.arena.order(&users, stream, self.need(), until)?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             slot.used(stream, access, capture);
         }

@@ -6,7 +6,8 @@ use super::pool_over::PoolOver;
 use super::state::State;
 use crate::arena::engine::BlockId;
 use crate::error::Error;
-use crate::streams::order::{Need, WaitFor};
+use crate::streams::order::{Need, Order, WaitFor};
+use crate::streams::uses::{Awaited, Streams};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
@@ -69,20 +70,31 @@ impl<B: Backend> ArenaCore<B> {
         if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
     }
 
-    /// As [`Need::before`].
-    pub(super) fn before<'a>(
+    /// As [`Need::before`], for users of a live block.
+    pub(super) fn order(
         &self,
-        users: impl IntoIterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
+        users: &Streams<B::Stream>,
         to: &B::Stream,
         need: Need,
         until: WaitFor,
     ) -> Result<Option<CaptureId>, Error> {
+        let users = users.iter().map(|user| (user, None));
         let (waits, capture) = need.before(&self.device, users, to, until)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
-        if until == WaitFor::Memory {
-            self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
-        }
         Ok(capture)
+    }
+
+    /// As [`Order::before`].
+    pub(super) fn take_over(
+        &self,
+        users: &Awaited<B::Stream>,
+        to: &B::Stream,
+        need: Need,
+    ) -> Result<(), Error> {
+        let waits = self.before(users, to, need)?;
+        self.waits.fetch_add(waits, Ordering::Relaxed);
+        self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Tries to lock the state of an attached arena.

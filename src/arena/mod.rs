@@ -52,9 +52,9 @@ pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
-use crate::streams::order::WaitFor;
+use crate::streams::uses::Awaited;
 use crate::sync::MutexGuard;
-use state::{Before, State, Taken};
+use state::{State, Taken};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, fork};
@@ -244,11 +244,10 @@ impl<B: Backend> ArenaCore<B> {
         if let Some(place) = &stitched {
             (size, before) = state.await_more_users(&place.more, stream, (size, before));
         }
-        let before = before.map(|before| state.markers_of(before));
         let writer = stream.clone();
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
-            before.streams.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
+            before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         }
         let (range, stitched_at) = match stitched {
             None => (state.handle(), None),
@@ -288,19 +287,13 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn put_behind(
         &self,
-        before: &Before<B>,
+        before: &Awaited<B::Stream>,
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
-        let users = before.streams.iter();
-        let users = users.map(|(user, marker)| (user, marker.as_ref().map(|marker| &*marker.event)));
-        self.before(users, stream, buffer.need(), WaitFor::Memory)?;
-        let State { slots, uses, .. } = &mut *self.state.lock();
-        if let Some(slot) = slots.get_mut(buffer.block) {
+        self.take_over(before, stream, buffer.need())?;
+        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
             slot.uses.forget_readers();
-        }
-        for (user, marker) in &before.streams {
-            uses.waited(user, stream, marker.as_ref().map_or(before.tick, |marker| marker.tick));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::arena::engine::ArenaError;
 use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
-use crate::streams::uses::{Access, Streams};
+use crate::streams::uses::Access;
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -111,16 +111,16 @@ impl<B: Backend> ArenaBuffer<B> {
         state.note_peak();
         let grown = state.engine.size(self.block)?;
         // The users of those bytes remain recorded until the block is freed.
-        let behind = state.uses.users_in(&(before.end..before.start + grown));
+        let behind = state.uses.awaited_for(&(before.end..before.start + grown), stream).unwrap_or_default();
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
         let (users, kept) = (slot.uses.users(), slot.uses.clone());
-        behind.iter().for_each(|user| slot.uses.recorded_on(user));
+        behind.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         drop(state);
-        let order = |users: &Streams<B::Stream>, until| {
-            self.arena.before(users.iter().map(|user| (user, None)), stream, self.need(), until)
-        };
-        let ordered = order(&behind, WaitFor::Memory).and_then(|_| order(&users, WaitFor::Data));
+        let ordered = self
+            .arena
+            .take_over(&behind, stream, self.need())
+            .and_then(|()| self.arena.order(&users, stream, self.need(), WaitFor::Data));
         let mut state = self.arena.state.lock();
         if ordered.is_err() {
             // Restoring the old size cannot fail.

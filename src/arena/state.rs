@@ -2,15 +2,14 @@
 
 use super::detach::Phase;
 use super::former_ranges::FormerRanges;
-use super::hazards::ranges::{Awaited, UseMap, await_also};
+use super::hazards::ranges::UseMap;
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
-use crate::streams::markers::{Marker, Markers};
+use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
-use crate::streams::uses::{Streams, add};
-use smallvec::SmallVec;
+use crate::streams::uses::{Awaited, Streams, add, await_also};
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream};
@@ -43,16 +42,6 @@ pub(super) struct State<B: Backend> {
     pub(super) peak: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
     pub(super) peak_needed: u64,
-}
-
-type AwaitedStream<B> = (<B as Backend>::Stream, Option<Marker<B>>);
-
-/// Streams to wait for, each with the earliest sufficient marker, if there is one.
-#[derive(Debug)]
-pub(super) struct Before<B: Backend> {
-    pub(super) streams: SmallVec<[AwaitedStream<B>; 1]>,
-    /// The tick that ended with the query, for streams without a marker.
-    pub(super) tick: u64,
 }
 
 /// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
@@ -214,16 +203,6 @@ impl<B: Backend> State<B> {
             users.for_each(|(user, tick)| await_also(before.get_or_insert_default(), user, *tick));
         }
         (size, before)
-    }
-
-    /// Returns the awaited streams, each with the earliest sufficient point.
-    #[cold]
-    pub(super) fn markers_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
-        let point = |(user, tick): (B::Stream, u64)| {
-            let point = self.markers.covering(user.id(), tick).cloned();
-            (user, point)
-        };
-        Before { streams: awaited.into_iter().map(point).collect(), tick: self.uses.begin_tick() }
     }
 
     /// Returns all streams that used free memory.

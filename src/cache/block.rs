@@ -7,10 +7,9 @@ pub(crate) use crate::cache::core::{Block, DeferredWork};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
 use crate::source::{Key, SourceMemory};
-use crate::streams::order::{Need, WaitFor};
+use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::ticks::Ticks;
 use crate::streams::uses::{Access, Streams, Uses};
-use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem;
@@ -174,19 +173,10 @@ impl Block {
     }
 
     /// Makes `stream`, which is not captured, wait for every user of the idle block, and hands the block to
-    /// it. `marker` returns the earliest sufficient marker of a user. On failure the block still belongs to
-    /// all of them. Returns the waits.
-    pub(crate) fn take_over<B: Backend>(
-        &mut self,
-        stream: &B::Stream,
-        marker: impl Fn(StreamId, u64) -> Option<Arc<B::Event>>,
-    ) -> Result<u64, Error> {
-        let (need, tick, pool) = (self.need(), self.freed(), Arc::clone(&self.pool));
-        let users = self.users::<B>();
-        let others = users.iter().filter(|user| user.id() != stream.id());
-        let marked: SmallVec<[_; 2]> = others.map(|user| (user, marker(user.id(), tick))).collect();
-        let marked = marked.iter().map(|(user, event)| (*user, event.as_deref()));
-        let (waits, _) = need.before(&pool.supply::<B>().device, marked, stream, WaitFor::Memory)?;
+    /// it. On failure the block still belongs to all of them. Returns the waits.
+    pub(crate) fn take_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+        let users = self.users::<B>().into_iter().map(|user| (user, self.freed())).collect();
+        let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
     }

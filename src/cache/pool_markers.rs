@@ -68,7 +68,7 @@ impl PoolCore {
         if is_marked { tick } else { 0 }
     }
 
-    fn order<B>(&self) -> OfPool<'_, B> {
+    pub(super) fn order<B: Backend>(&self) -> impl Order<B> {
         OfPool(self, PhantomData)
     }
 
@@ -120,11 +120,5 @@ impl PoolCore {
             (users, depot.ticks.begin())
         });
         order.ask(Freed { users, tick, bytes: 0 });
-    }
-
-    /// The earliest marker of a stream's work up to the end of `tick`.
-    pub(crate) fn marker_after<B: Backend>(&self, user: StreamId, tick: u64) -> Option<Arc<B::Event>> {
-        let markers = self.supply::<B>().markers.lock();
-        markers.covering(user, tick).filter(|_| tick > 0).map(|marker| Arc::clone(&marker.event))
     }
 }

@@ -77,17 +77,12 @@ impl PoolCore {
         if block.is_ready_on(stream.id()) {
             return Ok(block);
         }
-        let (freed, users) = (block.freed(), block.users::<B>());
         let handed_over = match is_captured {
             true => {
                 block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, WaitFor::Reuse))
             }
-            false => block.take_over::<B>(stream, |user, tick| self.marker_after::<B>(user, tick)),
+            false => block.take_over::<B>(stream),
         };
-        if handed_over.is_ok() && !is_captured && freed > 0 {
-            let mut depot = self.depot();
-            users.iter().for_each(|user| depot.ticks.waited(user.id(), stream.id(), freed));
-        }
         self.end_hand_over(block, request, handed_over, is_captured)
     }
 

@@ -5,7 +5,7 @@
 
 use super::markers::{Marker, Markers, OF_A_STREAM, Passed};
 use super::ticks::Ticks;
-use super::uses::Streams;
+use super::uses::{Awaited, Streams};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::mem;
@@ -126,6 +126,32 @@ pub(crate) trait Order<B: Backend> {
 
     /// Calls `act` under the lock of the markers and ticks.
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T;
+
+    /// Orders later work of `to`, which gets free memory, after the users of that: behind the earliest sufficient
+    /// marker, else behind a user's work so far. Returns the number of waits.
+    ///
+    /// # Errors
+    /// As [`Need::before`].
+    fn before(&self, users: &Awaited<B::Stream>, to: &B::Stream, need: Need) -> Result<u64, Error> {
+        let (open, now) = self.with_markers(|markers, ticks| {
+            let is_open = |(user, tick): &&(B::Stream, u64)| {
+                user.id() != to.id() && (*tick == 0 || !ticks.cover(user.id(), to.id(), *tick))
+            };
+            let marker =
+                |user: &B::Stream, tick| markers.covering(user.id(), tick).filter(|_| tick > 0).cloned();
+            let marked = users.iter().filter(is_open).map(|(user, tick)| (user, marker(user, *tick)));
+            let open: SmallVec<[_; 2]> = marked.collect();
+            (open, ticks.begin())
+        });
+        let events = open.iter().map(|(user, marker)| (*user, marker.as_ref().map(|marker| &*marker.event)));
+        let (waits, _) = need.before(self.device(), events, to, WaitFor::Memory)?;
+        self.with_markers(|_, ticks| {
+            for (user, marker) in &open {
+                ticks.waited(user.id(), to.id(), marker.as_ref().map_or(now, |marker| marker.tick));
+            }
+        });
+        Ok(waits)
+    }
 
     /// Records markers after the users' work up to the end of the tick. Captured streams, whose work is not
     /// pending yet, and streams whose device refuses the event get none: the next user of their memory waits for

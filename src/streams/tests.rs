@@ -112,21 +112,12 @@ impl Scene {
     fn take(&mut self, cell: usize, stream: usize, tick: u64) {
         let to = self.streams[stream].clone();
         let users = self.cells[cell].uses.users();
-        let (open, now) = self.owner.with_markers(|markers, ticks| {
-            let open = users.iter().filter(|user| !ticks.cover(user.id(), to.id(), tick));
-            let marked = open.map(|user| (user, markers.covering(user.id(), tick).cloned()));
-            (marked.collect::<Vec<_>>(), ticks.begin())
-        });
-        let awaited = open.iter().map(|(user, marker)| (*user, marker.as_ref().map(|marker| &*marker.event)));
+        let awaited = users.iter().map(|user| (user.clone(), tick)).collect();
         let need = Need { requested: 1, class: 1 };
-        let Ok((waits, _)) = need.before(&self.owner.device, awaited, &to, WaitFor::Memory) else { return };
-        assert!(waits <= open.len() as u64 && (waits == 0 || users.len() > 1 || users[0].id() != to.id()));
-        self.owner.with_markers(|_, ticks| {
-            ticks.reused(users[0].id(), tick, 1);
-            for (user, marker) in &open {
-                ticks.waited(user.id(), to.id(), marker.as_ref().map_or(now, |marker| marker.tick));
-            }
-        });
+        let Ok(waits) = self.owner.before(&awaited, &to, need) else { return };
+        let others = users.iter().filter(|user| user.id() != to.id()).count() as u64;
+        assert!(waits <= others, "{waits} waits for {others} streams");
+        self.owner.with_markers(|_, ticks| ticks.reused(users[0].id(), tick, 1));
         self.cells[cell].uses.written_by(&to, None);
         self.cells[cell].freed = None;
         self.launch(cell, stream, Access::Write, true);

@@ -209,7 +209,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.before(users.iter().map(|user| (user, None)), stream, need, WaitFor::Reuse).map(drop)
+        self.order(&users, stream, need, WaitFor::Reuse).map(drop)
     }
 
     /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a

@@ -5,17 +5,13 @@ mod parts;
 mod tests;
 
 use crate::streams::ticks::Ticks;
-use crate::streams::uses::{Streams, Uses, add};
+use crate::streams::uses::{Awaited, Streams, Uses, add, await_also};
 use crate::streams::waits::StreamOrder;
 pub(crate) use parts::Part;
 use parts::Parts;
-use smallvec::SmallVec;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
-
-/// Streams to wait for, each once, with the tick of its last free.
-pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
 
 /// Most kept handles that await a drop, besides those of one free.
 const MOST_DROPPED: usize = 8;
@@ -25,14 +21,6 @@ const WHOLE: u64 = 16;
 
 /// As [`WHOLE`], for a part whose user is complete: the rest of it would need no wait.
 const WHOLE_DONE: u64 = 2;
-
-/// Adds a stream, or raises its tick.
-pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, tick: u64) {
-    match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
-        Some((_, known)) => *known = tick.max(*known),
-        None => awaited.push((stream.clone(), tick)),
-    }
-}
 
 /// Disjoint parts of a range with the streams that used them last.
 ///
@@ -78,7 +66,7 @@ impl<S: Stream> UseMap<S> {
         Self {
             parts: Parts::new(),
             recent: Default::default(),
-            ticks: Ticks::default(),
+            ticks: Ticks::from_one(),
             dropped: Streams::new(),
         }
     }

@@ -60,7 +60,7 @@ proptest! {
         let names: Vec<Named> = (0..4).map(|_| Named(StreamId::next())).collect();
         let mut uses = UseMap::new();
         let mut twin: Vec<Byte> = vec![Some(BTreeMap::new()); END as usize];
-        let (mut waits, mut now) = (BTreeMap::new(), 0);
+        let (mut waits, mut now) = (BTreeMap::new(), 1);
         // The tick up to which each stream is complete.
         let mut done = BTreeMap::new();
         for (step, one, two, streams) in steps {
@@ -158,7 +158,7 @@ proptest! {
         let names: Vec<Named> = (0..3).map(|_| Named(StreamId::next())).collect();
         let mut uses = UseMap::new();
         let mut twin: Vec<BTreeMap<StreamId, u64>> = vec![BTreeMap::new(); END as usize];
-        let mut now = 0;
+        let mut now = 1;
         for (step, one, two, streams) in steps {
             let range = one.min(two)..one.max(two) + 1;
             let bytes = range.start as usize..range.end.min(END) as usize;
