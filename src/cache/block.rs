@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::Ticket;
-use vrampool_backend::{Backend, HeldMemory, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
 
 impl Block {
     pub(crate) fn new<B: Backend>(
@@ -172,9 +172,20 @@ impl Block {
         Ok(())
     }
 
-    /// Makes `stream`, which is not captured, wait for every user of the idle block, and hands the block to
-    /// it. On failure the block still belongs to all of them. Returns the waits.
-    pub(crate) fn take_over<B: Backend>(&mut self, stream: &B::Stream) -> Result<u64, Error> {
+    /// Makes `stream` wait for every user of the idle block, and hands the block to it. A capture refuses a block
+    /// that was used outside of it, because that use may still be pending. On failure the block still belongs to
+    /// all of them. Returns the waits, except an arena's within a capture, which counts its own.
+    pub(crate) fn take_over<B: Backend>(
+        &mut self,
+        stream: &B::Stream,
+        capture: Option<CaptureId>,
+    ) -> Result<u64, Error> {
+        if let Some(capture) = capture {
+            return match self.is_in::<B>(capture, stream.id()) {
+                true => self.hand_over::<B>(stream, WaitFor::Reuse),
+                false => Err(self.need().refused(Forbidden::Wait)),
+            };
+        }
         let users = self.users::<B>().into_iter().map(|user| (user, self.freed())).collect();
         let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
@@ -285,20 +296,14 @@ impl Block {
         }
     }
 
-    /// Checks that an idle block may serve a request on `stream`. Refuses a captured stream if the block was
-    /// used outside of that capture, because that use may still be pending.
-    ///
-    /// # Errors
-    /// [`Error::Capture`]; errors of the device.
-    pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
-        let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
+    /// Whether `stream` is the writer, and all other uses are part of the capture.
+    fn is_in<B: Backend>(&self, capture: CaptureId, stream: StreamId) -> bool {
         let BackendPart { extent, uses, .. } = self.part::<B>();
-        let is_known = match extent {
-            _ if self.stream != stream.id() => false,
-            SourceMemory::Arena(buffer) => buffer.are_reads_in(capture),
-            _ => uses.are_reads_in(capture),
-        };
-        if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
+        self.stream == stream
+            && match extent {
+                SourceMemory::Arena(buffer) => buffer.are_reads_in(capture),
+                _ => uses.are_reads_in(capture),
+            }
     }
 
     /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
