@@ -9,7 +9,7 @@ use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
 use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
-use crate::streams::uses::{Awaited, Streams, add, await_also};
+use crate::streams::uses::{Awaited, Streams, await_also};
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream};
@@ -205,14 +205,10 @@ impl<B: Backend> State<B> {
         (size, before)
     }
 
-    /// Returns all streams that used free memory.
-    pub(super) fn users_of_free(&self) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            let free = span.offset..span.offset + span.bytes;
-            self.uses.users_in(&free).iter().for_each(|user| add(&mut users, user));
-        }
-        users
+    /// Returns the streams that used free memory, and for which `is_such` holds with the tick of the free.
+    pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
+        let free = self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free));
+        self.uses.users_in(free.map(|span| span.offset..span.offset + span.bytes), is_such)
     }
 
     /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.

@@ -136,7 +136,7 @@ impl<B: Backend> ArenaCore<B> {
                 return Err(ArenaError::Pinned.into());
             }
         }
-        let (mut users, live) = (state.users_of_free(), state.live());
+        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
         state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
         let (pieces, views) = state.mapped();
         let range = Arc::clone(&state.range);

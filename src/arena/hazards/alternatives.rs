@@ -71,9 +71,9 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Returns captured streams, other than this one, that used free memory.
     fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
-        let users = self.state.lock().users_of_free();
+        let users = self.state.lock().users_of_free(|user, _| user.id() != stream.id());
         let mut captured = SmallVec::new();
-        for user in users.iter().filter(|user| user.id() != stream.id()) {
+        for user in &users {
             if self.device.is_capturing(user)? {
                 captured.push(user.id());
             }
@@ -227,7 +227,7 @@ impl<B: Backend> State<B> {
     /// captured stream.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
         let Self { engine, uses, markers, .. } = self;
-        let reach = uses.reach(stream);
+        let reach = uses.ticks.reach(stream.id());
         let is_refused = |user: StreamId, tick: u64| {
             refused.has(user)
                 && !reach.covers(user, tick)

@@ -66,7 +66,7 @@ impl<B: Backend> State<B> {
         let bytes = bytes + unmarked;
         let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
         self.peak_needed = self.peak_needed.max(needed);
-        Freed { users, tick: self.uses.begin_tick(), bytes }
+        Freed { users, tick: self.uses.ticks.begin(), bytes }
     }
 
     /// Bytes of a block and of those stitched to it.

@@ -1,7 +1,7 @@
 //! Tracks which streams may access which bytes, and when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
-//! * `marked_free`: frees that get markers; `progress`: records markers and polls them;
+//! * `marked_free`: frees that get markers; `progress`: polls markers;
 //! * `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `alternatives`: other memory for a request that may not wait.

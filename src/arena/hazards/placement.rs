@@ -9,12 +9,11 @@
 use super::ranges::Part;
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
+use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::arena::mapping::pages::Budget;
 use crate::arena::state::{State, Taken};
 use crate::error::Error;
 use crate::streams::order::{Freed, Order};
-use crate::streams::uses::Streams;
 use crate::streams::waits::StreamOrder;
 use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
@@ -98,11 +97,14 @@ impl<B: Backend> ArenaCore<B> {
     /// other one, so that it is polled later.
     fn ask_unmarked(&self, stream: &B::Stream) {
         let mut state = self.state.lock();
-        let users = state.unmarked_users_of_free(stream);
+        let is_unmarked = |user: &B::Stream, tick| {
+            user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
+        };
+        let users = state.users_of_free(is_unmarked);
         if users.is_empty() {
             return;
         }
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         drop(state);
         self.ask(Freed { users, tick, bytes: 0 });
     }
@@ -122,19 +124,6 @@ impl<B: Backend> State<B> {
     pub(in crate::arena) fn needed_with(&self, bytes: u64) -> u64 {
         let now = self.engine.used() + self.uses.ticks.in_flight();
         self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
-    }
-
-    /// Returns the other streams that used free memory, and whose use no marker follows.
-    fn unmarked_users_of_free(&self, stream: &B::Stream) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        let is_unmarked = |user: &B::Stream, tick| {
-            user.id() != stream.id() && self.markers.covering(user.id(), tick).is_none()
-        };
-        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            let free = span.offset..span.offset + span.bytes;
-            self.uses.open_users(&free, is_unmarked, &mut users);
-        }
-        users
     }
 
     /// Records that the device refused to map memory.
@@ -220,7 +209,7 @@ impl<B: Backend> State<B> {
         is_captured: bool,
     ) -> Result<BlockId, ArenaError> {
         let (start, bytes) = self.engine.extent(block);
-        let reach = self.uses.reach(stream);
+        let reach = self.uses.ticks.reach(stream.id());
         let last = self.last_waits(&(start..start + bytes), &reach).filter_map(|(_, last)| last).max();
         if last.is_none() || self.engine.zone(block)? != Zone::Dynamic {
             return Ok(block);
@@ -249,7 +238,7 @@ impl<B: Backend> State<B> {
         let (room, place) = match own {
             Some(place) => place,
             None if self.has_own(size, stream) => return None,
-            None => self.find_without_wait(size, &self.uses.reach(stream))?,
+            None => self.find_without_wait(size, &self.uses.ticks.reach(stream.id()))?,
         };
         self.engine.allocate_in_free(room, place, size).ok()
     }

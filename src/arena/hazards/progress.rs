@@ -1,5 +1,4 @@
-//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, and
-//! records them when memory is freed.
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait.
 
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
@@ -89,7 +88,7 @@ mod tests {
             block.used_on(&reader).expect("no fault");
         };
         (0..9).for_each(|_| free());
-        let tick = arena.core.state.lock().uses.begin_tick();
+        let tick = arena.core.state.lock().uses.ticks.begin();
         arena.resize(BYTES).expect("memory");
         arena.core.freed(&Freed { users: [reader.clone()].into_iter().collect(), tick, bytes: 0 });
         device.synchronize(&reader).expect("no fault");

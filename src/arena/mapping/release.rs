@@ -134,7 +134,7 @@ impl<B: Backend> ArenaCore<B> {
     /// that a captured stream used stays, because its work runs whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         let Some((mut users, ranges)) = state.users_of_surplus(parts, spare_bytes) else {
             return Ok(Waited::default());
         };
@@ -161,7 +161,7 @@ impl<B: Backend> ArenaCore<B> {
         if state.backing.is_none() {
             return Ok(Waited::default());
         }
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         drop(state);
         self.virtual_memory()?.synchronize_others()?;
         Ok(Waited { tick: Some(tick), ..Waited::default() })
@@ -207,7 +207,7 @@ impl<B: Backend> ArenaCore<B> {
         retiring.sort_unstable();
         for extent in free {
             let is_in_use = |user, tick| {
-                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.is_done(user, tick)
+                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.ticks.are_done(user, tick)
             };
             let range = extent.start..extent.end();
             if extent.bytes > surplus
@@ -329,7 +329,7 @@ impl<B: Backend> State<B> {
         parts: &[Zone],
         spare_bytes: u64,
     ) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
-        let (mut users, mut unused) = (Streams::new(), Vec::new());
+        let mut unused = Vec::new();
         let backing = self.backing.as_ref()?;
         let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
         let mut leaving = Vec::new();
@@ -340,10 +340,8 @@ impl<B: Backend> State<B> {
             }
         }
         leaving.sort_unstable_by_key(|extent| extent.start);
-        for run in runs(&leaving) {
-            let of_run = self.uses.users_in(&(run.start..run.end()));
-            of_run.iter().for_each(|user| add(&mut users, user));
-        }
+        let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
+        let mut users = self.uses.users_in(leaving_runs, |_, _| true);
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
         let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
         let stitched = stitched.map(|range| (range, range.parts()));

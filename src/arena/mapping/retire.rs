@@ -96,7 +96,7 @@ impl<B: Backend> ArenaCore<B> {
         let users: Streams<_> = users.collect();
         let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
         let mut state = self.state.lock();
-        let tick = state.uses.tick();
+        let tick = state.uses.ticks.now();
         let Some(backing) = &mut state.backing else { return };
         match events {
             Ok(events) if !ranges.is_empty() => {
@@ -193,9 +193,7 @@ impl<B: Backend> State<B> {
 
     /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
     pub(in crate::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        let free = extents.iter().flat_map(|run| self.uses.users_in(&(run.start..run.end())));
-        free.for_each(|user| add(&mut users, &user));
+        let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
         let is_there = |block: &BlockId| {
             let (start, bytes) = self.engine.extent(*block);
             let next = extents.partition_point(|run| run.end() <= start);

@@ -95,31 +95,6 @@ impl<S: Stream> UseMap<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    pub(crate) fn tick(&self) -> u64 {
-        self.ticks.now()
-    }
-
-    /// Ends a tick, because a stream is about to wait or to get a point. Must be called before the device
-    /// call. Returns the ended tick, for [`waited`](Self::waited).
-    pub(crate) fn begin_tick(&mut self) -> u64 {
-        self.ticks.begin()
-    }
-
-    /// Records that `stream` is ordered after the work of `user` up to the end of `tick`.
-    pub(crate) fn waited(&mut self, user: &S, stream: &S, tick: u64) {
-        self.ticks.waited(user.id(), stream.id(), tick);
-    }
-
-    /// Whether the work of `user` up to the end of `tick` is known to be complete.
-    pub(crate) fn is_done(&self, user: StreamId, tick: u64) -> bool {
-        self.ticks.are_done(user, tick)
-    }
-
-    /// Returns the ticks up to which `stream` is ordered after others.
-    pub(crate) fn reach(&self, stream: &S) -> StreamOrder {
-        self.ticks.reach(stream.id())
-    }
-
     /// Returns the parts that overlap `range`, in order, each with its last wait for the stream of `reach`.
     /// The last wait is the largest value of `point` over the streams that it must wait for, with their ticks;
     /// `None` if it need not wait.
@@ -148,7 +123,7 @@ impl<S: Stream> UseMap<S> {
 
     /// Whether another stream than `stream` wrote a part last, or may still read it.
     pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
-        part.is_anothers(stream, |user| self.is_done(user, part.tick))
+        part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))
     }
 
     /// Counts bytes in flight of `range` as live again.
@@ -307,29 +282,24 @@ impl<S: Stream> UseMap<S> {
         self.recent[0] = part;
     }
 
-    /// Returns all streams whose use of a free part of `range` is not known to be complete. For live parts the
-    /// result may be incomplete or outdated.
-    pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
-        let mut used = Streams::new();
-        self.open_users(range, |_, _| true, &mut used);
-        used
-    }
-
-    /// Adds to `users` the streams that used parts of `range`, whose use is not known to be complete, and for
-    /// which `is_such` holds with the part's tick.
-    pub(crate) fn open_users(
+    /// Returns the streams whose use of free parts of `ranges` is not known to be complete, and for which `is_such`
+    /// holds with the part's tick. For live parts the result may be incomplete or outdated.
+    pub(crate) fn users_in(
         &self,
-        range: &Range<u64>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
         is_such: impl Fn(&S, u64) -> bool,
-        users: &mut Streams<S>,
-    ) {
-        for Part { uses, tick, .. } in self.parts.overlapping(range) {
-            uses.each(|user| {
-                if !self.is_done(user.id(), *tick) && is_such(user, *tick) {
-                    add(users, user);
-                }
-            });
+    ) -> Streams<S> {
+        let mut users = Streams::new();
+        for range in ranges {
+            for Part { uses, tick, .. } in self.parts.overlapping(&range) {
+                uses.each(|user| {
+                    if !self.ticks.are_done(user.id(), *tick) && is_such(user, *tick) {
+                        add(&mut users, user);
+                    }
+                });
+            }
         }
+        users
     }
 
     /// Forgets `range`. Returns all streams whose use of any part of it is not known to be complete.

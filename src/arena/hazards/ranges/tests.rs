@@ -96,7 +96,7 @@ proptest! {
                     let is_done = |user, tick| done.get(&user).is_some_and(|&done| done >= tick);
                     let open = users.iter().filter(|&&(user, tick)| !is_done(user, tick));
                     let expected: BTreeSet<_> = open.map(|&(user, _)| names[user].id()).collect();
-                    prop_assert_eq!(ids(uses.users_in(&range)), expected.clone());
+                    prop_assert_eq!(ids(uses.users_in([range.clone()], |_, _| true)), expected.clone());
                     prop_assert_eq!(ids(uses.take(range)), expected);
                     twin[bytes].fill(Some(BTreeMap::new()));
                 }
@@ -108,7 +108,7 @@ proptest! {
                     // The last of several ticks of one stream is kept.
                     let open: BTreeMap<_, _> =
                         users.iter().filter(is_open).map(|&(user, tick)| (names[user].id(), tick)).collect();
-                    let reach = uses.reach(&names[to]);
+                    let reach = uses.ticks.reach(names[to].id());
                     let last: Vec<_> = uses.last_waits(&range, &reach, |_, tick| tick).collect();
                     prop_assert_eq!(last.iter().filter_map(|(_, last)| *last).max(), open.values().max().copied());
                     let is_in = |part: &Range<u64>| part.start < range.end && range.start < part.end;
@@ -129,14 +129,14 @@ proptest! {
                 (4, ..) if streams.len() == 2 => {
                     let (from, to) = (*streams.first().unwrap(), *streams.last().unwrap());
                     let (from, to) = if one < two { (from, to) } else { (to, from) };
-                    let tick = uses.begin_tick();
-                    uses.waited(&names[from], &names[to], tick);
+                    let tick = uses.ticks.begin();
+                    uses.ticks.waited(names[from].id(), names[to].id(), tick);
                     waits.insert((from, to), now);
                     now += 1;
                 }
                 (5, ..) if streams.len() == 1 => {
                     let user = *streams.first().unwrap();
-                    let tick = uses.begin_tick();
+                    let tick = uses.ticks.begin();
                     prop_assert_eq!(tick, now);
                     uses.ticks.done(names[user].id(), tick);
                     done.insert(user, now);
@@ -178,7 +178,7 @@ proptest! {
                     twin[bytes].fill(BTreeMap::new());
                 }
                 _ => {
-                    let _ = uses.begin_tick();
+                    let _ = uses.ticks.begin();
                     now += 1;
                 }
             }
@@ -200,7 +200,7 @@ proptest! {
         let mut uses = UseMap::new();
         let _ = uses.put(0..END, Uses::new(stream.clone()));
         prop_assert!(uses.is_of(&(8..16), &stream));
-        (0..tick).for_each(|_| _ = uses.begin_tick());
+        (0..tick).for_each(|_| _ = uses.ticks.begin());
         prop_assert_eq!(uses.is_of(&(8..16), &stream), tick == 0);
         prop_assert!(uses.awaited_for(&(8..16), &stream).is_none());
     }
@@ -223,8 +223,8 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let [user, stream] = &streams;
     let mut uses = UseMap::new();
     let _ = uses.put(0..END, Uses::new(user.clone()));
-    let tick = uses.begin_tick();
-    uses.waited(user, stream, tick);
+    let tick = uses.ticks.begin();
+    uses.ticks.waited(user.id(), stream.id(), tick);
     assert!(uses.awaited_for(&(0..END), stream).is_none(), "it is behind that");
     assert_eq!(Arc::strong_count(&user.1), 2);
     let dropped = uses.put(0..END, Uses::new(stream.clone()));
@@ -243,7 +243,7 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
         let mut streams: Vec<Counted> = (0..4).map(|_| Counted::new()).collect();
         for (start, bytes, users, is_new) in steps {
             if is_new {
-                let _ = uses.begin_tick();
+                let _ = uses.ticks.begin();
                 // From now on only parts hold the previous stream.
                 streams[users.len()] = Counted::new();
             }
@@ -266,7 +266,7 @@ fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
     let mut uses = UseMap::new();
     uses.ticks.done(done.id(), 7);
     for tick in 0..1000 {
-        uses.waited(&Named(StreamId::next()), &other, tick);
+        uses.ticks.waited(StreamId::next(), other.id(), tick);
     }
-    assert!(uses.is_done(done.id(), 7) && !uses.is_done(done.id(), 8));
+    assert!(uses.ticks.are_done(done.id(), 7) && !uses.ticks.are_done(done.id(), 8));
 }
