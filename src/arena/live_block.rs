@@ -89,13 +89,14 @@ impl<S> LiveBlocks<S> {
             self.0.resize_with(place + 1, || None);
         }
         let place = &mut self.0[place];
+        let uses = Uses::new(writer);
+        let slot = LiveBlock { holds: None, more: None, uses, moving: false, moved: false };
         // A slot is removed with its block, so no value is leaked.
-        mem::forget(place.take());
-        let (_, slot) = place.insert((
-            block,
-            LiveBlock { holds: None, more: None, uses: Uses::new(writer), moving: false, moved: false },
-        ));
-        slot
+        mem::forget(mem::replace(place, Some((block, slot))));
+        match place {
+            Some((_, slot)) => slot,
+            None => unreachable!("it was inserted"),
+        }
     }
 
     /// Returns the only user of a block that is not moving.
