@@ -1,12 +1,12 @@
 //! An allocated block of an arena.
 
 use super::core::ArenaCore;
-use super::hazards::ranges::Streams;
 use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, BlockId};
 use crate::error::Error;
-use crate::streams::order::{Need, WaitFor};
+use crate::streams::order::{Need, Order, WaitFor};
+use crate::streams::uses::{Access, Streams};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -212,8 +212,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Returns the first `len` bytes for reading; `len` is at most the block's size.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
-        let (hold, offset, _) =
-            self.hold(stream, WaitFor::Data, LiveBlock::before_read, LiveBlock::read_by)?;
+        let (hold, offset, _) = self.hold(stream, WaitFor::Data, Access::Read)?;
         Ok(Region::new(&**self.range(), offset, len, stream)?.held(hold))
     }
 
@@ -223,8 +222,7 @@ impl<B: Backend> ArenaBuffer<B> {
         len: u64,
         stream: &B::Stream,
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        let (hold, offset, _) =
-            self.hold(stream, WaitFor::Data, LiveBlock::before_write, LiveBlock::written_by)?;
+        let (hold, offset, _) = self.hold(stream, WaitFor::Data, Access::Write)?;
         let room = self.size.saturating_sub(len);
         Ok(RegionMut::new(&**self.range(), offset, len, stream)?.with_room(room).held(hold))
     }
@@ -251,7 +249,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// As [`used_on`](Self::used_on), without submitting work.
     pub(crate) fn use_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        self.hold(stream, WaitFor::Data, LiveBlock::before_read, LiveBlock::read_by).map(drop)
+        self.hold(stream, WaitFor::Data, Access::Read).map(drop)
     }
 
     /// Records that work on `stream` uses the block, without a wait: the program itself orders the work.
@@ -275,23 +273,23 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// As [`record_stream`](Self::record_stream), for an uncaptured stream of the device.
     pub(crate) fn note_stream(&self, stream: &B::Stream) -> Result<(), Error> {
-        let mut state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
-        let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-        slot.recorded_on(stream);
+        let state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
+        let slot = state.slots.get(self.block).ok_or(ArenaError::StaleBlock)?;
+        slot.uses.recorded_on(stream);
         Ok(())
     }
 
     /// Whether all reads since the last write are part of `capture`; also if the block is stale, of which its
     /// next use is told.
-    pub(crate) fn readers_are_all_in(&self, capture: CaptureId) -> bool {
+    pub(crate) fn are_reads_in(&self, capture: CaptureId) -> bool {
         let state = self.arena.lock_unmoved(self.block);
-        state.slots.get(self.block).is_none_or(|slot| slot.readers_are_all_in(capture))
+        state.slots.get(self.block).is_none_or(|slot| slot.uses.are_reads_in(capture))
     }
 
     /// All streams that may use the block; none if it is stale.
     pub(crate) fn users(&self) -> Streams<B::Stream> {
-        let state = self.arena.state.lock_with_deferred();
-        state.slots.get(self.block).map(LiveBlock::users).unwrap_or_default()
+        let state = self.arena.state.lock();
+        state.slots.get(self.block).map(|slot| slot.uses.users()).unwrap_or_default()
     }
 
     /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)
@@ -307,7 +305,7 @@ impl<B: Backend> ArenaBuffer<B> {
                 self.hand_over(stream, WaitFor::Reuse).map(drop)
             }
             Some(slot) => {
-                slot.written_by(stream, None);
+                slot.used(stream, Access::Write, None);
                 Ok(())
             }
             None => Ok(()),
@@ -317,17 +315,16 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Makes `stream` wait for every stream that used the block, and makes it the block's writer. Returns the
     /// capture to which the order is limited, if any.
     pub(crate) fn hand_over(&self, stream: &B::Stream, until: WaitFor) -> Result<Option<CaptureId>, Error> {
-        self.hold(stream, until, LiveBlock::before_write, LiveBlock::written_by).map(|(.., capture)| capture)
+        self.hold(stream, until, Access::Write).map(|(.., capture)| capture)
     }
 
-    /// Holds the block in place, and orders later work on `stream` after the streams that `before` returns.
+    /// Holds the block in place, and orders an access of later work on `stream` after its users.
     /// Returns the hold, the offset, and the capture to which the order is limited, if any.
     fn hold(
         &self,
         stream: &B::Stream,
         until: WaitFor,
-        before: impl FnOnce(&LiveBlock<B::Stream>, &B::Stream) -> Streams<B::Stream>,
-        then: impl FnOnce(&mut LiveBlock<B::Stream>, &B::Stream, Option<CaptureId>),
+        access: Access,
     ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
         self.arena.check_device(stream)?;
         let mut state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
@@ -335,15 +332,15 @@ impl<B: Backend> ArenaBuffer<B> {
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // From here on the block cannot move, so a compaction's stream cannot become a user.
         let hold = self.hold_of(slot);
-        let users = before(slot, stream);
+        let users = slot.uses.before(stream, access);
         if users.is_empty() {
-            then(slot, stream, None);
+            slot.used(stream, access, None);
             return Ok((hold, offset, None));
         }
         drop(state);
-        let capture = self.arena.order(users.iter(), stream, self.need(), until)?;
-        if let Some(slot) = self.arena.state.lock_with_deferred().slots.get_mut(self.block) {
-            then(slot, stream, capture);
+        let capture = self.arena.order(&users, stream, self.need(), until)?;
+        if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
+            slot.used(stream, access, capture);
         }
         Ok((hold, offset, capture))
     }
@@ -368,7 +365,7 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let range = state.keep_handle(self.range.take());
         drop(state);
         if let Some(to_record) = &freed.to_record {
-            self.arena.record_markers(to_record);
+            self.arena.freed(to_record);
         }
         drop((freed, range));
         if let Some((on_free, extents)) = report {

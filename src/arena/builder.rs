@@ -6,12 +6,12 @@ use super::mapping::make::virtual_memory;
 use super::mapping::pages::{Backing, MOST_ADDRESSES};
 use super::mapping::share::Share;
 use super::pool_over::PoolOver;
-use super::state::{LockedState, State};
+use super::state::State;
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::overlap::Overlap;
-use crate::sync::Condvar;
+use crate::sync::{Condvar, Mutex};
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -243,7 +243,7 @@ impl<B: Backend> ArenaBuilder<B> {
             id,
             device: self.device,
             kind: self.kind,
-            state: LockedState::new(state),
+            state: Mutex::new(state),
             move_ended: Condvar::new(),
             changing: LongMutex::new(()),
             pool: PoolOver::default(),

@@ -3,11 +3,12 @@
 use super::detach::Phase;
 use super::mapping::share::Share;
 use super::pool_over::PoolOver;
-use super::state::{LockedState, State};
+use super::state::State;
 use crate::arena::engine::BlockId;
 use crate::error::Error;
-use crate::streams::order::{Need, WaitFor};
-use crate::sync::{Condvar, MutexGuard};
+use crate::streams::order::{Need, Order, WaitFor};
+use crate::streams::uses::{Awaited, Streams};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ pub(super) struct ArenaCore<B: Backend> {
     pub(super) device: B,
     pub(super) id: DeviceId,
     pub(super) kind: MemoryKind,
-    pub(super) state: LockedState<B>,
+    pub(super) state: Mutex<State<B>>,
     /// Signalled at the end of a move.
     pub(super) move_ended: Condvar,
     /// Serializes compaction, growth, release, detaching and attaching.
@@ -69,37 +70,44 @@ impl<B: Backend> ArenaCore<B> {
         if is_own { Ok(()) } else { Err(Error::wrong_device(self.id, given)) }
     }
 
-    /// As [`Need::order`].
-    pub(super) fn order<'a>(
+    /// As [`Need::before`], for users of a live block.
+    pub(super) fn order(
         &self,
-        users: impl Iterator<Item = &'a B::Stream> + Clone,
+        users: &Streams<B::Stream>,
         to: &B::Stream,
         need: Need,
         until: WaitFor,
     ) -> Result<Option<CaptureId>, Error> {
-        let (waits, capture) = need.order(&self.device, users, to, until)?;
+        let users = users.iter().map(|user| (user, None));
+        let (waits, capture) = need.before(&self.device, users, to, until)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
         Ok(capture)
     }
 
-    /// As [`Need::take_over`].
-    pub(super) fn take_over<'a>(
+    /// As [`Order::before`].
+    pub(super) fn take_over(
         &self,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
+        users: &Awaited<B::Stream>,
         to: &B::Stream,
         need: Need,
     ) -> Result<(), Error> {
-        let waits = need.take_over(&self.device, users, to)?;
+        let waits = self.before(users, to, need)?;
         self.waits.fetch_add(waits, Ordering::Relaxed);
         self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Tries to lock the state of an attached arena.
+    #[inline]
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
+        self.state.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
+    }
+
     /// Locks the state once no move of the block is in progress.
     pub(super) fn lock_unmoved(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.state.wait(&self.move_ended, state);
+            state = self.move_ended.wait(state, None);
         }
         state
     }

@@ -4,9 +4,9 @@
 //! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 
 use super::ArenaBuffer;
-use super::hazards::ranges::Streams;
 use super::state::State;
 use crate::arena::engine::{BlockId, Zone};
+use crate::streams::order::Order;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
 
@@ -28,7 +28,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if !self.is_emptied {
             return None;
         }
-        let mut state = self.arena.state.try_lock()?;
+        let mut state = self.arena.try_lock()?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         state.uses.ticks.used_by(stream.id());
         let (block, offset, size) = state.take_anew((bytes, size), stream)?;
@@ -56,7 +56,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if self.stitched_at.is_some() {
             return false;
         }
-        let state = self.arena.state.try_lock();
+        let state = self.arena.try_lock();
         let Some(mut state) = state.filter(|state| !state.marks(self.block)) else { return false };
         let may_mark = state.may_mark(self.block);
         let State { engine, slots, uses, .. } = &mut *state;
@@ -85,22 +85,18 @@ impl<B: Backend> ArenaBuffer<B> {
             return None;
         }
         let arena = Arc::clone(&self.arena);
-        let mut state = arena.state.try_lock()?;
+        let mut state = arena.try_lock()?;
         let is_marked = state.marks(self.block);
         let State { slots, .. } = &mut *state;
-        slots.get(self.block).filter(|slot| (slot.is_shared() || is_marked) && !slot.moving)?;
+        slots.get(self.block).filter(|slot| (slot.uses.is_shared() || is_marked) && !slot.moving)?;
         let slot = slots.remove(self.block)?;
-        let deferred = if slot.is_shared() { state.defer(self.block, &slot) } else { None };
-        let (dropped, to_record) = match deferred {
-            Some(to_record) => (Streams::new(), to_record),
-            None => state.free_marked(self.block, &slot),
-        };
-        self.stream = Some(slot.writer.clone());
+        let (dropped, to_record) = state.free_marked(self.block, &slot);
+        self.stream = Some(slot.uses.writer.clone());
         let handle = state.keep_handle_of_emptied(&mut self.range);
         drop(state);
         self.becomes_empty();
         Some(move || {
-            arena.record_markers(&to_record);
+            arena.freed(&to_record);
             drop((dropped, to_record, slot, handle));
         })
     }

@@ -1,8 +1,7 @@
 //! Users of a live block, and whether it may move.
 
-use super::hazards::ranges::{Streams, add};
 use crate::arena::engine::BlockId;
-use crate::streams::users::Readers;
+use crate::streams::uses::{Access, Uses};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,139 +10,36 @@ use vrampool_backend::{CaptureId, Stream};
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct LiveBlock<S> {
-    /// Further streams, if any: more than one user is rare.
-    others: Option<Box<Others<S>>>,
     /// Count of existing regions, created with the first region.
     holds: Option<Arc<AtomicU32>>,
-    /// The stream that last allocated, wrote or moved the block, ordered after all earlier users.
-    pub(super) writer: S,
+    /// The other engine blocks of a stitched block.
+    more: Option<Box<[BlockId]>>,
+    pub(super) uses: Uses<S>,
     /// Whether the block is being moved. Its address is unavailable meanwhile.
     pub(super) moving: bool,
     /// Whether it was moved since its last use: markers that are known of its users may be earlier than the copy.
     pub(super) moved: bool,
 }
 
-#[derive(Debug)]
-struct Others<S> {
-    /// Streams that read the block since.
-    readers: Readers<S>,
-    /// Earlier users of the bytes, while the writer is being ordered after them.
-    awaited: Streams<S>,
-    /// The other engine blocks of a stitched block.
-    more: Vec<BlockId>,
-}
-
-impl<S> Default for Others<S> {
-    fn default() -> Self {
-        Self { readers: Readers::default(), awaited: Streams::new(), more: Vec::new() }
-    }
-}
-
 impl<S: Stream> LiveBlock<S> {
-    /// Whether streams other than the writer use the block.
-    #[inline]
-    pub(super) fn is_shared(&self) -> bool {
-        self.others.as_ref().is_some_and(|others| !others.readers.is_empty())
-    }
-
-    /// Returns the streams that `stream` must wait for before it reads.
-    pub(super) fn before_read(&self, stream: &S) -> Streams<S> {
-        let knows = self.writer.id() == stream.id()
-            || self.others.as_ref().is_some_and(|others| others.readers.is_behind(stream.id()));
-        if knows { Streams::new() } else { [self.writer.clone()].into_iter().collect() }
-    }
-
-    /// Records a read by `stream`, ordered after those streams; only within `capture`, if set.
-    pub(super) fn read_by(&mut self, stream: &S, capture: Option<CaptureId>) {
-        self.add_reader(stream, true, capture);
-    }
-
-    /// Records a use by `stream` without any wait.
-    pub(super) fn recorded_on(&mut self, stream: &S) {
-        self.add_reader(stream, false, None);
-    }
-
-    fn add_reader(&mut self, stream: &S, is_behind: bool, capture: Option<CaptureId>) {
-        if self.writer.id() != stream.id() {
-            self.others.get_or_insert_default().readers.add(stream, is_behind, capture);
-        }
-    }
-
-    /// Returns the streams that `stream` must wait for before it writes.
-    pub(super) fn before_write(&self, stream: &S) -> Streams<S> {
-        let mut users = self.users();
-        users.retain(|user| user.id() != stream.id());
-        users
-    }
-
-    /// Makes `stream` the writer, ordered after all users: a wait for it includes them. In a capture the
-    /// order holds only there, so the earlier users remain.
-    pub(super) fn written_by(&mut self, stream: &S, capture: Option<CaptureId>) {
-        let is_new = self.writer.id() != stream.id();
-        if capture.is_none() && self.more().is_empty() {
-            self.others = None;
-        } else if is_new || capture.is_none() {
-            let others = self.others.get_or_insert_default();
-            others.readers.written_after(&self.writer, stream, capture);
-            if capture.is_none() {
-                others.awaited.clear();
+    /// Records an access by `stream`, ordered after those that it must wait for; only within `capture`, if set.
+    pub(super) fn used(&mut self, stream: &S, access: Access, capture: Option<CaptureId>) {
+        match access {
+            Access::Read => self.uses.read_by(stream, capture),
+            Access::Write => {
+                self.uses.written_by(stream, capture);
+                self.moved = false;
             }
         }
-        if is_new {
-            self.writer = stream.clone();
-        }
-        self.moved = false;
-    }
-
-    /// Whether all reads since the last write are part of `capture`.
-    pub(super) fn readers_are_all_in(&self, capture: CaptureId) -> bool {
-        self.others.as_ref().is_none_or(|others| others.readers.are_all_in(capture))
     }
 
     /// Sets the other engine blocks of a stitched block.
     pub(super) fn has_more(&mut self, blocks: Vec<BlockId>) {
-        if !blocks.is_empty() {
-            self.others.get_or_insert_default().more = blocks;
-        }
+        self.more = Some(blocks.into()).filter(|blocks: &Box<[_]>| !blocks.is_empty());
     }
 
     pub(super) fn more(&self) -> &[BlockId] {
-        self.others.as_ref().map_or(&[], |others| &others.more)
-    }
-
-    /// Records earlier users of the bytes, while the writer is being ordered after them.
-    pub(super) fn awaits<'a>(&mut self, streams: impl IntoIterator<Item = &'a S>)
-    where
-        S: 'a,
-    {
-        let mut streams = streams.into_iter().peekable();
-        if streams.peek().is_some() {
-            self.others.get_or_insert_default().awaited = streams.cloned().collect();
-        }
-    }
-
-    /// Clears those users: the writer is ordered after all of them, or uses none of their bytes.
-    pub(super) fn forget_awaited(&mut self) {
-        if let Some(others) = &mut self.others {
-            others.awaited.clear();
-        }
-    }
-
-    /// Returns all streams that may use the block or its bytes.
-    pub(super) fn users(&self) -> Streams<S> {
-        let mut users = Streams::new();
-        if let Some(others) = &self.others {
-            others.readers.iter().chain(&others.awaited).for_each(|user| add(&mut users, user));
-        }
-        add(&mut users, &self.writer);
-        users
-    }
-
-    /// Returns the only stream that may use the block; `None` if there are several.
-    #[inline]
-    pub(super) fn only_user(&self) -> Option<&S> {
-        let is_alone = |others: &Others<S>| others.readers.is_empty() && others.awaited.is_empty();
-        self.others.as_deref().is_none_or(is_alone).then_some(&self.writer)
+        self.more.as_deref().unwrap_or_default()
     }
 
     /// Returns the count of regions.
@@ -193,34 +89,38 @@ impl<S> LiveBlocks<S> {
             self.0.resize_with(place + 1, || None);
         }
         let place = &mut self.0[place];
+        let uses = Uses::new(writer);
+        let slot = LiveBlock { holds: None, more: None, uses, moving: false, moved: false };
         // A slot is removed with its block, so no value is leaked.
-        mem::forget(place.take());
-        let (_, slot) = place
-            .insert((block, LiveBlock { others: None, holds: None, writer, moving: false, moved: false }));
-        slot
+        mem::forget(mem::replace(place, Some((block, slot))));
+        match place {
+            Some((_, slot)) => slot,
+            None => unreachable!("it was inserted"),
+        }
     }
 
     /// Returns the only user of a block that is not moving.
     #[inline]
     pub(super) fn sole_user(&self, block: BlockId) -> Option<&S> {
         match self.0.get(block.index() as usize) {
-            Some(Some((name, LiveBlock { others: None, writer, moving: false, .. }))) if *name == block => {
-                Some(writer)
+            Some(Some((name, LiveBlock { uses, moving: false, .. }))) if *name == block && uses.is_sole() => {
+                Some(&uses.writer)
             }
             _ => None,
         }
     }
 
-    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream.
+    /// Removes the slot of a block that is not stitched and that [one stream](Self::sole_user) uses, and returns that
+    /// stream.
     #[inline]
     pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
-        let (_, LiveBlock { others, holds, writer, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
-        // `sole_user` implies `None`, so nothing is leaked.
-        mem::forget(others);
+        let (_, LiveBlock { holds, more, uses, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
+        // It is not stitched, so nothing is leaked.
+        mem::forget(more);
         if holds.is_some() {
             drop(holds);
         }
-        Some(writer)
+        Some(uses.into_sole())
     }
 
     #[inline]

@@ -39,7 +39,6 @@ pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
-pub(crate) use hazards::ranges::{Streams, add};
 pub(crate) use mapping::make::calls_of_this_thread;
 pub(crate) use stats::ArenaCounts;
 pub use stats::MappingCalls;
@@ -53,8 +52,9 @@ pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
+use crate::streams::uses::Awaited;
 use crate::sync::MutexGuard;
-use state::{Before, State, Taken};
+use state::{State, Taken};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, fork};
@@ -180,7 +180,7 @@ impl<B: Backend> DeviceArena<B> {
             drop(state);
             return self.core.allocate_growing((bytes, alignment), stream, || false);
         }
-        let block = state.with_deferred(|engine| engine.allocate_aligned(bytes, alignment, zone))?;
+        let block = state.engine.allocate_aligned(bytes, alignment, zone)?;
         let request = (bytes, alignment);
         let served = self.core.finish_allocation((state, is_captured), Taken::plain(block), request, stream);
         self.core.or_elsewhere(served, zone, request, stream)
@@ -244,11 +244,10 @@ impl<B: Backend> ArenaCore<B> {
         if let Some(place) = &stitched {
             (size, before) = state.await_more_users(&place.more, stream, (size, before));
         }
-        let before = before.map(|before| state.markers_of(before));
         let writer = stream.clone();
         let slot = state.slots.insert(block, writer);
         if let Some(before) = &before {
-            slot.awaits(before.streams.iter().map(|(user, _)| user));
+            before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         }
         let (range, stitched_at) = match stitched {
             None => (state.handle(), None),
@@ -275,7 +274,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Frees a new block that no caller received. `stream` used none of its bytes.
     #[cold]
     fn take_back(&self, buffer: &ArenaBuffer<B>) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let slot = state.slots.remove(buffer.block);
         if let Some(slot) = &slot {
             [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
@@ -288,19 +287,13 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn put_behind(
         &self,
-        before: &Before<B>,
+        before: &Awaited<B::Stream>,
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {
-        let users = before.streams.iter();
-        let users = users.map(|(user, marker)| (user, marker.as_ref().map(|marker| &*marker.event)));
-        self.take_over(users, stream, buffer.need())?;
-        let State { slots, uses, .. } = &mut *self.state.lock_with_deferred();
-        if let Some(slot) = slots.get_mut(buffer.block) {
-            slot.forget_awaited();
-        }
-        for (user, marker) in &before.streams {
-            uses.waited(user, stream, marker.as_ref().map_or(before.tick, |marker| marker.tick));
+        self.take_over(before, stream, buffer.need())?;
+        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
+            slot.uses.forget_readers();
         }
         Ok(())
     }

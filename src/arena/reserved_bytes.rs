@@ -27,17 +27,17 @@ impl<B: Backend> DeviceArena<B> {
     /// alive.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.core.state.lock_with_deferred().reserved_bytes() }
+        if fork::is_child() { 0 } else { self.core.state.lock().reserved_bytes() }
     }
 
     /// The peak of [`reserved_bytes`](Self::reserved_bytes) since it was restarted.
     pub(crate) fn reserved_peak(&self) -> u64 {
-        if fork::is_child() { 0 } else { *self.core.state.lock_with_deferred().reserved_peak() }
+        if fork::is_child() { 0 } else { *self.core.state.lock().reserved_peak() }
     }
 
     /// Restarts the peak from the current value.
     pub(crate) fn restart_reserved_peak(&self) {
-        let mut state = self.core.state.lock_with_deferred();
+        let mut state = self.core.state.lock();
         *state.reserved_peak() = state.reserved_bytes();
     }
 }

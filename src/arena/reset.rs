@@ -58,7 +58,7 @@ impl<B: Backend> DeviceArena<B> {
         for (block, slot) in slots.drain() {
             for &block in [block].iter().chain(slot.more()) {
                 let (offset, size) = engine.extent(block);
-                dropped.extend(uses.put(offset..offset + size, slot.users()));
+                dropped.extend(uses.put(offset..offset + size, slot.uses.clone()));
             }
         }
         let backing = backing.as_mut();

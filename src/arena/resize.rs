@@ -6,11 +6,12 @@ use crate::arena::engine::ArenaError;
 use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
+use crate::streams::uses::Access;
 use crate::sync::MutexGuard;
 use std::ops::Range;
 use std::sync::Arc;
+use vrampool_backend::Backend;
 use vrampool_backend::spi::Hold;
-use vrampool_backend::{Backend, Stream};
 
 impl<B: Backend> ArenaBuffer<B> {
     /// Changes the length to `bytes` for use on `stream`, and keeps the contents as far as they fit.
@@ -77,7 +78,7 @@ impl<B: Backend> ArenaBuffer<B> {
         let (offset, size) = (state.engine.offset(self.block)?, state.engine.size(self.block)?);
         let is_in_range = Arc::ptr_eq(self.range(), &state.range);
         let resized = match self.stitched_at {
-            None if is_in_range => state.with_deferred(|engine| engine.resize_in_place(self.block, bytes)),
+            None if is_in_range => state.engine.resize_in_place(self.block, bytes),
             // The block is not followed by free memory of the arena's range.
             _ if bytes == 0 => Err(ArenaError::ZeroBytes),
             _ => Err(ArenaError::NoRoom { by_bytes: bytes - self.size, room_bytes: 0 }),
@@ -110,27 +111,26 @@ impl<B: Backend> ArenaBuffer<B> {
         state.note_peak();
         let grown = state.engine.size(self.block)?;
         // The users of those bytes remain recorded until the block is freed.
-        let behind = state.uses.users_in(&(before.end..before.start + grown));
+        let behind = state.uses.awaited_for(&(before.end..before.start + grown), stream).unwrap_or_default();
         let slot = state.slots.get_mut(self.block).ok_or(ArenaError::StaleBlock)?;
-        let users = slot.users();
-        slot.awaits(&behind);
+        let (users, kept) = (slot.uses.users(), slot.uses.clone());
+        behind.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         let _hold = Hold::new(self.holds.get_or_init(|| Arc::clone(slot.holds())));
         drop(state);
-        let others = behind.iter().filter(|user| user.id() != stream.id()).map(|user| (user, None));
         let ordered = self
             .arena
-            .take_over(others, stream, self.need())
-            .and_then(|()| self.arena.order(users.iter(), stream, self.need(), WaitFor::Data));
-        let mut state = self.arena.state.lock_with_deferred();
+            .take_over(&behind, stream, self.need())
+            .and_then(|()| self.arena.order(&users, stream, self.need(), WaitFor::Data));
+        let mut state = self.arena.state.lock();
         if ordered.is_err() {
             // Restoring the old size cannot fail.
             state.engine.resize_in_place(self.block, before.end - before.start)?;
         }
         if let Some(slot) = state.slots.get_mut(self.block) {
+            slot.uses = kept;
             if let Ok(capture) = ordered {
-                slot.written_by(stream, capture);
+                slot.used(stream, Access::Write, capture);
             }
-            slot.forget_awaited();
         }
         drop(state);
         ordered.map(|_| grown)

@@ -2,15 +2,14 @@
 
 use super::detach::Phase;
 use super::former_ranges::FormerRanges;
-use super::hazards::deferred::Deferred;
-use super::hazards::ranges::{Awaited, Streams, UseMap, add, await_also};
+use super::hazards::ranges::UseMap;
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use crate::arena::engine::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::error::Error;
-use crate::streams::markers::{Marker, Markers};
-use crate::sync::{Condvar, Mutex, MutexGuard};
-use smallvec::SmallVec;
+use crate::streams::markers::Markers;
+use crate::streams::order::Freed;
+use crate::streams::uses::{Awaited, Streams, await_also};
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream};
@@ -28,7 +27,6 @@ pub(super) struct State<B: Backend> {
     pub(super) slots: LiveBlocks<B::Stream>,
     pub(super) uses: UseMap<B::Stream>,
     pub(super) markers: Markers<B>,
-    pub(super) deferred: Deferred<B::Stream>,
     /// Only in a growing arena.
     pub(super) backing: Option<Backing<B>>,
     /// Only in an arena of fixed size.
@@ -46,72 +44,16 @@ pub(super) struct State<B: Backend> {
     pub(super) peak_needed: u64,
 }
 
-/// The state behind its lock.
-#[derive(Debug)]
-pub(super) struct LockedState<B: Backend>(Mutex<State<B>>);
-
-impl<B: Backend> LockedState<B> {
-    pub(super) fn new(state: State<B>) -> Self {
-        Self(Mutex::new(state))
-    }
-
-    /// Locks, and frees all deferred blocks.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.lock_with_deferred();
-        state.let_go_deferred();
-        state
-    }
-
-    /// Locks without freeing deferred blocks, for operations that do not need all free memory.
-    pub(super) fn lock_with_deferred(&self) -> MutexGuard<'_, State<B>> {
-        self.0.lock()
-    }
-
-    /// Releases the lock until `signal` is notified. Deferred blocks remain deferred.
-    pub(super) fn wait<'a>(
-        &self,
-        signal: &Condvar,
-        state: MutexGuard<'a, State<B>>,
-    ) -> MutexGuard<'a, State<B>> {
-        signal.wait(state, None)
-    }
-
-    /// Tries to lock the state of an attached arena, without freeing deferred blocks.
-    #[inline]
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
-        self.0.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
-    }
-}
-
-type AwaitedStream<B> = (<B as Backend>::Stream, Option<Marker<B>>);
-
-/// Streams to wait for, each with the earliest sufficient marker, if there is one.
-#[derive(Debug)]
-pub(super) struct Before<B: Backend> {
-    pub(super) streams: SmallVec<[AwaitedStream<B>; 1]>,
-    /// The tick that ended with the query, for streams without a marker.
-    pub(super) tick: u64,
-}
-
 /// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
 /// handle of a stream may wait for its work.
 #[derive(Debug)]
-pub(super) struct Freed<S> {
+pub(super) struct AfterFree<S> {
     _dropped: (Option<S>, Option<Streams<S>>),
     /// Set if the free records markers.
-    pub(super) to_record: Option<ToRecord<S>>,
+    pub(super) to_record: Option<Freed<S>>,
 }
 
-/// Streams whose [markers](crate::streams::markers) must be recorded now that a tick has ended.
-#[derive(Debug)]
-pub(super) struct ToRecord<S> {
-    pub(super) streams: Streams<S>,
-    pub(super) tick: u64,
-    /// Freed bytes that work of the first stream may still use.
-    pub(super) bytes: u64,
-}
-
-impl<S> Default for Freed<S> {
+impl<S> Default for AfterFree<S> {
     fn default() -> Self {
         Self { _dropped: (None, None), to_record: None }
     }
@@ -168,7 +110,6 @@ impl<B: Backend> State<B> {
             slots: LiveBlocks::new(),
             uses: UseMap::new(),
             markers: Markers::new(),
-            deferred: Deferred::new(),
             are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
             former_ranges: FormerRanges::default(),
@@ -204,17 +145,12 @@ impl<B: Backend> State<B> {
 
     /// Frees a block that is not moving. Does nothing for a stale block.
     #[inline(always)]
-    pub(super) fn free(&mut self, block: BlockId) -> Freed<B::Stream> {
-        let Some(slot) = self.slots.remove(block) else { return Freed::default() };
+    pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
+        let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
         let dropped = self.uses.take_dropped();
         let mut replaced = (!dropped.is_empty()).then_some(dropped);
         let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
-        let is_marked = slot.is_shared() || may_mark && self.is_marker_due(bytes, slot.only_user());
-        if slot.is_shared()
-            && let Some(to_record) = self.defer(block, &slot)
-        {
-            return Freed { _dropped: (Some(slot.writer), replaced), to_record: Some(to_record) };
-        }
+        let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
         if !slot.more().is_empty() {
             let others = self.free_more(&slot);
             if !others.is_empty() {
@@ -224,16 +160,16 @@ impl<B: Backend> State<B> {
         let (offset, size) = self.engine.extent(block);
         if self.engine.free(block).is_ok() {
             let range = offset..offset + size;
-            if slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
-                let dropped = self.uses.put(range, slot.users());
+            if slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
+                let dropped = self.uses.put(range, slot.uses.clone());
                 replaced.get_or_insert_default().extend(dropped);
             }
         }
         let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
         if to_record.is_none() && may_mark {
-            self.uses.ticks.freed_unmarked(slot.writer.id(), bytes);
+            self.uses.ticks.freed_unmarked(slot.uses.writer.id(), bytes);
         }
-        Freed { _dropped: (Some(slot.writer), replaced), to_record }
+        AfterFree { _dropped: (Some(slot.uses.writer), replaced), to_record }
     }
 
     /// Frees the other engine blocks of a stitched block.
@@ -244,9 +180,9 @@ impl<B: Backend> State<B> {
             let (offset, size) = self.engine.extent(block);
             let range = offset..offset + size;
             if self.engine.free(block).is_ok()
-                && slot.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
+                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
             {
-                replaced.extend(self.uses.put(range, slot.users()));
+                replaced.extend(self.uses.put(range, slot.uses.clone()));
             }
         }
         replaced
@@ -269,24 +205,10 @@ impl<B: Backend> State<B> {
         (size, before)
     }
 
-    /// Returns the awaited streams, each with the earliest sufficient point.
-    #[cold]
-    pub(super) fn markers_of(&mut self, awaited: Awaited<B::Stream>) -> Before<B> {
-        let point = |(user, tick): (B::Stream, u64)| {
-            let point = self.markers.covering(user.id(), tick).cloned();
-            (user, point)
-        };
-        Before { streams: awaited.into_iter().map(point).collect(), tick: self.uses.begin_tick() }
-    }
-
-    /// Returns all streams that used free memory.
-    pub(super) fn users_of_free(&self) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            let free = span.offset..span.offset + span.bytes;
-            self.uses.users_in(&free).iter().for_each(|user| add(&mut users, user));
-        }
-        users
+    /// Returns the streams that used free memory, and for which `is_such` holds with the tick of the free.
+    pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
+        let free = self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free));
+        self.uses.users_in(free.map(|span| span.offset..span.offset + span.bytes), is_such)
     }
 
     /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.

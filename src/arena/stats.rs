@@ -124,19 +124,19 @@ impl<B: Backend> DeviceArena<B> {
     /// Free bytes of a zone.
     #[must_use]
     pub fn available(&self, zone: Zone) -> u64 {
-        self.whole().map_or(0, |state| state.engine.available(zone))
+        self.locked().map_or(0, |state| state.engine.available(zone))
     }
 
     /// The largest request that a zone can serve now, bytes.
     #[must_use]
     pub fn largest_free_block(&self, zone: Zone) -> u64 {
-        self.whole().map_or(0, |state| state.engine.largest_free_block(zone))
+        self.locked().map_or(0, |state| state.engine.largest_free_block(zone))
     }
 
     /// Bytes that are reserved and that no live block has, and the largest request that they serve: all of them in a
     /// growing arena, which joins them.
     pub(crate) fn free_memory(&self) -> (u64, u64) {
-        let Some(state) = self.whole() else { return (0, 0) };
+        let Some(state) = self.locked() else { return (0, 0) };
         let free = |reserved: u64| reserved.saturating_sub(state.engine.used());
         match &state.backing {
             Some(backing) => (free(backing.mapped), free(backing.mapped)),
@@ -150,7 +150,7 @@ impl<B: Backend> DeviceArena<B> {
     /// External fragmentation of a zone, 0 to 1: the share of its free bytes outside of the largest block.
     #[must_use]
     pub fn fragmentation(&self, zone: Zone) -> f64 {
-        self.whole().map_or(0.0, |state| state.engine.fragmentation(zone))
+        self.locked().map_or(0.0, |state| state.engine.fragmentation(zone))
     }
 
     /// The end of the highest live block, bytes: the smallest range that holds the current live blocks. In a
@@ -237,7 +237,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn in_flight(&self) -> u64 {
         let in_flight = || self.core.in_flight.load(Ordering::Relaxed);
         if in_flight() > 0 && !fork::is_child() {
-            drop(self.core.note_done(self.core.state.lock_with_deferred()));
+            drop(self.core.note_done(self.core.state.lock()));
         }
         in_flight()
     }
@@ -250,7 +250,7 @@ impl<B: Backend> DeviceArena<B> {
     /// All blocks, live and free, by address.
     #[must_use]
     pub fn blocks(&self) -> Vec<Span> {
-        self.whole().map_or_else(Vec::new, |state| state.engine.blocks().collect())
+        self.locked().map_or_else(Vec::new, |state| state.engine.blocks().collect())
     }
 
     /// Offsets of the range that have memory, in order: in a growing arena the mapped parts.
@@ -272,13 +272,8 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
-    /// Locks the state with all deferred blocks freed, for free memory. `None` in a forked child.
-    fn whole(&self) -> Option<MutexGuard<'_, State<B>>> {
-        (!fork::is_child()).then(|| self.core.state.lock())
-    }
-
-    /// Locks the state for other statistics. `None` in a forked child.
+    /// Locks the state. `None` in a forked child.
     fn locked(&self) -> Option<MutexGuard<'_, State<B>>> {
-        (!fork::is_child()).then(|| self.core.state.lock_with_deferred())
+        (!fork::is_child()).then(|| self.core.state.lock())
     }
 }

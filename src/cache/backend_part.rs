@@ -1,11 +1,9 @@
 //! The backend's part of a block.
 
-use crate::arena::{Streams, add};
 use crate::cache::core::{DeferredWork, ErasedPart, PoolCore};
 use crate::source::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
-use crate::streams::users::Readers;
-use parking_lot::Mutex;
+use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
 use std::ops::Range;
 use vrampool_backend::spi::Ticket;
@@ -14,10 +12,9 @@ use vrampool_backend::{Backend, Memory, Stream, StreamId};
 /// The backend's part of a block.
 pub(super) struct BackendPart<B: Backend> {
     pub(super) extent: SourceMemory<B>,
-    pub(super) stream: B::Stream,
-    /// Streams that have read it since. Empty over an arena, which records the users of its blocks itself,
-    /// among them the stream that moved one.
-    pub(super) readers: Mutex<Readers<B::Stream>>,
+    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
+    /// moved one.
+    pub(super) uses: Uses<B::Stream>,
     pub(super) ticket: Option<Ticket>,
 }
 
@@ -26,11 +23,7 @@ impl<B: Backend> BackendPart<B> {
     pub(super) fn users(&self) -> Streams<B::Stream> {
         match &self.extent {
             SourceMemory::Arena(buffer) => buffer.users(),
-            _ => {
-                let mut users: Streams<_> = self.readers.lock().iter().cloned().collect();
-                add(&mut users, &self.stream);
-                users
-            }
+            _ => self.uses.users(),
         }
     }
 }
@@ -40,18 +33,19 @@ impl<B: Backend> Drop for BackendPart<B> {
     fn drop(&mut self) {
         let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
         let Some(memory) = memory.take() else { return };
-        for reader in self.readers.get_mut().iter() {
+        let writer = &self.uses.writer;
+        for reader in &self.uses.before(writer, Access::Write) {
             // Captured work is not pending, and neither the device nor the host could wait for it.
-            if reader.id() == self.stream.id() || device.is_capturing(reader).unwrap_or(false) {
+            if device.is_capturing(reader).unwrap_or(false) {
                 continue;
             }
             // If the device cannot wait, the host does. If that fails too, no work is pending any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.order(device, [reader].into_iter(), &self.stream, WaitFor::Reuse).is_err() {
+            if need.before(device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
-        device.free_on(memory, &self.stream);
+        device.free_on(memory, writer);
     }
 }
 
@@ -85,6 +79,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {
-        pool.record_markers::<B>(&self.users())
+        pool.record_markers::<B>(self.users())
     }
 }

@@ -1,18 +1,15 @@
 //! What a [block](Block) does: its memory, class and stream order.
 
 use crate::arena::Refill;
-use crate::arena::Streams;
 use crate::cache::backend_part::BackendPart;
 use crate::cache::core::PoolCore;
 pub(crate) use crate::cache::core::{Block, DeferredWork};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
 use crate::source::{Key, SourceMemory};
-use crate::streams::order::{Need, WaitFor};
+use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::ticks::Ticks;
-use crate::streams::users::Readers;
-use parking_lot::Mutex;
-use smallvec::SmallVec;
+use crate::streams::uses::{Access, Streams, Uses};
 use std::any::Any;
 use std::fmt;
 use std::mem;
@@ -20,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::spi::Ticket;
-use vrampool_backend::{Backend, HeldMemory, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
 
 impl Block {
     pub(crate) fn new<B: Backend>(
@@ -30,7 +27,7 @@ impl Block {
         stream: &B::Stream,
         pool: &Arc<PoolCore>,
     ) -> Box<Self> {
-        let part = BackendPart { extent, stream: stream.clone(), readers: Mutex::default(), ticket: None };
+        let part = BackendPart { extent, uses: Uses::new(stream.clone()), ticket: None };
         Box::new(Block {
             next: None,
             key,
@@ -97,7 +94,8 @@ impl Block {
         let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
         let Refill { end, address, dropped } = buffer.refill(class, stream)?;
         let id = stream.id();
-        let other = (part.stream.id() != id).then(|| mem::replace(&mut part.stream, stream.clone()));
+        let writer = &mut part.uses.writer;
+        let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));
         // The kind of memory is the arena's, unchanged.
         (self.key.class, self.requested, self.stream) = (class, requested, id);
         *self.ready_on.get_mut() = id.get();
@@ -164,31 +162,32 @@ impl Block {
     /// # Errors
     /// Those of the device, and [`Error::Capture`], where an arena moved the block and `stream` has to wait for that.
     pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) -> Result<(), Error> {
-        let BackendPart { extent, stream: writer, readers, .. } = self.part_mut::<B>();
-        match extent {
-            SourceMemory::Arena(buffer) => buffer.adopt(stream)?,
-            _ => *readers.get_mut() = Readers::default(),
+        let BackendPart { extent, uses, .. } = self.part_mut::<B>();
+        if let SourceMemory::Arena(buffer) = extent {
+            buffer.adopt(stream)?;
         }
-        *writer = stream.clone();
+        uses.written_by(stream, None);
         self.stream = stream.id();
         *self.ready_on.get_mut() = stream.id().get();
         Ok(())
     }
 
-    /// Makes `stream`, which is not captured, wait for every user of the idle block, and hands the block to
-    /// it. `marker` returns the earliest sufficient marker of a user. On failure the block still belongs to
-    /// all of them. Returns the waits.
+    /// Makes `stream` wait for every user of the idle block, and hands the block to it. A capture refuses a block
+    /// that was used outside of it, because that use may still be pending. On failure the block still belongs to
+    /// all of them. Returns the waits, except an arena's within a capture, which counts its own.
     pub(crate) fn take_over<B: Backend>(
         &mut self,
         stream: &B::Stream,
-        marker: impl Fn(StreamId, u64) -> Option<Arc<B::Event>>,
+        capture: Option<CaptureId>,
     ) -> Result<u64, Error> {
-        let (need, tick, pool) = (self.need(), self.freed(), Arc::clone(&self.pool));
-        let users = self.users::<B>();
-        let others = users.iter().filter(|user| user.id() != stream.id());
-        let marked: SmallVec<[_; 2]> = others.map(|user| (user, marker(user.id(), tick))).collect();
-        let marked = marked.iter().map(|(user, event)| (*user, event.as_deref()));
-        let waits = need.take_over(&pool.supply::<B>().device, marked, stream)?;
+        if let Some(capture) = capture {
+            return match self.is_in::<B>(capture, stream.id()) {
+                true => self.hand_over::<B>(stream, WaitFor::Reuse),
+                false => Err(self.need().refused(Forbidden::Wait)),
+            };
+        }
+        let users = self.users::<B>().into_iter().map(|user| (user, self.freed())).collect();
+        let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
     }
@@ -227,7 +226,7 @@ impl Block {
     }
 
     pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
-        &self.part::<B>().stream
+        &self.part::<B>().uses.writer
     }
 
     pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
@@ -260,60 +259,51 @@ impl Block {
     /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits, except an
     /// arena's, which counts its own.
     pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
-        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
-        let is_writer = writer.id() == stream.id();
+        let BackendPart { extent, uses, .. } = self.part::<B>();
         let mut waits = 0;
-        match extent {
-            SourceMemory::Arena(buffer) => buffer.use_on(stream)?,
-            _ if is_writer || readers.lock().is_behind(stream.id()) => {}
-            _ => {
-                let (device, users) = (&self.pool.supply::<B>().device, std::iter::once(writer));
-                let capture;
-                (waits, capture) = self.need().order(device, users, stream, WaitFor::Data)?;
-                readers.lock().add(stream, true, capture);
+        if let SourceMemory::Arena(buffer) = extent {
+            buffer.use_on(stream)?;
+        } else {
+            let users = uses.before(stream, Access::Read);
+            if !users.is_empty() {
+                let (device, users) =
+                    (&self.pool.supply::<B>().device, users.iter().map(|user| (user, None)));
+                let (more, capture) = self.need().before(device, users, stream, WaitFor::Data)?;
+                uses.read_by(stream, capture);
+                waits = more;
             }
         }
-        if !is_writer {
-            self.has_readers();
-        }
+        self.has_user(stream.id());
         Ok(waits)
     }
 
     /// Records `stream`, which is not captured, as a user without inserting a wait.
     pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
-        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
-        let is_writer = writer.id() == stream.id();
+        let BackendPart { extent, uses, .. } = self.part::<B>();
         match extent {
             SourceMemory::Arena(buffer) => buffer.note_stream(stream)?,
-            _ if is_writer => {}
-            _ => readers.lock().add(stream, false, None),
+            _ => uses.recorded_on(stream),
         }
-        if !is_writer {
-            self.has_readers();
-        }
+        self.has_user(stream.id());
         Ok(())
     }
 
-    /// From now on no stream may use it without a wait.
-    fn has_readers(&self) {
-        // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
-        self.ready_on.store(0, Ordering::Relaxed);
+    /// From now on no stream may use it without a wait, unless `user` is its writer.
+    fn has_user(&self, user: StreamId) {
+        if user != self.stream {
+            // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
+            self.ready_on.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// Checks that an idle block may serve a request on `stream`. Refuses a captured stream if the block was
-    /// used outside of that capture, because that use may still be pending.
-    ///
-    /// # Errors
-    /// [`Error::Capture`]; errors of the device.
-    pub(crate) fn check_claim<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
-        let Some(capture) = self.pool.supply::<B>().device.capture_of(stream)? else { return Ok(()) };
-        let BackendPart { extent, stream: writer, readers, .. } = self.part::<B>();
-        let is_known = match extent {
-            _ if writer.id() != stream.id() => false,
-            SourceMemory::Arena(buffer) => buffer.readers_are_all_in(capture),
-            _ => readers.lock().are_all_in(capture),
-        };
-        if is_known { Ok(()) } else { Err(self.need().refused(Forbidden::Wait)) }
+    /// Whether `stream` is the writer, and all other uses are part of the capture.
+    fn is_in<B: Backend>(&self, capture: CaptureId, stream: StreamId) -> bool {
+        let BackendPart { extent, uses, .. } = self.part::<B>();
+        self.stream == stream
+            && match extent {
+                SourceMemory::Arena(buffer) => buffer.are_reads_in(capture),
+                _ => uses.are_reads_in(capture),
+            }
     }
 
     /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
@@ -323,18 +313,17 @@ impl Block {
             return Ok(0);
         }
         let (pool, need) = (Arc::clone(&self.pool), self.need());
-        let BackendPart { extent, stream: writer, readers, .. } = self.part_mut::<B>();
+        let BackendPart { extent, uses, .. } = self.part_mut::<B>();
         let (waits, capture);
-        match extent {
-            SourceMemory::Arena(buffer) => (waits, capture) = (0, buffer.hand_over(stream, until)?),
-            _ => {
-                let readers = readers.get_mut();
-                let users = std::iter::once(&*writer).chain(readers.iter());
-                (waits, capture) = need.order(&pool.supply::<B>().device, users, stream, until)?;
-                readers.written_after(writer, stream, capture);
-            }
+        if let SourceMemory::Arena(buffer) = extent {
+            (waits, capture) = (0, buffer.hand_over(stream, until)?);
+            uses.written_by(stream, None);
+        } else {
+            let users = uses.before(stream, Access::Write);
+            let users = users.iter().map(|user| (user, None));
+            (waits, capture) = need.before(&pool.supply::<B>().device, users, stream, until)?;
+            uses.written_by(stream, capture);
         }
-        *writer = stream.clone();
         self.stream = stream.id();
         // In a capture the order holds in a graph only, so the next owner waits for all users.
         *self.ready_on.get_mut() = if capture.is_some() { 0 } else { stream.id().get() };

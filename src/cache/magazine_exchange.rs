@@ -3,7 +3,6 @@
 //! A slot counts against the caps like an idle block, so moving a block together with its slot never fails.
 //! Only additional slots are checked against the caps.
 
-use crate::arena::{Streams, add};
 use crate::cache::block::Block;
 use crate::cache::buckets::SAME_STREAM_SEARCH;
 use crate::cache::depot::{Accept, Depot};
@@ -11,6 +10,7 @@ use crate::cache::magazine::class_table;
 use crate::cache::magazine::counters::{BinCounters, ThreadCounters};
 use crate::cache::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
 use crate::source::Key;
+use crate::streams::uses::{Streams, add};
 use crate::sync::AtomicU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

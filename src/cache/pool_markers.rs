@@ -1,25 +1,29 @@
 //! Markers of a pool's idle blocks: recorded when large blocks are freed and when idle blocks are asked for,
 //! polled when no idle block is ready.
 
-use crate::arena::{DeviceArena, Streams};
+use crate::arena::DeviceArena;
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
 use crate::cache::depot::Depot;
 use crate::cache::magazine;
 use crate::source::Key;
-use crate::streams::markers;
-use crate::streams::markers::{Markers, Tracked, UNMARKED};
+use crate::streams::markers::{Markers, UNMARKED};
+use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
-use smallvec::SmallVec;
+use crate::streams::uses::Streams;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId, fork};
 
-/// A pool's markers and ticks.
+/// The order of a pool.
 struct OfPool<'a, B>(&'a PoolCore, PhantomData<B>);
 
-impl<B: Backend> Tracked<B> for OfPool<'_, B> {
+impl<B: Backend> Order<B> for OfPool<'_, B> {
+    fn device(&self) -> &B {
+        &self.0.supply::<B>().device
+    }
+
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
         let depot = &mut *self.0.depot();
         let acted = act(&mut self.0.supply::<B>().markers.lock(), &mut depot.ticks);
@@ -46,10 +50,10 @@ impl Depot {
 impl PoolCore {
     /// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its
     /// free, 0 if no stream got a marker.
-    pub(crate) fn record_markers<B: Backend>(&self, users: &[B::Stream]) -> u64 {
+    pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
         let mut depot = self.depot();
         depot.ticks.count_marker();
-        let unmarked = match users {
+        let bytes = match &*users {
             [user] => depot.ticks.take_unmarked(user.id()),
             _ => 0,
         };
@@ -60,17 +64,12 @@ impl PoolCore {
         }
         self.marks.store(are_wanted, Relaxed);
         drop(depot);
-        if !self.add_markers::<B>(users, tick) {
-            return 0;
-        }
-        if let [user] = users
-            && unmarked > 0
-        {
-            let mut depot = self.depot();
-            depot.ticks.freed(user.id(), tick, unmarked);
-            depot.accounts.in_flight = depot.ticks.in_flight();
-        }
-        tick
+        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes });
+        if is_marked { tick } else { 0 }
+    }
+
+    pub(super) fn order<B: Backend>(&self) -> impl Order<B> {
+        OfPool(self, PhantomData)
     }
 
     /// Updates the bytes in flight, here and in the arena, from the device.
@@ -80,7 +79,7 @@ impl PoolCore {
         }
         // Without markers nothing is in flight.
         if self.depot().accounts.in_flight > 0 {
-            markers::poll(&OfPool::<B>(self, PhantomData));
+            self.order::<B>().poll();
         }
         self.supply::<B>().arena().map(DeviceArena::in_flight);
     }
@@ -91,26 +90,16 @@ impl PoolCore {
         self.marks.store(true, Relaxed);
     }
 
-    /// Returns whether any stream got a marker.
-    fn add_markers<B: Backend>(&self, users: &[B::Stream], tick: u64) -> bool {
-        let recorded = markers::record(&self.supply::<B>().device, users, tick);
-        let tracked = OfPool::<B>(self, PhantomData);
-        let dropped: SmallVec<[_; 2]> = tracked
-            .with_markers(|markers, _| recorded.into_iter().map(|marker| markers.add(marker)).collect());
-        // Not under the lock.
-        !dropped.is_empty()
-    }
-
     /// Asks the device how far the streams are that used idle blocks of a class: polls their markers, and asks
     /// streams without one whether they are idle. Records a marker on each of the latter that is not.
     pub(crate) fn ask_users<B: Backend>(self: &Arc<Self>, key: Key, stream: StreamId) {
-        let tracked = OfPool::<B>(self, PhantomData);
-        let is_due = tracked.with_markers(|markers, _| {
+        let order = self.order::<B>();
+        let is_due = order.with_markers(|markers, _| {
             markers.pass();
             markers.is_due()
         });
         if is_due {
-            markers::poll(&tracked);
+            order.poll();
         }
         let unmarked = |depot: &mut Depot, cache: Option<&_>| {
             let markers = self.supply::<B>().markers.lock();
@@ -130,24 +119,6 @@ impl PoolCore {
             let users = unmarked(&mut depot, cache);
             (users, depot.ticks.begin())
         });
-        if users.is_empty() {
-            return;
-        }
-        let device = &self.supply::<B>().device;
-        let (idle, busy): (Streams<_>, Streams<_>) =
-            users.into_iter().partition(|user| device.is_idle(user) == Ok(true));
-        if !idle.is_empty() {
-            let mut depot = self.depot();
-            idle.iter().for_each(|user| depot.ticks.done(user.id(), tick));
-        }
-        if !busy.is_empty() {
-            self.add_markers::<B>(&busy, tick);
-        }
-    }
-
-    /// The earliest marker of a stream's work up to the end of `tick`.
-    pub(crate) fn marker_after<B: Backend>(&self, user: StreamId, tick: u64) -> Option<Arc<B::Event>> {
-        let markers = self.supply::<B>().markers.lock();
-        markers.covering(user, tick).filter(|_| tick > 0).map(|marker| Arc::clone(&marker.event))
+        order.ask(Freed { users, tick, bytes: 0 });
     }
 }

@@ -13,9 +13,8 @@ use crate::cache::reservation::Reservation;
 use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::error::{Error, Forbidden};
 use crate::pool::allocate::Request;
-use crate::streams::order::WaitFor;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream};
+use vrampool_backend::{Backend, CaptureId, Stream};
 
 impl PoolCore {
     /// Serves a request for which [idle blocks are busy](Taken::Busy).
@@ -26,12 +25,17 @@ impl PoolCore {
         request: &Request<'_, B>,
     ) -> Result<Box<Block>, Error> {
         let supply = self.supply::<B>();
-        let is_captured = supply.device.is_capturing(request.stream).map_err(Error::from);
-        let is_captured = is_captured.inspect_err(|error| self.count_device_failure(error))?;
+        let capture = supply.device.capture_of(request.stream).map_err(Error::from);
+        let capture = capture.inspect_err(|error| self.count_device_failure(error))?;
+        let is_captured = capture.is_some();
         if self.are_streams_concurrent {
             self.ask_users::<B>(request.key, request.stream.id());
             match self.take_idle(request, Accept::Done { is_captured }) {
-                Taken::Idle(block) => return self.hand_over_done(block, request, is_captured),
+                Taken::Idle(block) => {
+                    return self.hand_over(block, request, capture, |block| {
+                        block.adopt::<B>(request.stream).map(|()| 0)
+                    });
+                }
                 Taken::Nothing => return self.miss::<B>(request),
                 Taken::Busy => self.want_markers(),
             }
@@ -40,7 +44,9 @@ impl PoolCore {
             }
         }
         match self.take_idle(request, Accept::Any) {
-            Taken::Idle(block) => self.hand_over_behind(block, request, is_captured),
+            Taken::Idle(block) => {
+                self.hand_over(block, request, capture, |block| block.take_over::<B>(request.stream, capture))
+            }
             Taken::Nothing | Taken::Busy => self.miss::<B>(request),
         }
     }
@@ -50,54 +56,19 @@ impl PoolCore {
         magazine::visit(self, |cache| self.depot().take(key, requested, stream.id(), cache, accept))
     }
 
-    /// Hands over a block whose users are complete, or before the request's stream.
-    fn hand_over_done<B: Backend>(
+    /// Hands over an idle block by `hand_over`, which returns the waits. If it failed, the block belongs to its
+    /// former users.
+    fn hand_over<B: Backend>(
         self: &Arc<Self>,
         mut block: Box<Block>,
         request: &Request<'_, B>,
-        is_captured: bool,
+        capture: Option<CaptureId>,
+        hand_over: impl FnOnce(&mut Block) -> Result<u64, Error>,
     ) -> Result<Box<Block>, Error> {
         if block.is_ready_on(request.stream.id()) {
             return Ok(block);
         }
-        let handed_over = block.adopt::<B>(request.stream).map(|()| 0);
-        self.end_hand_over(block, request, handed_over, is_captured)
-    }
-
-    /// Hands over a block behind the markers of its users.
-    fn hand_over_behind<B: Backend>(
-        self: &Arc<Self>,
-        mut block: Box<Block>,
-        request: &Request<'_, B>,
-        is_captured: bool,
-    ) -> Result<Box<Block>, Error> {
-        let stream = request.stream;
-        if block.is_ready_on(stream.id()) {
-            return Ok(block);
-        }
-        let (freed, users) = (block.freed(), block.users::<B>());
-        let handed_over = match is_captured {
-            true => {
-                block.check_claim::<B>(stream).and_then(|()| block.hand_over::<B>(stream, WaitFor::Reuse))
-            }
-            false => block.take_over::<B>(stream, |user, tick| self.marker_after::<B>(user, tick)),
-        };
-        if handed_over.is_ok() && !is_captured && freed > 0 {
-            let mut depot = self.depot();
-            users.iter().for_each(|user| depot.ticks.waited(user.id(), stream.id(), freed));
-        }
-        self.end_hand_over(block, request, handed_over, is_captured)
-    }
-
-    /// Ends a hand-over. If it failed, the block belongs to its former users.
-    fn end_hand_over<B: Backend>(
-        self: &Arc<Self>,
-        block: Box<Block>,
-        request: &Request<'_, B>,
-        handed_over: Result<u64, Error>,
-        is_captured: bool,
-    ) -> Result<Box<Block>, Error> {
-        match handed_over {
+        match hand_over(&mut block) {
             Ok(waits) => {
                 self.depot().count_hand_over(request.key, waits);
                 Ok(block)
@@ -106,7 +77,7 @@ impl PoolCore {
                 Self::release(block);
                 match error {
                     // The block belongs to a captured stream, and the request's is not captured.
-                    Error::Capture { .. } if !is_captured => self.miss::<B>(request),
+                    Error::Capture { .. } if capture.is_none() => self.miss::<B>(request),
                     error => {
                         self.note_device_error(DeviceCall::Order, &error);
                         self.count_failure(Reason::Backend);

@@ -1,12 +1,10 @@
 //! Markers: events on streams that are recorded when memory is freed. The next user of the memory waits for the
 //! marker, not for later work on those streams.
 
-use super::ticks::Ticks;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Event, Stream, StreamId};
+use vrampool_backend::{Backend, StreamId};
 
 /// Points kept for each stream, and streams kept. Others are waited for as of the time of the wait.
 pub(crate) const OF_A_STREAM: usize = 64;
@@ -135,60 +133,6 @@ impl<B: Backend> Markers<B> {
         let entry = self.streams.iter().find(|entry| entry.stream == stream)?;
         entry.points.get(entry.points.partition_point(|point| point.tick < tick))
     }
-}
-
-/// Markers and ticks behind one lock.
-pub(crate) trait Tracked<B: Backend> {
-    /// Calls `act` under the lock.
-    fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T;
-}
-
-/// Polls the markers of each stream. Returns whether any is complete. Call it without the lock.
-pub(crate) fn poll<B: Backend>(tracked: &impl Tracked<B>) -> bool {
-    let (mut asked, mut are_any_done) = (tracked.with_markers(|markers, _| markers.asked()), false);
-    // Bounded, because other threads may add markers meanwhile.
-    for _ in 0..OF_A_STREAM {
-        // Any of these may be an event's last handle, since another thread may have removed the others: none
-        // is dropped under the lock.
-        let mut missed = SmallVec::<[_; 4]>::new();
-        asked.retain(|marker| {
-            let is_reached = marker.event.is_complete() == Ok(true);
-            if !is_reached {
-                missed.push((marker.stream, marker.tick));
-            }
-            is_reached
-        });
-        are_any_done |= !asked.is_empty();
-        let (next, dropped) = tracked.with_markers(|markers, ticks| {
-            let (mut dropped, mut next) = (Passed::new(), Passed::new());
-            next.extend(missed.into_iter().filter_map(|(stream, tick)| markers.fallback(stream, tick)));
-            for marker in &asked {
-                ticks.done(marker.stream, marker.tick);
-                next.extend(markers.take_until(marker, &mut dropped));
-            }
-            (next, dropped)
-        });
-        drop((mem::replace(&mut asked, next), dropped));
-        if asked.is_empty() {
-            break;
-        }
-    }
-    are_any_done
-}
-
-/// Records markers after the work of `streams` up to the end of `tick`. Captured streams, whose work is not
-/// pending yet, and streams whose device refuses the event get none.
-pub(crate) fn record<'a, B: Backend>(
-    device: &B,
-    streams: impl IntoIterator<Item = &'a B::Stream>,
-    tick: u64,
-) -> Passed<B> {
-    let marker = |user: &B::Stream| {
-        let is_pending = matches!(device.is_capturing(user), Ok(false));
-        let event = is_pending.then(|| device.record(user).ok()).flatten()?;
-        Some(Marker { stream: user.id(), tick, event: Arc::new(event) })
-    };
-    streams.into_iter().filter_map(marker).collect()
 }
 
 #[cfg(all(test, feature = "host"))]

@@ -3,10 +3,12 @@
 //! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `waits`: which
 //!   stream waited for which;
 //! * `markers`: events that were recorded when memory was freed;
-//! * `order`: waits between streams; `users`: the streams that use a block.
+//! * `order`: waits between streams; `uses`: who uses bytes.
 
 pub(crate) mod markers;
 pub(crate) mod order;
+#[cfg(all(test, feature = "host"))]
+mod tests;
 pub(crate) mod ticks;
-pub(crate) mod users;
+pub(crate) mod uses;
 pub(crate) mod waits;

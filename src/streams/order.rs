@@ -1,10 +1,16 @@
-//! Order between streams, and operations that are forbidden on a captured stream.
+//! Order between streams, and operations that are forbidden on a captured stream: `before` a use of bytes, once
+//! they are `freed`, and what a `poll` of the device shows.
 //!
 //! Whether a stream is captured is queried only before such an operation, never on a hit.
 
+use super::markers::{Marker, Markers, OF_A_STREAM, Passed};
+use super::ticks::Ticks;
+use super::uses::{Awaited, Streams};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
-use vrampool_backend::{Backend, Capabilities, CaptureId, Event, Stream};
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError, Capabilities, CaptureId, Event, Stream};
 
 /// The request for which an operation is needed that a capture forbids.
 #[derive(Debug, Clone, Copy)]
@@ -20,16 +26,16 @@ pub(crate) enum WaitFor {
     Data,
     /// The end of other streams' work, to reuse the memory; failed work has ended.
     Reuse,
+    /// As `Reuse`, of memory that was free and that no data is in.
+    Memory,
 }
 
 impl WaitFor {
-    /// Returns the outcome of a wait, in which a failed stream counts as done with `Reuse`.
-    pub(crate) fn judge<T: Default>(self, outcome: Result<T, Error>) -> Result<T, Error> {
-        match outcome {
-            Err(error) if self == Self::Reuse && error.is_stream_failed() && !error.is_device_lost() => {
-                Ok(T::default())
-            }
-            outcome => outcome,
+    /// Counts a wait. A failed stream is done and not waited for, except for its data.
+    pub(crate) fn judge(self, outcome: Result<(), BackendError>) -> Result<u64, Error> {
+        match outcome.map_err(Error::from) {
+            Err(error) if self != Self::Data && error.is_stream_failed() && !error.is_device_lost() => Ok(0),
+            outcome => outcome.map(|()| 1),
         }
     }
 }
@@ -53,90 +59,166 @@ impl Need {
         if device.is_capturing(stream)? { Err(self.refused(forbidden)) } else { Ok(()) }
     }
 
-    /// Makes later work on `to` wait for the earlier work on each other stream among `users`.
+    /// Orders later work of `to` after the `users` of bytes, each with the earliest sufficient marker, if there is
+    /// one. A wait is for that marker, else for the user's work so far.
     ///
     /// Streams of one capture can wait for each other, and so can streams that are not captured. A capture
-    /// cannot wait for work that is done once, and a stream that waits for a capture becomes part of it. A
-    /// refusal makes no calls with lasting effect. With [`WaitFor::Reuse`], failed streams are not waited for.
+    /// cannot wait for work that is done once, and a stream that waits for a capture becomes part of it. With
+    /// [`WaitFor::Memory`], a captured stream waits for nothing: its graph might be launched elsewhere before that
+    /// work. Complete work then needs neither a wait nor an event. A refusal makes no calls with lasting effect.
     ///
-    /// Returns the number of waits, and the capture in which alone the order holds, if the streams are
-    /// captured.
+    /// Returns the number of waits, and the capture in which alone the order holds, if the streams are captured.
     ///
     /// # Errors
-    /// [`Error::Capture`] unless all are of one capture, or of none; errors of the device.
-    pub(crate) fn order<'a, B: Backend>(
+    /// [`Error::Capture`] for a wait that a capture forbids; errors of the device.
+    pub(crate) fn before<'a, B: Backend>(
         self,
         device: &B,
-        users: impl Iterator<Item = &'a B::Stream> + Clone,
+        users: impl IntoIterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
         to: &B::Stream,
         until: WaitFor,
     ) -> Result<(u64, Option<CaptureId>), Error> {
-        let users = users.filter(|user| user.id() != to.id());
-        let (capture, mut waits) = (device.capture_of(to)?, 0);
-        for user in users.clone() {
-            if capture != device.capture_of(user)? {
+        let capture = device.capture_of(to)?;
+        // Asking may submit open work early, and is useless if streams never run concurrently.
+        let asks = until == WaitFor::Memory
+            && (capture.is_some()
+                || device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS));
+        let mut open = SmallVec::<[_; 2]>::new();
+        for (user, marker) in users.into_iter().filter(|(user, _)| user.id() != to.id()) {
+            let is_complete = || marker.map_or_else(|| device.is_idle(user), Event::is_complete);
+            if asks && is_complete() == Ok(true) {
+                continue;
+            }
+            let is_allowed = match capture {
+                None if marker.is_some() => true,
+                Some(_) if until == WaitFor::Memory => false,
+                _ => device.capture_of(user)? == capture,
+            };
+            if !is_allowed {
                 return Err(self.refused(Forbidden::Wait));
             }
+            open.push((user, marker));
         }
-        for user in users {
-            waits += until.judge(wait_for(device, user, None, to))?;
+        let mut waits = 0;
+        for (user, marker) in open {
+            waits += until.judge(match marker {
+                Some(marker) => device.wait(to, marker),
+                None => device.record(user).and_then(|event| device.wait(to, &event)),
+            })?;
         }
         Ok((waits, capture.filter(|_| waits > 0)))
     }
-
-    /// Orders `to`, which is about to get memory, after the `users` of that memory.
-    ///
-    /// It waits for a marker of a user if one is given, recorded while the user was not captured, else for the
-    /// user's work so far. Complete work needs neither a wait nor an event. A captured stream cannot wait: its
-    /// graph might be launched elsewhere before that work. It therefore gets only memory whose users are known
-    /// to be complete. Failed streams are not waited for. A refusal makes no calls with lasting effect. Returns
-    /// the number of waits.
-    ///
-    /// # Errors
-    /// [`Error::Capture`] when `to` is captured and a user is not known to be complete, or a user without a
-    /// marker is captured; errors of the device.
-    pub(crate) fn take_over<'a, B: Backend>(
-        self,
-        device: &B,
-        users: impl Iterator<Item = (&'a B::Stream, Option<&'a B::Event>)>,
-        to: &B::Stream,
-    ) -> Result<u64, Error> {
-        let is_captured = device.is_capturing(to)?;
-        // Asking may submit open work early, and is useless if streams never run concurrently.
-        let asks = is_captured || device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS);
-        let mut open = SmallVec::<[_; 2]>::new();
-        for (from, marker) in users {
-            let is_complete = match marker {
-                _ if !asks => false,
-                Some(marker) => marker.is_complete().unwrap_or(false),
-                None => device.is_idle(from).unwrap_or(false),
-            };
-            if is_complete {
-                continue;
-            }
-            if is_captured || marker.is_none() && device.is_capturing(from)? {
-                return Err(self.refused(Forbidden::Wait));
-            }
-            open.push((from, marker));
-        }
-        let mut waits = 0;
-        for (from, marker) in open {
-            waits += WaitFor::Reuse.judge(wait_for(device, from, marker, to))?;
-        }
-        Ok(waits)
-    }
 }
 
-/// Makes `to` wait for `marker`, or for all work on `from` so far. Returns the number of waits.
-fn wait_for<B: Backend>(
-    device: &B,
-    from: &B::Stream,
-    marker: Option<&B::Event>,
-    to: &B::Stream,
-) -> Result<u64, Error> {
-    match marker {
-        Some(marker) => device.wait(to, marker)?,
-        None => device.wait(to, &device.record(from)?)?,
+/// Freed bytes, of which the device is told once no lock is held.
+#[derive(Debug)]
+pub(crate) struct Freed<S> {
+    pub(crate) users: Streams<S>,
+    /// The tick that ended with the free.
+    pub(crate) tick: u64,
+    /// Bytes that work of the first user may still use.
+    pub(crate) bytes: u64,
+}
+
+/// The order between streams on the memory of one owner. Call its functions without any lock.
+pub(crate) trait Order<B: Backend> {
+    fn device(&self) -> &B;
+
+    /// Calls `act` under the lock of the markers and ticks.
+    fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T;
+
+    /// Orders later work of `to`, which gets free memory, after the users of that: behind the earliest sufficient
+    /// marker, else behind a user's work so far. Returns the number of waits.
+    ///
+    /// # Errors
+    /// As [`Need::before`].
+    fn before(&self, users: &Awaited<B::Stream>, to: &B::Stream, need: Need) -> Result<u64, Error> {
+        let (open, now) = self.with_markers(|markers, ticks| {
+            let is_open = |(user, tick): &&(B::Stream, u64)| {
+                user.id() != to.id() && (*tick == 0 || !ticks.cover(user.id(), to.id(), *tick))
+            };
+            let marker =
+                |user: &B::Stream, tick| markers.covering(user.id(), tick).filter(|_| tick > 0).cloned();
+            let marked = users.iter().filter(is_open).map(|(user, tick)| (user, marker(user, *tick)));
+            let open: SmallVec<[_; 2]> = marked.collect();
+            (open, ticks.begin())
+        });
+        let events = open.iter().map(|(user, marker)| (*user, marker.as_ref().map(|marker| &*marker.event)));
+        let (waits, _) = need.before(self.device(), events, to, WaitFor::Memory)?;
+        self.with_markers(|_, ticks| {
+            for (user, marker) in &open {
+                ticks.waited(user.id(), to.id(), marker.as_ref().map_or(now, |marker| marker.tick));
+            }
+        });
+        Ok(waits)
     }
-    Ok(1)
+
+    /// Records markers after the users' work up to the end of the tick. Captured streams, whose work is not
+    /// pending yet, and streams whose device refuses the event get none: the next user of their memory waits for
+    /// the stream's work at that time. Returns whether any stream got one.
+    fn freed(&self, Freed { users, tick, bytes }: &Freed<B::Stream>) -> bool {
+        let device = self.device();
+        // Markers are useless if streams never run concurrently, and polling them may submit open work early.
+        if !device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
+            return false;
+        }
+        let marker = |user: &B::Stream| {
+            let is_pending = matches!(device.is_capturing(user), Ok(false));
+            let event = is_pending.then(|| device.record(user).ok()).flatten()?;
+            Some(Marker { stream: user.id(), tick: *tick, event: Arc::new(event) })
+        };
+        let recorded: Passed<B> = users.iter().filter_map(marker).collect();
+        let dropped: SmallVec<[_; 2]> = self.with_markers(|markers, ticks| {
+            let is_first = |marker: &&Marker<B>| users.first().is_some_and(|user| user.id() == marker.stream);
+            if let Some(first) = recorded.first().filter(is_first).filter(|_| *bytes > 0) {
+                ticks.freed(first.stream, *tick, *bytes);
+            }
+            recorded.into_iter().map(|marker| markers.add(marker)).collect()
+        });
+        // Not under the lock.
+        !dropped.is_empty()
+    }
+
+    /// Asks users without a marker whether they are idle. The others get a marker.
+    fn ask(&self, Freed { users, tick, bytes }: Freed<B::Stream>) {
+        let is_idle = |user: &B::Stream| self.device().is_idle(user) == Ok(true);
+        let (idle, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_idle);
+        if !idle.is_empty() {
+            self.with_markers(|_, ticks| idle.iter().for_each(|user| ticks.done(user.id(), tick)));
+        }
+        if !users.is_empty() {
+            self.freed(&Freed { users, tick, bytes });
+        }
+    }
+
+    /// Polls the markers of each stream.
+    fn poll(&self) {
+        let mut asked = self.with_markers(|markers, _| markers.asked());
+        // Bounded, because other threads may add markers meanwhile.
+        for _ in 0..OF_A_STREAM {
+            // Any of these may be an event's last handle, since another thread may have removed the others: none
+            // is dropped under the lock.
+            let mut missed = SmallVec::<[_; 4]>::new();
+            asked.retain(|marker| {
+                let is_reached = marker.event.is_complete() == Ok(true);
+                if !is_reached {
+                    missed.push((marker.stream, marker.tick));
+                }
+                is_reached
+            });
+            let (next, dropped) = self.with_markers(|markers, ticks| {
+                let (mut dropped, mut next) = (Passed::new(), Passed::new());
+                next.extend(missed.into_iter().filter_map(|(stream, tick)| markers.fallback(stream, tick)));
+                for marker in &asked {
+                    ticks.done(marker.stream, marker.tick);
+                    next.extend(markers.take_until(marker, &mut dropped));
+                }
+                (next, dropped)
+            });
+            drop((mem::replace(&mut asked, next), dropped));
+            if asked.is_empty() {
+                break;
+            }
+        }
+    }
 }

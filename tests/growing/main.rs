@@ -3,10 +3,6 @@
 
 mod bounds;
 mod captured_streams;
-mod deferred;
-mod deferred_growth;
-mod deferred_law;
-mod deferred_threads;
 #[path = "../detached/mod.rs"]
 mod detached;
 mod detaching;
@@ -18,6 +14,10 @@ mod limits;
 mod own_places;
 mod pool;
 mod repeated;
+mod shared;
+mod shared_growth;
+mod shared_law;
+mod shared_threads;
 mod streams;
 mod threads;
 

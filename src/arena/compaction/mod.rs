@@ -5,12 +5,12 @@ pub(in crate::arena) mod copier;
 use super::DeviceArena;
 use super::compaction::copier::Copier;
 use super::core::ArenaCore;
-use super::hazards::ranges::{Streams, add};
 use super::state::State;
 use crate::arena::engine::{BlockId, Move};
 use crate::environment::as_cap;
 use crate::error::{Error, Forbidden};
 use crate::streams::order::{Need, WaitFor};
+use crate::streams::uses::{Access, Streams, Uses, add};
 use bytesize::ByteSize;
 use std::fmt;
 use std::ops::Range;
@@ -168,7 +168,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         let Ok(Some(slide)) = engine.begin_move(block) else { return Begun::Freed };
         slot.moving = true;
-        let mut pending = Pending { slide, users: slot.users(), hole: Streams::new() };
+        let mut pending = Pending { slide, users: slot.uses.users(), hole: Streams::new() };
         pending.hole = uses.take(pending.hole_range());
         Begun::Moving(pending)
     }
@@ -209,7 +209,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut users = pending.users.clone();
         pending.hole.iter().for_each(|user| add(&mut users, user));
         let need = Need { requested: pending.slide.bytes, class: pending.slide.bytes };
-        self.order(users.iter(), stream, need, WaitFor::Reuse).map(drop)
+        self.order(&users, stream, need, WaitFor::Reuse).map(drop)
     }
 
     /// Orders later work of the block's users after the copies. A stream that keeps addresses, or to which a
@@ -222,30 +222,31 @@ impl<B: Backend> ArenaCore<B> {
         let copied = self.device.record(stream)?;
         for user in users {
             // A stream that has failed runs no more work that could be too early.
-            WaitFor::Reuse.judge(self.device.wait(user, &copied).map_err(Error::from))?;
-            self.waits.fetch_add(1, Ordering::Relaxed);
+            let waits = WaitFor::Reuse.judge(self.device.wait(user, &copied))?;
+            self.waits.fetch_add(waits, Ordering::Relaxed);
         }
         Ok(())
     }
 
     /// Updates the accounts. Copies may still be pending; the next users of either end wait for `stream`.
-    fn end(&self, mut pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
+    fn end(&self, pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
         let mut state = self.state.lock();
         let State { engine, slots, uses, .. } = &mut *state;
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset, because both wait. So neither of these calls fails.
         let moved = end == End::Copied && engine.commit_move(block).is_ok();
         let dropped = if moved {
-            uses.put(pending.left_range(), [stream.clone()].into_iter().collect())
+            uses.put(pending.left_range(), Uses::new(stream.clone()))
         } else {
             let _ = engine.cancel_move(block);
             let range = pending.hole_range();
-            add(&mut pending.hole, stream);
-            uses.put(range, pending.hole)
+            let users = Uses::new(stream.clone());
+            pending.hole.iter().for_each(|user| users.recorded_on(user));
+            uses.put(range, users)
         };
         if let Some(slot) = slots.get_mut(block) {
             if end != End::Untouched {
-                slot.written_by(stream, None);
+                slot.used(stream, Access::Write, None);
                 slot.moved = true;
             }
             slot.moving = false;

@@ -5,13 +5,13 @@ use super::phase::{Detached, DetachedPiece, OnFree, Phase};
 use super::view::{Kept, MapState, Mapping, View};
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::ArenaError;
-use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::live_block::LiveBlock;
 use crate::arena::mapping::pages::Part;
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::{Error, Forbidden};
 use crate::streams::order::Need;
+use crate::streams::uses::{Streams, add};
 use parking_lot::MutexGuard as LongGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,8 +136,8 @@ impl<B: Backend> ArenaCore<B> {
                 return Err(ArenaError::Pinned.into());
             }
         }
-        let (mut users, live) = (state.users_of_free(), state.live());
-        state.slots.iter().flat_map(LiveBlock::users).for_each(|user| add(&mut users, &user));
+        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
+        state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
         let (pieces, views) = state.mapped();
         let range = Arc::clone(&state.range);
         state.phase = Phase::Changing;

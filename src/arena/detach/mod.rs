@@ -104,7 +104,7 @@ impl<B: Backend> DeviceArena<B> {
         if fork::is_child() {
             return Attachment::Detached;
         }
-        match self.core.state.lock_with_deferred().phase {
+        match self.core.state.lock().phase {
             Phase::Attached => Attachment::Attached,
             Phase::Changing => Attachment::Changing,
             Phase::Detached(_) => Attachment::Detached,

@@ -46,7 +46,7 @@ pub(super) enum State {
     Reserved,
     /// A copy may still read or write it; it may also be the destination of a move.
     Vacated,
-    /// Withheld by name: an unmapped part, or a freed block that still waits for its streams.
+    /// Withheld by name: an unmapped part, or a part of a growth.
     Held,
     /// An unused slot, or the end of a zone's ring.
     NoBlock,

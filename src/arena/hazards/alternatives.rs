@@ -59,7 +59,7 @@ impl<B: Backend> ArenaCore<B> {
                 served => return served.map(Some),
             }
         }
-        if is_captured || self.state.lock_with_deferred().backing.is_none() {
+        if is_captured || self.state.lock().backing.is_none() {
             return Ok(None);
         }
         match self.grow(request, stream, Some(&refused)) {
@@ -71,9 +71,9 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Returns captured streams, other than this one, that used free memory.
     fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
-        let users = self.state.lock().users_of_free();
+        let users = self.state.lock().users_of_free(|user, _| user.id() != stream.id());
         let mut captured = SmallVec::new();
-        for user in users.iter().filter(|user| user.id() != stream.id()) {
+        for user in &users {
             if self.device.is_capturing(user)? {
                 captured.push(user.id());
             }
@@ -212,9 +212,8 @@ impl<B: Backend> State<B> {
                 continue;
             }
             let all = span.offset..span.offset + span.bytes;
-            let others = uses.parts_with(&all, |user, _| user != stream.id()).filter(|(_, is)| *is);
-            let of_others: u64 =
-                others.map(|(part, _)| part.end.min(all.end) - part.start.max(all.start)).sum();
+            let others = uses.parts(&all).filter(|part| uses.is_anothers(part, stream.id()));
+            let of_others: u64 = others.map(|part| part.end.min(all.end) - part.start.max(all.start)).sum();
             missing = missing.saturating_sub(span.bytes - of_others);
             if missing == 0 {
                 return true;
@@ -228,14 +227,11 @@ impl<B: Backend> State<B> {
     /// captured stream.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
         let Self { engine, uses, markers, .. } = self;
-        let reach = uses.reach(stream);
-        let is_in_the_way = |user: StreamId, tick: u64| {
-            let is_anothers = refused.is_own && user != stream.id();
-            is_anothers
-                || refused.has(user)
-                    && !reach.covers(user, tick)
-                    && !uses.is_done(user, tick)
-                    && (refused.is_captured || markers.covering(user, tick).is_none())
+        let reach = uses.ticks.reach(stream.id());
+        let is_refused = |user: StreamId, tick: u64| {
+            refused.has(user)
+                && !reach.covers(user, tick)
+                && (refused.is_captured || markers.covering(user, tick).is_none())
         };
         let mut clear = Vec::new();
         for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
@@ -245,8 +241,8 @@ impl<B: Backend> State<B> {
                     clear.push(Clear { zone: span.zone, start, bytes: end - start });
                 }
             };
-            for (part, is_in_the_way) in uses.parts_with(&(start..end), is_in_the_way) {
-                if is_in_the_way {
+            for part in uses.parts(&(start..end)) {
+                if part.has(is_refused) || refused.is_own && uses.is_anothers(part, stream.id()) {
                     add(start, part.start.min(end));
                     start = start.max(part.end);
                 }

@@ -1,8 +1,8 @@
 //! Waits on the host for the streams that used free memory, so that a captured stream can use it.
 
-use super::ranges::Streams;
 use crate::arena::DeviceArena;
 use crate::error::Error;
+use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream, fork};
 
 impl<B: Backend> DeviceArena<B> {
@@ -20,17 +20,18 @@ impl<B: Backend> DeviceArena<B> {
         core.check_device(stream)?;
         let mut state = core.state.lock();
         // Later frees belong to another tick, and are not waited for.
-        let (users, tick) = (state.users_of_free(), state.uses.begin_tick());
+        let (users, tick) =
+            (state.users_of_free(|user, _| user.id() != stream.id()), state.uses.ticks.begin());
         drop(state);
         let mut waited: Streams<B::Stream> = Streams::new();
-        for user in users.into_iter().filter(|user| user.id() != stream.id()) {
+        for user in users {
             if !core.device.is_capturing(&user)? {
                 core.device.synchronize(&user)?;
                 waited.push(user);
             }
         }
         let mut state = core.state.lock();
-        waited.iter().for_each(|user| state.uses.waited(user, stream, tick));
+        waited.iter().for_each(|user| state.uses.ticks.waited(user.id(), stream.id(), tick));
         drop(state);
         Ok(())
     }

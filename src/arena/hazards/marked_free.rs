@@ -1,10 +1,11 @@
 //! Frees of blocks whose streams get [markers](crate::streams::markers), once several streams use the arena.
 
-use super::ranges::Streams;
 use crate::arena::engine::{BlockId, Zone};
 use crate::arena::live_block::LiveBlock;
-use crate::arena::state::{State, ToRecord};
+use crate::arena::state::State;
 use crate::streams::markers::UNMARKED;
+use crate::streams::order::Freed;
+use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream};
 
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
@@ -18,9 +19,9 @@ impl<B: Backend> State<B> {
         &mut self,
         block: BlockId,
         slot: &LiveBlock<B::Stream>,
-    ) -> (Streams<B::Stream>, ToRecord<B::Stream>) {
+    ) -> (Streams<B::Stream>, Freed<B::Stream>) {
         let (offset, size) = self.engine.extent(block);
-        let dropped = self.uses.put(offset..offset + size, slot.users());
+        let dropped = self.uses.put(offset..offset + size, slot.uses.clone());
         self.free_freed(block);
         (dropped, self.end_tick(slot, size))
     }
@@ -55,18 +56,17 @@ impl<B: Backend> State<B> {
     }
 
     /// Ends the tick of a free of `bytes`.
-    pub(in crate::arena) fn end_tick(
-        &mut self,
-        slot: &LiveBlock<B::Stream>,
-        bytes: u64,
-    ) -> ToRecord<B::Stream> {
-        let users = slot.users();
+    pub(in crate::arena) fn end_tick(&mut self, slot: &LiveBlock<B::Stream>, bytes: u64) -> Freed<B::Stream> {
+        let users = slot.uses.users();
+        if users.len() > 1 {
+            self.uses.ticks.shared();
+        }
         // Bytes of several streams are counted with the next marker of each alone.
-        let unmarked = slot.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id()));
+        let unmarked = slot.uses.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id()));
         let bytes = bytes + unmarked;
         let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
         self.peak_needed = self.peak_needed.max(needed);
-        ToRecord { streams: users, tick: self.uses.begin_tick(), bytes }
+        Freed { users, tick: self.uses.ticks.begin(), bytes }
     }
 
     /// Bytes of a block and of those stitched to it.

@@ -1,17 +1,14 @@
 //! Tracks which streams may access which bytes, and when.
 //!
 //! * `ranges`: which streams may still use free parts of a range;
-//! * `marked_free`: frees that get markers; `progress`: records markers and polls them;
-//! * `deferred`: blocks that are free once several streams are done with them; `pending_free`: defers and
-//!   frees them; `host_waits`: waits on the host, so that a captured stream can use free memory;
+//! * `marked_free`: frees that get markers; `progress`: polls markers;
+//! * `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
 //!   `alternatives`: other memory for a request that may not wait.
 
 pub(in crate::arena) mod alternatives;
-pub(in crate::arena) mod deferred;
 pub(in crate::arena) mod host_waits;
 mod marked_free;
-pub(in crate::arena) mod pending_free;
 pub(in crate::arena) mod placement;
 pub(in crate::arena) mod progress;
 pub(in crate::arena) mod ranges;

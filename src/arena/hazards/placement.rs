@@ -6,19 +6,20 @@
 //! one stream. Otherwise memory that the request's stream used last comes first, because the other streams
 //! would have to wait for it later.
 
-use super::ranges::Streams;
+use super::ranges::Part;
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
+use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::arena::mapping::pages::Budget;
-use crate::arena::state::{State, Taken, ToRecord};
+use crate::arena::state::{State, Taken};
 use crate::error::Error;
+use crate::streams::order::{Freed, Order};
 use crate::streams::waits::StreamOrder;
 use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream, StreamId, logging};
+use vrampool_backend::{Backend, Stream, logging};
 
 /// The treatment of memory that needs a wait for another stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +30,13 @@ pub(in crate::arena) enum WaitPolicy {
     Allow,
 }
 
-/// Most free blocks to examine, and most parts of them.
+/// Most free blocks to examine for a place without a wait, and most parts of them in the way.
+const ROOMS: usize = 256;
+
+/// Most free blocks to examine for the earliest wait, and most parts of them.
 const PARTS: usize = 64;
 
-/// As [`PARTS`], for a place that the stream itself used.
+/// As [`ROOMS`], for a place that the stream itself used.
 const OWN: usize = 24;
 
 /// Later than any tick.
@@ -47,7 +51,7 @@ impl<B: Backend> ArenaCore<B> {
         request: (u64, u64),
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        if !self.state.lock_with_deferred().prefers_growth(request) {
+        if !self.state.lock().prefers_growth(request) {
             return Ok(None);
         }
         // A thread that changes the arena may wait for a stream for long.
@@ -68,7 +72,7 @@ impl<B: Backend> ArenaCore<B> {
         alone: LongMutexGuard<'a, ()>,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         self.ask_unmarked(stream);
-        let mut state = self.attached(request.0, || self.state.lock_with_deferred())?;
+        let mut state = self.attached(request.0, || self.state.lock())?;
         if !state.markers.is_empty() {
             state = self.note_done(state);
         }
@@ -92,24 +96,17 @@ impl<B: Backend> ArenaCore<B> {
     /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
     /// other one, so that it is polled later.
     fn ask_unmarked(&self, stream: &B::Stream) {
-        let mut state = self.state.lock_with_deferred();
-        let mut users = state.unmarked_users_of_free(stream);
+        let mut state = self.state.lock();
+        let is_unmarked = |user: &B::Stream, tick| {
+            user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
+        };
+        let users = state.users_of_free(is_unmarked);
         if users.is_empty() {
             return;
         }
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         drop(state);
-        let is_idle = |user: &B::Stream| self.device.is_idle(user) == Ok(true);
-        let idle: Streams<_> = users.iter().filter(|user| is_idle(user)).cloned().collect();
-        users.retain(|user| idle.iter().all(|other| other.id() != user.id()));
-        if !idle.is_empty() {
-            let mut state = self.state.lock_with_deferred();
-            idle.iter().for_each(|user| state.uses.done(user.id(), tick));
-            state.let_go_done();
-        }
-        if !users.is_empty() {
-            self.record_markers(&ToRecord { streams: users, tick, bytes: 0 });
-        }
+        self.ask(Freed { users, tick, bytes: 0 });
     }
 }
 
@@ -127,19 +124,6 @@ impl<B: Backend> State<B> {
     pub(in crate::arena) fn needed_with(&self, bytes: u64) -> u64 {
         let now = self.engine.used() + self.uses.ticks.in_flight();
         self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
-    }
-
-    /// Returns the other streams that used free memory, and whose use no marker follows.
-    fn unmarked_users_of_free(&self, stream: &B::Stream) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        let is_unmarked = |user: &B::Stream, tick| {
-            user.id() != stream.id() && self.markers.covering(user.id(), tick).is_none()
-        };
-        for span in self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            let free = span.offset..span.offset + span.bytes;
-            self.uses.open_users(&free, is_unmarked, &mut users);
-        }
-        users
     }
 
     /// Records that the device refused to map memory.
@@ -225,7 +209,7 @@ impl<B: Backend> State<B> {
         is_captured: bool,
     ) -> Result<BlockId, ArenaError> {
         let (start, bytes) = self.engine.extent(block);
-        let reach = self.uses.reach(stream);
+        let reach = self.uses.ticks.reach(stream.id());
         let last = self.last_waits(&(start..start + bytes), &reach).filter_map(|(_, last)| last).max();
         if last.is_none() || self.engine.zone(block)? != Zone::Dynamic {
             return Ok(block);
@@ -235,9 +219,9 @@ impl<B: Backend> State<B> {
             return Ok(block);
         }
         self.engine.free(block)?;
-        let place = match is_captured {
-            true => self.find_without_wait(bytes, &reach),
-            false => self.earliest(bytes, &reach, last),
+        let place = match self.find_without_wait(bytes, &reach) {
+            None if !is_captured => self.earliest(bytes, &reach, last),
+            place => place,
         };
         match place {
             Some((room, place)) => self.engine.allocate_in_free(room, place, bytes),
@@ -250,18 +234,18 @@ impl<B: Backend> State<B> {
     /// those streams would have to wait for theirs later.
     #[cold]
     pub(in crate::arena) fn place_without_wait(&mut self, size: u64, stream: &B::Stream) -> Option<BlockId> {
-        let own = self.place_without(size, OWN, |user, _| user != stream.id());
+        let own = self.place_without(size, OWN, |part| self.uses.is_anothers(part, stream.id()));
         let (room, place) = match own {
             Some(place) => place,
             None if self.has_own(size, stream) => return None,
-            None => self.find_without_wait(size, &self.uses.reach(stream))?,
+            None => self.find_without_wait(size, &self.uses.ticks.reach(stream.id()))?,
         };
         self.engine.allocate_in_free(room, place, size).ok()
     }
 
     /// Finds a place that needs no wait, in one of the smallest sufficient rooms.
     fn find_without_wait(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
-        self.place_without(bytes, PARTS, |user, tick| !reach.covers(user, tick))
+        self.place_without(bytes, ROOMS, |part| part.has(|user, tick| !reach.covers(user, tick)))
     }
 
     /// Finds a place in one of the smallest sufficient rooms, or at the free end, without parts for which
@@ -270,7 +254,7 @@ impl<B: Backend> State<B> {
         &self,
         bytes: u64,
         most: usize,
-        is_in_the_way: impl Fn(StreamId, u64) -> bool,
+        is_in_the_way: impl Fn(&Part<B::Stream>) -> bool,
     ) -> Option<(FreeBlock, u64)> {
         let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
         for room in self.engine.fitting_blocks(bytes, most) {
@@ -279,7 +263,8 @@ impl<B: Backend> State<B> {
             }
             let all = room.offset..room.offset + room.bytes;
             let mut place = all.start;
-            for (part, is_in_the_way) in self.uses.parts_with(&all, &is_in_the_way) {
+            for part in self.uses.parts(&all) {
+                let is_in_the_way = is_in_the_way(part);
                 let free_until = if is_in_the_way { part.start } else { part.end.min(all.end) };
                 if free_until.saturating_sub(place) >= bytes {
                     return Some((room, place));

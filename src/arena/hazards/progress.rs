@@ -1,17 +1,15 @@
-//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait, and
-//! records them when memory is freed.
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait.
 
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
-use crate::arena::state::{State, ToRecord};
-use crate::streams::markers;
-use crate::streams::markers::{Markers, Tracked};
+use crate::arena::state::State;
+use crate::streams::markers::Markers;
+use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;
 use crate::sync::MutexGuard;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::{Backend, Capabilities};
+use vrampool_backend::Backend;
 
 impl<B: Backend> DeviceArena<B> {
     /// Whether its streams have markers: a hint that a pool over the arena keeps.
@@ -38,7 +36,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Locks the state for a request, after a poll if one is due.
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         if state.markers.is_due() {
             return self.note_done(state);
         }
@@ -53,44 +51,21 @@ impl<B: Backend> ArenaCore<B> {
         state: MutexGuard<'a, State<B>>,
     ) -> MutexGuard<'a, State<B>> {
         drop(state);
-        let are_any_done = markers::poll(self);
-        let mut state = self.state.lock_with_deferred();
-        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
-        if are_any_done {
-            state.let_go_done();
-        }
-        state
-    }
-
-    /// Records markers after the work of `streams` on everything freed until the end of `tick`. If recording
-    /// fails for a stream, the next user of its memory waits for the stream's work at that time. A captured
-    /// stream has no work to record yet.
-    #[cold]
-    pub(in crate::arena) fn record_markers(&self, ToRecord { streams, tick, bytes }: &ToRecord<B::Stream>) {
-        // Markers are useless if streams never run concurrently, and polling them may submit open work early.
-        if !self.device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
-            return;
-        }
-        let markers = markers::record(&self.device, streams, *tick);
-        let are_all = markers.len() == streams.len();
-        let mut state = self.state.lock_with_deferred();
-        if !are_all {
-            state.let_go_unrecorded(*tick);
-        }
-        if let Some(marker) = markers.first() {
-            state.uses.ticks.freed(marker.stream, *tick, *bytes);
-        }
-        let dropped: SmallVec<[_; 2]> = markers.into_iter().map(|marker| state.markers.add(marker)).collect();
-        self.has_markers.store(!state.markers.is_empty(), Ordering::Relaxed);
-        drop(state);
-        drop(dropped);
+        Order::poll(self);
+        self.state.lock()
     }
 }
 
-impl<B: Backend> Tracked<B> for ArenaCore<B> {
+impl<B: Backend> Order<B> for ArenaCore<B> {
+    fn device(&self) -> &B {
+        &self.device
+    }
+
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let State { markers, uses, .. } = &mut *self.state.lock_with_deferred();
-        act(markers, &mut uses.ticks)
+        let State { markers, uses, .. } = &mut *self.state.lock();
+        let acted = act(markers, &mut uses.ticks);
+        self.has_markers.store(!markers.is_empty(), Ordering::Relaxed);
+        acted
     }
 }
 
@@ -98,6 +73,7 @@ impl<B: Backend> Tracked<B> for ArenaCore<B> {
 mod tests {
     use super::*;
     use crate::host::HostDevice;
+    use crate::streams::order::Freed;
     use std::sync::mpsc::channel;
 
     /// A point that was begun before a resize is added to the points of the next range.
@@ -112,13 +88,9 @@ mod tests {
             block.used_on(&reader).expect("no fault");
         };
         (0..9).for_each(|_| free());
-        let tick = arena.core.state.lock().uses.begin_tick();
+        let tick = arena.core.state.lock().uses.ticks.begin();
         arena.resize(BYTES).expect("memory");
-        arena.core.record_markers(&ToRecord {
-            streams: [reader.clone()].into_iter().collect(),
-            tick,
-            bytes: 0,
-        });
+        arena.core.freed(&Freed { users: [reader.clone()].into_iter().collect(), tick, bytes: 0 });
         device.synchronize(&reader).expect("no fault");
         let (go, told) = channel::<()>();
         let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();

@@ -68,7 +68,7 @@ impl<B: Backend> ArenaCore<B> {
         alone: LongMutexGuard<'a, ()>,
     ) -> Result<ArenaBuffer<B>, Error> {
         // Memory that the stream itself used last is preferred, also in parts: the other streams need theirs later.
-        let has_own = self.state.lock_with_deferred().has_own(request.0, stream);
+        let has_own = self.state.lock().has_own(request.0, stream);
         let refused = if has_own { Refused::all_but_own() } else { Refused::all() };
         self.attempt(request, stream, Some(&refused), (alone, true))
     }
@@ -80,7 +80,7 @@ impl<B: Backend> ArenaCore<B> {
         refused: Option<&'a Refused>,
         (alone, is_beside): (LongMutexGuard<'a, ()>, bool),
     ) -> Result<ArenaBuffer<B>, Error> {
-        let zone = self.attached(request.0, || self.state.lock_with_deferred())?.zone_of(request.0);
+        let zone = self.attached(request.0, || self.state.lock())?.zone_of(request.0);
         self.widen();
         let mut attempt = Attempt {
             arena: self,
@@ -108,7 +108,7 @@ impl<B: Backend> Attempt<'_, B> {
     /// Takes memory that is available by now, or plans and makes what is missing.
     fn step(&mut self) -> Result<Outcome<B>, Error> {
         let (bytes, alignment) = self.request;
-        let mut state = self.arena.attached(bytes, || self.arena.state.lock_with_deferred())?;
+        let mut state = self.arena.attached(bytes, || self.arena.state.lock())?;
         let taken = match self.refused {
             None => state.take(self.request, self.budget, self.stream)?,
             Some(refused) => state.take_clear(self.zone, self.request, self.stream, refused),
@@ -141,10 +141,6 @@ impl<B: Backend> Attempt<'_, B> {
                 Ok(Outcome::Again)
             }
             Err(refusal) if self.is_beside => Err(refusal.into()),
-            Err(_) if !state.deferred.is_empty() => {
-                state.let_go_deferred();
-                Ok(Outcome::Again)
-            }
             Err(refusal) => {
                 let may_help = refusal.is_out_of_memory() && state.small_may_serve(bytes);
                 drop(state);
@@ -243,7 +239,7 @@ impl<B: Backend> Attempt<'_, B> {
         range: &Arc<B::Memory>,
     ) -> Result<Outcome<B>, Error> {
         let (bytes, alignment) = self.request;
-        let mut state = self.arena.state.lock_with_deferred();
+        let mut state = self.arena.state.lock();
         if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
             state.give_up(&held);
             drop(state);
@@ -272,10 +268,7 @@ impl<B: Backend> Attempt<'_, B> {
         held: &[Option<BlockId>],
         mut failure: MakeFailure,
     ) -> Result<Outcome<B>, Error> {
-        let mut state = match self.is_beside {
-            true => self.arena.state.lock_with_deferred(),
-            false => self.arena.state.lock(),
-        };
+        let mut state = self.arena.state.lock();
         state.give_up(held);
         state.keep_unreleased(growth, mem::take(&mut failure.unreleased));
         if self.is_beside {

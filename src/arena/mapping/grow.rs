@@ -29,7 +29,7 @@ impl<B: Backend> ArenaCore<B> {
         match &served {
             Ok(_) => served,
             Err(_) => {
-                let zone = self.state.lock_with_deferred().zone_of(request.0);
+                let zone = self.state.lock().zone_of(request.0);
                 self.or_elsewhere(served, zone, request, stream)
             }
         }
@@ -41,18 +41,17 @@ impl<B: Backend> ArenaCore<B> {
     /// [`Error::OutOfMemory`]; those of the device. Nothing is mapped then.
     pub(in crate::arena) fn map_initial(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
         let _alone = self.changing.lock();
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
-        let free = backing.limit;
         let Some(growth) = backing.plan_initial(engine, bytes) else {
-            return Err(BackendError::out_of_memory(bytes, Some(free)).into());
+            return Err(BackendError::out_of_memory(bytes, Some(backing.limit)).into());
         };
         engine.reserve_blocks(3 + 2 * growth.new.len())?;
         let range = Arc::clone(&state.range);
         drop(state);
         match self.make(&growth, &range, &[]) {
             Ok(made) => {
-                self.state.lock_with_deferred().commit(growth, made, &[]);
+                self.state.lock().commit(growth, made, &[]);
                 Ok(())
             }
             Err(mut failure) => {

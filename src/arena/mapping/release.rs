@@ -4,10 +4,10 @@ use super::pages::{Extent, Part, Stitched, runs};
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::Error;
+use crate::streams::uses::{Streams, add};
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 
@@ -89,7 +89,7 @@ impl<B: Backend> DeviceArena<B> {
     /// As [`release`](Self::release). The next call then releases what this call could not, and no more.
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
-        let mut state = self.core.state.lock_with_deferred();
+        let mut state = self.core.state.lock();
         let State { engine, backing: Some(backing), peak_needed, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // Memory that spares streams a wait counts as needed.
@@ -102,14 +102,14 @@ impl<B: Backend> DeviceArena<B> {
         }
         let released = self.release(needed - used);
         // After a failure, needs before this call count as needs before the next call.
-        released.inspect_err(|_| self.core.state.lock_with_deferred().engine.raise_peak(peak))
+        released.inspect_err(|_| self.core.state.lock().engine.raise_peak(peak))
     }
 
     /// Sets the physical memory limit of a growing arena.
     pub(in crate::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not during a growth that relies on the previous limit.
         let _alone = self.core.changing.lock();
-        let mut state = self.core.state.lock_with_deferred();
+        let mut state = self.core.state.lock();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
         if limit < backing.mapped {
@@ -134,7 +134,7 @@ impl<B: Backend> ArenaCore<B> {
     /// that a captured stream used stays, because its work runs whenever the graph is launched.
     fn wait_for_free(&self, parts: &[Zone], spare_bytes: u64) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         let Some((mut users, ranges)) = state.users_of_surplus(parts, spare_bytes) else {
             return Ok(Waited::default());
         };
@@ -157,11 +157,11 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Waits on the host for the work of other devices that may use memory of a growing arena.
     pub(in crate::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         if state.backing.is_none() {
             return Ok(Waited::default());
         }
-        let tick = state.uses.begin_tick();
+        let tick = state.uses.ticks.begin();
         drop(state);
         self.virtual_memory()?.synchronize_others()?;
         Ok(Waited { tick: Some(tick), ..Waited::default() })
@@ -207,12 +207,12 @@ impl<B: Backend> ArenaCore<B> {
         retiring.sort_unstable();
         for extent in free {
             let is_in_use = |user, tick| {
-                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.is_done(user, tick)
+                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.ticks.are_done(user, tick)
             };
             let range = extent.start..extent.end();
             if extent.bytes > surplus
                 || retiring.binary_search(&extent.start).is_ok()
-                || uses.parts_with(&range, is_in_use).any(|(_, is_in_use)| is_in_use)
+                || uses.parts(&range).any(|part| part.has(is_in_use))
             {
                 continue;
             }
@@ -329,7 +329,7 @@ impl<B: Backend> State<B> {
         parts: &[Zone],
         spare_bytes: u64,
     ) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
-        let (mut users, mut unused) = (Streams::new(), Vec::new());
+        let mut unused = Vec::new();
         let backing = self.backing.as_ref()?;
         let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
         let mut leaving = Vec::new();
@@ -340,10 +340,8 @@ impl<B: Backend> State<B> {
             }
         }
         leaving.sort_unstable_by_key(|extent| extent.start);
-        for run in runs(&leaving) {
-            let of_run = self.uses.users_in(&(run.start..run.end()));
-            of_run.iter().for_each(|user| add(&mut users, user));
-        }
+        let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
+        let mut users = self.uses.users_in(leaving_runs, |_, _| true);
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
         let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
         let stitched = stitched.map(|range| (range, range.parts()));

@@ -13,7 +13,7 @@ use vrampool_backend::{Backend, BackendError, logging};
 impl<B: Backend> ArenaCore<B> {
     /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena, which is attached.
     pub(in crate::arena) fn widen(&self) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());
         // Pieces without a record are mapped only in the current range.
         let is_ready = state.commit_pending();
@@ -28,7 +28,7 @@ impl<B: Backend> ArenaCore<B> {
 
     fn replace_range(&self) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
-        let state = self.state.lock_with_deferred();
+        let state = self.state.lock();
         let Some(backing) = &state.backing else { return Ok(()) };
         let (capacity, granularity) = (backing.capacity(), backing.granularity);
         let extents = backing.extents.clone();
@@ -48,7 +48,7 @@ impl<B: Backend> ArenaCore<B> {
             let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
             return Err(error);
         }
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let old = state.replace_range(range);
         let part = |&piece: &Extent| Part { offset: piece.start, piece };
         if let Some(backing) = &mut state.backing {

@@ -9,8 +9,8 @@ use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{BlockId, Zone};
-use crate::arena::hazards::ranges::{Streams, add};
 use crate::arena::state::State;
+use crate::streams::uses::{Streams, add};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory, logging};
 
@@ -48,7 +48,7 @@ pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
 impl<B: Backend> ArenaCore<B> {
     /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
     pub(in crate::arena) fn retire_surplus(&self) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
         let most = backing.most_stitched();
         let is_over = !backing.stitched_weight().minus(backing.retiring_weight).is_within(most.eighths(6));
@@ -63,7 +63,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Retires ranges to make room for `weight`, or all of them, and unmaps those whose work is complete.
     pub(in crate::arena) fn make_way(&self, weight: Weight) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
         let most = backing.most_stitched().minus(weight);
         let going = backing.take_unused(if weight == Weight::MAX { Weight::default() } else { most });
@@ -78,11 +78,11 @@ impl<B: Backend> ArenaCore<B> {
         if ranges.is_empty() {
             return;
         }
-        let users = self.state.lock_with_deferred().users_of(&ranges);
+        let users = self.state.lock().users_of(&ranges);
         let is_captured = |user: &B::Stream| self.device.is_capturing(user) != Ok(false);
         let captured: Streams<_> = users.iter().filter(|user| is_captured(user)).cloned().collect();
         if !captured.is_empty() {
-            let mut state = self.state.lock_with_deferred();
+            let mut state = self.state.lock();
             let stays = |range: &mut Stitched<B>| {
                 let users = state.users_of(std::slice::from_ref(range));
                 users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
@@ -95,8 +95,8 @@ impl<B: Backend> ArenaCore<B> {
         let users = users.into_iter().filter(|user| captured.iter().all(|other| other.id() != user.id()));
         let users: Streams<_> = users.collect();
         let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
-        let mut state = self.state.lock_with_deferred();
-        let tick = state.uses.tick();
+        let mut state = self.state.lock();
+        let tick = state.uses.ticks.now();
         let Some(backing) = &mut state.backing else { return };
         match events {
             Ok(events) if !ranges.is_empty() => {
@@ -115,7 +115,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Unmaps retiring ranges whose work is complete, including that of other devices: there are none, or a
     /// release waited for them. Only for the thread that may change the arena.
     pub(in crate::arena) fn reap(&self, waited: &Waited) {
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
         // They count until they are unmapped.
         let mut batches = std::mem::take(&mut backing.retiring);
@@ -152,7 +152,7 @@ impl<B: Backend> ArenaCore<B> {
         }));
         // Ranges left over by a panic are whole.
         kept.append(&mut unused);
-        let mut state = self.state.lock_with_deferred();
+        let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
         backing.retiring_weight = backing.retiring_weight.minus(unmapped);
         backing.retiring = batches;
@@ -193,9 +193,7 @@ impl<B: Backend> State<B> {
 
     /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
     pub(in crate::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
-        let mut users = Streams::new();
-        let free = extents.iter().flat_map(|run| self.uses.users_in(&(run.start..run.end())));
-        free.for_each(|user| add(&mut users, &user));
+        let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
         let is_there = |block: &BlockId| {
             let (start, bytes) = self.engine.extent(*block);
             let next = extents.partition_point(|run| run.end() <= start);
@@ -203,11 +201,9 @@ impl<B: Backend> State<B> {
         };
         for (block, slot) in self.slots.named() {
             if [block].iter().chain(slot.more()).any(is_there) {
-                slot.users().iter().for_each(|user| add(&mut users, user));
+                slot.uses.users().iter().for_each(|user| add(&mut users, user));
             }
         }
-        let deferred = self.deferred.named().filter(|(blocks, _)| blocks.iter().any(is_there));
-        deferred.flat_map(|(_, of_blocks)| of_blocks).for_each(|user| add(&mut users, user));
         users
     }
 }

@@ -38,19 +38,18 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// As [`take_mapped`](Self::take_mapped). A large block prefers memory without a wait to deferred blocks.
+    /// As [`take_mapped`](Self::take_mapped). A large block prefers memory without a wait.
     pub(in crate::arena) fn take(
         &mut self,
         (bytes, alignment): (u64, u64),
         budget: Budget,
         stream: &B::Stream,
     ) -> Result<Option<Taken<B>>, Error> {
-        if (!self.deferred.is_empty() || !self.markers.is_empty()) && self.is_large(bytes) {
+        if !self.markers.is_empty() && self.is_large(bytes) {
             let taken = self.take_without_wait((bytes, alignment), budget, stream)?;
             if taken.is_some() {
                 return Ok(taken);
             }
-            self.let_go_deferred();
         }
         self.take_mapped(bytes, alignment, budget)
     }

@@ -84,26 +84,12 @@ impl Arena {
         let peak = self.peak;
         let block = self.allocate_at(offset, bytes)?;
         self.peak = peak;
-        self.hold_live(block, offset, bytes);
-        Ok(block)
-    }
-
-    /// Makes a live block that its owner freed [held](Self::held), until it is [released](Self::release).
-    pub(crate) fn hold_freed(&mut self, block: BlockId) {
-        let is_idle =
-            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
-        if is_idle {
-            let (offset, bytes) = self.extent(block);
-            self.hold_live(block, offset, bytes);
-        }
-    }
-
-    fn hold_live(&mut self, block: BlockId, offset: u64, bytes: u64) {
         let space = self.space_at(offset);
         space.used -= bytes;
         space.live -= 1;
         space.held += bytes;
         self.tag(block, State::Held);
+        Ok(block)
     }
 
     /// Makes a held block live.

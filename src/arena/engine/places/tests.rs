@@ -13,7 +13,7 @@ proptest! {
     /// The naive twin is a byte map. One long function, because each step changes both.
     #[test]
     fn a_place_is_had_exactly_when_all_of_it_is_free(
-        steps in prop::collection::vec((0..9, 0..END, 1..END), 1..80),
+        steps in prop::collection::vec((0..8, 0..END, 1..END), 1..80),
     ) {
         let mut arena = Arena::new(ArenaLayout::new(END).alignment(1))?;
         let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
@@ -52,11 +52,6 @@ proptest! {
                         arena.release(block);
                         prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
                     }
-                }
-                8 if !blocks.is_empty() => {
-                    let block = blocks.swap_remove(one as usize % blocks.len());
-                    arena.hold_freed(block);
-                    unlisted.push(block);
                 }
                 3 => {
                     let range = one as usize..(one + two).min(END) as usize;

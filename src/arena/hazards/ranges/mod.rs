@@ -1,21 +1,17 @@
 //! Streams that may still use free parts of a range: the next user of a part must wait for them.
 
 mod parts;
-mod streams;
 #[cfg(test)]
 mod tests;
 
 use crate::streams::ticks::Ticks;
+use crate::streams::uses::{Awaited, Streams, Uses, add, await_also};
 use crate::streams::waits::StreamOrder;
-use parts::{Part, Parts};
-use smallvec::SmallVec;
+pub(crate) use parts::Part;
+use parts::Parts;
 use std::mem;
 use std::ops::Range;
-pub(crate) use streams::{Streams, add};
 use vrampool_backend::{Stream, StreamId};
-
-/// Streams to wait for, each once, with the tick of its last free.
-pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
 
 /// Most kept handles that await a drop, besides those of one free.
 const MOST_DROPPED: usize = 8;
@@ -25,14 +21,6 @@ const WHOLE: u64 = 16;
 
 /// As [`WHOLE`], for a part whose user is complete: the rest of it would need no wait.
 const WHOLE_DONE: u64 = 2;
-
-/// Adds a stream, or raises its tick.
-pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, tick: u64) {
-    match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
-        Some((_, known)) => *known = tick.max(*known),
-        None => awaited.push((stream.clone(), tick)),
-    }
-}
 
 /// Disjoint parts of a range with the streams that used them last.
 ///
@@ -78,7 +66,7 @@ impl<S: Stream> UseMap<S> {
         Self {
             parts: Parts::new(),
             recent: Default::default(),
-            ticks: Ticks::default(),
+            ticks: Ticks::from_one(),
             dropped: Streams::new(),
         }
     }
@@ -107,36 +95,6 @@ impl<S: Stream> UseMap<S> {
             || self.becomes_known_as(range, stream).is_some()
     }
 
-    pub(crate) fn tick(&self) -> u64 {
-        self.ticks.now()
-    }
-
-    /// Ends a tick, because a stream is about to wait or to get a point. Must be called before the device
-    /// call. Returns the ended tick, for [`waited`](Self::waited) or [`done`](Self::done).
-    pub(crate) fn begin_tick(&mut self) -> u64 {
-        self.ticks.begin()
-    }
-
-    /// Records that `stream` is ordered after the work of `user` up to the end of `tick`.
-    pub(crate) fn waited(&mut self, user: &S, stream: &S, tick: u64) {
-        self.ticks.waited(user.id(), stream.id(), tick);
-    }
-
-    /// Records that the work of `user` up to the end of `tick` is complete.
-    pub(crate) fn done(&mut self, user: StreamId, tick: u64) {
-        self.ticks.done(user, tick);
-    }
-
-    /// Whether the work of `user` up to the end of `tick` is known to be complete.
-    pub(crate) fn is_done(&self, user: StreamId, tick: u64) -> bool {
-        self.ticks.are_done(user, tick)
-    }
-
-    /// Returns the ticks up to which `stream` is ordered after others.
-    pub(crate) fn reach(&self, stream: &S) -> StreamOrder {
-        self.ticks.reach(stream.id())
-    }
-
     /// Returns the parts that overlap `range`, in order, each with its last wait for the stream of `reach`.
     /// The last wait is the largest value of `point` over the streams that it must wait for, with their ticks;
     /// `None` if it need not wait.
@@ -146,21 +104,26 @@ impl<S: Stream> UseMap<S> {
         reach: &StreamOrder,
         point: impl Fn(StreamId, u64) -> u64,
     ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        self.parts.overlapping(range).map(move |Part { start, end, streams, tick, .. }| {
-            let open = streams.iter().map(Stream::id).filter(|user| !reach.covers(*user, *tick));
-            (*start..*end, open.map(|user| point(user, *tick)).max())
+        self.parts.overlapping(range).map(move |part| {
+            let mut last = None;
+            part.has(|user, tick| {
+                if !reach.covers(user, tick) {
+                    last = last.max(Some(point(user, tick)));
+                }
+                false
+            });
+            (part.start..part.end, last)
         })
     }
 
-    /// Returns the parts that overlap `range`, and whether `is_such` holds for a user and the part's tick.
-    pub(crate) fn parts_with(
-        &self,
-        range: &Range<u64>,
-        is_such: impl Fn(StreamId, u64) -> bool,
-    ) -> impl Iterator<Item = (Range<u64>, bool)> {
-        self.parts
-            .overlapping(range)
-            .map(move |part| (part.start..part.end, part.has(|user| is_such(user, part.tick))))
+    /// Returns the parts that overlap `range`, in order.
+    pub(crate) fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = &Part<S>> {
+        self.parts.overlapping(range)
+    }
+
+    /// Whether another stream than `stream` wrote a part last, or may still read it.
+    pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
+        part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))
     }
 
     /// Counts bytes in flight of `range` as live again.
@@ -175,44 +138,39 @@ impl<S: Stream> UseMap<S> {
     fn note_each_reused(&mut self, range: &Range<u64>) {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
-            if let Some(user) = part.streams.first() {
-                ticks.reused(user.id(), part.tick, part.end.min(range.end) - part.start.max(range.start));
-            }
+            let user = part.uses.ids()[0];
+            ticks.reused(user, part.tick, part.end.min(range.end) - part.start.max(range.start));
         }
     }
 
-    /// Whether no other stream used any part of `range` last.
+    /// Whether no other stream wrote any part of `range` last, or may still read it.
     #[inline]
     pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
         let [first, second] = &self.recent;
         first.holds(range, stream)
             || second.holds(range, stream)
-            || self.parts_with(range, |user, _| user != stream.id()).all(|(_, is_anothers)| !is_anothers)
+            || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
-    /// Records that `range` is free and that `streams` used it last. Returns handles of other streams that
+    /// Records that `range` is free, and who used it. Returns handles of other streams that
     /// parts had and that may be the last ones, to be dropped without the lock. The list is not a complete
     /// list of earlier users.
     #[must_use]
-    pub(crate) fn put(&mut self, range: Range<u64>, streams: Streams<S>) -> Streams<S> {
-        self.put_of(range, streams, self.ticks.now())
-    }
-
-    fn put_of(&mut self, range: Range<u64>, streams: Streams<S>, tick: u64) -> Streams<S> {
-        if range.is_empty() || streams.is_empty() {
-            return self.take(range);
-        }
-        let ids: SmallVec<[StreamId; 4]> = streams.iter().map(Stream::id).collect();
+    pub(crate) fn put(&mut self, range: Range<u64>, uses: Uses<S>) -> Streams<S> {
         let mut dropped = Streams::<S>::new();
-        let tell = |users: Streams<S>| {
+        if range.is_empty() {
+            return dropped;
+        }
+        let (ids, tick) = (uses.ids(), self.ticks.now());
+        let tell = |uses: Uses<S>| {
             // None of the new streams' handles is the last.
-            for user in users {
-                if !ids.contains(&user.id()) && dropped.iter().all(|known| known.id() != user.id()) {
-                    dropped.push(user);
+            uses.each(|user| {
+                if !ids.contains(&user.id()) {
+                    add(&mut dropped, user);
                 }
-            }
+            });
         };
-        let Range { start, end } = self.parts.put(Part::new(range, streams, tick), tell);
+        let Range { start, end } = self.parts.put(Part::new(range, uses, tick), tell);
         for recent in &mut self.recent {
             if recent.start < end && start < recent.end {
                 *recent = RecentPart::default();
@@ -240,7 +198,8 @@ impl<S: Stream> UseMap<S> {
         if self.dropped.len() >= MOST_DROPPED {
             return false;
         }
-        self.put_at(range, [stream.clone()].into_iter().collect(), self.ticks.now());
+        let dropped = self.put(range, Uses::new(stream.clone()));
+        self.keep_dropped(dropped);
         true
     }
 
@@ -258,13 +217,6 @@ impl<S: Stream> UseMap<S> {
         let recent = RecentPart { start: part.start, end: part.end, stream: id.get(), tick };
         self.note_recent(recent);
         true
-    }
-
-    /// As [`put`](Self::put) for a free in an earlier tick, without releasing a lock: returned handles are
-    /// kept until they are [taken](Self::take_dropped).
-    pub(crate) fn put_at(&mut self, range: Range<u64>, streams: Streams<S>, tick: u64) {
-        let dropped = self.put_of(range, streams, tick);
-        self.keep_dropped(dropped);
     }
 
     /// Keeps one handle of each stream until it is [taken](Self::take_dropped), so that no other is the last.
@@ -289,18 +241,18 @@ impl<S: Stream> UseMap<S> {
     #[cold]
     fn has_no_others(&self, range: &Range<u64>, stream: &S) -> bool {
         let is_open = |user, tick| user != stream.id() && !self.ticks.cover(user, stream.id(), tick);
-        self.parts.overlapping(range).all(|part| !part.has(|user| is_open(user, part.tick)))
+        self.parts.overlapping(range).all(|part| !part.has(is_open))
     }
 
     #[cold]
     fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
         let mut others = Awaited::new();
-        for Part { streams, tick, .. } in self.parts.overlapping(range) {
-            for user in streams.iter().filter(|user| user.id() != stream.id()) {
+        for Part { uses, tick, .. } in self.parts.overlapping(range) {
+            uses.each(|user| {
                 if !self.ticks.cover(user.id(), stream.id(), *tick) {
                     await_also(&mut others, user, *tick);
                 }
-            }
+            });
         }
         (!others.is_empty()).then_some(others)
     }
@@ -330,48 +282,38 @@ impl<S: Stream> UseMap<S> {
         self.recent[0] = part;
     }
 
-    /// Returns all streams whose use of a free part of `range` is not known to be complete. For live parts the
-    /// result may be incomplete or outdated.
-    pub(crate) fn users_in(&self, range: &Range<u64>) -> Streams<S> {
-        let mut used = Streams::new();
-        self.open_users(range, |_, _| true, &mut used);
-        used
-    }
-
-    /// Adds to `users` the streams that used parts of `range`, whose use is not known to be complete, and for
-    /// which `is_such` holds with the part's tick.
-    pub(crate) fn open_users(
+    /// Returns the streams whose use of free parts of `ranges` is not known to be complete, and for which `is_such`
+    /// holds with the part's tick. For live parts the result may be incomplete or outdated.
+    pub(crate) fn users_in(
         &self,
-        range: &Range<u64>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
         is_such: impl Fn(&S, u64) -> bool,
-        users: &mut Streams<S>,
-    ) {
-        for Part { streams, tick, .. } in self.parts.overlapping(range) {
-            let open = streams.iter().filter(|user| !self.is_done(user.id(), *tick) && is_such(user, *tick));
-            open.for_each(|user| add(users, user));
+    ) -> Streams<S> {
+        let mut users = Streams::new();
+        for range in ranges {
+            for Part { uses, tick, .. } in self.parts.overlapping(&range) {
+                uses.each(|user| {
+                    if !self.ticks.are_done(user.id(), *tick) && is_such(user, *tick) {
+                        add(&mut users, user);
+                    }
+                });
+            }
         }
+        users
     }
 
     /// Forgets `range`. Returns all streams whose use of any part of it is not known to be complete.
     pub(crate) fn take(&mut self, range: Range<u64>) -> Streams<S> {
         let (mut used, mut dropped) = (Streams::new(), mem::take(&mut self.dropped));
-        self.take_each(range, |ticks, Part { streams, tick, .. }| {
-            for user in streams {
-                // None of the dropped handles is the last: the list has another.
-                add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, &user);
-            }
+        self.recent = Default::default();
+        let Self { parts, ticks, .. } = self;
+        parts.cut(&range, |Part { uses, tick, .. }| {
+            // None of the dropped handles is the last: the lists have others.
+            uses.each(|user| {
+                add(if ticks.are_done(user.id(), tick) { &mut dropped } else { &mut used }, user)
+            });
         });
         self.dropped = dropped;
         used
-    }
-
-    /// Forgets `range`, and passes each part to `tell`.
-    fn take_each(&mut self, range: Range<u64>, mut tell: impl FnMut(&Ticks, Part<S>)) {
-        if range.is_empty() {
-            return;
-        }
-        self.recent = Default::default();
-        let Self { parts, ticks, .. } = self;
-        parts.cut(&range, |part| tell(ticks, part));
     }
 }

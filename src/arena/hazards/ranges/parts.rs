@@ -3,7 +3,7 @@
 //! They are a sorted list in chunks. Mostly there is one chunk, which is searched and changed faster than a
 //! tree. With many parts, a change moves only those of one chunk.
 
-use super::streams::Streams;
+use crate::streams::uses::Uses;
 use std::mem;
 use std::ops::Range;
 use vrampool_backend::{Stream, StreamId};
@@ -12,11 +12,11 @@ use vrampool_backend::{Stream, StreamId};
 const CHUNK: usize = if cfg!(test) { 4 } else { 64 };
 
 #[derive(Debug)]
-pub(super) struct Part<S> {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) streams: Streams<S>,
-    /// The stream, if there is exactly one: read without access to the stream.
+pub(crate) struct Part<S> {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(super) uses: Uses<S>,
+    /// The writer, if it is the only user: read without access to the stream.
     only: Option<StreamId>,
     /// The tick of the free.
     pub(super) tick: u64,
@@ -63,9 +63,9 @@ impl<'a, S> Iterator for Overlapping<'a, S> {
 }
 
 impl<S: Stream> Part<S> {
-    pub(super) fn new(range: Range<u64>, streams: Streams<S>, tick: u64) -> Self {
-        let only = if let [stream] = &*streams { Some(stream.id()) } else { None };
-        Self { start: range.start, end: range.end, streams, only, tick }
+    pub(super) fn new(range: Range<u64>, uses: Uses<S>, tick: u64) -> Self {
+        let only = uses.only_user().map(Stream::id);
+        Self { start: range.start, end: range.end, uses, only, tick }
     }
 
     /// Whether the stream is the only user.
@@ -74,27 +74,35 @@ impl<S: Stream> Part<S> {
         self.only == Some(stream)
     }
 
-    /// Whether `is_such` holds for one of the streams.
+    /// Whether `is_such` holds for one of the streams, with the tick.
     #[inline]
-    pub(super) fn has(&self, mut is_such: impl FnMut(StreamId) -> bool) -> bool {
+    pub(crate) fn has(&self, mut is_such: impl FnMut(StreamId, u64) -> bool) -> bool {
         match self.only {
-            Some(stream) => is_such(stream),
-            None => self.streams.iter().any(|stream| is_such(stream.id())),
+            Some(stream) => is_such(stream, self.tick),
+            None => self.uses.ids().into_iter().any(|stream| is_such(stream, self.tick)),
         }
     }
 
-    /// Whether both have the same streams and tick.
+    /// Whether another stream than `stream` wrote it last, or one that is not `done` uses it.
+    #[inline]
+    pub(super) fn is_anothers(&self, stream: StreamId, done: impl Fn(StreamId) -> bool) -> bool {
+        let is_open = |user, _| user != stream && !done(user);
+        match self.only {
+            Some(user) => user != stream,
+            None => self.uses.writer.id() != stream || self.has(is_open),
+        }
+    }
+
+    /// Whether both have the same users and tick.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        let has = |user: &S| other.streams.iter().any(|one| one.id() == user.id());
         self.tick == other.tick
             && self.only == other.only
-            && self.streams.len() == other.streams.len()
-            && (self.only.is_some() || self.streams.iter().all(has))
+            && (self.only.is_some() || self.uses.is_alike(&other.uses))
     }
 
     fn within(&self, range: &Range<u64>) -> Self {
         let (start, end) = (self.start.max(range.start), self.end.min(range.end));
-        Self { start, end, streams: self.streams.clone(), ..*self }
+        Self { start, end, uses: self.uses.clone(), ..*self }
     }
 }
 
@@ -126,9 +134,9 @@ impl<S: Stream> Parts<S> {
     }
 
     /// Replaces everything in the range of a part that is not empty, and joins it with
-    /// [alike](Part::is_alike) neighbours. Passes handles of removed parts to `tell`; other parts may have
+    /// [alike](Part::is_alike) neighbours. Passes the users of removed parts to `tell`; other parts may have
     /// the same streams. Returns the range of the joined part.
-    pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
+    pub(super) fn put(&mut self, mut new: Part<S>, mut tell: impl FnMut(Uses<S>)) -> Range<u64> {
         let (start, end) = (new.start, new.end);
         let (chunk, at) = self.place(start).unwrap_or_default();
         if self.is_at_edge(chunk, at, end) {
@@ -165,8 +173,8 @@ impl<S: Stream> Parts<S> {
         let range = new.start..new.end;
         match parts.get_mut(first..behind) {
             Some([place, ..]) => {
-                tell(mem::replace(place, new).streams);
-                parts.drain(first + 1..behind).for_each(|dropped| tell(dropped.streams));
+                tell(mem::replace(place, new).uses);
+                parts.drain(first + 1..behind).for_each(|dropped| tell(dropped.uses));
             }
             _ => parts.insert(first, new),
         }
@@ -184,8 +192,8 @@ impl<S: Stream> Parts<S> {
 
     /// As [`put`](Self::put), across chunks.
     #[cold]
-    fn put_across(&mut self, mut new: Part<S>, mut tell: impl FnMut(Streams<S>)) -> Range<u64> {
-        self.cut(&(new.start..new.end), |part| tell(part.streams));
+    fn put_across(&mut self, mut new: Part<S>, mut tell: impl FnMut(Uses<S>)) -> Range<u64> {
+        self.cut(&(new.start..new.end), |part| tell(part.uses));
         if let Some(left) = self.remove_if(new.start, |left| left.end == new.start && left.is_alike(&new)) {
             new.start = left.start;
         }

@@ -39,6 +39,14 @@ impl Stream for Counted {
 
 const END: u64 = 64;
 
+/// The uses by some streams, of which the last one wrote.
+fn uses_by<S: Stream>(streams: impl IntoIterator<Item = S>) -> Uses<S> {
+    let mut streams: Vec<S> = streams.into_iter().collect();
+    let uses = Uses::new(streams.pop().expect("a writer"));
+    streams.iter().for_each(|reader| uses.recorded_on(reader));
+    uses
+}
+
 /// The users of a byte, each with the tick of its free; `None` for a live byte, which is never queried.
 type Byte = Option<BTreeMap<usize, u64>>;
 
@@ -52,7 +60,7 @@ proptest! {
         let names: Vec<Named> = (0..4).map(|_| Named(StreamId::next())).collect();
         let mut uses = UseMap::new();
         let mut twin: Vec<Byte> = vec![Some(BTreeMap::new()); END as usize];
-        let (mut waits, mut now) = (BTreeMap::new(), 0);
+        let (mut waits, mut now) = (BTreeMap::new(), 1);
         // The tick up to which each stream is complete.
         let mut done = BTreeMap::new();
         for (step, one, two, streams) in steps {
@@ -72,19 +80,23 @@ proptest! {
                     let is_known = twin[bytes.clone()].iter().all(|byte| *byte == freed);
                     prop_assert!(is_of || !is_known || range.is_empty(), "found where it is");
                     if !is_of {
-                        let _ = uses.put(range, [names[one].clone()].into_iter().collect());
+                        let _ = uses.put(range, Uses::new(names[one].clone()));
                     }
                     twin[bytes].fill(freed);
                 }
                 (0 | 1, ..) => {
-                    let _ = uses.put(range, streams.iter().map(|&n| names[n].clone()).collect());
+                    if streams.is_empty() {
+                        let _ = uses.take(range);
+                    } else {
+                        let _ = uses.put(range, uses_by(streams.iter().map(|&n| names[n].clone())));
+                    }
                     twin[bytes].fill(freed);
                 }
                 (2, Some(users), _) => {
                     let is_done = |user, tick| done.get(&user).is_some_and(|&done| done >= tick);
                     let open = users.iter().filter(|&&(user, tick)| !is_done(user, tick));
                     let expected: BTreeSet<_> = open.map(|&(user, _)| names[user].id()).collect();
-                    prop_assert_eq!(ids(uses.users_in(&range)), expected.clone());
+                    prop_assert_eq!(ids(uses.users_in([range.clone()], |_, _| true)), expected.clone());
                     prop_assert_eq!(ids(uses.take(range)), expected);
                     twin[bytes].fill(Some(BTreeMap::new()));
                 }
@@ -96,7 +108,7 @@ proptest! {
                     // The last of several ticks of one stream is kept.
                     let open: BTreeMap<_, _> =
                         users.iter().filter(is_open).map(|&(user, tick)| (names[user].id(), tick)).collect();
-                    let reach = uses.reach(&names[to]);
+                    let reach = uses.ticks.reach(names[to].id());
                     let last: Vec<_> = uses.last_waits(&range, &reach, |_, tick| tick).collect();
                     prop_assert_eq!(last.iter().filter_map(|(_, last)| *last).max(), open.values().max().copied());
                     let is_in = |part: &Range<u64>| part.start < range.end && range.start < part.end;
@@ -117,16 +129,16 @@ proptest! {
                 (4, ..) if streams.len() == 2 => {
                     let (from, to) = (*streams.first().unwrap(), *streams.last().unwrap());
                     let (from, to) = if one < two { (from, to) } else { (to, from) };
-                    let tick = uses.begin_tick();
-                    uses.waited(&names[from], &names[to], tick);
+                    let tick = uses.ticks.begin();
+                    uses.ticks.waited(names[from].id(), names[to].id(), tick);
                     waits.insert((from, to), now);
                     now += 1;
                 }
                 (5, ..) if streams.len() == 1 => {
                     let user = *streams.first().unwrap();
-                    let tick = uses.begin_tick();
+                    let tick = uses.ticks.begin();
                     prop_assert_eq!(tick, now);
-                    uses.done(names[user].id(), tick);
+                    uses.ticks.done(names[user].id(), tick);
                     done.insert(user, now);
                     now += 1;
                 }
@@ -146,7 +158,7 @@ proptest! {
         let names: Vec<Named> = (0..3).map(|_| Named(StreamId::next())).collect();
         let mut uses = UseMap::new();
         let mut twin: Vec<BTreeMap<StreamId, u64>> = vec![BTreeMap::new(); END as usize];
-        let mut now = 0;
+        let mut now = 1;
         for (step, one, two, streams) in steps {
             let range = one.min(two)..one.max(two) + 1;
             let bytes = range.start as usize..range.end.min(END) as usize;
@@ -155,7 +167,7 @@ proptest! {
             match step {
                 0 => {
                     twin[bytes].fill(streams.iter().map(|user| (user.id(), now)).collect());
-                    let _ = uses.put(range, streams);
+                    let _ = uses.put(range, uses_by(streams));
                 }
                 1 | 2 => {
                     prop_assert!(uses.put_own(range, &streams[0]));
@@ -166,7 +178,7 @@ proptest! {
                     twin[bytes].fill(BTreeMap::new());
                 }
                 _ => {
-                    let _ = uses.begin_tick();
+                    let _ = uses.ticks.begin();
                     now += 1;
                 }
             }
@@ -174,7 +186,7 @@ proptest! {
             prop_assert!(!is_of || twin[one as usize].keys().eq([&names[0].id()]), "what is known");
             for (byte, expected) in (0..).zip(&twin) {
                 let part = uses.parts.at(byte).filter(|part| byte < part.end);
-                let users: BTreeSet<_> = part.iter().flat_map(|part| &part.streams).map(Named::id).collect();
+                let users: BTreeSet<_> = part.iter().flat_map(|part| part.uses.ids()).collect();
                 prop_assert!(users.iter().eq(expected.keys()));
                 prop_assert!(part.is_none_or(|part| expected.values().all(|&tick| tick <= part.tick && part.tick <= now)));
             }
@@ -186,9 +198,9 @@ proptest! {
     fn what_is_freed_in_another_era_is_put_anew(tick in 0..3u64) {
         let stream = Named(StreamId::next());
         let mut uses = UseMap::new();
-        let _ = uses.put(0..END, [stream.clone()].into_iter().collect());
+        let _ = uses.put(0..END, Uses::new(stream.clone()));
         prop_assert!(uses.is_of(&(8..16), &stream));
-        (0..tick).for_each(|_| _ = uses.begin_tick());
+        (0..tick).for_each(|_| _ = uses.ticks.begin());
         prop_assert_eq!(uses.is_of(&(8..16), &stream), tick == 0);
         prop_assert!(uses.awaited_for(&(8..16), &stream).is_none());
     }
@@ -198,7 +210,7 @@ proptest! {
         let stream = Named(StreamId::next());
         let mut uses = UseMap::new();
         for block in order {
-            let _ = uses.put(block * 4..block * 4 + 4, [stream.clone()].into_iter().collect());
+            let _ = uses.put(block * 4..block * 4 + 4, Uses::new(stream.clone()));
         }
         prop_assert_eq!(uses.parts.iter().count(), 1);
     }
@@ -210,12 +222,12 @@ fn the_last_handle_of_a_stream_that_is_waited_for_already_is_answered() {
     let streams = [(); 2].map(|()| Counted::new());
     let [user, stream] = &streams;
     let mut uses = UseMap::new();
-    let _ = uses.put(0..END, [user.clone()].into_iter().collect());
-    let tick = uses.begin_tick();
-    uses.waited(user, stream, tick);
+    let _ = uses.put(0..END, Uses::new(user.clone()));
+    let tick = uses.ticks.begin();
+    uses.ticks.waited(user.id(), stream.id(), tick);
     assert!(uses.awaited_for(&(0..END), stream).is_none(), "it is behind that");
     assert_eq!(Arc::strong_count(&user.1), 2);
-    let dropped = uses.put(0..END, [stream.clone()].into_iter().collect());
+    let dropped = uses.put(0..END, Uses::new(stream.clone()));
     assert_eq!(Arc::strong_count(&user.1), 2);
     drop(dropped);
     assert_eq!(Arc::strong_count(&user.1), 1);
@@ -231,14 +243,14 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
         let mut streams: Vec<Counted> = (0..4).map(|_| Counted::new()).collect();
         for (start, bytes, users, is_new) in steps {
             if is_new {
-                let _ = uses.begin_tick();
+                let _ = uses.ticks.begin();
                 // From now on only parts hold the previous stream.
                 streams[users.len()] = Counted::new();
             }
             let users: Streams<Counted> = users.into_iter().map(|user| streams[user].clone()).collect();
             let there: Vec<_> =
-                uses.parts.iter().flat_map(|part| &part.streams).map(|user| Arc::downgrade(&user.1)).collect();
-            let dropped = uses.put(start..(start + bytes).min(END), users);
+                uses.parts.iter().flat_map(|part| part.uses.users()).map(|user| Arc::downgrade(&user.1)).collect();
+            let dropped = uses.put(start..(start + bytes).min(END), uses_by(users));
             prop_assert!(there.iter().all(|user| user.strong_count() > 0), "the last one is answered");
             drop(dropped);
             let parts: Vec<_> = uses.parts.iter().collect();
@@ -252,9 +264,9 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
 fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
     let [done, other] = [(); 2].map(|()| Named(StreamId::next()));
     let mut uses = UseMap::new();
-    uses.done(done.id(), 7);
+    uses.ticks.done(done.id(), 7);
     for tick in 0..1000 {
-        uses.waited(&Named(StreamId::next()), &other, tick);
+        uses.ticks.waited(StreamId::next(), other.id(), tick);
     }
-    assert!(uses.is_done(done.id(), 7) && !uses.is_done(done.id(), 8));
+    assert!(uses.ticks.are_done(done.id(), 7) && !uses.ticks.are_done(done.id(), 8));
 }

@@ -1,6 +1,6 @@
 //! Memory that is mapped so that a stream need not wait, and the limits of that.
 
-use super::deferred::scene;
+use super::shared::scene;
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};
 use crate::detached::{attach, detach};

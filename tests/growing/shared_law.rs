@@ -1,4 +1,4 @@
-//! Under any operations on an arena with [deferred](super::deferred) blocks, kernels read the bytes that were
+//! Under any operations on an arena with blocks that [several streams used](super::shared), kernels read the bytes that were
 //! written for them, and the bounds hold.
 
 use super::streams::stall;

@@ -1,4 +1,4 @@
-//! Frees of blocks that several streams used are deferred, which changes no result and adds no cost elsewhere.
+//! What several streams used is free at once, and serves without a wait once they are done with it.
 
 use super::streams::{place, stall};
 use super::{PAGE, has_virtual_memory};
@@ -122,7 +122,7 @@ fn each_free_marks_the_writer_and_the_readers() {
     assert_eq!([(); 2].map(|()| free_shared()), [2; 2]);
 }
 
-/// A block grows in place into what is free behind it, deferred or not: as it did before frees were deferred.
+/// A block grows in place into what is free behind it, whoever used that.
 #[test]
 fn a_resize_finds_what_several_streams_used() {
     if !has_virtual_memory() {
@@ -162,7 +162,7 @@ fn a_request_for_more_than_there_can_be_is_refused() {
 
 /// Memory that everybody is done with is not left for new memory, whoever looked when.
 #[test]
-fn nothing_is_mapped_while_what_is_deferred_is_done() {
+fn nothing_is_mapped_while_what_is_free_is_done() {
     if !has_virtual_memory() {
         return;
     }
@@ -229,9 +229,9 @@ fn a_device_without_memory_is_not_asked_each_time() {
     assert!(asked <= 10, "{asked} times for 50 requests");
 }
 
-/// A block that is deferred is not live, and the range stays as large as it is.
+/// What was freed while another stream uses it is not live, and the range stays as large as it is.
 #[test]
-fn the_highest_end_does_not_count_what_is_deferred() {
+fn the_highest_end_does_not_count_what_is_in_flight() {
     let (_device, arena, [own, reader, _]) = scene(16, false);
     let _live = arena.allocate(4 * PAGE, &own).expect("memory");
     let block = arena.allocate(8 * PAGE, &own).expect("memory");
@@ -244,9 +244,10 @@ fn the_highest_end_does_not_count_what_is_deferred() {
     assert_eq!((before, figures()), ((4 * PAGE, 16 * PAGE), (4 * PAGE, 16 * PAGE)));
 }
 
-/// That a block is read on another stream, or how a state is asked for, lets nothing go that is deferred.
+/// However many smaller holes another stream uses, one that nobody uses serves; also after a read on another
+/// stream, and after the state was asked for.
 #[test]
-fn what_is_deferred_stays_so_where_nobody_needs_it() {
+fn a_hole_that_nobody_uses_is_found_among_many_in_flight() {
     const COUNT: u64 = 100;
     for (nth, what) in ["nothing", "a read on another stream", "the state"].into_iter().enumerate() {
         let (_device, arena, [own, reader, other]) = scene(2 * COUNT + 4, false);
@@ -272,7 +273,7 @@ fn what_is_deferred_stays_so_where_nobody_needs_it() {
     }
 }
 
-/// Small requests have a part of the range of their own, and release no deferred blocks.
+/// As above, after a small request, which has a part of the range of its own.
 #[test]
 fn small_requests_let_nothing_large_go() {
     const COUNT: u64 = 100;
