@@ -5,7 +5,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Accounts;
-use crate::cache::caps::Caps;
+use crate::cache::caps::{Caps, Shared};
 use crate::cache::counts::Counters;
 use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::counters::ThreadCounters;
@@ -24,8 +24,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 // Of a block: the model does not step through its atomics.
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
 
@@ -56,6 +56,8 @@ pub(crate) struct PoolCore {
     /// The refused requests that are logged.
     pub(crate) refusals: Refusals,
     pub(super) lock: PoolLock,
+    /// The pool whose caps hold for both together. Its lock has the common account.
+    pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
 }
@@ -71,6 +73,24 @@ pub(crate) struct LockedDepot {
     pub(super) depot: Mutex<Depot>,
     /// Number of sleeping requests. It changes under the lock that they release, so later holders see it.
     pub(super) asleep: AtomicU64,
+    /// Locked after a depot.
+    pub(super) together: Mutex<Together>,
+}
+
+/// The account of pools with the [same caps](crate::cache::shared_caps).
+#[derive(Default)]
+pub(super) struct Together {
+    pub(super) sums: Shared,
+    /// Number of sleeping requests of all pools.
+    pub(super) asleep: u64,
+    pub(super) pools: Vec<(&'static LockedDepot, Weak<PoolCore>)>,
+}
+
+/// A locked depot, and the locked account that its pool shares with others.
+pub(crate) struct DepotGuard {
+    /// `None` only during a wait.
+    pub(super) depot: Option<MutexGuard<'static, Depot>>,
+    pub(super) together: Option<MutexGuard<'static, Together>>,
 }
 
 /// The [shared store](crate::cache::depot) of idle blocks.
@@ -83,6 +103,10 @@ pub(crate) struct Depot {
     pub(super) borrow_classes: u32,
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
+    /// The lock with the common account, if the pool has its caps together with others.
+    pub(super) shares: Option<&'static LockedDepot>,
+    /// The pool's part of that account.
+    pub(super) told: Shared,
     pub(crate) counters: Counters,
     /// The order of frees and markers.
     pub(crate) ticks: Ticks,
@@ -219,7 +243,7 @@ impl PoolCore {
         classes: SizeClasses,
         borrow_classes: u32,
         hooks: Hooks,
-        supply: Supply<B>,
+        (supply, root): (Supply<B>, Option<Arc<Self>>),
     ) -> Arc<Self> {
         let max_allocation = supply.device.properties().max_allocation;
         let mut caps = caps;
@@ -235,8 +259,9 @@ impl PoolCore {
         let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps);
         if let Some(arena) = supply.arena() {
             depot.accounts.arena_in_flight = arena.last_in_flight();
+            depot.accounts.is_charged_elsewhere = arena.is_growing();
         }
-        Arc::new(Self {
+        let core = Arc::new(Self {
             device: supply.device.id(),
             max_allocation,
             largest_class: StdAtomicU64::new(caps.largest_class(max_allocation)),
@@ -257,8 +282,13 @@ impl PoolCore {
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock: PoolLock::new(depot),
+            root,
             supply: Box::new(supply),
-        })
+        });
+        if let Some(root) = &core.root {
+            core.share(root);
+        }
+        core
     }
 
     /// Returns the class of a request, clamped to what the device allocates in one piece and to the limit while the
@@ -279,7 +309,7 @@ impl PoolCore {
     }
 
     #[inline]
-    pub(crate) fn depot(&self) -> MutexGuard<'static, Depot> {
+    pub(crate) fn depot(&self) -> DepotGuard {
         self.lock.0.lock()
     }
 
@@ -313,6 +343,11 @@ impl PoolCore {
     /// Whether it has a handle or a live buffer. Once it has neither, it has none again.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.is_closed() || self.depot().stats().live_buffers > 0
+    }
+
+    /// Whether its caps hold for it and others together.
+    pub(crate) fn shares_caps(&self) -> bool {
+        self.depot().shares.is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -41,7 +41,7 @@ impl CPool {
             Source::Virtual => Some(Ledger::new(allowed(&options, &device)?)),
             _ => None,
         };
-        let pool = options.build(&device, options.name.as_deref(), ledger.as_ref())?;
+        let pool = options.build(&device, options.name.as_deref(), (ledger.as_ref(), None))?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {
@@ -257,8 +257,8 @@ impl CPool {
             return Ok(Arc::clone(tagged));
         }
         let name = format!("{}/{tag}", self.main.pool.name());
-        let pool = self.options.build(&self.home.device, Some(&name), Some(ledger))?;
-        pool.set_limit(self.limit())?;
+        let within = (Some(ledger), Some(&self.main.pool));
+        let pool = self.options.build(&self.home.device, Some(&name), within)?;
         let tagged = Arc::new(Tagged::new(tag, pool));
         tags.insert(tag.into(), Arc::clone(&tagged));
         drop(tags);
@@ -282,21 +282,7 @@ impl CPool {
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {
         let _alone = self.changing.lock();
-        let (before, tags) = (self.limit(), self.tags());
-        for (changed, tagged) in tags.iter().enumerate() {
-            if let Err(error) = tagged.pool.set_limit(bytes) {
-                for tagged in &tags[..changed] {
-                    // What it had room for before it has room for.
-                    if let Err(error) = tagged.pool.set_limit(before) {
-                        log::error!(
-                            "tag {}: its limit of {before} bytes was not restored: {error}",
-                            tagged.tag
-                        );
-                    }
-                }
-                return Err(error.into());
-            }
-        }
+        self.main.pool.set_limit(bytes)?;
         if let Some(ledger) = &self.ledger {
             ledger.set_limit(bytes);
         }
