@@ -17,7 +17,7 @@ use crate::error::refusals::Refusals;
 use crate::source::Key;
 use crate::source::Supply;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalU64, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -26,6 +26,7 @@ use std::ops::Range;
 // Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
 
@@ -188,10 +189,24 @@ pub(crate) struct Block {
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
+    /// The child of the pool that it returns to.
+    pub(super) home: Option<ForkArc<Kept>>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) part: Box<dyn ErasedPart>,
+}
+
+/// Blocks that a child of a pool [keeps](crate::cache::kept) for itself. Of the pool's figures they are live.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(pub(super) GlobalMutex<KeptBlocks>);
+
+#[derive(Debug, Default)]
+pub(super) struct KeptBlocks {
+    pub(super) is_closed: bool,
+    pub(super) idle: Vec<Box<Block>>,
+    /// Bytes in use.
+    pub(super) live: u64,
 }
 
 /// Work to be done without any lock.
