@@ -189,7 +189,7 @@ impl CPool {
         }
     }
 
-    /// The pool has climbed its own ladder. What is left is what other tags and released private pools keep.
+    /// The pool has climbed its own ladder, which other tags are part of. What is left is what released private pools keep.
     #[cold]
     #[inline(never)]
     pub(crate) fn allocate_again(
@@ -202,8 +202,7 @@ impl CPool {
         if !error.is_out_of_memory() {
             return Err(error.into());
         }
-        let freed = self.captures.reclaim(&self.home) + self.relieve(tagged);
-        let error = match freed {
+        let error = match self.captures.reclaim(&self.home) {
             0 => error,
             _ => match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => return Ok(buffer),
@@ -220,18 +219,6 @@ impl CPool {
                 &format!(" (all tags of the pool use {taken} bytes of its limit of {limit} bytes)");
         }
         Err(failure)
-    }
-
-    /// Releases what tags other than this one do not use. Returns the number of bytes.
-    fn relieve(&self, but: &Tagged) -> u64 {
-        let others = self.tags().into_iter().filter(|tagged| tagged.tag != but.tag && !tagged.is_asleep());
-        others
-            .map(|tagged| {
-                let before = tagged.pool.stats().reserved_bytes;
-                tagged.trim();
-                before.saturating_sub(tagged.pool.stats().reserved_bytes)
-            })
-            .sum()
     }
 
     /// All tags, by name.
