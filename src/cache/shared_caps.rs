@@ -35,10 +35,9 @@ impl LockedDepot {
         guard
     }
 
-    /// Ends a pool's use of the common account. Its blocks are gone.
+    /// Ends a pool's use of the common account. No thread or block has the pool any more, so it has nothing.
     pub(super) fn leave_shared(&'static self) {
         let mut guard = self.lock();
-        guard.accounts.forget_all();
         guard
             .together
             .iter_mut()

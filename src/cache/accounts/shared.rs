@@ -1,6 +1,6 @@
 //! Caps that hold for several pools together.
 
-use crate::cache::accounts::{Accounts, Bytes};
+use crate::cache::accounts::Accounts;
 use crate::cache::caps::Shared;
 
 impl Accounts {
@@ -46,10 +46,5 @@ impl Accounts {
         let (charged, freeing) =
             if self.is_charged_elsewhere { (0, 0) } else { (self.now.charged, self.freeing) };
         Shared { idle, leased, charged, freeing }
-    }
-
-    /// Takes all bytes out: the pool's blocks are gone.
-    pub(crate) fn forget_all(&mut self) {
-        (self.now, self.leased, self.freeing) = (Bytes::default(), 0, 0);
     }
 }
