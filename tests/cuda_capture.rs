@@ -4,7 +4,7 @@
 
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool::{Backend, Error, Forbidden, GraphMemory, Pool, Source};
+use vrampool::{Backend, Error, Forbidden, Pool, Source};
 use vrampool_test_support::{require, streams};
 
 const BYTES: u64 = 64 << 10;
@@ -52,17 +52,17 @@ fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
     for &source in Source::ALL {
         let [stream]: [CudaStream; 1] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(64 << 20).build().expect("a pool");
-        let memory = GraphMemory::new(&pool, &stream);
+        let memory = pool.child("graph");
         let mut result = pool.allocate(BYTES, &stream).expect("memory");
         let mut places = Vec::new();
         let mut step = || {
-            let mut first = memory.allocate(BYTES)?;
+            let mut first = memory.allocate(BYTES, &stream)?;
             device.fill(&stream, first.on_mut(&stream)?, 1)?;
-            let mut second = memory.allocate(BYTES)?;
+            let mut second = memory.allocate(BYTES, &stream)?;
             device.copy(&stream, first.on(&stream)?, second.on_mut(&stream)?)?;
             places.extend([first.on(&stream)?.address(), second.on(&stream)?.address()]);
             drop(first);
-            let mut third = memory.allocate(BYTES)?;
+            let mut third = memory.allocate(BYTES, &stream)?;
             device.fill(&stream, third.on_mut(&stream)?, 2)?;
             device.copy(&stream, second.on(&stream)?, result.on_mut(&stream)?)?;
             Ok::<(), Error>(())
@@ -73,7 +73,7 @@ fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
         stream.cudarc().begin_capture(mode).expect("a capture");
         assert_eq!(device.is_capturing(&stream), Ok(true));
         step().expect("the same memory again");
-        let refused = memory.allocate(32 * BYTES).expect_err("it was not warmed up for that");
+        let refused = memory.allocate(32 * BYTES, &stream).expect_err("it was not warmed up for that");
         assert!(matches!(refused, Error::Capture { .. }), "{refused}");
         let flags = CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         let graph = stream.cudarc().end_capture(flags).expect("the capture is not spoilt").expect("a graph");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool::arena::{Attachment, DeviceArena, Zone};
 use vrampool::backend::fork::ForkArc;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, GraphMemory, Pool};
+use vrampool::{Backend, Pool};
 use vrampool_test_support::{assert_forked, end_at_once, in_child_that_ends, while_busy};
 
 const KIB: u64 = 1 << 10;
@@ -77,8 +77,8 @@ fn the_memory_of_a_graph_refuses_a_child() {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::shared(&device).expect("a pool");
-    let graph = GraphMemory::new(&pool, &stream);
-    let of_graph = graph.allocate(KIB).expect("memory");
+    let graph = pool.child("graph");
+    let of_graph = graph.allocate(KIB, &stream).expect("memory");
     let mut target = pool.allocate(MIB, &stream).expect("memory");
     let mut mine = ManuallyDrop::new((graph, of_graph, pool.clone()));
     while_busy(
@@ -87,7 +87,7 @@ fn the_memory_of_a_graph_refuses_a_child() {
         || {
             let act = || {
                 let (graph, _, _) = &mut *mine;
-                assert_forked(graph.allocate(KIB));
+                assert_forked(graph.allocate(KIB, &stream));
                 assert_forked(graph.used_on(&stream));
                 assert_forked(Pool::shared(&device));
                 assert_eq!(graph.idle_bytes(), 0);

@@ -1,7 +1,8 @@
 //! What a graph uses is nobody else's while the graph lives, and a capture makes no call that is forbidden.
 
+use proptest::prelude::*;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, GraphMemory, Memory, Overlap, Pool};
+use vrampool::{Backend, Buffer, Error, Memory, Overlap, Pool};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 #[test]
@@ -9,18 +10,18 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
     let device = AuditDevice::new(HostDevice::new());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let memory = GraphMemory::new(&pool, &stream);
+    let memory = pool.child("graph");
     let step = || {
         let mut places = Vec::new();
-        let mut first = memory.allocate(1000).expect("memory");
+        let mut first = memory.allocate(1000, &stream).expect("memory");
         device.fill(&stream, first.on_mut(&stream).expect("a region"), 1).expect("queued");
-        let second = memory.allocate(60_000).expect("memory");
+        let second = memory.allocate(60_000, &stream).expect("memory");
         for buffer in [&first, &second] {
             places.push(buffer.on(&stream).expect("a region").address());
         }
         drop(first);
         // Of the same class, and larger than what was asked for before.
-        let third = memory.allocate(1020).expect("memory");
+        let third = memory.allocate(1020, &stream).expect("memory");
         assert_eq!((third.len(), third.on(&stream).expect("a region").len()), (1020, 1020));
         places.push(third.on(&stream).expect("a region").address());
         places
@@ -30,7 +31,7 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
     device.set_capturing(true);
     let before = (device.allocations(), device.frees(), pool.stats().stream_waits);
     assert_eq!(step(), places);
-    let error = memory.allocate(1 << 20).expect_err("nothing of the class is here");
+    let error = memory.allocate(1 << 20, &stream).expect_err("nothing of the class is here");
     assert!(
         matches!(error, Error::Capture { requested_bytes: 1_048_576, class_bytes: 1_048_576, .. }),
         "{error}"
@@ -46,8 +47,8 @@ fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     let device = HostDevice::new();
     let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
-    let memory = GraphMemory::new(&pool, &stream);
-    let buffer = memory.allocate(1000).expect("memory");
+    let memory = pool.child("graph");
+    let buffer = memory.allocate(1000, &stream).expect("memory");
     let place = buffer.on(&stream).expect("a region").address();
     drop(buffer);
     let outsider = pool.allocate(1000, &stream).expect("memory");
@@ -55,7 +56,7 @@ fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     // Launched on another stream, for which the next owner waits.
     memory.used_on(&other).expect("a use");
     let _launched = close_gate(&other);
-    let survivor = memory.allocate(5000).expect("memory");
+    let survivor = memory.allocate(5000, &stream).expect("memory");
     drop(memory);
     let waits = pool.stats().stream_waits;
     let next = pool.allocate(1000, &stream).expect("memory");
@@ -63,4 +64,105 @@ fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     let class = pool.stats().idle_bytes;
     drop(survivor);
     assert!(pool.stats().idle_bytes > class, "a buffer that outlived the graph's memory returns to the pool");
+}
+
+/// What a child has, in lists, and what its pool says of the same bytes.
+#[derive(Default)]
+struct Twin {
+    /// Address and class of idle blocks, the last freed last.
+    idle: Vec<(u64, u64)>,
+    live: Vec<(u64, u64)>,
+}
+
+proptest! {
+    /// Children share a pool with requests of its own, in a bucket or a magazine: each gives the block of a class that
+    /// it got back last, and nobody else gets it until the child is dropped. All caps of the pool are 0 or none.
+    #[test]
+    fn children_and_twin_agree(
+        is_cached in any::<bool>(),
+        magazine_bytes in prop::sample::select(&[0, 1 << 20][..]),
+        steps in prop::collection::vec((0..4usize, any::<usize>(), 1..70_000u64, 0..9u8), 0..150),
+    ) {
+        let device = AuditDevice::new(HostDevice::new());
+        let stream = device.create_stream().expect("a stream");
+        let builder = Pool::builder(&device).max_cached_bytes(if is_cached { u64::MAX } else { 0 });
+        let pool = builder.magazine_bytes(magazine_bytes).build().expect("a pool");
+        let new = || (pool.child("child"), Vec::new(), Twin::default());
+        let mut children = [(); 3].map(|()| new());
+        let mut own = Vec::new();
+        for (at, which, bytes, kind) in steps {
+            let class = pool.class_of(bytes).expect("a class");
+            match (children.get_mut(at), kind) {
+                (Some((child, mine, twin)), 0..5) => {
+                    let expected = twin.idle.iter().rposition(|&(_, idle)| idle == class).map(|at| twin.idle.remove(at));
+                    let buffer = child.allocate(bytes, &stream).expect("memory");
+                    let place = (buffer.address().expect("the host has"), buffer.capacity());
+                    prop_assert!(expected.is_none_or(|expected| expected == place) && buffer.len() == bytes);
+                    twin.live.push(place);
+                    mine.push(buffer);
+                }
+                (Some((_, mine, twin)), 5..8) if !mine.is_empty() => {
+                    drop(mine.swap_remove(which % mine.len()));
+                    let freed = twin.live.swap_remove(which % twin.live.len());
+                    twin.idle.push(freed);
+                }
+                (Some(child), 8) => *child = new(),
+                (None, 0..5) => own.push(pool.allocate(bytes, &stream).expect("memory")),
+                (None, _) if !own.is_empty() => drop(own.swap_remove(which % own.len())),
+                _ => {}
+            }
+            let sum = |blocks: &[(u64, u64)]| blocks.iter().map(|&(_, class)| class).sum::<u64>();
+            let mut all: Vec<_> = own.iter().map(|buffer| buffer.address().expect("the host has")).collect();
+            let mut live = own.iter().map(Buffer::capacity).sum::<u64>();
+            for (child, _, twin) in &children {
+                prop_assert_eq!((child.live_bytes(), child.idle_bytes()), (sum(&twin.live), sum(&twin.idle)));
+                all.extend(twin.live.iter().chain(&twin.idle).map(|&(address, _)| address));
+                live += sum(&twin.live) + sum(&twin.idle);
+            }
+            let blocks = all.len();
+            all.sort_unstable();
+            all.dedup();
+            prop_assert_eq!(all.len(), blocks, "memory of one is another's");
+            let stats = pool.stats();
+            prop_assert_eq!((stats.live_bytes, stats.live_buffers), (live, blocks as u64));
+            prop_assert!(is_cached || device.taken() == live);
+            // Not what children keep.
+            pool.trim().expect("a trim");
+            prop_assert_eq!(device.taken(), live);
+        }
+        drop((children, own));
+        pool.trim().expect("a trim");
+        prop_assert_eq!((device.taken(), pool.stats().requested_bytes), (0, 0));
+    }
+}
+
+/// Threads share a child; it is dropped while some of them still have its buffers.
+#[test]
+fn threads_share_a_child() {
+    let device = AuditDevice::new(HostDevice::new());
+    let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
+    let child = pool.child("shared");
+    let left: Vec<_> = std::thread::scope(|scope| {
+        let (device, child) = (&device, &child);
+        let work = move |seed: u64| {
+            let stream = device.create_stream().expect("a stream");
+            let mut mine = std::collections::VecDeque::new();
+            for step in 0..500 {
+                mine.push_back(child.allocate((step * 7919 + seed * 131) % 70_000, &stream).expect("memory"));
+                if mine.len() > 5 {
+                    mine.pop_front();
+                }
+            }
+            mine
+        };
+        let workers: Vec<_> = (0..4).map(|seed| scope.spawn(move || work(seed))).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    assert_eq!(child.live_bytes(), left.iter().map(Buffer::capacity).sum::<u64>());
+    assert_eq!(device.taken(), child.live_bytes() + child.idle_bytes());
+    let live = child.live_bytes();
+    drop(child);
+    assert_eq!(device.taken(), live);
+    drop(left);
+    assert_eq!(device.taken(), 0);
 }

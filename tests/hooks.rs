@@ -7,7 +7,7 @@ use std::thread::{self, ThreadId};
 use vrampool::backend::spi::Occasion::{self, Allocation, Free, Request};
 use vrampool::hooks::{Hook, HookEvent, Outcome};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, Error, GraphMemory, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 
@@ -225,14 +225,14 @@ fn every_way_to_a_buffer_tells_who_asked() {
     let stream = device.create_stream().expect("a stream");
     let recorder = Recorder::new("recorder");
     let pool = Pool::builder(&device).hook(Arc::clone(&recorder)).build().expect("a pool");
-    let graph = GraphMemory::new(&pool, &stream);
+    let graph = pool.child("graph");
     let first = line!() + 1;
     drop(pool.allocate(100, &stream).expect("memory"));
     drop(pool.allocate(100, &stream).expect("a hit"));
     drop(pool.allocate(4 << 20, &stream).expect("memory that no magazine takes"));
     drop(pool.allocate_kind(100, Placement::Managed, &stream));
     drop(pool.allocate_zeroed(100, &stream).expect("memory"));
-    drop(graph.allocate(5000).expect("memory"));
+    drop(graph.allocate(5000, &stream).expect("memory"));
     drop(pool.allocate(u64::MAX, &stream).expect_err("too large"));
     let told = recorder.told();
     let sites: Vec<_> = told

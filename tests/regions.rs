@@ -14,9 +14,7 @@ use vrampool::arena::ArenaError;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::HeldMemory;
 use vrampool::host::{HostDevice, HostMemory, HostStream};
-use vrampool::{
-    Backend, BackendError, Buffer, Error, GraphMemory, Pool, Region, RegionMut, SizeClasses, Source,
-};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, Region, RegionMut, SizeClasses, Source};
 
 const BYTES: u64 = 4096;
 
@@ -214,8 +212,8 @@ fn regions_of_other_handles_keep_their_block_too() {
     assert_eq!(moved(), 1);
 
     let (device, stream, pool, first) = scene();
-    let graph = GraphMemory::new(&pool, &stream);
-    let mut buffer = graph.allocate(BYTES).expect("memory");
+    let graph = pool.child("graph");
+    let mut buffer = graph.allocate(BYTES, &stream).expect("memory");
     drop(first);
     let region = buffer.on_mut(&stream).expect("no fault");
     let place = (region.offset(), region.address());

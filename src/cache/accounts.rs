@@ -9,7 +9,7 @@
 //! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
 //! from the device. The limit bounds `charged`; `held` is reported.
 
-use crate::cache::caps::Caps;
+use crate::cache::caps::{Caps, Shared};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,6 +73,10 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
+    /// What other pools have of the same caps.
+    pub(crate) others: Shared,
+    /// Whether the ledger of a growing arena bounds what several pools take together.
+    pub(crate) is_charged_elsewhere: bool,
     pub(crate) peak: Peak,
     /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
     /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
@@ -106,6 +110,8 @@ impl Accounts {
         Self {
             caps,
             now: Bytes::default(),
+            others: Shared::default(),
+            is_charged_elsewhere: false,
             peak: Peak::default(),
             requested: 0,
             live: 0,
@@ -125,7 +131,7 @@ impl Accounts {
     /// Whether the cap on idle bytes allows a released block of `class` to stay.
     #[inline]
     pub(crate) fn may_cache(&self, class: u64) -> bool {
-        (self.now.cached + self.leased).saturating_add(class) <= self.caps.max_cached_bytes
+        (self.idle() + self.others.idle).saturating_add(class) <= self.caps.max_cached_bytes
     }
 
     /// Whether a bucket with `kept` idle blocks and leased slots may keep one more.
@@ -137,14 +143,25 @@ impl Accounts {
     /// Returns the condition for a miss of `class` bytes.
     #[inline]
     pub(crate) fn admission(&self, class: u64) -> Admission {
-        let Some(needed) = self.now.charged.checked_add(class) else { return Admission::Full };
+        let Some(needed) = self.needed_with(class) else { return Admission::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
         if over_limit > self.now.cached {
-            let all = self.now.cached.saturating_add(self.freeing);
+            let all = self.now.cached.saturating_add(self.freeing).saturating_add(self.others.freeing);
             return if over_limit <= all { Admission::Wait } else { Admission::Full };
         }
         let over_budget = needed.saturating_sub(self.caps.budget);
-        Admission::Evict(over_limit.max(over_budget.min(self.now.cached)))
+        Admission::Evict(over_limit.max(over_budget.min(self.now.cached + self.idle_of_others())))
+    }
+
+    /// Returns the bytes charged to the caps together with `class` more.
+    #[inline]
+    fn needed_with(&self, class: u64) -> Option<u64> {
+        self.charged_together().checked_add(class)
+    }
+
+    /// Whether a miss of `class` bytes may ask the device, once its pool has released what it must.
+    pub(crate) fn admits(&self, class: u64) -> bool {
+        matches!(self.admission(class), Admission::Evict(_))
     }
 
     /// Whether new memory of `class` bytes may spare a wait: within the [bound](Caps::overlap), unless the device
@@ -287,15 +304,16 @@ impl Accounts {
 
     /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
     pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
-        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.now.cached + self.leased);
+        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others.idle);
         let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
-        let bytes = cacheable.min(most.saturating_sub(self.leased));
+        let bytes = cacheable.min(most.saturating_sub(self.leased + self.others.leased));
         self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
     }
 
     /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
     fn rest(&self) -> u64 {
-        self.caps.limit.saturating_sub(positive(self.live))
+        let live = positive(self.live) + (self.others.charged - self.others.idle.min(self.others.charged));
+        self.caps.limit.saturating_sub(live)
     }
 
     /// Whether magazines have much more than they would get now, because live memory grew.
@@ -306,8 +324,7 @@ impl Accounts {
     /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
     pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
         let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
-        let needed = self.now.charged.saturating_add(class);
-        needed.saturating_sub(self.caps.limit) <= there
+        self.needed_with(class).is_some_and(|needed| needed.saturating_sub(self.caps.limit) <= there)
     }
 
     /// Returns the bytes of slots whose threads may still return them.
@@ -359,5 +376,6 @@ pub(crate) fn positive(wrapping: u64) -> u64 {
     (wrapping as i64).max(0) as u64
 }
 
+mod shared;
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,8 @@
 
 use crate::arena::Refill;
 use crate::cache::backend_part::BackendPart;
-use crate::cache::core::PoolCore;
 pub(crate) use crate::cache::core::{Block, DeferredWork};
+use crate::cache::core::{Kept, PoolCore};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
 use crate::source::{Key, SourceMemory};
@@ -16,6 +16,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
 
@@ -37,6 +38,7 @@ impl Block {
             freed: AtomicU64::new(0),
             bin: bin_of(pool, key),
             pool: Arc::clone(pool),
+            home: None,
             place: AtomicU64::new(0),
             part: Box::new(part),
         })
@@ -328,6 +330,18 @@ impl Block {
         // In a capture the order holds in a graph only, so the next owner waits for all users.
         *self.ready_on.get_mut() = if capture.is_some() { 0 } else { stream.id().get() };
         Ok(waits)
+    }
+}
+
+impl Block {
+    /// Has it return to a child of its pool, and serve `requested` bytes there.
+    pub(crate) fn keep_in(&mut self, home: &ForkArc<Kept>, requested: u64) {
+        (self.bin, self.requested, self.home) = (NO_BIN, requested, Some(home.clone()));
+    }
+
+    /// Has it return to its pool, which counts all bytes of its class as requested.
+    pub(super) fn leave_home(&mut self) {
+        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), self.key.class, None);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The caps of one pool. Numbers only.
+//! The caps of one pool, or of several together. Numbers only.
 
 use crate::cache::magazine::class_table::LARGEST_CLASS;
 use crate::environment::UNLIMITED;
@@ -66,5 +66,36 @@ impl Caps {
             && self.cache(class)
             && class <= self.magazine_bytes
             && class <= LARGEST_CLASS
+    }
+}
+
+/// What a pool has of caps that it [shares](crate::cache::shared_caps) with others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shared {
+    /// Idle bytes, and those of magazines' slots.
+    pub(crate) idle: u64,
+    /// Bytes of magazines' slots.
+    pub(crate) leased: u64,
+    pub(crate) charged: u64,
+    /// The part of `charged` in transit that will return to the device.
+    pub(crate) freeing: u64,
+}
+
+impl Shared {
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_sub)
+    }
+
+    fn each(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
+        Self {
+            idle: with(self.idle, other.idle),
+            leased: with(self.leased, other.leased),
+            charged: with(self.charged, other.charged),
+            freeing: with(self.freeing, other.freeing),
+        }
     }
 }

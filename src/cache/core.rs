@@ -5,7 +5,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::accounts::Accounts;
-use crate::cache::caps::Caps;
+use crate::cache::caps::{Caps, Shared};
 use crate::cache::counts::Counters;
 use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::counters::ThreadCounters;
@@ -17,15 +17,16 @@ use crate::error::refusals::Refusals;
 use crate::source::Key;
 use crate::source::Supply;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalU64, Mutex, MutexGuard, unix_seconds};
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard, unix_seconds};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 // Of a block: the model does not step through its atomics.
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
 
@@ -60,6 +61,8 @@ pub(crate) struct PoolCore {
     /// The refused requests that are logged.
     pub(crate) refusals: Refusals,
     pub(super) lock: PoolLock,
+    /// The pool whose caps hold for both together. Its lock has the common account.
+    pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
     supply: Box<dyn Any + Send + Sync>,
 }
@@ -75,6 +78,24 @@ pub(crate) struct LockedDepot {
     pub(super) depot: Mutex<Depot>,
     /// Number of sleeping requests. It changes under the lock that they release, so later holders see it.
     pub(super) asleep: AtomicU64,
+    /// Locked after a depot.
+    pub(super) together: Mutex<Together>,
+}
+
+/// The account of pools with the [same caps](crate::cache::shared_caps).
+#[derive(Default)]
+pub(super) struct Together {
+    pub(super) sums: Shared,
+    /// Number of sleeping requests of all pools.
+    pub(super) asleep: u64,
+    pub(super) pools: Vec<(&'static LockedDepot, Weak<PoolCore>)>,
+}
+
+/// A locked depot, and the locked account that its pool shares with others.
+pub(crate) struct DepotGuard {
+    /// `None` only during a wait.
+    pub(super) depot: Option<MutexGuard<'static, Depot>>,
+    pub(super) together: Option<MutexGuard<'static, Together>>,
 }
 
 /// The [shared store](crate::cache::depot) of idle blocks.
@@ -87,6 +108,10 @@ pub(crate) struct Depot {
     pub(super) borrow_classes: u32,
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
+    /// The lock with the common account, if the pool has its caps together with others.
+    pub(super) shares: Option<&'static LockedDepot>,
+    /// The pool's part of that account.
+    pub(super) told: Shared,
     pub(crate) counters: Counters,
     /// The order of frees and markers.
     pub(crate) ticks: Ticks,
@@ -168,10 +193,24 @@ pub(crate) struct Block {
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
+    /// The child of the pool that it returns to.
+    pub(super) home: Option<ForkArc<Kept>>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) part: Box<dyn ErasedPart>,
+}
+
+/// Blocks that a child of a pool [keeps](crate::cache::kept) for itself. Of the pool's figures they are live.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(pub(super) GlobalMutex<KeptBlocks>);
+
+#[derive(Debug, Default)]
+pub(super) struct KeptBlocks {
+    pub(super) is_closed: bool,
+    pub(super) idle: Vec<Box<Block>>,
+    /// Bytes in use.
+    pub(super) live: u64,
 }
 
 /// Work to be done without any lock.
@@ -223,7 +262,7 @@ impl PoolCore {
         classes: SizeClasses,
         borrow_classes: u32,
         hooks: Hooks,
-        supply: Supply<B>,
+        (supply, root): (Supply<B>, Option<Arc<Self>>),
     ) -> Arc<Self> {
         let max_allocation = supply.device.properties().max_allocation;
         let mut caps = caps;
@@ -239,8 +278,9 @@ impl PoolCore {
         let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps);
         if let Some(arena) = supply.arena() {
             depot.accounts.arena_in_flight = arena.last_in_flight();
+            depot.accounts.is_charged_elsewhere = arena.is_growing();
         }
-        Arc::new(Self {
+        let core = Arc::new(Self {
             device: supply.device.id(),
             start: unix_seconds(),
             max_allocation,
@@ -263,8 +303,13 @@ impl PoolCore {
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock: PoolLock::new(depot),
+            root,
             supply: Box::new(supply),
-        })
+        });
+        if let Some(root) = &core.root {
+            core.share(root);
+        }
+        core
     }
 
     /// Returns the class of a request, clamped to what the device allocates in one piece and to the limit while the
@@ -285,7 +330,7 @@ impl PoolCore {
     }
 
     #[inline]
-    pub(crate) fn depot(&self) -> MutexGuard<'static, Depot> {
+    pub(crate) fn depot(&self) -> DepotGuard {
         self.lock.0.lock()
     }
 
@@ -319,6 +364,11 @@ impl PoolCore {
     /// Whether it has a handle or a live buffer. Once it has neither, it has none again.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.is_closed() || self.depot().stats().live_buffers > 0
+    }
+
+    /// Whether its caps hold for it and others together.
+    pub(crate) fn shares_caps(&self) -> bool {
+        self.depot().shares.is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

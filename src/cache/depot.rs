@@ -4,7 +4,7 @@
 //! `magazine_exchange`.
 
 use crate::cache::accounts::Accounts;
-use crate::cache::caps::Caps;
+use crate::cache::caps::{Caps, Shared};
 pub(crate) use crate::cache::core::Depot;
 use crate::cache::core::{Block, Buckets, Requests};
 use crate::cache::counts::Counters;
@@ -53,6 +53,8 @@ impl Depot {
             classes,
             borrow_classes,
             accounts: Accounts::new(caps),
+            shares: None,
+            told: Shared::default(),
             counters: Counters::default(),
             ticks: Ticks::from_one(),
             clock: 0,

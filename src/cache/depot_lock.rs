@@ -6,11 +6,10 @@
 //! of dropped pools, so their number is the highest number of simultaneous pools. An empty depot is a few
 //! kilobytes, mostly the guesses of its [buckets](crate::cache::buckets).
 
-use crate::cache::core::Depot;
+use crate::cache::core::{Depot, Together};
 pub(crate) use crate::cache::core::{LockedDepot, PoolLock};
-use crate::sync::{AtomicU64, Condvar, GlobalMutex, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 /// Locks of dropped pools.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
@@ -21,11 +20,13 @@ impl PoolLock {
         let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
         match vacant {
             Some(lock) => {
-                let _empty = std::mem::replace(&mut *lock.lock(), depot);
+                let _empty = std::mem::replace(&mut *lock.depot.lock(), depot);
                 Self(lock)
             }
             None => {
-                Self(Box::leak(Box::new(LockedDepot { depot: Mutex::new(depot), asleep: AtomicU64::new(0) })))
+                let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
+                let together = Mutex::new(Together::default());
+                Self(Box::leak(Box::new(LockedDepot { depot, asleep, together })))
             }
         }
     }
@@ -33,32 +34,17 @@ impl PoolLock {
 
 impl Drop for PoolLock {
     fn drop(&mut self) {
+        if self.0.lock().shares.is_some() {
+            self.0.leave_shared();
+        }
         VACANT.lock().push(self.0);
     }
 }
 
 impl LockedDepot {
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Depot> {
-        self.depot.lock()
-    }
-
-    /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
-    pub(crate) fn sleep<'a>(
-        &self,
-        depot: MutexGuard<'a, Depot>,
-        woken: &Condvar,
-        time: Option<Duration>,
-    ) -> MutexGuard<'a, Depot> {
-        self.asleep.fetch_add(1, Relaxed);
-        let depot = woken.wait(depot, time);
-        self.asleep.fetch_sub(1, Relaxed);
-        depot
-    }
-
     /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     #[inline]
-    pub(crate) fn notify_freed(&self) {
+    pub(crate) fn notify_freed(&'static self) {
         // Relaxed: the caller held the lock after its change.
         if self.asleep.load(Relaxed) > 0 {
             self.wake();
@@ -67,11 +53,20 @@ impl LockedDepot {
 
     #[cold]
     #[inline(never)]
-    fn wake(&self) {
+    fn wake(&'static self) {
+        for other in self.wake_own() {
+            other.wake_own();
+        }
+    }
+
+    /// Wakes those of this depot. Returns the locks of other pools with the same caps if requests of them sleep.
+    fn wake_own(&'static self) -> Vec<&'static Self> {
         let mut depot = self.lock();
+        let others = depot.sleeping_others();
         let Depot { queue, accounts, closed_by_user, .. } = &mut *depot;
         let woken = queue.wake_ready(accounts, *closed_by_user);
         drop(depot);
         woken.iter().for_each(|woken| woken.notify_all());
+        others
     }
 }

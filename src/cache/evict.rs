@@ -41,7 +41,7 @@ impl Depot {
 
     /// Whether `class` bytes exceed the limit even if the depot releases all idle memory.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
-        !matches!(self.accounts.admission(class), Admission::Evict(_))
+        self.accounts.is_over_limit_with(class)
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
@@ -57,8 +57,7 @@ impl Depot {
         let before = if may_wait { self.queue.released_before(number) } else { 0 };
         let admission = self.accounts.admission(class);
         let is_behind = before > 0 && admission != Admission::Full;
-        if is_behind && !matches!(self.accounts.admission(class.saturating_add(before)), Admission::Evict(_))
-        {
+        if is_behind && !self.accounts.admits(class.saturating_add(before)) {
             return Permit::Wait;
         }
         match admission {

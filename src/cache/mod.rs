@@ -5,12 +5,14 @@
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
 //! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
-//!   them; `request_queue` and `queue_position`: requests that wait, in order of arrival;
+//!   them; `shared_caps`: caps that hold for several pools together; `request_queue` and `queue_position`:
+//!   requests that wait, in order of arrival;
 //! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim` and `evict`: return
 //!   idle memory to the source; `counts`, `stats` and `read_stats`: statistics;
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
+//! * `kept`: blocks that a child of a pool keeps;
 //! * `pool_markers`: events on the streams that used idle blocks;
 //! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
 
@@ -25,6 +27,7 @@ pub(crate) mod depot;
 pub(crate) mod depot_lock;
 pub(crate) mod evict;
 mod keep;
+mod kept;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 mod observed;
@@ -37,5 +40,6 @@ pub(crate) mod recycled_records;
 pub(crate) mod release;
 pub(crate) mod request_queue;
 pub(crate) mod reservation;
+mod shared_caps;
 pub(crate) mod size_class;
 pub(crate) mod stats;

@@ -1,9 +1,8 @@
 //! A request's position in the [queue](crate::cache::request_queue) of its pool.
 
-use crate::cache::core::{Depot, PoolCore, Recall};
+use crate::cache::core::{Depot, DepotGuard, PoolCore, Recall};
 use crate::cache::release::is_releasing;
 use crate::cache::request_queue::{Awaited, Queue};
-use crate::sync::MutexGuard;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -58,24 +57,16 @@ impl<'a> Position<'a> {
     }
 
     /// Unlocks the depot until the request can go on.
-    pub(crate) fn sleep(&self, depot: MutexGuard<'static, Depot>) -> MutexGuard<'static, Depot> {
+    pub(crate) fn sleep(&self, depot: DepotGuard) -> DepotGuard {
         self.sleep_within(depot, None)
     }
 
     /// As [`sleep`](Self::sleep), for at most `time`.
-    pub(crate) fn sleep_at_most(
-        &self,
-        depot: MutexGuard<'static, Depot>,
-        time: Duration,
-    ) -> MutexGuard<'static, Depot> {
+    pub(crate) fn sleep_at_most(&self, depot: DepotGuard, time: Duration) -> DepotGuard {
         self.sleep_within(depot, Some(time))
     }
 
-    fn sleep_within(
-        &self,
-        mut depot: MutexGuard<'static, Depot>,
-        time: Option<Duration>,
-    ) -> MutexGuard<'static, Depot> {
+    fn sleep_within(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
         if let Some(woken) = depot.queue.sleep(self.number.get()) {
             depot = self.pool.lock.0.sleep(depot, &woken, time);
             depot.queue.wake(self.number.get());

@@ -1,6 +1,6 @@
 //! Returns idle memory to the source: on close, on trim, to stay within a cap, or without device memory.
 
-use crate::cache::core::{CLOSED, CLOSED_EPOCH, PoolCore, Recall, next_epoch};
+use crate::cache::core::{CLOSED, CLOSED_EPOCH, DepotGuard, PoolCore, Recall, next_epoch};
 use crate::cache::depot::Depot;
 use crate::cache::evict::Permit;
 use crate::cache::magazine;
@@ -12,7 +12,7 @@ use crate::cache::request_queue::Awaited;
 use crate::cache::reservation::{NoRoom, Reservation};
 use crate::error::Error;
 use crate::source::Key;
-use crate::sync::{Instant, MutexGuard};
+use crate::sync::Instant;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 use vrampool_backend::StreamId;
@@ -57,8 +57,7 @@ impl PoolCore {
     pub(crate) fn trim_to(&self, cached_bytes: u64) -> u64 {
         magazine::leave(self);
         let mut depot = self.depot();
-        let surplus =
-            depot.accounts.now.cached.saturating_add(depot.accounts.leased).saturating_sub(cached_bytes);
+        let surplus = depot.accounts.idle().saturating_sub(cached_bytes);
         if surplus > depot.accounts.now.cached {
             self.recall(&mut depot, Recall::Memory);
         }
@@ -78,21 +77,14 @@ impl PoolCore {
         position: &Position<'_>,
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'_>, NoRoom> {
-        let mut recalled = false;
+        let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
                 allow_release().map_err(NoRoom::Forbidden)?;
-                magazine::leave(self);
-                reclaim_thread::free();
-                depot = self.depot();
-                if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
-                    self.recall(&mut depot, Recall::Memory);
-                } else if depot.accounts.is_overleased() {
-                    self.recall(&mut depot, Recall::Slots);
-                }
+                depot = self.recall_for(class);
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing();
@@ -104,9 +96,14 @@ impl PoolCore {
                     }
                     depot = position.sleep(depot);
                 }
+                Permit::Refused if others_help && depot.accounts.lacking(class) > 0 => {
+                    drop(depot);
+                    others_help = self.relieve(class);
+                    depot = self.depot();
+                }
                 Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
                     // If recalled threads return nothing, this condition is true only once.
-                    depot = self.wait_for_magazines(depot, |depot| !depot.is_over_limit_with(class));
+                    depot = self.wait_for_magazines(depot, |depot| depot.accounts.admits(class));
                 }
                 permit => break permit,
             }
@@ -129,6 +126,21 @@ impl PoolCore {
             Permit::Wait | Permit::Refused | Permit::ReservedForWaiter => Err(NoRoom::Limit(limit)),
             Permit::Closed => Err(NoRoom::Closed),
         }
+    }
+
+    /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of pools with the same caps, and
+    /// of other threads. Returns the locked depot.
+    fn recall_for(&self, class: u64) -> DepotGuard {
+        magazine::leave(self);
+        reclaim_thread::free();
+        self.relieve(class);
+        let mut depot = self.depot();
+        if depot.is_over_limit_with(class) && depot.accounts.leased > 0 {
+            self.recall(&mut depot, Recall::Memory);
+        } else if depot.accounts.is_overleased() {
+            self.recall(&mut depot, Recall::Slots);
+        }
+        depot
     }
 
     /// Releases `bytes` of idle memory for a device without memory. Returns whether any was idle.
@@ -178,11 +190,7 @@ impl PoolCore {
 
     /// Recalls magazines and waits until other threads have returned them or `enough` holds. Each thread
     /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE).
-    fn wait_for_magazines(
-        &self,
-        mut depot: MutexGuard<'static, Depot>,
-        enough: impl Fn(&Depot) -> bool,
-    ) -> MutexGuard<'static, Depot> {
+    fn wait_for_magazines(&self, mut depot: DepotGuard, enough: impl Fn(&Depot) -> bool) -> DepotGuard {
         if depot.accounts.awaited() == 0 || enough(&depot) {
             return depot;
         }

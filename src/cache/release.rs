@@ -1,7 +1,7 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::cache::block::Block;
-use crate::cache::core::{PoolCore, Recall};
+use crate::cache::core::{Kept, PoolCore, Recall};
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_BIN;
 use std::cell::Cell;
@@ -36,7 +36,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
-        if block.pool.is_observed() {
+        if block.pool.is_observed() || block.home.is_some() {
             return Some(block);
         }
         if block.pool.has_magazine_for(block.key) {
@@ -62,6 +62,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
+        let Some(block) = Kept::keep(block) else { return };
         match block.pool.is_observed() {
             true => Self::release_observed(block),
             false => Self::release_unobserved(block),

@@ -144,8 +144,7 @@ impl Queue {
                 // A class that is larger than a lowered limit is clamped to it.
                 Awaited::Memory => {
                     (is_first_deadline || is_open && entry.has_deadline) && {
-                        let bytes = entry.bytes.min(accounts.caps.limit);
-                        matches!(accounts.admission(bytes), Admission::Evict(_))
+                        !accounts.is_over_limit_with(entry.bytes.min(accounts.caps.limit))
                     }
                 }
             };

@@ -1,7 +1,7 @@
 //! An allocated buffer of a pool.
 
 use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
+use crate::cache::core::{Kept, PoolCore};
 use crate::cache::stats::outcomes::DeviceCall;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
@@ -9,6 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
+use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
 
 /// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
@@ -334,6 +335,14 @@ impl<B: Backend> Buffer<B> {
     /// Returns the offsets of its bytes in the range of the pool's arena; none without an arena.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         self.block().parts()
+    }
+
+    /// Has its block return to a child of the pool, which counts it, and serve `requested` bytes there.
+    pub(super) fn keep_in(&mut self, home: &ForkArc<Kept>, requested: u64) {
+        if let Some(block) = &mut *self.block {
+            home.count(block.key.class);
+            block.keep_in(home, requested);
+        }
     }
 
     /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.

@@ -6,11 +6,11 @@ mod allocate_timeout;
 mod as_sibling;
 pub(crate) mod buffer;
 pub(crate) mod builder;
+pub(crate) mod child;
 mod class;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
-pub(crate) mod private_pool;
 pub(crate) mod report;
 mod settings;
 mod siblings;
@@ -165,7 +165,7 @@ impl<B: Backend> Pool<B> {
     /// the device never does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the
     /// device fails otherwise. [`Error::Capture`] when the stream is captured into a graph and nothing serves
     /// that was idle on it: then the pool makes no call that the capture forbids
-    /// ([`GraphMemory`](crate::GraphMemory)).
+    /// ([`Pool::child`]).
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {

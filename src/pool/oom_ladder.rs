@@ -108,7 +108,7 @@ impl PoolCore {
             idle_bytes: stats.idle_bytes,
             held_bytes: stats.held_bytes + stats.in_transit_bytes,
             waiting_bytes,
-            other_pools: if of_device { siblings::holders(self) } else { Vec::new() },
+            other_pools: if of_device || self.shares_caps() { siblings::holders(self) } else { Vec::new() },
             owner: Owner::Pool,
             shortage,
             can_compact: self.supply::<B>().movable().is_some(),

@@ -1,6 +1,7 @@
 //! Trim, decay, compaction and changes of the limit.
 
 use crate::arena::{Compaction, DeviceArena, Moved};
+use crate::cache::core::PoolCore;
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::pool::Pool;
@@ -123,18 +124,26 @@ impl<B: Backend> Pool<B> {
         let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
+        let others = core.others();
         let replace = |limit| {
-            let mut depot = core.depot();
-            let before = mem::replace(&mut depot.accounts.caps.limit, limit);
-            core.set_largest_class(&depot.accounts.caps);
-            before
+            let replace_of = |core: &PoolCore| {
+                let mut depot = core.depot();
+                let before = mem::replace(&mut depot.accounts.caps.limit, limit);
+                core.set_largest_class(&depot.accounts.caps);
+                before
+            };
+            for other in &others {
+                replace_of(other);
+            }
+            replace_of(core)
         };
         let before = replace(bytes);
-        let charged = core.depot().accounts.now.charged;
+        let charged = core.depot().accounts.charged_together();
         let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
         let surplus = charged.max(mapped).saturating_sub(bytes);
         if surplus > 0 {
-            self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus));
+            let released = core.trim_others(surplus);
+            self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus.saturating_sub(released)));
         }
         let set = core.supply::<B>().set_limit(bytes);
         if set.is_err() {
@@ -168,8 +177,12 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        core.depot().accounts.caps.max_cached_bytes = bytes;
-        core.trim_to(bytes);
+        let others = core.others();
+        others.iter().chain([core]).for_each(|core| core.depot().accounts.caps.max_cached_bytes = bytes);
+        others.iter().chain([core]).for_each(|core| {
+            let beside = core.depot().accounts.others.idle;
+            core.trim_to(bytes.saturating_sub(beside));
+        });
     }
 
     /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a

@@ -2,6 +2,7 @@
 //! are conserved and no two live buffers share memory.
 
 mod operations;
+mod together;
 mod twin;
 
 use operations::{

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use fastrand::Rng;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool::{Backend, Buffer, GraphMemory, Pool, Source};
+use vrampool::{Backend, Buffer, Child, Pool, Source};
 
 const OPERATIONS: usize = 1_000_000;
 
@@ -25,7 +25,7 @@ struct Side {
     arena: DeviceArena<CudaDevice>,
     blocks: Kept<ArenaBuffer<CudaDevice>>,
     /// A graph's memory outlives it.
-    graphs: Vec<(CudaGraph, GraphMemory<CudaDevice>)>,
+    graphs: Vec<(CudaGraph, Child<CudaDevice>)>,
 }
 
 impl Side {
@@ -87,7 +87,7 @@ impl Side {
             streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
             drop((graph, memory));
         }
-        let memory = GraphMemory::new(pool, stream);
+        let memory = pool.child("graph");
         let mut result = pool.allocate(16 << 10, stream).expect("memory");
         // Outside of the capture first: a graph's memory is allocated before.
         for is_captured in [false, true] {
@@ -95,7 +95,7 @@ impl Side {
                 let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL;
                 stream.cudarc().begin_capture(mode).expect("a capture");
             }
-            let mut first = memory.allocate(16 << 10).expect("memory");
+            let mut first = memory.allocate(16 << 10, stream).expect("memory");
             device.fill(stream, first.on_mut(stream).expect("a region"), value).expect("queued");
             let (from, to) = (first.on(stream).expect("a region"), result.on_mut(stream).expect("a region"));
             device.copy(stream, from, to).expect("queued");

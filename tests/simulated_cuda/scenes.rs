@@ -7,7 +7,7 @@ use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool::{Backend, GraphMemory, Placement, Pool, SizeClasses, Source};
+use vrampool::{Backend, Placement, Pool, SizeClasses, Source};
 
 const MIB: u64 = 1 << 20;
 
@@ -177,10 +177,10 @@ fn detach_and_attach(device: &CudaDevice) -> Outcome {
 fn capture(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
     on_pool(&pool, |[stream]| {
-        let memory = GraphMemory::new(&pool, &stream);
+        let memory = pool.child("graph");
         let mut result = pool.allocate(16 * KIB, &stream)?;
         let mut step = || -> Result<(), vrampool::Error> {
-            let mut first = memory.allocate(16 * KIB)?;
+            let mut first = memory.allocate(16 * KIB, &stream)?;
             device.fill(&stream, first.on_mut(&stream)?, 6)?;
             device.copy(&stream, first.on(&stream)?, result.on_mut(&stream)?)?;
             Ok(())

@@ -1,6 +1,6 @@
 //! Private pools: memory of work that is captured into a graph, kept for as long as the graph may run.
 //!
-//! As [`GraphMemory`](vrampool::GraphMemory), but for several streams, with addresses, and with a filter that
+//! As [`Pool::child`](vrampool::Pool::child), but for several streams, with addresses, and with a filter that
 //! says which requests are the graph's.
 
 use crate::failure::Failure;

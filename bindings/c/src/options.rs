@@ -131,12 +131,13 @@ impl Options {
         self.source.unwrap_or(default)
     }
 
-    /// A pool, whose physical memory is a part of the ledger where that is virtual memory.
+    /// A pool, whose physical memory is a part of the ledger where that is virtual memory, and whose caps are those
+    /// of `main` if it is there.
     pub(crate) fn build(
         &self,
         device: &AnyDevice,
         name: Option<&str>,
-        ledger: Option<&Ledger>,
+        (ledger, main): (Option<&Ledger>, Option<&Pool<AnyDevice>>),
     ) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
@@ -156,6 +157,9 @@ impl Options {
         builder = set(builder, self.magazine_class, PoolBuilder::magazine_class);
         if let Some(name) = name {
             builder = builder.name(name);
+        }
+        if let Some(main) = main {
+            builder = builder.within(main);
         }
         if let Some(classes) = &self.size_classes {
             builder = builder.size_classes(classes.clone());
@@ -302,7 +306,7 @@ mod tests {
         }
         for (text, waits) in [("overlap=0", 1), ("overlap=64MiB", 0)] {
             let options = Options::parse(text).expect("good");
-            let pool = options.build(&device, None, Some(&Ledger::new(128 << 20))).expect("a pool");
+            let pool = options.build(&device, None, (Some(&Ledger::new(128 << 20)), None)).expect("a pool");
             let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
             for stream in [&one, &other] {
                 drop(pool.allocate(8 << 20, stream).expect("memory"));

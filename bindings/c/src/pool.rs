@@ -41,7 +41,7 @@ impl CPool {
             Source::Virtual => Some(Ledger::new(allowed(&options, &device)?)),
             _ => None,
         };
-        let pool = options.build(&device, options.name.as_deref(), ledger.as_ref())?;
+        let pool = options.build(&device, options.name.as_deref(), (ledger.as_ref(), None))?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {
@@ -189,7 +189,7 @@ impl CPool {
         }
     }
 
-    /// The pool has climbed its own ladder. What is left is what other tags and released private pools keep.
+    /// The pool has climbed its own ladder, which other tags are part of. What is left is what released private pools keep.
     #[cold]
     #[inline(never)]
     pub(crate) fn allocate_again(
@@ -202,8 +202,7 @@ impl CPool {
         if !error.is_out_of_memory() {
             return Err(error.into());
         }
-        let freed = self.captures.reclaim(&self.home) + self.relieve(tagged);
-        let error = match freed {
+        let error = match self.captures.reclaim(&self.home) {
             0 => error,
             _ => match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => return Ok(buffer),
@@ -220,18 +219,6 @@ impl CPool {
                 &format!(" (all tags of the pool use {taken} bytes of its limit of {limit} bytes)");
         }
         Err(failure)
-    }
-
-    /// Releases what tags other than this one do not use. Returns the number of bytes.
-    fn relieve(&self, but: &Tagged) -> u64 {
-        let others = self.tags().into_iter().filter(|tagged| tagged.tag != but.tag && !tagged.is_asleep());
-        others
-            .map(|tagged| {
-                let before = tagged.pool.stats().reserved_bytes;
-                tagged.trim();
-                before.saturating_sub(tagged.pool.stats().reserved_bytes)
-            })
-            .sum()
     }
 
     /// All tags, by name.
@@ -257,8 +244,8 @@ impl CPool {
             return Ok(Arc::clone(tagged));
         }
         let name = format!("{}/{tag}", self.main.pool.name());
-        let pool = self.options.build(&self.home.device, Some(&name), Some(ledger))?;
-        pool.set_limit(self.limit())?;
+        let within = (Some(ledger), Some(&self.main.pool));
+        let pool = self.options.build(&self.home.device, Some(&name), within)?;
         let tagged = Arc::new(Tagged::new(tag, pool));
         tags.insert(tag.into(), Arc::clone(&tagged));
         drop(tags);
@@ -282,21 +269,7 @@ impl CPool {
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {
         let _alone = self.changing.lock();
-        let (before, tags) = (self.limit(), self.tags());
-        for (changed, tagged) in tags.iter().enumerate() {
-            if let Err(error) = tagged.pool.set_limit(bytes) {
-                for tagged in &tags[..changed] {
-                    // What it had room for before it has room for.
-                    if let Err(error) = tagged.pool.set_limit(before) {
-                        log::error!(
-                            "tag {}: its limit of {before} bytes was not restored: {error}",
-                            tagged.tag
-                        );
-                    }
-                }
-                return Err(error.into());
-            }
-        }
+        self.main.pool.set_limit(bytes)?;
         if let Some(ledger) = &self.ledger {
             ledger.set_limit(bytes);
         }

@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_get_limit, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
+    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_get_limit, vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
 
 const MIB: u64 = 1 << 20;
@@ -57,6 +57,32 @@ fn a_changed_limit_is_that_of_all_tags() {
     assert_eq!((serves(4 * MIB), serves(16 * MIB)), ([true; 3], [false; 3]));
     assert_eq!(vrampool_set_limit(pool, 128 * MIB), Status::OK, "{}", last_error_text());
     assert_eq!((limit(pool), serves(100 * MIB)), (128 * MIB, [true; 3]));
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}
+
+/// What is idle under five tags is no more than what one may have.
+#[test]
+fn the_cap_on_idle_bytes_is_that_of_all_tags() {
+    let options = c"device=host; source=virtual; max_cached=64KiB; magazine_bytes=0; size_classes=fixed";
+    let mut pool = 0;
+    let created = vrampool_create(Text::from(options), Out::from(&mut pool));
+    if created == Status::UNSUPPORTED {
+        vrampool_test_support::skipped(format_args!("{}", last_error_text()));
+        return;
+    }
+    assert_eq!(created, Status::OK, "{}", last_error_text());
+    let tags = [None, Some(c"a"), Some(c"b"), Some(c"c"), Some(c"d")];
+    let idle = || {
+        let mut stats = Stats { struct_size: size_of::<Stats>(), ..Stats::default() };
+        assert_eq!(vrampool_get_stats(pool, Out::from(&mut stats)), Status::OK);
+        stats.idle_bytes
+    };
+    for tag in tags.into_iter().cycle().take(25) {
+        let blocks = [(); 3].map(|()| allocate(pool, tag, 16 << 10).expect("memory"));
+        blocks.into_iter().for_each(|block| free(pool, block));
+        assert!(idle() <= 64 << 10, "{} idle bytes", idle());
+    }
+    assert_eq!(idle(), 64 << 10);
     assert_eq!(vrampool_destroy(pool), Status::OK);
 }
 

@@ -38,8 +38,11 @@ impl<B: Backend> PoolBuilder<B> {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
-        let max_cached_bytes = max_cached.unwrap_or(defaults.max_cached_bytes);
-        let limit = self.limit.or(settings.limit).unwrap_or(defaults.limit);
+        let shared = self.within.as_ref().map(|pool| pool.core().depot().accounts.caps);
+        let own_or = |own: Option<u64>, of: fn(&Caps) -> u64| shared.as_ref().map(of).or(own);
+        let max_cached_bytes = own_or(max_cached, |caps| caps.max_cached_bytes);
+        let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
+        let limit = own_or(self.limit.or(settings.limit), |caps| caps.limit).unwrap_or(defaults.limit);
         let max_buffers = self.max_buffers_per_bucket.or(settings.max_buffers_per_bucket);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
@@ -51,7 +54,7 @@ impl<B: Backend> PoolBuilder<B> {
             magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
             magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
             overlap: self.resolved_overlap(),
-            budget: self.budget.unwrap_or_else(|| self.default_budget()),
+            budget: own_or(self.budget, |caps| caps.budget).unwrap_or_else(|| self.default_budget()),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         if let Some(initial) = self.initial.filter(|_| !is_virtual || self.arena.is_some()) {
@@ -69,7 +72,8 @@ impl<B: Backend> PoolBuilder<B> {
         let hooks = with_own_names(self.hooks)?;
         let owns_arena = self.arena.is_none();
         let supply = Supply::new(self.device, source, arena.clone(), owns_arena, self.addresses_stay);
-        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, supply);
+        let root = self.within.map(|pool| pool.core().root());
+        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, root));
         if let Some(arena) = arena {
             let pool = Arc::downgrade(&core);
             let is_in_use = move || {

@@ -82,6 +82,7 @@ pub struct PoolBuilder<B: Backend> {
     max_buffers_per_bucket: Option<u64>,
     limit: Option<u64>,
     budget: Option<u64>,
+    within: Option<Pool<B>>,
     cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
@@ -124,6 +125,7 @@ impl<B: Backend> PoolBuilder<B> {
             max_buffers_per_bucket: None,
             limit: None,
             budget: None,
+            within: None,
             cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
@@ -201,6 +203,29 @@ impl<B: Backend> PoolBuilder<B> {
     /// elsewhere.
     pub fn budget(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.budget = Some(as_cap(bytes));
+        self
+    }
+
+    /// Has the caps of `pool` on idle bytes and on bytes taken (`max_cached_bytes`, `limit`, `budget`) hold for both
+    /// pools together, and for all others within it. What is idle in one of them is released for the others. Over
+    /// virtual memory the limit and the budget stay each pool's own: [`ArenaBuilder::within`] is their common limit.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).max_cached_bytes(1 << 20).limit(4 << 20).build()?;
+    /// let weights = Pool::builder(&device).name("weights").within(&pool).build()?;
+    /// let _three = weights.allocate(3 << 20, &stream)?; // 4 MiB of the device
+    /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// [`ArenaBuilder::within`]: crate::arena::ArenaBuilder::within
+    pub fn within(mut self, pool: &Pool<B>) -> Self {
+        self.within = Some(pool.clone());
         self
     }
 

@@ -1,0 +1,287 @@
+//! Pools within one pool: its caps hold for all of them together.
+
+use crate::operations::{Operation, bytes, caps, operation};
+use crate::twin::Caps;
+use crate::{Device, KIB};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Buffer, Pool, SizeClasses};
+use vrampool_test_support::AuditDevice;
+
+/// What the rules say of pools within one, in lists, one request at a time.
+struct Twin {
+    caps: Caps,
+    pools: Vec<Own>,
+}
+
+/// What one of them has.
+#[derive(Clone, Default)]
+struct Own {
+    live: u64,
+    /// Classes of idle blocks, oldest release first.
+    idle: Vec<u64>,
+    /// Classes in the order of their last request.
+    requests: Vec<u64>,
+}
+
+impl Own {
+    fn cached(&self) -> u64 {
+        self.idle.iter().sum()
+    }
+
+    /// Releases idle blocks of the classes that were requested longest ago, until at least so many bytes left or
+    /// none is idle. Returns the bytes.
+    fn evict(&mut self, bytes: u64) -> u64 {
+        let mut evicted = 0;
+        while evicted < bytes && !self.idle.is_empty() {
+            let stalest =
+                *self.requests.iter().find(|class| self.idle.contains(class)).expect("requested once");
+            self.idle.remove(self.idle.iter().position(|&idle| idle == stalest).expect("it is idle"));
+            evicted += stalest;
+        }
+        evicted
+    }
+}
+
+impl Twin {
+    fn cached(&self) -> u64 {
+        self.pools.iter().map(Own::cached).sum()
+    }
+
+    fn live(&self) -> u64 {
+        self.pools.iter().map(|own| own.live).sum()
+    }
+
+    fn allocate(&mut self, at: usize, class: u64) -> bool {
+        let (caps, live) = (self.caps, self.live());
+        let own = &mut self.pools[at];
+        own.requests.retain(|&other| other != class);
+        own.requests.push(class);
+        let hit = own.idle.iter().rposition(|&idle| idle == class);
+        if let Some(index) = hit {
+            own.idle.remove(index);
+        } else if live + class > caps.limit {
+            return false;
+        } else {
+            let over =
+                |twin: &Self| (live + twin.cached() + class).saturating_sub(caps.limit.min(caps.budget));
+            // Of others only what its own idle memory is not enough for, and then no more of its own than necessary.
+            let mut lacking = over(self).saturating_sub(self.pools[at].cached());
+            for (other, own) in self.pools.iter_mut().enumerate() {
+                if other != at {
+                    lacking = lacking.saturating_sub(own.evict(lacking));
+                }
+            }
+            let over = over(self);
+            self.pools[at].evict(over);
+        }
+        self.pools[at].live += class;
+        true
+    }
+
+    fn release(&mut self, at: usize, class: u64) {
+        let is_kept = self.cached() + class <= self.caps.max_cached;
+        let own = &mut self.pools[at];
+        own.live -= class;
+        let in_bucket = own.idle.iter().filter(|&&idle| idle == class).count() as u64;
+        if is_kept && in_bucket < self.caps.max_per_bucket {
+            own.idle.push(class);
+        }
+    }
+}
+
+fn pools(device: &Device, caps: Caps, count: usize, magazine_bytes: u64) -> Vec<Pool<Device>> {
+    let builder = || {
+        let builder = Pool::builder(device).size_classes(SizeClasses::Fixed).magazine_bytes(magazine_bytes);
+        builder.max_buffers_per_bucket(caps.max_per_bucket)
+    };
+    let first = builder().max_cached_bytes(caps.max_cached).limit(caps.limit).budget(caps.budget);
+    let mut pools = vec![first.build().expect("a pool")];
+    // Within any of them: the caps are those of the first.
+    (1..count).for_each(|at| pools.push(builder().within(&pools[at / 2]).build().expect("a pool")));
+    pools
+}
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn pools_and_twin_agree(
+        caps in caps(),
+        count in 1..5usize,
+        operations in prop::collection::vec((any::<usize>(), operation()), 0..200),
+    ) {
+        let device = device();
+        let stream = device.create_stream().expect("a stream");
+        let pools = pools(&device, caps, count, 0);
+        let mut twin = Twin { caps, pools: vec![Own::default(); count] };
+        let mut live: Vec<(usize, Buffer<Device>)> = Vec::new();
+        for (at, operation) in operations {
+            let at = at % count;
+            match operation {
+                Operation::Allocate { bytes, .. } => {
+                    let class = pools[at].class_of(bytes).expect("the device allocates any");
+                    let got = pools[at].allocate(bytes, &stream);
+                    prop_assert_eq!(got.is_ok(), twin.allocate(at, class), "{:?}", got);
+                    live.extend(got.ok().map(|buffer| (at, buffer)));
+                }
+                Operation::Drop { which } if !live.is_empty() => {
+                    let (at, buffer) = live.swap_remove(which % live.len());
+                    twin.release(at, buffer.capacity());
+                    drop(buffer);
+                }
+                Operation::Trim { to } => {
+                    pools[at].trim_to(to).expect("a trim");
+                    let own = &mut twin.pools[at];
+                    own.evict(own.cached().saturating_sub(to));
+                }
+                _ => {}
+            }
+            for (pool, own) in pools.iter().zip(&twin.pools) {
+                let stats = pool.stats();
+                prop_assert_eq!((stats.live_bytes, stats.idle_bytes), (own.live, own.cached()));
+            }
+            prop_assert_eq!(device.taken(), twin.live() + twin.cached());
+        }
+        prop_assert!(device.peak() <= caps.limit && twin.cached() <= caps.max_cached);
+    }
+
+    /// As the device sees it, from below: what it gave is at most what threads have or are asking for, and one cap.
+    #[test]
+    fn five_pools_keep_no_more_than_one_at_any_instant(
+        max_cached in 0..300 * KIB,
+        magazine_bytes in prop::sample::select(&[0, 70 * KIB, 1 << 30][..]),
+        lists in prop::collection::vec(prop::collection::vec((any::<usize>(), bytes(), any::<usize>()), 20..100), 2..5),
+    ) {
+        let device = device();
+        let pools = pools(&device, Caps { max_cached, ..Caps::default() }, 5, magazine_bytes);
+        let (begun, ended, is_done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let all_freed = Barrier::new(lists.len());
+        let worker = |list: &[(usize, u64, usize)]| {
+            let stream = device.create_stream().expect("a stream");
+            let mut mine: Vec<Buffer<Device>> = Vec::new();
+            let release = |buffer: Buffer<Device>| {
+                let class = buffer.capacity();
+                drop(buffer);
+                ended.fetch_add(class, SeqCst);
+            };
+            for &(at, bytes, which) in list {
+                let pool = &pools[at % pools.len()];
+                begun.fetch_add(pool.class_of(bytes).expect("any"), SeqCst);
+                mine.push(pool.allocate(bytes, &stream).expect("no limit"));
+                if mine.len() > 8 {
+                    release(mine.swap_remove(which % 8));
+                }
+            }
+            mine.into_iter().for_each(release);
+            all_freed.wait();
+            assert!(device.taken() <= max_cached, "nothing is live");
+            all_freed.wait();
+        };
+        thread::scope(|scope| {
+            let observer = scope.spawn(|| {
+                while !is_done.load(SeqCst) {
+                    // In this order: the difference is never less than what was in use when the device was asked.
+                    let ended = ended.load(SeqCst);
+                    let taken = device.taken();
+                    assert!(taken <= begun.load(SeqCst) - ended + max_cached, "{taken} taken");
+                }
+            });
+            let workers: Vec<_> = lists.iter().map(|list| scope.spawn(|| worker(list))).collect();
+            let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            is_done.store(true, SeqCst);
+            observer.join().expect("every look was right");
+            outcomes.into_iter().for_each(|outcome| outcome.expect("no thread failed"));
+        });
+        drop(pools);
+        prop_assert_eq!(device.taken(), 0);
+    }
+
+    /// Pools come and go, threads ask for memory until the limit refuses, and wait.
+    #[test]
+    fn one_limit_holds_for_pools_that_come_and_go(
+        limit in 64 * KIB..600 * KIB,
+        magazine_bytes in prop::sample::select(&[0, 70 * KIB][..]),
+        lists in prop::collection::vec(prop::collection::vec((0..64 * KIB, any::<usize>(), 0..4u8), 20..80), 2..5),
+    ) {
+        let device = device();
+        let root = pools(&device, Caps { limit, ..Caps::default() }, 1, magazine_bytes).remove(0);
+        thread::scope(|scope| {
+            let workers = lists.iter().map(|list| {
+                let (device, root) = (&device, &root);
+                scope.spawn(move || {
+                    let stream = device.create_stream().expect("a stream");
+                    let within = || Pool::builder(device).within(root).magazine_bytes(magazine_bytes).build();
+                    let (mut pool, mut mine) = (within().expect("a pool"), Vec::new());
+                    for &(bytes, which, kind) in list {
+                        match kind {
+                            0 if !mine.is_empty() => drop(mine.swap_remove(which % mine.len())),
+                            1 => mine.extend(pool.allocate(bytes, &stream)),
+                            2 => mine.extend(root.allocate_timeout(bytes, &stream, Duration::from_micros(10))),
+                            _ => pool = within().expect("a pool"),
+                        }
+                    }
+                })
+            });
+            let workers: Vec<_> = workers.collect();
+            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        });
+        prop_assert!(device.peak() <= limit, "{} taken of {limit}", device.peak());
+        // All that the others had is free again.
+        let stream = device.create_stream().expect("a stream");
+        let whole = limit / (64 * KIB);
+        let all: Vec<_> = (0..whole).map(|_| root.allocate(64 * KIB, &stream)).collect();
+        prop_assert!(all.iter().all(Result::is_ok), "{:?}", all);
+        prop_assert!(whole < 1 || root.allocate(64 * KIB, &stream).is_err());
+        drop((all, root));
+        prop_assert_eq!(device.taken(), 0);
+    }
+}
+
+/// A request that waits gets what another pool frees, also where that stays idle there.
+#[test]
+fn memory_that_a_pool_within_frees_ends_a_wait() {
+    let device = device();
+    let pools = pools(&device, Caps { limit: 256 * KIB, ..Caps::default() }, 3, 0);
+    let stream = device.create_stream().expect("a stream");
+    for (holder, waiting) in [(0, 1), (1, 0), (1, 2)] {
+        let all = Mutex::new(Some(pools[holder].allocate(256 * KIB, &stream).expect("all of it")));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| pools[waiting].allocate_timeout(64 * KIB, &stream, Duration::MAX));
+            while pools[waiting].waiting_requests() == 0 {
+                thread::yield_now();
+            }
+            drop(all.lock().expect("no panic").take());
+            waits.join().expect("no panic").expect("memory");
+        });
+    }
+    assert!(device.peak() <= 256 * KIB);
+}
+
+#[test]
+fn changed_caps_hold_for_all() {
+    let device = device();
+    let pools = pools(&device, Caps { limit: 1024 * KIB, ..Caps::default() }, 3, 0);
+    let stream = device.create_stream().expect("a stream");
+    let fill = || pools.iter().map(|pool| pool.allocate(64 * KIB, &stream)).collect::<Vec<_>>();
+    drop(fill());
+    assert_eq!(device.taken(), 3 * 64 * KIB);
+    pools[1].set_max_cached_bytes(64 * KIB);
+    assert_eq!(device.taken(), 64 * KIB);
+    drop(fill());
+    assert_eq!(device.taken(), 64 * KIB);
+    pools[2].set_limit(128 * KIB).expect("a limit");
+    let got = fill();
+    assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 2);
+    let error = got.into_iter().find_map(Result::err).expect("one").to_string();
+    assert!(error.contains(pools[0].name()), "it names the others: {error}");
+    assert!(pools.iter().all(|pool| pool.limit() == Some(128 * KIB)));
+}
