@@ -170,7 +170,7 @@ pub(crate) trait Order<B: Backend> {
         let recorded: Passed<B> = users.iter().filter_map(marker).collect();
         let dropped: SmallVec<[_; 2]> = self.with_markers(|markers, ticks| {
             let is_first = |marker: &&Marker<B>| users.first().is_some_and(|user| user.id() == marker.stream);
-            if let Some(first) = recorded.first().filter(is_first).filter(|_| *bytes > 0) {
+            if let Some(first) = recorded.first().filter(is_first) {
                 ticks.freed(first.stream, *tick, *bytes);
             }
             recorded.into_iter().map(|marker| markers.add(marker)).collect()

@@ -127,7 +127,7 @@ impl Ticks {
     /// Counts bytes that were freed until the end of `tick`, behind a marker of `user`.
     pub(crate) fn freed(&mut self, user: StreamId, tick: u64, bytes: u64) {
         // Another thread may have polled the marker.
-        if self.are_done(user, tick) {
+        if bytes == 0 || self.are_done(user, tick) {
             return;
         }
         if self.frees.len() == MOST
@@ -251,11 +251,14 @@ mod tests {
         ticks.freed_unmarked(other, 7);
         assert_eq!((ticks.unmarked(own), ticks.in_flight(), ticks.are_any_freed()), (100, 0, true));
         ticks.reused(own, first, 30);
+        let asked = ticks.begin();
+        ticks.freed(own, asked, 0);
         let unmarked = ticks.take_unmarked(own);
         let tick = ticks.begin();
         ticks.freed(own, tick, unmarked + 50);
         assert_eq!((ticks.unmarked(own), ticks.in_flight()), (0, 120));
-        // Freed before the marker, so they are counted with it; those of the other stream are its own.
+        // Freed before the marker, so they are counted with it, and not with one that has no bytes; those of the
+        // other stream are its own.
         ticks.reused(own, first, 20);
         ticks.reused(other, first, 3);
         assert_eq!((ticks.unmarked(other), ticks.in_flight()), (4, 100));

@@ -262,11 +262,11 @@ fn a_put_drops_no_last_handle_and_joins_what_is_alike() {
 
 #[test]
 fn that_a_stream_is_done_is_kept_longer_than_who_waited_for_whom() {
-    let [done, other] = [(); 2].map(|()| Named(StreamId::next()));
-    let mut uses = UseMap::new();
-    uses.ticks.done(done.id(), 7);
+    let [done, other] = [(); 2].map(|()| StreamId::next());
+    let mut uses = UseMap::<Named>::new();
+    uses.ticks.done(done, 7);
     for tick in 0..1000 {
-        uses.ticks.waited(StreamId::next(), other.id(), tick);
+        uses.ticks.waited(StreamId::next(), other, tick);
     }
-    assert!(uses.ticks.are_done(done.id(), 7) && !uses.ticks.are_done(done.id(), 8));
+    assert!(uses.ticks.are_done(done, 7) && !uses.ticks.are_done(done, 8));
 }
