@@ -35,7 +35,7 @@ impl<S: Stream> LiveBlock<S> {
 
     /// Sets the other engine blocks of a stitched block.
     pub(super) fn has_more(&mut self, blocks: Vec<BlockId>) {
-        self.more = Some(blocks.into()).filter(|blocks: &Box<[_]>| !blocks.is_empty());
+        self.more = (!blocks.is_empty()).then(|| blocks.into());
     }
 
     pub(super) fn more(&self) -> &[BlockId] {
@@ -92,7 +92,7 @@ impl<S> LiveBlocks<S> {
         let uses = Uses::new(writer);
         let slot = LiveBlock { holds: None, more: None, uses, moving: false, moved: false };
         // A slot is removed with its block, so no value is leaked.
-        mem::forget(mem::replace(place, Some((block, slot))));
+        mem::forget(place.replace((block, slot)));
         match place {
             Some((_, slot)) => slot,
             None => unreachable!("it was inserted"),
