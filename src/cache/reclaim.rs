@@ -128,8 +128,8 @@ impl PoolCore {
         }
     }
 
-    /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of pools with the same caps, and
-    /// of other threads. Returns the locked depot.
+    /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of pools with the same caps,
+    /// and of other threads. Returns the locked depot.
     fn recall_for(&self, class: u64) -> DepotGuard {
         magazine::leave(self);
         reclaim_thread::free();

@@ -189,7 +189,8 @@ impl CPool {
         }
     }
 
-    /// The pool has climbed its own ladder, which other tags are part of. What is left is what released private pools keep.
+    /// The pool has climbed its own ladder, which trims other tags, too. What is left is what released private pools
+    /// keep.
     #[cold]
     #[inline(never)]
     pub(crate) fn allocate_again(
