@@ -85,8 +85,8 @@ fn prometheus_scrapes_a_job_and_a_starved_cache_fires_the_alert() {
     let Some(program) = program("prometheus") else { return };
     let folder = tempfile::tempdir().expect("a folder");
 
-    // A job of three pools: one caches less than it needs, one all there is, and one is virtual, whose large buffers are
-    // its arena's.
+    // A job of three pools: one caches less than it needs, one all there is, and one is virtual, whose large
+    // buffers are its arena's.
     let device = HostDevice::new();
     let stream = device.create_stream().expect("a stream");
     let starved = Pool::builder(&device).name("starved").max_cached_bytes(1000).build().expect("a pool");

@@ -36,6 +36,7 @@ pub(crate) struct PoolCore {
     pub(crate) device: DeviceId,
     pub(crate) name: String,
     /// When it was created, in seconds since 1970.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
     pub(crate) start: u64,
     pub(crate) kind: MemoryKind,
     pub(crate) classes: SizeClasses,

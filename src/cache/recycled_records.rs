@@ -113,8 +113,8 @@ impl Depot {
         self.accounts.freed(class);
     }
 
-    /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is the
-    /// end of the highest block in an arena of fixed size.
+    /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is
+    /// the end of the highest block in an arena of fixed size.
     pub(crate) fn commit_reservation(&mut self, key: Key, requested: u64, end: u64, time: Option<Duration>) {
         self.accounts.allocated(key.class, requested);
         if let Some(time) = time {

@@ -97,8 +97,8 @@ impl Queue {
         entry.has_deadline.then(|| entry.since.elapsed())
     }
 
-    /// Begins or ends that entries with a deadline reserve nothing, after the first of them waited for `waited`. Returns
-    /// whether it began now, and how long it stays as it is.
+    /// Begins or ends that entries with a deadline reserve nothing, after the first of them waited for `waited`.
+    /// Returns whether it began now, and how long it stays as it is.
     pub(crate) fn take_turns(&mut self, waited: Duration) -> (bool, Duration) {
         let turns = waited.as_nanos() / self.turn.as_nanos().max(1);
         let was_open = mem::replace(&mut self.is_open, turns % 2 == 1);

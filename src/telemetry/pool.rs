@@ -69,7 +69,7 @@ static OTHERS: [Figure; 8] = [
             FigureKind::Constant,
             "vrampool_info",
             "",
-            "Always 1. Further labels: `source`, `size_classes`, and `features`, those that vrampool was compiled with.",
+            "Always 1. Further labels: `source`, `size_classes`, and `features`, with which vrampool was compiled.",
         )
     },
 ];

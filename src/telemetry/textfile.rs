@@ -7,11 +7,12 @@ use crate::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// Writes the metrics of a pool, or of another owner, to a file in Prometheus's format, for the textfile collector of the
-/// node exporter: for a batch job, which ends before it is scraped. Call it before the owner ends, and after a failure.
+/// Writes the metrics of a pool, or of another owner, to a file in Prometheus's format, for the textfile collector
+/// of the node exporter: for a batch job, which ends before it is scraped. Call it before the owner ends, and after a
+/// failure.
 ///
-/// The file is replaced as a whole. The collector reads files whose names end with `.prom`; each owner needs a file of its
-/// own.
+/// The file is replaced as a whole. The collector reads files whose names end with `.prom`; each owner needs a file
+/// of its own.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};

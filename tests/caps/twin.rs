@@ -96,7 +96,6 @@ impl Twin {
                 return Some(candidate);
             }
         }
-        self.misses += 1;
         if self.held() - self.cached() + class > self.caps.limit {
             return None;
         }
@@ -106,6 +105,7 @@ impl Twin {
             self.idle.remove(index);
             self.evictions += 1;
         }
+        self.misses += 1;
         self.live.push((class, requested));
         Some(class)
     }

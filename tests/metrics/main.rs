@@ -267,7 +267,7 @@ fn requests_are_counted_by_the_layer_that_served_them() {
             },
         );
         assert_eq!(served.iter().sum::<f64>(), 40.0, "all that were served: {served:?}");
-        assert_eq!(stats.hits + stats.misses, 40, "the failed one is apart");
+        assert_eq!(stats.hits + stats.misses, 40, "the failed one is neither");
         let calls = one(&series, "vrampool_memory_calls_total", &format!("pool=\"{}\"", source.name()));
         (served, calls.expect("a series"), stats)
     };

@@ -1,8 +1,9 @@
-//! What an operator sees: pools and brokers in many conditions, all at a time, scraped by a real Prometheus whose rules are
-//! the shipped ones with durations 20 times as short. Which alerts fire for each is compared with which should.
+//! What an operator sees: pools, brokers and sleepers in many conditions, all at a time, scraped by a real Prometheus
+//! whose rules are the shipped ones with durations 20 times as short. Which alerts fire for each is compared with which
+//! should.
 //!
-//! `VRAMPOOL_SCENARIOS=1 cargo test -p vrampool-cli --test scenarios -- --nocapture` takes about four minutes, and prints
-//! the table. Without the variable only the table's names are checked.
+//! `VRAMPOOL_SCENARIOS=1 cargo test -p vrampool-cli --test scenarios -- --nocapture` takes about four minutes, and
+//! prints the table. Without the variable only the table's names are checked.
 
 mod brokers;
 mod cache;
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vrampool_test_support::program;
 
-/// How long all scenarios run: the slowest alert takes 90 s of a rise and 30 s more, and the fastest leak ends after that.
+/// How long all scenarios run: the slowest alert takes 90 s of a rise and 30 s more, and the fastest leak ends after
+/// that.
 const SECONDS: u64 = 215;
 
 fn scenes() -> Vec<Scene> {

@@ -77,8 +77,8 @@ scrape_configs:
         self.query(query)?[0]["value"][1].as_str()?.parse().ok()
     }
 
-    /// Evaluates every expression of the dashboard, with all that its variables select. Returns their number, and how many
-    /// of them have data.
+    /// Evaluates every expression of the dashboard, with all that its variables select. Returns their number, and how
+    /// many of them have data.
     pub(crate) fn panels(&self) -> (usize, usize) {
         let text = fs::read_to_string(format!("{GRAFANA}/dashboards/vrampool.json")).expect("shipped");
         let dashboard: Value = serde_json::from_str(&text).expect("JSON");

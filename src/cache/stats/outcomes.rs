@@ -23,6 +23,7 @@ pub(crate) enum DeviceCall {
     Allocate,
     Order,
     Copy,
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "publishers make it"))]
     MemoryInfo,
 }
 

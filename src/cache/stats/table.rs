@@ -74,7 +74,8 @@ figures! {
         Gauge waiting_bytes: u64, "bytes",
             "Bytes of the waiting requests, rounded to their classes. Later requests get only what the limit leaves \
              beside them.";
-        Age oldest_wait: Duration, "nanoseconds", "How long the first of the waiting requests has waited; 0 without any.";
+        Age oldest_wait: Duration, "nanoseconds",
+            "How long the first of the waiting requests has waited; 0 without any.";
         Counter stream_waits: u64, "waits",
             "Waits that the pool inserted between streams: for data that another stream writes or reads, and for \
              memory that another stream used before.";
