@@ -1,5 +1,6 @@
 //! For this repository's crates only; no stability guarantee.
 
+use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -32,6 +33,11 @@ pub fn parts<B: Backend>(buffer: &Buffer<B>) -> Vec<Range<u64>> {
 /// Returns the bound on memory that spares waits between streams, as set or read from the environment.
 pub fn overlap_of<B: Backend>(builder: &PoolBuilder<B>) -> Overlap {
     builder.resolved_overlap()
+}
+
+/// Returns the bytes to map when the pool is made, as given or read from the environment.
+pub fn initial_bytes<B: Backend>(builder: &PoolBuilder<B>, given: Option<Initial>) -> u64 {
+    builder.initial_bytes(given)
 }
 
 /// For the C ABI, whose blocks are behind such a lock too.

@@ -9,6 +9,7 @@ mod detaching;
 mod done;
 mod faults;
 mod freed_blocks;
+mod initial;
 mod law;
 mod limits;
 mod own_places;

@@ -206,7 +206,7 @@ typedef void *vrampool_stream;
  *     source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
  *     limit           hard cap on bytes taken from the device, by all tags (vrampool_tag_begin) together
  *     budget          soft cap on the same, for each tag
- *     max_cached      cap on idle bytes, for each tag: n tags together may keep n times as much
+ *     max_cached      cap on idle bytes, of all tags together
  *     max_per_bucket  cap on idle buffers in one size class of one tag
  *     cached_class    the largest class that is kept idle
  *     size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE
@@ -215,11 +215,15 @@ typedef void *vrampool_stream;
  *     magazine_class  the largest class that is kept so
  *     overlap         cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream, for
  *                     each tag: a size, a share of the held bytes as in 25%, or unlimited (default)
+ *     initial         with source=virtual: memory that is mapped now, so that first requests make few driver calls: a size, or a
+ *                     share of the device as in 50%
+ *     piece_bytes     with source=virtual: the largest piece that is mapped at once; default: 64MiB
  *     placement       device, host (pinned), managed; default: the device's preferred placement
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
  * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, `VRAMPOOL_POOL_BUDGET_FRAC`,
- * `VRAMPOOL_POOL_LARGE_BUCKET_MB`, `VRAMPOOL_OVERLAP`), then has vrampool's default. Allocates no memory, except with source=arena.
+ * `VRAMPOOL_POOL_LARGE_BUCKET_MB`, `VRAMPOOL_OVERLAP`, `VRAMPOOL_INITIAL`), then has vrampool's default. Allocates no memory, except with
+ * source=arena and for `initial`.
  *
  * Thread-safe.
  */
@@ -682,9 +686,9 @@ vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
  * Begins a scope: until the matching vrampool_tag_end(), allocations of this thread from `pool` have this tag. Scopes
  * nest, and the inner one counts. Outside of scopes the tag is "default".
  *
- * The limit is that of all tags together: before it refuses a request, idle memory of other tags is released. Idle memory,
- * the caps on it, the budget and the overlap are each tag's own: max_cached, max_per_bucket, magazine_bytes, budget and overlap hold for each
- * tag, so five tags may keep five times max_cached. vrampool_trim() counts all tags together.
+ * `limit` and `max_cached` are those of all tags together: before a request is refused, idle memory of other tags is released.
+ * Idle memory is each tag's own; max_per_bucket, magazine_bytes, budget and overlap hold for each tag. vrampool_trim() counts
+ * all tags together.
  *
  * Thread-safe: a scope is of the calling thread.
  */

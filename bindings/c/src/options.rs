@@ -8,7 +8,7 @@ use vrampool::any::{self, AnyDevice};
 use vrampool::arena::DeviceArena;
 use vrampool::errors::chain;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Overlap, Placement, Pool, PoolBuilder, SizeClasses, Source, internal};
+use vrampool::{Backend, Initial, Overlap, Placement, Pool, PoolBuilder, SizeClasses, Source, internal};
 use vrampool_sleep::Offload;
 use vrampool_trace::fitted::FittedClasses;
 
@@ -31,6 +31,8 @@ const KEYS: [&str; 16] = [
     "magazine_bytes",
     "magazine_class",
     "overlap",
+    "initial",
+    "piece_bytes",
     "placement",
     "offload",
 ];
@@ -55,6 +57,8 @@ pub(crate) struct Options {
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
     overlap: Option<Overlap>,
+    initial: Option<Initial>,
+    piece_bytes: Option<u64>,
     placement: Option<Placement>,
     pub(crate) offload: Offload,
 }
@@ -92,6 +96,8 @@ impl Options {
             "magazine_bytes" => self.magazine_bytes = size()?,
             "magazine_class" => self.magazine_class = size()?,
             "overlap" => self.overlap = Some(value.parse()?),
+            "initial" => self.initial = Some(value.parse()?),
+            "piece_bytes" => self.piece_bytes = size()?,
             "placement" => {
                 self.placement = Some(match value {
                     "device" => Placement::Device,
@@ -174,10 +180,26 @@ impl Options {
             builder = builder.overlap(overlap);
         }
         builder = match ledger {
-            None => builder.source(self.source_on(device)),
+            None => {
+                let builder = set(builder, self.piece_bytes, PoolBuilder::piece_bytes);
+                let builder = match self.initial {
+                    Some(initial) => builder.initial(initial),
+                    None => builder,
+                };
+                builder.source(self.source_on(device))
+            }
             Some(ledger) => {
                 let arena = DeviceArena::builder(device).growing().within(ledger);
                 let arena = arena.overlap(internal::overlap_of(&builder));
+                let arena = match self.piece_bytes {
+                    Some(bytes) => arena.piece_bytes(bytes),
+                    None => arena,
+                };
+                // For all tags together.
+                let arena = match main {
+                    None => arena.initial_bytes(internal::initial_bytes(&builder, self.initial)),
+                    Some(_) => arena,
+                };
                 let arena =
                     if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
                 builder.arena(&arena.build()?)
@@ -286,6 +308,7 @@ mod tests {
             ("placement=moon", "device, host or managed"),
             ("offload=moon", "pinned or pageable"),
             ("overlap=much", "256MiB"),
+            ("initial=101%", "50%"),
             ("source=moon", "direct, arena, virtual, driver"),
             ("size_classes=moon", "power-of-two"),
             ("size_classes=fitted:/nowhere", "/nowhere"),
@@ -296,6 +319,27 @@ mod tests {
             assert_eq!(failure.status, Status::CONFIGURATION, "{text}");
             assert!(failure.text.contains(said), "{text}: {}", failure.text);
         }
+    }
+
+    #[test]
+    fn initial_memory_is_mapped_once_for_all_tags() {
+        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
+        if !vrampool_test_support::has_virtual_memory(&device) {
+            return;
+        }
+        let ledger = Ledger::new(128 << 20);
+        let options = Options::parse("initial=25%;piece_bytes=4MiB").expect("good");
+        let main = options.build(&device, None, (Some(&ledger), None)).expect("a pool");
+        assert_eq!((main.stats().reserved_bytes, ledger.charged()), (64 << 20, 64 << 20));
+        let tag = options.build(&device, None, (Some(&ledger), Some(&main))).expect("a pool");
+        assert_eq!((tag.stats().reserved_bytes, ledger.charged()), (0, 64 << 20));
+        let [stream]: [AnyStream; 1] = vrampool_test_support::streams(&device);
+        let calls = main.stats().virtual_memory.mapping.calls;
+        let _buffer = main.allocate(48 << 20, &stream).expect("memory");
+        assert_eq!(main.stats().virtual_memory.mapping.calls, calls);
+        let failure =
+            Options::parse("initial=25%;source=direct").expect("good").build(&device, None, (None, None));
+        assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
     }
 
     #[test]

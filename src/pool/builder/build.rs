@@ -8,6 +8,7 @@ use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::{UNLIMITED, as_limit};
 use crate::error::Error;
+use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::source::{Source, Supply};
@@ -89,6 +90,12 @@ impl<B: Backend> PoolBuilder<B> {
         self.overlap.or(self.environment.overlap).unwrap_or_default()
     }
 
+    /// Bytes to map at first, as given or read from the environment.
+    pub(crate) fn initial_bytes(&self, given: Option<Initial>) -> u64 {
+        let initial = given.or(self.environment.initial).unwrap_or_default();
+        initial.bytes_of(self.device.properties().total_bytes)
+    }
+
     /// The source that is set, or that of the arena that is.
     fn resolved_source(&self) -> Result<Source, Error> {
         let of_arena = |arena: &DeviceArena<B>| match arena.is_growing() {
@@ -137,10 +144,9 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
                     Source::Virtual => {
-                        let initial = self.initial.or(self.environment.initial).unwrap_or_default();
-                        let bytes = initial.bytes_of(self.device.properties().total_bytes);
                         let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
-                        builder.growing().piece_bytes(piece_bytes).initial_bytes(bytes).build()
+                        let initial_bytes = self.initial_bytes(self.initial);
+                        builder.growing().piece_bytes(piece_bytes).initial_bytes(initial_bytes).build()
                     }
                     _ => builder.build(),
                 }

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: All options of `vrampool_create`.
 KNOWN = (
     *("device", "host_capacity", "name", "source", "limit", "budget", "max_cached", "max_per_bucket", "cached_class"),
-    *("size_classes", "borrow_classes", "magazine_bytes", "magazine_class", "placement", "offload", "overlap"),
+    *("size_classes", "borrow_classes", "magazine_bytes", "magazine_class", "placement", "offload", "overlap", "initial", "piece_bytes"),
 )
 
 

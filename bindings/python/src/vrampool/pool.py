@@ -38,14 +38,14 @@ class Pool(_native.Pool, Handle):
             `fitted:FILE`; `tight` by default where the source is virtual, else `fixed`.
         source: what serves misses: `virtual`, `direct`, `arena`, `driver`; `virtual` where the device has it.
         budget: the soft cap on bytes taken from the device, of each tag by itself.
-        max_cached: the cap on idle bytes, of each tag by itself: five tags may keep five times as much.
+        max_cached: the cap on idle bytes, of all tags together.
         max_per_bucket: the cap on idle blocks in one size class of one tag.
         overlap: the cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream: a size, a
             share of the held bytes as in `"25%"`, or `unlimited`, the default. Of each tag by itself.
         name: its name in metrics.
         offload: `pinned` or `pageable`, where a sleep keeps contents.
         host_capacity: with `device="host"`, a host device of its own of so many bytes, for tests.
-        others: further options of `vrampool_create`, as `magazine_bytes=0`.
+        others: further options of `vrampool_create`, as `magazine_bytes=0`, or `initial="4GiB"`, which is mapped when the pool is made.
 
     Sizes are integers (bytes) or text as in `"512MiB"`. What is not given comes from the environment
     (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, …), then from vrampool's defaults.
@@ -199,7 +199,7 @@ class Pool(_native.Pool, Handle):
         The tag belongs to the current context (`contextvars`): each asyncio task and each thread has its own. Pools that PyTorch
         allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`.
 
-        The limit bounds all tags together; the caps on idle memory and the budget hold for each tag by itself.
+        The limit and `max_cached` bound all tags together; the budget holds for each tag by itself.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for an empty name; `ClosedError`.
         """
