@@ -134,9 +134,9 @@ impl<B: Backend> ArenaBuilder<B> {
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// # let stream = device.create_stream()?;
     /// let arena = DeviceArena::builder(&device).growing().initial_bytes(64 << 20).build()?;
-    /// let calls = arena.stats().mapping_calls;
+    /// let calls = arena.mapping().calls;
     /// let _block = arena.allocate(48 << 20, &stream)?;
-    /// assert_eq!((arena.reserved_bytes(), arena.stats().mapping_calls), (64 << 20, calls));
+    /// assert_eq!((arena.reserved_bytes(), arena.mapping().calls), (64 << 20, calls));
     /// # Ok(())
     /// # }
     /// ```

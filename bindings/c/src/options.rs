@@ -16,7 +16,7 @@ use vrampool_trace::fitted::FittedClasses;
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// All keys, as errors list them.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 18] = [
     "device",
     "host_capacity",
     "name",
@@ -323,7 +323,8 @@ mod tests {
 
     #[test]
     fn initial_memory_is_mapped_once_for_all_tags() {
-        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
+        let host = HostDevice::builder().memory_limit(256 << 20).build();
+        let device = AnyDevice::from(host.clone());
         if !vrampool_test_support::has_virtual_memory(&device) {
             return;
         }
@@ -334,9 +335,10 @@ mod tests {
         let tag = options.build(&device, None, (Some(&ledger), Some(&main))).expect("a pool");
         assert_eq!((tag.stats().reserved_bytes, ledger.charged()), (0, 64 << 20));
         let [stream]: [AnyStream; 1] = vrampool_test_support::streams(&device);
-        let calls = main.stats().virtual_memory.mapping.calls;
+        let mapped = || host.faults().calls(vrampool::host::Call::Map);
+        let calls = mapped();
         let _buffer = main.allocate(48 << 20, &stream).expect("memory");
-        assert_eq!(main.stats().virtual_memory.mapping.calls, calls);
+        assert_eq!(mapped(), calls);
         let failure =
             Options::parse("initial=25%;source=direct").expect("good").build(&device, None, (None, None));
         assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
