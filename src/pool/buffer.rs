@@ -15,11 +15,10 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
 /// may outlive.
 ///
-/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool
-/// knows who waits for whom, readers for the last writer, a writer and the next borrower for all, and a
-/// region made for one stream is refused on another. Who takes [`memory`](Self::memory) or an address instead
-/// says so with [`used_on`](Self::used_on), or with [`record_stream`](Self::record_stream) where the program
-/// has its own order.
+/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who
+/// waits for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one
+/// stream is refused on another. Who takes [`memory`](Self::memory) or an address instead says so with
+/// [`used_on`](Self::used_on), or with [`record_stream`](Self::record_stream) where the program has its own order.
 ///
 /// Its contents are not defined at first: a recycled buffer holds what its last borrower left
 /// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
@@ -107,9 +106,8 @@ impl<B: Backend> Buffer<B> {
         self.block().stream
     }
 
-    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream
-    /// waits for that on the device, once. The pool makes the next writer, and the next borrower, wait for
-    /// all readers.
+    /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits
+    /// for that on the device, once. The pool makes the next writer, and the next borrower, wait for all readers.
     ///
     /// The buffer stays alive, and where it is, as long as the region exists:
     ///
@@ -124,9 +122,8 @@ impl<B: Backend> Buffer<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait;
-    /// [`Error::Capture`] when that would be between a stream that is captured into a graph and one that is
-    /// not.
+    /// [`Error::WrongDevice`]; [`Error::Backend`] when the device refuses the event or the wait; [`Error::Capture`]
+    /// when that would be between a stream that is captured into a graph and one that is not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.use_on(stream)?;
         self.block().region::<B>(self.len(), stream)
@@ -228,8 +225,7 @@ impl<B: Backend> Buffer<B> {
         }
     }
 
-    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at
-    /// once.
+    /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
     ///
     /// # Errors
     /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as
@@ -295,8 +291,7 @@ impl<B: Backend> Buffer<B> {
         self.noting(DeviceCall::Copy, copied)
     }
 
-    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are
-    /// there.
+    /// Copies the buffer's start to `bytes` on the host, in order on `stream`, and blocks until they are there.
     ///
     /// # Errors
     /// As [`write`](Self::write), and failures of earlier work on the stream.
