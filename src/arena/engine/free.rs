@@ -17,6 +17,9 @@ use std::mem;
 /// Blocks that may not fit an alignment above the arena's, to try before a block that must fit.
 const PROBES: u32 = 16;
 
+/// Most blocks of one size that are compared.
+const TWINS: u32 = 64;
+
 #[derive(Debug)]
 pub(super) struct FreeBlocks {
     /// The free block in no bin that is not the tail, if any.
@@ -113,15 +116,17 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail.
+    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail, and from the first of several blocks of the same
+    /// size: whatever was freed last, the same requests find the same memory.
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
-        if self.hand != NONE {
-            return self.cut_by_hand(table, bytes);
+        self.put_away(table);
+        let head = self.holes.smallest_learning(table, bytes);
+        if head == NONE {
+            return NONE;
         }
-        match self.holes.take_smallest(table, bytes) {
-            NONE => NONE,
-            index => self.cut_taken(table, index, bytes),
-        }
+        let index = first_of_twins(table, head);
+        self.holes.remove(table, index);
+        self.cut_taken(table, index, bytes)
     }
 
     /// As [`cut_smallest`](Self::cut_smallest), but only from the tail.
@@ -356,6 +361,21 @@ impl FreeBlocks {
         }
         self.holes.check(table, seen)
     }
+}
+
+/// The block with the lowest offset among those of the size of `head`, of at most [`TWINS`].
+fn first_of_twins(table: &Table, head: u32) -> u32 {
+    let (mut first, mut next) = (head, table[head].twin);
+    for _ in 1..TWINS {
+        if next == NONE {
+            break;
+        }
+        if table[next].offset < table[first].offset {
+            first = next;
+        }
+        next = table[next].twin;
+    }
+    first
 }
 
 /// The offset in a free block at which `bytes` fit at a multiple of `alignment`.
