@@ -47,7 +47,7 @@ pub(crate) struct PoolOptions {
     /// [default: VRAMPOOL_INITIAL, or none]
     #[arg(long, value_name = "SIZE")]
     initial: Option<Initial>,
-    /// Largest piece of memory to map, if the source is virtual [default: 64MiB]
+    /// Largest piece of memory to map, if the source is virtual [default: a 128th of the mapped bytes]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     piece_bytes: Option<u64>,
 }

@@ -117,8 +117,9 @@ impl<B: Backend> ArenaBuilder<B> {
 
     /// Sets the largest piece that a growing arena maps, bytes, rounded down to the device's granularity.
     ///
-    /// Small pieces are released and stitched more readily, and need more calls. Default: 64 MiB, or a 1024th of the
-    /// bytes mapped at once if that is more.
+    /// Small pieces are released and stitched more readily, and need more calls. Pieces never exceed the
+    /// largest of a 128th of the mapped bytes, two granules, and a 1024th of the bytes mapped at once.
+    /// Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;
         self

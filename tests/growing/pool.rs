@@ -82,8 +82,7 @@ fn decay_takes_two_calls_and_leaves_what_is_idle_in_the_pool() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
-    let builder = builder.max_cached_bytes(8 * PAGE).magazine_bytes(0).piece_bytes(2 * PAGE);
-    let pool = builder.build().expect("a pool");
+    let pool = builder.max_cached_bytes(8 * PAGE).magazine_bytes(0).build().expect("a pool");
     drop(pool.allocate(60 * PAGE, &stream).expect("memory"));
     drop(pool.allocate(8 * PAGE, &stream).expect("memory"));
     assert_eq!((pool.stats().idle_bytes, taken(&device)), (8 * PAGE, 60 * PAGE));

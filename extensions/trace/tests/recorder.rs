@@ -78,7 +78,10 @@ fn a_pool_that_is_recorded_hits_and_counts_as_one_that_is_not() {
             }
         }
         pool.trim_to(1 << 20).expect("a trim");
-        format!("{:?}", pool.stats())
+        // Durations differ.
+        let mut stats = pool.stats();
+        stats.driver = Default::default();
+        format!("{stats:?}")
     });
     let without_name = |stats: &str| stats.replace("pool-0", "").replace("pool-1", "");
     assert_eq!(without_name(&stats[0]), without_name(&stats[1]));

@@ -145,10 +145,9 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
         let (pool, _) = exact(u64::MAX);
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
         let [cold, warm] = &passes[..] else { panic!("two passes") };
-        // gpt2 has many holes: what is there is stitched before more than a 256th of it is mapped besides.
-        let most = if name == "gpt2" { 1.023 } else { 1.03 };
+        // A policy moves what gpt2 holds by a hundredth in either direction; `benches/traces/variants.py` makes 24 runs more.
         let taken = ratio(cold.peak_reserved_bytes, requested);
-        assert!(taken <= most, "{name}: {taken} {cold:?}");
+        assert!(taken <= 1.03, "{name}: {taken} {cold:?}");
         assert_eq!(
             (warm.driver_calls, warm.peak_reserved_bytes),
             (0, cold.peak_reserved_bytes),

@@ -49,7 +49,7 @@ const SMALLEST_PINNED: u64 = 512;
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
 /// | memory that spares waits between streams | [`overlap`](Self::overlap) | `VRAMPOOL_OVERLAP` (as [`Overlap`] parses it) | [`Overlap::Unlimited`] |
 /// | memory mapped when the pool is made | [`initial`](Self::initial) | `VRAMPOOL_INITIAL` (as [`Initial`] parses it) | none |
-/// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | 64 MiB |
+/// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | a 128th of the mapped bytes |
 /// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
@@ -293,7 +293,7 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual), bytes.
-    /// Driver calls cost by the piece; with smaller pieces a pool holds less. Default: 64 MiB
+    /// Driver calls cost by the piece; with smaller pieces a pool holds less. Default: a 128th of the mapped bytes
     /// ([more](crate::arena::ArenaBuilder::piece_bytes)).
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = Some(bytes);

@@ -10,24 +10,19 @@ use vrampool_backend::Backend;
 const STITCHED_FROM: u64 = 1;
 
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
-const SLACK: u32 = 7;
+const SLACK: u32 = 6;
 
-/// Largest piece, bytes, and smallest one as a share of the mapped bytes, as a power of two. Driver calls cost by the
-/// piece; parts of large pieces that are in use cannot be stitched.
-const LARGEST_PIECE: u64 = 64 << 20;
-const SMALLEST_PIECE: u32 = 4;
+/// Largest piece as a share of the mapped bytes, as a power of two. Driver calls cost by the piece; parts of large pieces
+/// that are in use cannot be stitched.
+const PIECE: u32 = 7;
 
-/// Largest piece of memory that is mapped before any request, bytes: requests of all sizes share it.
+/// Largest piece of memory that is mapped before any request, bytes.
 const INITIAL_PIECE: u64 = 16 << 20;
-
-/// Smallest piece, granules.
-const GRANULES: u64 = 2;
 
 /// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
 const RESERVE: u32 = 10;
 
-/// Largest piece as a share of a growth, as a power of two, if it is more than [`LARGEST_PIECE`]: the first request
-/// may be for most of the device.
+/// Smallest piece as a share of a growth, as a power of two: the first request may be for most of the device.
 const FEW_PIECES: u32 = 10;
 
 /// As [`FEW_PIECES`], regardless of the configured piece size.
@@ -285,28 +280,20 @@ impl<B: Backend> Backing<B> {
     }
 
     fn split(&self, all: Extent) -> Option<Vec<Extent>> {
-        self.split_up_to(all, LARGEST_PIECE)
+        self.split_up_to(all, self.mapped >> PIECE)
     }
 
-    /// Splits an extent into pieces, if there are addresses for it: halves of what remains, between the smallest and
-    /// the largest piece. Later requests of a similar size then find a few pieces that fit closely.
+    /// Splits an extent into pieces, if there are addresses for it.
     fn split_up_to(&self, all: Extent, largest: u64) -> Option<Vec<Extent>> {
         if !self.has_addresses(all) {
             return None;
         }
         let few = self.round(all.bytes >> FEW_PIECES)?;
-        let largest = (largest - largest % self.granularity).max(self.granularity);
+        let largest = (largest - largest % self.granularity).max(2 * self.granularity);
         let most = largest.max(few).min(self.piece_bytes);
         let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
-        let least = self.round(self.mapped >> SMALLEST_PIECE)?.max(GRANULES * self.granularity).min(most);
-        let (mut pieces, mut start) = (Vec::new(), all.start);
-        while start < all.end() {
-            let left = all.end() - start;
-            let bytes = self.round(left / 2)?.clamp(least, most).min(left);
-            pieces.push(Extent { start, bytes });
-            start += bytes;
-        }
-        Some(pieces)
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
     }
 }
 
