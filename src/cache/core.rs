@@ -120,6 +120,8 @@ pub(crate) struct Depot {
     pub(super) clock: u64,
     /// Counters of threads' magazines.
     pub(crate) thread_counters: Vec<Arc<ThreadCounters>>,
+    /// How many of the first of them the [thread that frees what ended threads left](crate::cache::reclaim_thread) awaits.
+    pub(crate) awaited: usize,
     /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
     /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.

@@ -60,6 +60,7 @@ impl Depot {
             clock: 0,
             thread_counters: Vec::new(),
             trimmed: 0,
+            awaited: 0,
             without_slot: 0,
             records: Vec::new(),
             queue: Queue::default(),

@@ -70,6 +70,14 @@ impl Depot {
         None
     }
 
+    /// Whether the caps, as they are now, have room for one more idle block.
+    pub(crate) fn has_room_for(&mut self, block: &Block) -> bool {
+        let kept = self.buckets.of(&block.key).kept();
+        !self.keeps_nothing()
+            && self.accounts.may_cache(block.key.class)
+            && self.accounts.bucket_may_keep(kept)
+    }
+
     /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
     #[inline]
     fn surplus(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {

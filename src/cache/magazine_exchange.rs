@@ -12,6 +12,7 @@ use crate::cache::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
 use crate::source::Key;
 use crate::streams::uses::{Streams, add};
 use crate::sync::AtomicU64;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId};
@@ -38,10 +39,16 @@ impl Depot {
         Some(epoch.load(Relaxed))
     }
 
-    /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept: all of them if memory was
-    /// recalled since, unless the thread is ending, which must not free any.
-    pub(crate) fn dismiss(&mut self, cache: &ThreadCache, epoch: u64, leaving: Leaving) -> Vec<Box<Block>> {
-        let keep = !self.is_closed() && (epoch >= self.trimmed || leaving == Leaving::Thread);
+    /// Empties a thread's magazines of `epoch`. Returns blocks that are not kept, and whether the magazines were
+    /// [awaited](Self::await_magazines). If memory was recalled since that epoch, no block is kept; of a thread that
+    /// ends, which must not free any, those are kept for which the caps have room now.
+    pub(crate) fn dismiss(
+        &mut self,
+        cache: &ThreadCache,
+        epoch: u64,
+        leaving: Leaving,
+    ) -> (Vec<Box<Block>>, bool) {
+        let was_recalled = self.is_closed() || epoch < self.trimmed;
         let mut dismissed = Vec::new();
         for (bin, counters) in cache.counters.used_bins() {
             let key = self.key_of(counters.class());
@@ -50,17 +57,35 @@ impl Depot {
             blocks.iter().for_each(|_| counters.pop());
             self.unlease(cache, bin, counters.slots());
             counters.set_class(0);
-            if keep {
-                blocks.reverse();
-                blocks.into_iter().for_each(|block| self.store(block));
-            } else {
-                blocks.iter().for_each(|block| self.discard(block));
-                dismissed.append(&mut blocks);
+            blocks.reverse();
+            for block in blocks {
+                let is_kept = match leaving {
+                    _ if !was_recalled => true,
+                    Leaving::Thread => self.has_room_for(&block),
+                    Leaving::Pool => false,
+                };
+                if is_kept {
+                    self.store(block);
+                } else {
+                    self.discard(&block);
+                    dismissed.push(block);
+                }
             }
         }
         self.apply_delta(cache);
-        self.thread_counters.retain(|counters| !Arc::ptr_eq(counters, &cache.counters));
-        dismissed
+        let place = self.thread_counters.iter().position(|counters| Arc::ptr_eq(counters, &cache.counters));
+        let was_awaited = place.is_some_and(|place| place < self.awaited);
+        self.awaited -= usize::from(was_awaited);
+        if let Some(place) = place {
+            self.thread_counters.remove(place);
+        }
+        (dismissed, was_awaited)
+    }
+
+    /// Awaits the magazines that threads have. Returns how many of them were not awaited before.
+    pub(crate) fn await_magazines(&mut self) -> usize {
+        let all = self.thread_counters.len();
+        all - mem::replace(&mut self.awaited, all)
     }
 
     /// Takes an accepted idle block of a class: of this thread, else of the depot, or the reverse where it

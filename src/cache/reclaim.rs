@@ -26,7 +26,7 @@ impl PoolCore {
         magazine::leave(self);
         let mut depot = self.depot();
         let (idle, records) = depot.close();
-        let magazines = depot.thread_counters.len();
+        let magazines = depot.await_magazines();
         self.epoch.store(CLOSED_EPOCH, Relaxed);
         drop(depot);
         if self.has_magazines() {
@@ -65,6 +65,14 @@ impl PoolCore {
         drop(depot);
         reclaim_thread::free();
         self.release_blocks(idle)
+    }
+
+    /// Applies a cap on idle memory that was lowered: releases idle memory beyond `cached_bytes`. What threads have in
+    /// magazines follows at their next call, or when they end.
+    pub(crate) fn apply_lower_cap(&self, cached_bytes: u64) {
+        self.trim_to(cached_bytes);
+        let magazines = self.depot().await_magazines();
+        reclaim_thread::add(magazines);
     }
 
     /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.

@@ -1,13 +1,13 @@
-//! Frees the idle blocks that ended threads left of closed pools.
+//! Frees the idle blocks that ended threads left, of closed pools and beyond caps that were lowered.
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
-//! thread's magazines frees nothing. Blocks of an open pool go to its depot. A closed pool's depot keeps
-//! nothing, so its blocks are listed here. They are freed by the next call that closes or trims a pool or
-//! asks a source for memory, or by a thread of this crate, whichever comes first.
+//! thread's magazines frees nothing. Blocks go to their pool's depot. A closed pool's depot keeps nothing, and one whose
+//! caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that closes or
+//! trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! That thread exists only while magazines of closed pools exist, and there is at most one. If it cannot be
-//! started, and in a child process, the calls above free the blocks.
+//! That thread exists only while there are magazines of closed pools or from before a cap was lowered, and there is at
+//! most one. If it cannot be started, and in a child process, the calls above free the blocks.
 
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
@@ -26,7 +26,7 @@ struct Left {
 
 struct Ended {
     left: Vec<Left>,
-    /// Number of magazines of closed pools that threads still have. Negative while a pool is being closed.
+    /// Number of awaited magazines that threads still have. Negative while a pool is being closed.
     magazines: i64,
     has_thread: bool,
 }
@@ -40,7 +40,7 @@ static CHANGED: GlobalCondvar = GlobalCondvar::new();
 /// Number of entries in [`Ended::left`]: a hint.
 static LEFT: GlobalU64 = GlobalU64::new(0);
 
-/// Notes that a closed pool has `magazines` in other threads, and starts the thread if it is needed.
+/// Awaits `magazines` of threads, and starts the thread if it is needed.
 pub(crate) fn add(magazines: usize) {
     if magazines == 0 {
         return;
@@ -56,21 +56,21 @@ pub(crate) fn add(magazines: usize) {
     }
 }
 
-/// Notes that a thread gave up the magazines of a closed pool.
+/// Notes that a thread gave up magazines that were awaited.
 pub(crate) fn done() {
     ENDED.lock().magazines -= 1;
     CHANGED.notify_all();
 }
 
 /// Lists blocks of a pool left by an ending thread. No destructor of a block or a pool runs here.
-pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, is_closed: bool) {
+pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, was_awaited: bool) {
     let pool = match blocks.is_empty() {
         false => Some(pool),
         // Only the last handle has something to drop.
         true => Arc::into_inner(pool).map(Arc::new),
     };
     let mut ended = ENDED.lock();
-    ended.magazines -= i64::from(is_closed);
+    ended.magazines -= i64::from(was_awaited);
     if let Some(pool) = pool {
         LEFT.fetch_add(1, Relaxed);
         ended.left.push(Left { blocks, pool });

@@ -181,7 +181,7 @@ impl<B: Backend> Pool<B> {
         others.iter().chain([core]).for_each(|core| core.depot().accounts.caps.max_cached_bytes = bytes);
         others.iter().chain([core]).for_each(|core| {
             let beside = core.depot().accounts.others.idle;
-            core.trim_to(bytes.saturating_sub(beside));
+            core.apply_lower_cap(bytes.saturating_sub(beside));
         });
     }
 
@@ -210,7 +210,7 @@ impl<B: Backend> Pool<B> {
         let core = self.core();
         let before = mem::replace(&mut core.depot().accounts.caps.max_buffers_per_bucket, count);
         if count < before {
-            core.trim_to(0);
+            core.apply_lower_cap(0);
         }
     }
 

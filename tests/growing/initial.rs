@@ -39,7 +39,14 @@ fn initial_memory_is_mapped_whole_or_not_at_all() {
         return;
     }
     let device = device();
-    let build = |bytes| DeviceArena::builder(&device).growing().limit(64 * PAGE).initial_bytes(bytes).build();
+    let build = |bytes| {
+        DeviceArena::builder(&device)
+            .growing()
+            .limit(64 * PAGE)
+            .piece_bytes(8 * PAGE)
+            .initial_bytes(bytes)
+            .build()
+    };
     assert_eq!(build(64 * PAGE).expect("an arena").reserved_bytes(), 64 * PAGE);
     for bytes in [64 * PAGE + 1, MEMORY + 1, u64::MAX] {
         let error = build(bytes).expect_err("it is over the limit");

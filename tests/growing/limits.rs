@@ -5,7 +5,7 @@ use vrampool::Ledger;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::{ArenaError, Zone};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Memory, Pool, Source};
+use vrampool::{Backend, Error, Memory, Pool, SizeClasses, Source};
 
 #[test]
 fn sizes_that_cannot_be_are_errors() {
@@ -316,4 +316,38 @@ fn a_limit_that_cannot_be_leaves_the_one_before() {
     pool.set_limit(4 * MIB).expect("nothing is live");
     assert_eq!(pool.limit(), Some(4 * MIB));
     assert!(pool.allocate(8 * MIB, &stream).is_err());
+}
+
+/// Other owners of the device's memory would be refused while pieces are made in vain.
+#[test]
+fn what_cannot_be_served_takes_nothing_from_the_device() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(64 * PAGE).granularity(PAGE).build());
+    let stream = device.create_stream().expect("a stream");
+    let others = Pool::builder(&device).size_classes(SizeClasses::Exact(1)).build().expect("a pool");
+    let taken = others.allocate(24 * PAGE, &stream).expect("memory");
+    let created = || device.inner().faults().calls(Call::CreatePhysical);
+    for source in [None, Some(Source::Virtual)] {
+        let (pieces, free) = (PAGE, 40 * PAGE);
+        let before = created();
+        let error = match source {
+            None => {
+                let arena =
+                    DeviceArena::builder(&device).growing().piece_bytes(pieces).build().expect("an arena");
+                arena.allocate(free + PAGE, &stream).map(drop)
+            }
+            Some(source) => {
+                let pool = Pool::builder(&device).source(source).piece_bytes(pieces).build().expect("a pool");
+                pool.allocate(free + PAGE, &stream).map(drop)
+            }
+        };
+        let error = error.expect_err("the device has less");
+        assert!(error.is_out_of_memory(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&(free + PAGE).to_string()) && text.contains("160.0 KiB are free"), "{text}");
+        assert_eq!(created(), before, "{text}");
+    }
+    drop(taken);
 }

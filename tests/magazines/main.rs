@@ -8,6 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Pool, PoolBuilder, SizeClasses, SizeTable};
 use vrampool_test_support::AuditDevice;
@@ -74,7 +75,7 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
         let stream = device.create_stream().expect("a stream");
         #[cfg(feature = "metrics")]
         let publisher = {
-            let publisher = vrampool::telemetry::Publisher::start(std::time::Duration::from_millis(1));
+            let publisher = vrampool::telemetry::Publisher::start(Duration::from_millis(1));
             let publisher = publisher.expect("an interval");
             publisher.add(&pool).expect("a name of its own");
             publisher
@@ -213,6 +214,30 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
     let another = pool.allocate(4 * KIB, &stream).expect("memory");
     assert_eq!((pool.stats().misses, pool.stats().hits), (2, 1));
     drop((mine, another));
+}
+
+#[test]
+fn a_thread_that_ends_leaves_no_more_than_the_caps_of_today_allow() {
+    let lower: [fn(&Pool<Device>); 3] = [
+        |pool| pool.set_max_cached_bytes(4 * KIB),
+        |pool| pool.set_max_cached_bytes(0),
+        |pool| pool.set_max_buffers_per_bucket(0),
+    ];
+    for (lower, most) in lower.into_iter().zip([4 * KIB, 0, 0]) {
+        let device = device();
+        let pool = pool(&device, |builder| builder);
+        let other = Turns::new();
+        [4 * KIB, 16 * KIB].into_iter().for_each(|bytes| keep(&other, &pool, bytes));
+        lower(&pool);
+        other.end();
+        assert!(pool.stats().idle_bytes <= most, "{:?}", pool.stats());
+        // A thread of the library releases it, without another call of the pool.
+        let began = Instant::now();
+        while device.taken() > most && began.elapsed() < Duration::from_secs(30) {
+            thread::yield_now();
+        }
+        assert!(device.taken() <= most, "{} bytes are taken", device.taken());
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ impl<B: Backend> ArenaCore<B> {
         let device = self.virtual_memory().map_err(MakeFailure::of(Lack::Memory))?;
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
+        self.check_room(growth, bytes).map_err(MakeFailure::of(Lack::Memory))?;
         self.share.reserve(bytes).map_err(MakeFailure::of(Lack::Memory))?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             growth.new.iter().try_for_each(|extent| {
@@ -102,6 +103,21 @@ impl<B: Backend> ArenaCore<B> {
                 let error = BackendError::unsupported("a call that panics");
                 Err(MakeFailure { error, lacks: Lack::Memory, unreleased, panic: Some(panic) })
             }
+        }
+    }
+
+    /// Checks that the device has room for all pieces, so that none is taken in vain: other owners of its memory would be
+    /// refused meanwhile. A single piece is taken whole or not at all.
+    fn check_room(&self, growth: &Growth, bytes: u64) -> Result<(), BackendError> {
+        if growth.new.len() < 2 {
+            return Ok(());
+        }
+        match self.device.memory_info() {
+            Ok(info) if info.free_bytes < bytes => {
+                Err(BackendError::out_of_memory(bytes, Some(info.free_bytes)))
+            }
+            // Without an answer the device itself refuses what it does not have.
+            Ok(_) | Err(_) => Ok(()),
         }
     }
 

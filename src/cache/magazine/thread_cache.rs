@@ -41,7 +41,8 @@ pub(crate) enum Leaving {
 struct Vacated {
     pool: Arc<PoolCore>,
     dismissed: Vec<Box<Block>>,
-    is_closed: bool,
+    /// Whether the thread that frees what ended threads left awaits this.
+    was_awaited: bool,
 }
 
 /// Use of a bin, as of its last refill.
@@ -213,9 +214,9 @@ impl ThreadCache {
 
     /// Returns blocks and slots to their depot.
     pub(crate) fn leave(&self) {
-        if let Some(Vacated { pool, dismissed, is_closed }) = self.vacate(Leaving::Pool) {
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Pool) {
             pool.release_blocks(dismissed);
-            if is_closed {
+            if was_awaited {
                 reclaim_thread::done();
             }
         }
@@ -223,8 +224,8 @@ impl ThreadCache {
 
     /// As [`leave`](Self::leave) at the thread's end: drops neither a block nor the last handle of a pool.
     pub(crate) fn leave_at_end(&self) {
-        if let Some(Vacated { pool, dismissed, is_closed }) = self.vacate(Leaving::Thread) {
-            reclaim_thread::leave(pool, dismissed, is_closed);
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Thread) {
+            reclaim_thread::leave(pool, dismissed, was_awaited);
         }
     }
 
@@ -232,13 +233,12 @@ impl ThreadCache {
         let epoch = self.epoch.replace(NEVER);
         let pool = self.pool.take()?;
         let mut depot = pool.depot();
-        let dismissed = depot.dismiss(self, epoch, leaving);
-        let is_closed = depot.is_closed();
+        let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
         drop(depot);
         // Other threads may also wait for its slots.
         pool.notify_freed();
         self.leased.set(0);
-        Some(Vacated { pool, dismissed, is_closed })
+        Some(Vacated { pool, dismissed, was_awaited })
     }
 }
 
