@@ -5,8 +5,9 @@ use bytesize::ByteSize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Physical memory that a pool whose source is [virtual](crate::Source::Virtual) maps when it is made, so that its first
-/// requests make no driver calls.
+/// Physical memory that a pool maps when it is made, so that its first requests make few driver calls.
+///
+/// The pool's source must be [virtual](crate::Source::Virtual).
 ///
 /// ```
 /// # use vrampool::Initial;

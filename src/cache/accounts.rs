@@ -73,9 +73,9 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
-    /// What other pools have of the same caps.
+    /// The part of other pools in the same caps.
     pub(crate) others: Shared,
-    /// Whether the ledger of a growing arena bounds what several pools take together.
+    /// Whether the source is a growing arena: its ledger, if any, bounds the bytes that several pools take together.
     pub(crate) is_charged_elsewhere: bool,
     pub(crate) peak: Peak,
     /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
@@ -143,7 +143,7 @@ impl Accounts {
     /// Returns the condition for a miss of `class` bytes.
     #[inline]
     pub(crate) fn admission(&self, class: u64) -> Admission {
-        let Some(needed) = self.needed_with(class) else { return Admission::Full };
+        let Some(needed) = self.charged_with(class) else { return Admission::Full };
         let over_limit = needed.saturating_sub(self.caps.limit);
         if over_limit > self.now.cached {
             let all = self.now.cached.saturating_add(self.freeing).saturating_add(self.others.freeing);
@@ -155,7 +155,7 @@ impl Accounts {
 
     /// Returns the bytes charged to the caps together with `class` more.
     #[inline]
-    fn needed_with(&self, class: u64) -> Option<u64> {
+    fn charged_with(&self, class: u64) -> Option<u64> {
         self.charged_together().checked_add(class)
     }
 
@@ -324,7 +324,7 @@ impl Accounts {
     /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
     pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
         let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
-        self.needed_with(class).is_some_and(|needed| needed.saturating_sub(self.caps.limit) <= there)
+        self.charged_with(class).is_some_and(|needed| needed.saturating_sub(self.caps.limit) <= there)
     }
 
     /// Returns the bytes of slots whose threads may still return them.

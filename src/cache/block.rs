@@ -3,7 +3,7 @@
 use crate::arena::Refill;
 use crate::cache::backend_part::BackendPart;
 pub(crate) use crate::cache::core::{Block, DeferredWork};
-use crate::cache::core::{Kept, PoolCore};
+use crate::cache::core::{ChildBlocks, PoolCore};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
 use crate::source::{Key, SourceMemory};
@@ -334,12 +334,12 @@ impl Block {
 }
 
 impl Block {
-    /// Has it return to a child of its pool, and serve `requested` bytes there.
-    pub(crate) fn keep_in(&mut self, home: &ForkArc<Kept>, requested: u64) {
+    /// Assigns the block to a child of its pool, to which its free returns it. It serves `requested` bytes there.
+    pub(crate) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, requested: u64) {
         (self.bin, self.requested, self.home) = (NO_BIN, requested, Some(home.clone()));
     }
 
-    /// Has it return to its pool, which counts all bytes of its class as requested.
+    /// Assigns the block to its pool again, which counts all bytes of its class as requested.
     pub(super) fn leave_home(&mut self) {
         (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), self.key.class, None);
     }

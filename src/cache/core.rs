@@ -77,7 +77,8 @@ pub(crate) struct PoolLock(pub(crate) &'static LockedDepot);
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     pub(super) depot: Mutex<Depot>,
-    /// Number of sleeping requests. It changes under the lock that they release, so later holders see it.
+    /// Number of sleeping requests, plus one if the pool shares its caps: then each release also looks for sleeping
+    /// requests of the other pools. It changes under the lock that the requests release, so later holders see it.
     pub(super) asleep: AtomicU64,
     /// Locked after a depot.
     pub(super) together: Mutex<Together>,
@@ -197,19 +198,19 @@ pub(crate) struct Block {
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
     /// The child of the pool that it returns to.
-    pub(super) home: Option<ForkArc<Kept>>,
+    pub(super) home: Option<ForkArc<ChildBlocks>>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) part: Box<dyn ErasedPart>,
 }
 
-/// Blocks that a child of a pool [keeps](crate::cache::kept) for itself. Of the pool's figures they are live.
+/// Blocks that a child of a pool [keeps](crate::cache::child_blocks) for itself. Of the pool's figures they are live.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(pub(super) GlobalMutex<KeptBlocks>);
+pub(crate) struct ChildBlocks(pub(super) GlobalMutex<ChildState>);
 
 #[derive(Debug, Default)]
-pub(super) struct KeptBlocks {
+pub(super) struct ChildState {
     pub(super) is_closed: bool,
     pub(super) idle: Vec<Box<Block>>,
     /// Bytes in use.

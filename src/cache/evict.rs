@@ -39,7 +39,7 @@ impl Depot {
         before > 0 && self.is_over_limit_with(class.saturating_add(before))
     }
 
-    /// Whether `class` bytes exceed the limit even if the depot releases all idle memory.
+    /// Whether `class` bytes exceed the limit even if this depot and those with the same caps release all idle memory.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
         self.accounts.is_over_limit_with(class)
     }

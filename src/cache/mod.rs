@@ -12,7 +12,7 @@
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
-//! * `kept`: blocks that a child of a pool keeps;
+//! * `child_blocks`: blocks that a child of a pool keeps;
 //! * `pool_markers`: events on the streams that used idle blocks;
 //! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
 
@@ -21,13 +21,13 @@ mod backend_part;
 pub(crate) mod block;
 pub(crate) mod buckets;
 pub(crate) mod caps;
+mod child_blocks;
 pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod depot;
 pub(crate) mod depot_lock;
 pub(crate) mod evict;
 mod keep;
-mod kept;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 mod observed;

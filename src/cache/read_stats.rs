@@ -86,7 +86,7 @@ impl PoolCore {
         counters.failed.add(&mut counters.last_failure, reason, now);
     }
 
-    /// Counts a failed request of which the device, or a capture, is the reason.
+    /// Counts a request that failed because of the device or of a capture.
     pub(crate) fn count_device_failure(&self, error: &Error) {
         self.note_device_error(DeviceCall::Allocate, error);
         self.count_failure(Reason::Backend);

@@ -1,7 +1,7 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::cache::block::Block;
-use crate::cache::core::{Kept, PoolCore, Recall};
+use crate::cache::core::{ChildBlocks, PoolCore, Recall};
 use crate::cache::magazine;
 use crate::cache::magazine::class_table::NO_BIN;
 use std::cell::Cell;
@@ -62,7 +62,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
-        let Some(block) = Kept::keep(block) else { return };
+        let Some(block) = ChildBlocks::keep(block) else { return };
         match block.pool.is_observed() {
             true => Self::release_observed(block),
             false => Self::release_unobserved(block),

@@ -26,7 +26,7 @@ pub(crate) enum Awaited {
     Memory,
 }
 
-/// How long the requests with a deadline reserve memory at a time, and let others pass at a time.
+/// How long requests with a deadline reserve memory, and then let others pass, in turns.
 const TURN: Duration = Duration::from_secs(10);
 
 /// The queue of a pool.
@@ -38,7 +38,7 @@ pub(crate) struct Queue {
     begun: u64,
     /// Number of entries with a deadline.
     deadlines: u64,
-    /// Whether entries with a deadline reserve nothing at this moment: the first may be one that is never served.
+    /// Whether entries with a deadline reserve nothing now, because the first one may never be served.
     is_open: bool,
     /// [`TURN`], but in tests.
     pub(crate) turn: Duration,
@@ -50,7 +50,7 @@ struct Entry {
     /// Bytes that it waits for; 0 once a reservation counts them.
     bytes: u64,
     awaited: Awaited,
-    /// Later requests get only what the limit leaves beside its bytes.
+    /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.
     has_deadline: bool,
     is_asleep: bool,
     woken: Arc<Condvar>,
@@ -97,8 +97,8 @@ impl Queue {
         entry.has_deadline.then(|| entry.since.elapsed())
     }
 
-    /// Begins or ends that entries with a deadline reserve nothing, after the first of them waited for `waited`.
-    /// Returns whether it began now, and how long it stays as it is.
+    /// Opens or closes the queue, after the first entry with a deadline waited for `waited`: while it is open, no such
+    /// entry reserves memory. Returns whether it was opened now, and the time until its next change.
     pub(crate) fn take_turns(&mut self, waited: Duration) -> (bool, Duration) {
         let turns = waited.as_nanos() / self.turn.as_nanos().max(1);
         let was_open = mem::replace(&mut self.is_open, turns % 2 == 1);

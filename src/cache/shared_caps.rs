@@ -1,7 +1,7 @@
 //! Caps that hold for a pool and others together.
 //!
-//! Each of these pools has a depot of its own. Whoever locks one locks their common account, too, after it: so the
-//! caps hold at every instant, as those of one pool do, and no pool's lock is held with another's.
+//! Each of these pools has a depot of its own. A thread that locks a depot then locks the common account, too. So the
+//! caps hold at every instant, as those of one pool do, and no thread holds the locks of two depots.
 
 use crate::cache::caps::Shared;
 use crate::cache::core::{Depot, DepotGuard, LockedDepot, PoolCore, Together};
@@ -35,7 +35,7 @@ impl LockedDepot {
         guard
     }
 
-    /// Ends a pool's use of the common account. No thread or block has the pool any more, so it has nothing.
+    /// Removes a pool from the common account. No thread or block refers to the pool, so nothing is charged to it.
     pub(super) fn leave_shared(&'static self) {
         let mut guard = self.lock();
         guard
@@ -103,12 +103,12 @@ impl DerefMut for DepotGuard {
 }
 
 impl PoolCore {
-    /// The pool whose caps it shares; else itself.
+    /// Returns the pool whose caps this one shares, or this one if it shares none.
     pub(crate) fn root(self: &Arc<Self>) -> Arc<Self> {
         Arc::clone(self.root.as_ref().unwrap_or(self))
     }
 
-    /// Has the caps of `root` hold for both pools together.
+    /// Makes the caps of `root` bound both pools together.
     pub(super) fn share(self: &Arc<Self>, root: &Arc<Self>) {
         for pool in [root, self] {
             let mut depot = pool.depot();
@@ -117,7 +117,7 @@ impl PoolCore {
             }
             (depot.shares, depot.told) = (Some(root.lock.0), Shared::default());
             depot.enter();
-            // One more than are asleep: whoever releases memory looks at the requests of all.
+            // One more than are asleep, so that each release looks for requests of all pools.
             let asleep = pool.lock.0.asleep.fetch_add(1, Relaxed);
             if let Some(together) = &mut depot.together {
                 together.asleep += asleep;

@@ -135,7 +135,7 @@ impl OutOfMemory {
             ),
             Cause::Transit => f.write_str("other threads are releasing memory; wait for it with `allocate_timeout`"),
             Cause::Fragmentation if is_device => {
-                f.write_str("request smaller pieces, or choose the virtual source, which joins free memory")
+                f.write_str("request smaller buffers, or choose the virtual source, which joins free memory")
             }
             Cause::Fragmentation if self.can_compact && self.owner != Owner::Pool => {
                 f.write_str("compact the arena, or make it a growing one, which joins free memory")
@@ -143,7 +143,7 @@ impl OutOfMemory {
             Cause::Fragmentation if self.can_compact => f.write_str(
                 "drop regions and pins that keep blocks in place, or choose the virtual source, which joins free memory",
             ),
-            Cause::Fragmentation => f.write_str("request smaller pieces, or drop live buffers"),
+            Cause::Fragmentation => f.write_str("request smaller buffers, or drop live buffers"),
             Cause::OtherPools => f.write_str("drop buffers of theirs, or give each pool a `limit`"),
             Cause::Device => f.write_str(
                 "release other memory of the device, in this process or another one, or request less at a time",

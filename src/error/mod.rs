@@ -67,7 +67,7 @@ pub enum Error {
     #[error(
         "{forbidden} is forbidden while a stream is captured, and {requested_bytes} bytes (class {class_bytes}) \
          would need it; run the step once before the capture, on the same stream and with all its \
-         buffers of a `Pool::child`"
+         buffers from a `Pool::child`"
     )]
     #[non_exhaustive]
     Capture {

@@ -25,8 +25,9 @@ impl<B: Backend> Pool<B> {
     /// Where the device, not the limit, is short of memory, that holds among waiting requests alone. Meanwhile
     /// the pool keeps no magazines, so each request and each free takes its lock.
     ///
-    /// If the first of them is not served within ten seconds, all that fit pass it for ten seconds, and so on in turns:
-    /// one that is never served shuts out others for half of the time at most, and ten seconds at a time.
+    /// If the first waiting request is not served within ten seconds, all requests that fit may pass it for ten
+    /// seconds, and so on in turns. A request that is never served blocks others for at most half of the time, ten
+    /// seconds at a time.
     ///
     /// A request counts once, when it is served, as a hit or a miss, or when it is refused.
     ///

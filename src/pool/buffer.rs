@@ -1,7 +1,7 @@
 //! An allocated buffer of a pool.
 
 use crate::cache::block::Block;
-use crate::cache::core::{Kept, PoolCore};
+use crate::cache::core::{ChildBlocks, PoolCore};
 use crate::cache::stats::outcomes::DeviceCall;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
@@ -15,10 +15,10 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
 /// may outlive.
 ///
-/// The way to its memory goes through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)): so the pool knows who
-/// waits for whom, readers for the last writer, a writer and the next borrower for all, and a region made for one
-/// stream is refused on another. Who takes [`memory`](Self::memory) or an address instead says so with
-/// [`used_on`](Self::used_on), or with [`record_stream`](Self::record_stream) where the program has its own order.
+/// Its memory is accessed through a stream ([`on`](Self::on), [`on_mut`](Self::on_mut)), so the pool inserts the waits:
+/// readers wait for the last writer, a writer and the next borrower wait for all users. A region made for one stream is
+/// refused on another. A program that uses [`memory`](Self::memory) or an address instead calls
+/// [`used_on`](Self::used_on), or [`record_stream`](Self::record_stream) where it orders the work itself.
 ///
 /// Its contents are not defined at first: a recycled buffer holds what its last borrower left
 /// ([`Pool::allocate_zeroed`](crate::Pool::allocate_zeroed) clears it).
@@ -332,8 +332,8 @@ impl<B: Backend> Buffer<B> {
         self.block().parts()
     }
 
-    /// Has its block return to a child of the pool, which counts it, and serve `requested` bytes there.
-    pub(super) fn keep_in(&mut self, home: &ForkArc<Kept>, requested: u64) {
+    /// Assigns its block to a child of the pool, which counts it. It serves `requested` bytes there.
+    pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, requested: u64) {
         if let Some(block) = &mut *self.block {
             home.count(block.key.class);
             block.keep_in(home, requested);

@@ -1,6 +1,6 @@
-//! A pool within a pool, whose memory is for nobody else until it is dropped.
+//! A pool within a pool, which keeps freed memory for its own requests until it is dropped.
 
-use crate::cache::core::Kept;
+use crate::cache::core::ChildBlocks;
 use crate::error::{Error, Forbidden};
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -8,13 +8,15 @@ use crate::streams::order::Need;
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, Stream, fork};
 
-/// Memory of a pool that goes from hand to hand within this child, and to nobody else until it is dropped: as for a
-/// graph, which uses the same addresses each time it is launched. It counts as live in the pool, whose caps hold for
-/// both together. For a pool of its own under the same caps, see [`PoolBuilder::within`](crate::PoolBuilder::within).
+/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped.
 ///
-/// **Graphs.** While its stream is captured, a driver forbids to allocate, to wait for other streams' work, and to
-/// block. So run the step once before, with buffers from here: what it takes then is here during the capture. What
-/// is not is [`Error::Capture`], and the capture goes on.
+/// The pool counts the child's memory as live, so its caps include the child. For a separate pool under the same caps,
+/// see [`PoolBuilder::within`](crate::PoolBuilder::within).
+///
+/// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
+/// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
+/// buffers of this child, which then keeps their memory for the capture. A request that this memory does not serve
+/// fails with [`Error::Capture`], and the capture continues.
 ///
 /// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
 /// stream. So launch it there, or call [`used_on`](Self::used_on) with the stream of the launch before it.
@@ -41,23 +43,23 @@ use vrampool_backend::{Backend, Stream, fork};
 pub struct Child<B: Backend> {
     pool: Pool<B>,
     tag: Box<str>,
-    kept: ForkArc<Kept>,
+    kept: ForkArc<ChildBlocks>,
 }
 
 impl<B: Backend> Pool<B> {
-    /// A pool within this one, without memory yet.
+    /// Creates a pool within this one. It has no memory yet.
     #[must_use]
     pub fn child(&self, tag: &str) -> Child<B> {
-        Child { pool: self.clone(), tag: tag.into(), kept: ForkArc::new(Kept::default()) }
+        Child { pool: self.clone(), tag: tag.into(), kept: ForkArc::new(ChildBlocks::default()) }
     }
 }
 
 impl<B: Backend> Child<B> {
-    /// A buffer of `bytes` bytes: one of its class that is idle here, or, while the stream is not captured, one from
-    /// the pool. Dropping it keeps its memory here.
+    /// Allocates a buffer of `bytes` bytes: from the child's idle memory of its class, or, while the stream is not
+    /// captured, from the pool. Dropping the buffer returns its memory to the child.
     ///
     /// # Errors
-    /// [`Error::Capture`] when the stream is captured and nothing of the class is idle here; else as
+    /// [`Error::Capture`] when the stream is captured and the child has no idle memory of the class; else as
     /// [`Pool::allocate`] and [`Buffer::reuse_on`].
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
@@ -81,20 +83,22 @@ impl<B: Backend> Child<B> {
         &self.tag
     }
 
-    /// Bytes that are in use, rounded to classes.
+    /// Returns the bytes of live buffers, rounded to classes.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.kept.figures().0 }
     }
 
-    /// Bytes that nobody uses, rounded to classes.
+    /// Returns the idle bytes, rounded to classes.
     #[must_use]
     pub fn idle_bytes(&self) -> u64 {
         if fork::is_child() { 0 } else { self.kept.figures().1 }
     }
 
-    /// Says, before it is, that a graph is launched on another stream than it was captured from: that one waits for
-    /// the work so far on the idle memory, and whoever gets it after this child is dropped waits for the graph.
+    /// Orders the launch of a graph on another stream than the captured one; call it before the launch.
+    ///
+    /// `stream` waits for earlier work on the idle memory. The next user of that memory after the child's drop waits
+    /// for the graph.
     ///
     /// # Errors
     /// As [`Buffer::used_on`].

@@ -97,10 +97,10 @@ impl<B: Backend> Pool<B> {
         arena.compact(budget_bytes, stream, on_move)
     }
 
-    /// Changes the [limit](crate::PoolBuilder::limit); `None` removes it. Idle memory goes back where it is
-    /// above; what is live above it stays, and nothing more is taken until enough came back. An arena of
-    /// fixed size that the pool has stays as large as it is, and one that others have too keeps its own
-    /// limit.
+    /// Changes the [limit](crate::PoolBuilder::limit), also of pools that [share](crate::PoolBuilder::within) it;
+    /// `None` removes it. Idle memory above the limit is released. Live memory above it remains, and nothing more is
+    /// allocated until enough is freed. The pool's own arena of fixed size keeps its size, and an arena that others
+    /// use, too, keeps its own limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -154,8 +154,9 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes). Idle memory above it is
-    /// released; memory in the magazines of other threads is released at their next call.
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes), also of pools that
+    /// [share](crate::PoolBuilder::within) it. Idle memory above the cap is released; memory in the magazines of other
+    /// threads is released at their next call.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};

@@ -3,7 +3,7 @@
 //! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `waits`: which
 //!   stream waited for which;
 //! * `markers`: events that were recorded when memory was freed;
-//! * `order`: waits between streams; `uses`: who uses bytes.
+//! * `order`: waits between streams; `uses`: the users of bytes.
 
 pub(crate) mod markers;
 pub(crate) mod order;

@@ -26,12 +26,12 @@ pub(crate) enum WaitFor {
     Data,
     /// The end of other streams' work, to reuse the memory; failed work has ended.
     Reuse,
-    /// As `Reuse`, of memory that was free and that no data is in.
+    /// As `Reuse`, for free memory, which has no contents to keep. A captured stream does not wait.
     Memory,
 }
 
 impl WaitFor {
-    /// Counts a wait. A failed stream is done and not waited for, except for its data.
+    /// Returns 1 for a wait, and 0 if the other stream has failed and its data is not needed.
     pub(crate) fn judge(self, outcome: Result<(), BackendError>) -> Result<u64, Error> {
         match outcome.map_err(Error::from) {
             Err(error) if self != Self::Data && error.is_stream_failed() && !error.is_device_lost() => Ok(0),
@@ -110,7 +110,7 @@ impl Need {
     }
 }
 
-/// Freed bytes, of which the device is told once no lock is held.
+/// Freed bytes, whose markers are recorded after all locks are released.
 #[derive(Debug)]
 pub(crate) struct Freed<S> {
     pub(crate) users: Streams<S>,

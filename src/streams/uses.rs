@@ -1,4 +1,4 @@
-//! Who uses bytes, live or free: the last writer, and the streams that read them since.
+//! The users of live or free bytes: the last writer, and the streams that read them since.
 //!
 //! Most readers are ordered after the writer. The exceptions are streams that were only registered, and streams
 //! that are ordered only within a capture that has ended.
@@ -39,8 +39,7 @@ pub(crate) enum Access {
 
 #[derive(Debug)]
 pub(crate) struct Uses<S> {
-    /// Other streams than the writer, if there were any since it wrote: more than one user is rare. A shared
-    /// block gets readers.
+    /// The other users since the last write. Unset until the first one: more than one user is rare.
     readers: OnceLock<Box<Mutex<Readers<S>>>>,
     /// The stream that last allocated, wrote or moved the bytes, ordered after all earlier users.
     pub(crate) writer: S,
@@ -114,14 +113,14 @@ impl<S: Stream> Uses<S> {
         users
     }
 
-    /// As [`users`](Self::users), their names.
+    /// As [`users`](Self::users), but their ids.
     pub(crate) fn ids(&self) -> SmallVec<[StreamId; 2]> {
         let mut ids = SmallVec::new();
         self.each(|user| ids.push(user.id()));
         ids
     }
 
-    /// Whether both have the same users.
+    /// Whether both have the same writer and the same users.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         let (users, others) = (self.ids(), other.ids());
         users.last() == others.last()

@@ -47,8 +47,8 @@ impl Exporter {
     /// Starts serving at `address`. Port 0 lets the system choose a free port, which
     /// [`address`](Self::address) reports.
     ///
-    /// An address that other hosts reach, such as `0.0.0.0:9184` of a pod, is logged as a warning: names of pools,
-    /// sizes and settings are then readable by whoever reaches it, without a password and without encryption.
+    /// An address that is not a loopback address, such as `0.0.0.0:9184` of a pod, is logged as a warning: every host
+    /// that reaches it can read names of pools, sizes and settings, without a password and without encryption.
     ///
     /// # Errors
     /// [`Error::Configuration`] when the address is not available, for example because another program uses

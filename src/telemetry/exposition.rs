@@ -75,7 +75,7 @@ impl Text {
 
     pub(super) fn tell(&mut self, series: &Series, Sample { figure, suffix, labels, value }: Sample<'_>) {
         if matches!(value, Value::Gauge(value) if value.is_nan()) {
-            // What is not known is not served.
+            // Unknown values are not served.
             return;
         }
         if self.series.as_ref() != Some(series) {

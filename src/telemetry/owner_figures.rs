@@ -132,7 +132,7 @@ impl OwnerFigures {
         self.rows.iter().map(|row| self.sample(row, row.value))
     }
 
-    /// Returns a sample of each series of `before` that is not among these: nothing is known of it any more.
+    /// Returns a sample (NaN) of each gauge of `before` that is missing here, because its value is unknown now.
     pub(super) fn forgotten<'a>(&self, before: &'a Self) -> impl Iterator<Item = Sample<'a>> + use<'a> {
         let known: FxHashSet<_> = self.rows.iter().map(|row| self.key(row)).collect();
         let forgotten: Vec<_> = before.rows.iter().filter(|row| !known.contains(&before.key(row))).collect();

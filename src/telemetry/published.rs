@@ -64,7 +64,7 @@ struct Listing {
 
 struct Ended {
     figures: OwnerFigures,
-    /// What was told last, of which some is not known any more.
+    /// The figures published last; some of them are unknown since.
     told: Option<OwnerFigures>,
     /// Its place among all that ended.
     number: u64,

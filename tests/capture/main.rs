@@ -1,5 +1,5 @@
 //! While a stream is captured a plain pool makes no call that this forbids: it serves what takes none,
-//! refuses the rest, and loses nothing. (`graph_memory` is about memory that is meant for captures,
+//! refuses the rest, and loses nothing. (`children` is about memory that is meant for captures,
 //! `cuda_capture` about real ones.)
 
 mod random_work;

@@ -1,5 +1,5 @@
-//! Under any operations on an arena with blocks that [several streams used](super::shared), kernels read the bytes that were
-//! written for them, and the bounds hold.
+//! Under any operations on an arena with blocks that [several streams used](super::shared), kernels read the bytes that
+//! were written for them, and the bounds hold.
 
 use super::streams::stall;
 use super::{PAGE, has_virtual_memory};

@@ -206,7 +206,7 @@ typedef void *vrampool_stream;
  *     source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
  *     limit           hard cap on bytes taken from the device, by all tags (vrampool_tag_begin) together
  *     budget          soft cap on the same, for each tag
- *     max_cached      cap on idle bytes, of all tags together
+ *     max_cached      cap on idle bytes, for all tags together
  *     max_per_bucket  cap on idle buffers in one size class of one tag
  *     cached_class    the largest class that is kept idle
  *     size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE

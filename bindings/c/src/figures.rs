@@ -88,7 +88,7 @@ impl Stats {
         self.fields().into_iter().map(|(name, value)| (name.to_owned(), Value::from(*value))).collect()
     }
 
-    /// Adds the figures of one more tag. Caps are each tag's the same.
+    /// Adds the figures of one more tag. All tags have the same caps.
     fn and(mut self, mut other: Self) -> Self {
         let kinds: Vec<_> = numbers(&PoolStats::default()).map(|(figure, _)| figure.kind).collect();
         let kinds = kinds.into_iter().chain(OWN.map(|_| FigureKind::Gauge));

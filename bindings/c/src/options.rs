@@ -137,8 +137,7 @@ impl Options {
         self.source.unwrap_or(default)
     }
 
-    /// A pool, whose physical memory is a part of the ledger where that is virtual memory, and whose caps are those
-    /// of `main` if it is there.
+    /// Builds a pool. Its physical memory is charged to `ledger`, and it shares the caps of `main`, each if set.
     pub(crate) fn build(
         &self,
         device: &AnyDevice,

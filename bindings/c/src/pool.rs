@@ -189,8 +189,8 @@ impl CPool {
         }
     }
 
-    /// The pool has climbed its own ladder, which trims other tags, too. What is left is what released private pools
-    /// keep.
+    /// Repeats a request that failed after all steps of the pool's ladder, which trims other tags, too. Only memory of
+    /// released private pools may still help.
     #[cold]
     #[inline(never)]
     pub(crate) fn allocate_again(

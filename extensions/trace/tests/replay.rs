@@ -145,7 +145,7 @@ fn recorded_traces_take_hardly_more_physical_memory_than_they_asked_for() {
         let (pool, _) = exact(u64::MAX);
         let passes = Replay::new(&trace).passes(2).run(&pool).expect(name);
         let [cold, warm] = &passes[..] else { panic!("two passes") };
-        // A policy moves what gpt2 holds by a hundredth in either direction; `benches/traces/variants.py` makes 24 runs more.
+        // A change of policy moves the held bytes of gpt2 by 1 %; `benches/traces/variants.py` makes 24 more runs.
         let taken = ratio(cold.peak_reserved_bytes, requested);
         assert!(taken <= 1.03, "{name}: {taken} {cold:?}");
         assert_eq!(

@@ -116,8 +116,8 @@ impl FreeBlocks {
         }
     }
 
-    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail, and from the first of several blocks of the same
-    /// size: whatever was freed last, the same requests find the same memory.
+    /// As [`cut_smallest`](Self::cut_smallest), but never from the tail. Of several blocks of one size the lowest is
+    /// cut, so that equal requests find the same memory in any order of frees.
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
         self.put_away(table);
         let head = self.holes.smallest_learning(table, bytes);

@@ -11,7 +11,7 @@ impl Accounts {
 
     /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, beside all of its own.
     pub(crate) fn lacking(&self, class: u64) -> u64 {
-        let Some(needed) = self.needed_with(class) else { return 0 };
+        let Some(needed) = self.charged_with(class) else { return 0 };
         let own = self.now.cached + self.awaited();
         let of_others = self.others.idle.min(self.others.charged);
         if needed.saturating_sub(self.caps.limit) > own + of_others {
@@ -25,7 +25,7 @@ impl Accounts {
     /// Whether `class` bytes exceed the limit even if all idle memory in depots is released.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
         let idle = self.now.cached + self.idle_of_others();
-        self.needed_with(class).is_none_or(|needed| needed.saturating_sub(self.caps.limit) > idle)
+        self.charged_with(class).is_none_or(|needed| needed.saturating_sub(self.caps.limit) > idle)
     }
 
     /// Returns the idle bytes of other pools' depots that count against the limit.

@@ -1,4 +1,4 @@
-//! The part of the table of figures about what went wrong: failed requests and errors of the device.
+//! The part of the table of figures about failures: failed requests and errors of the device.
 
 use crate::figures;
 use crate::figures::FigureLabel::Split;
@@ -53,10 +53,11 @@ figures! {
         Counter by_device: u64, "requests", "Requests that failed because the device was out of memory.";
         Counter by_arena: u64, "requests", "Requests that failed because the arena was full.";
         Counter by_fragmentation: u64, "requests",
-            "Requests that failed although enough memory was free, because no free piece was large enough.";
+            "Requests that failed although enough memory was free, because no free range was large enough.";
         Counter by_request: u64, "requests", "Requests of more than the limit or the arena ever allows.";
         Counter by_timeout: u64, "requests", "Requests that waited for memory until their deadline.";
-        Counter by_backend: u64, "requests", "Requests that failed because of another error of the device.";
+        Counter by_backend: u64, "requests",
+            "Requests that failed because of another error of the device, or of a call that a capture forbids.";
         Counter closed: u64, "requests", "Requests of a closed pool.";
         Counter invalid: u64, "requests", "Invalid requests: no matching size class, or a stream of another device.";
         + total "Returns the number of failed requests, whatever the reason."
@@ -101,8 +102,8 @@ figures! {
 }
 
 figures! {
-    /// Errors that the device reported to a pool or its buffers, counted by call. A lack of memory is none, and neither
-    /// is a wrong argument.
+    /// Errors that the device reported to a pool or its buffers, counted by call. Out-of-memory errors and invalid
+    /// arguments are not included.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};

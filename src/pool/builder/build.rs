@@ -17,7 +17,7 @@ use vrampool_backend::spi::Hooks;
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork};
 
 impl<B: Backend> PoolBuilder<B> {
-    /// Makes the pool. Takes no memory yet, but for an arena of fixed size and for [`initial`](Self::initial).
+    /// Makes the pool. Only an arena of fixed size and [`initial`](Self::initial) allocate memory at this time.
     ///
     /// # Errors
     /// [`Error::Configuration`] for invalid settings; with [`Source::Arena`] and [`Source::Virtual`] those of
@@ -62,7 +62,7 @@ impl<B: Backend> PoolBuilder<B> {
             return Err(Error::configuration(
                 "initial",
                 initial.to_string(),
-                "it is mapped for a pool with the source virtual and an arena of its own; set that source, or the arena's",
+                "it needs the virtual source and the pool's own arena; set that source, or the arena's `initial_bytes`",
             ));
         }
         let arena = match source {

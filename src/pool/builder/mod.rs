@@ -206,9 +206,10 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// Has the caps of `pool` on idle bytes and on bytes taken (`max_cached_bytes`, `limit`, `budget`) hold for both
-    /// pools together, and for all others within it. What is idle in one of them is released for the others. Over
-    /// virtual memory the limit and the budget stay each pool's own: [`ArenaBuilder::within`] is their common limit.
+    /// Shares the caps of `pool` on idle bytes and on bytes taken, among all pools within `pool`. `max_cached_bytes`,
+    /// `limit` and `budget` are then those of `pool`; this builder's own values are ignored. Idle memory of one pool is
+    /// released before another one refuses a request. Over virtual memory the limit and the budget have the same values
+    /// but bound each pool by itself: [`ArenaBuilder::within`] sets a common limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -270,10 +271,10 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// Memory that the pool maps when it is made, where the source is [virtual](Source::Virtual), so that the first pass
-    /// of a program makes few driver calls: 0.95 of the peak of `reserved_bytes` of an earlier run leaves almost none.
-    /// It is released like other free memory. Only for an arena of the pool's own; another one has its
-    /// [own](crate::arena::ArenaBuilder::initial_bytes). Default: none.
+    /// Sets the memory that the pool maps when it is made, so that the first pass of a program makes few driver calls.
+    /// With 0.95 of the peak of `reserved_bytes` of an earlier run it makes almost none. The memory is released like
+    /// other free memory. The source must be [virtual](Source::Virtual), and the arena the pool's own; for another
+    /// arena use [`initial_bytes`](crate::arena::ArenaBuilder::initial_bytes). Default: none.
     ///
     /// ```
     /// # use vrampool::{Backend, Initial, Pool, Source, host::HostDevice};
@@ -293,8 +294,8 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual), bytes.
-    /// Driver calls cost by the piece; with smaller pieces a pool holds less. Default: a 128th of the mapped bytes
-    /// ([more](crate::arena::ArenaBuilder::piece_bytes)).
+    /// Each piece costs driver calls; with smaller pieces a pool holds less. Default: a 128th of the mapped bytes, and
+    /// 16 MiB for initial memory ([details](crate::arena::ArenaBuilder::piece_bytes)).
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = Some(bytes);
         self

@@ -12,8 +12,8 @@ const STITCHED_FROM: u64 = 1;
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 6;
 
-/// Largest piece as a share of the mapped bytes, as a power of two. Driver calls cost by the piece; parts of large pieces
-/// that are in use cannot be stitched.
+/// Largest piece as a share of the mapped bytes, as a power of two. Each piece costs driver calls; larger pieces cost
+/// more memory than they save calls.
 const PIECE: u32 = 7;
 
 /// Largest piece of memory that is mapped before any request, bytes.

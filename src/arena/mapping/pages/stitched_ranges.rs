@@ -32,7 +32,7 @@ const PARTS: u64 = 3;
 /// Addresses of stitched ranges, in multiples of the capacity.
 const ADDRESSES: u64 = 5;
 
-/// Up to this fraction of both bounds, one in so many, ranges may be used in small part.
+/// The earliest ranges, up to this fraction of both bounds, one in so many, serve any request.
 const SERVE_ANY: u64 = 9;
 
 impl<B: Backend> Backing<B> {

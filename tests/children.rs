@@ -94,7 +94,8 @@ proptest! {
             let class = pool.class_of(bytes).expect("a class");
             match (children.get_mut(at), kind) {
                 (Some((child, mine, twin)), 0..5) => {
-                    let expected = twin.idle.iter().rposition(|&(_, idle)| idle == class).map(|at| twin.idle.remove(at));
+                    let newest = twin.idle.iter().rposition(|&(_, idle)| idle == class);
+                    let expected = newest.map(|at| twin.idle.remove(at));
                     let buffer = child.allocate(bytes, &stream).expect("memory");
                     let place = (buffer.address().expect("the host has"), buffer.capacity());
                     prop_assert!(expected.is_none_or(|expected| expected == place) && buffer.len() == bytes);

@@ -1,11 +1,11 @@
 //! Blocks that a child of a pool keeps for itself, until it is dropped.
 
-use crate::cache::core::{Block, Kept, PoolCore};
+use crate::cache::core::{Block, ChildBlocks, PoolCore};
 use crate::error::Error;
 use std::mem;
 use vrampool_backend::{Backend, StreamId};
 
-impl Kept {
+impl ChildBlocks {
     /// Takes the newest idle block of a class, preferably one that needs no wait for `stream`.
     pub(crate) fn take(&self, class: u64, stream: StreamId) -> Option<Box<Block>> {
         let idle = &mut self.0.lock().idle;
@@ -21,7 +21,7 @@ impl Kept {
         self.0.lock().live += class;
     }
 
-    /// Returns a block to its child. Returns it if it has none, or none any more.
+    /// Adds a freed block to the idle blocks of its child. Returns the block if its child was dropped, or it has none.
     pub(super) fn keep(mut block: Box<Block>) -> Option<Box<Block>> {
         let Some(home) = block.home.take() else { return Some(block) };
         block.leave_home();
