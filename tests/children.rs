@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Buffer, Error, Memory, Overlap, Pool};
+use vrampool::{Backend, Buffer, Error, Memory, Overlap, Pool, SizeClasses};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 #[test]
@@ -64,6 +64,25 @@ fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     let class = pool.stats().idle_bytes;
     drop(survivor);
     assert!(pool.stats().idle_bytes > class, "a buffer that outlived the graph's memory returns to the pool");
+}
+
+#[test]
+fn a_child_finds_blocks_again_that_a_class_borrowed_from_a_larger_one() {
+    let device = AuditDevice::new(HostDevice::new());
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).size_classes(SizeClasses::GEOMETRIC).build().expect("a pool");
+    let (bytes, larger) = (3 << 20, (3 << 20) + (1 << 19));
+    drop(pool.allocate(larger, &stream).expect("memory"));
+    let memory = pool.child("graph");
+    let buffer = memory.allocate(bytes, &stream).expect("memory");
+    assert_eq!(buffer.capacity(), pool.class_of(larger).expect("a class"), "it is borrowed");
+    drop(buffer);
+    device.set_capturing(true);
+    drop(memory.allocate(bytes, &stream).expect("it has it"));
+    device.set_capturing(false);
+    drop(memory);
+    let stats = pool.stats();
+    assert_eq!((stats.live_bytes, stats.requested_bytes), (0, 0));
 }
 
 /// What a child has, in lists, and what its pool says of the same bytes.

@@ -259,7 +259,7 @@ impl<B: Backend> ArenaBuilder<B> {
         };
         let core = Arc::new(core);
         if self.grows && self.initial_bytes > 0 {
-            core.map_initial(self.initial_bytes)?;
+            core.map_initial(self.initial_bytes, as_cap(self.limit))?;
         }
         Ok(DeviceArena { core })
     }

@@ -339,9 +339,11 @@ impl Block {
         (self.bin, self.requested, self.home) = (NO_BIN, requested, Some(home.clone()));
     }
 
-    /// Assigns the block to its pool again, which counts all bytes of its class as requested.
+    /// Assigns the block to its pool again, which counts as requested the class that the child asked for: a geometric
+    /// class may have borrowed the block from a larger one.
     pub(super) fn leave_home(&mut self) {
-        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), self.key.class, None);
+        let asked = self.pool.class_of(self.requested).unwrap_or(self.key.class);
+        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), asked, None);
     }
 }
 

@@ -77,6 +77,8 @@ pub(crate) struct Shared {
     /// Bytes of magazines' slots.
     pub(crate) leased: u64,
     pub(crate) charged: u64,
+    /// The idle bytes in depots that are part of `charged`.
+    pub(crate) idle_charged: u64,
     /// The part of `charged` in transit that will return to the device.
     pub(crate) freeing: u64,
 }
@@ -95,6 +97,7 @@ impl Shared {
             idle: with(self.idle, other.idle),
             leased: with(self.leased, other.leased),
             charged: with(self.charged, other.charged),
+            idle_charged: with(self.idle_charged, other.idle_charged),
             freeing: with(self.freeing, other.freeing),
         }
     }

@@ -6,11 +6,11 @@ use std::mem;
 use vrampool_backend::{Backend, StreamId};
 
 impl ChildBlocks {
-    /// Takes the newest idle block of a class, preferably one that needs no wait for `stream`.
+    /// Takes the newest idle block that was allocated for a class, preferably one that needs no wait for `stream`.
     pub(crate) fn take(&self, class: u64, stream: StreamId) -> Option<Box<Block>> {
         let idle = &mut self.0.lock().idle;
         let newest = |such: &dyn Fn(&Block) -> bool| {
-            idle.iter().rposition(|block| block.key.class == class && such(block))
+            idle.iter().rposition(|block| block.requested == class && such(block))
         };
         let at = newest(&|block| block.is_ready_on(stream)).or_else(|| newest(&|_| true))?;
         Some(idle.remove(at))

@@ -124,6 +124,21 @@ impl PoolCore {
                 together.pools.push((pool.lock.0, Arc::downgrade(pool)));
             }
         }
+        // They may change at the same time; then they are set in the root first.
+        loop {
+            let caps = root.depot().accounts.caps;
+            let mut depot = self.depot();
+            let own = &mut depot.accounts.caps;
+            (own.max_cached_bytes, own.limit, own.budget) = (caps.max_cached_bytes, caps.limit, caps.budget);
+            self.set_largest_class(own);
+            drop(depot);
+            let now = root.depot().accounts.caps;
+            if (now.max_cached_bytes, now.limit, now.budget)
+                == (caps.max_cached_bytes, caps.limit, caps.budget)
+            {
+                break;
+            }
+        }
     }
 
     /// Releases idle memory of other pools with the same caps, as far as its own is not enough for `class` bytes.

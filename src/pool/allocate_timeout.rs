@@ -84,9 +84,9 @@ impl<B: Backend> Pool<B> {
             if wait.as_mut().is_some_and(Wait::wait) {
                 continue;
             }
-            wait = None;
+            let has_waited = wait.take().is_some();
             if let Some(refused) = refused.take() {
-                core.count_out_of_memory(&refused, true);
+                core.count_out_of_memory(&refused, has_waited);
                 return Err(Error::OutOfMemory(refused));
             }
         }
@@ -228,7 +228,8 @@ impl<'a> Wait<'a> {
     /// to look again.
     fn take_turns(&mut self, depot: &mut Depot, now: Instant) -> (bool, Duration) {
         if !depot.queue.is_first_with_deadline(self.position.number()) {
-            return (false, Duration::MAX);
+            // It may be the first one by then.
+            return (false, depot.queue.turn);
         }
         let since = *self.first_since.get_or_insert(now);
         depot.queue.take_turns(now - since)
@@ -276,6 +277,28 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(pool.waiting_requests(), 1);
+            drop(live);
+            endless.join().expect("no panic").expect("memory");
+        });
+    }
+
+    #[test]
+    fn a_request_that_becomes_the_first_while_it_sleeps_takes_turns_too() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool =
+            Pool::builder(&device).limit(8 * MIB).size_classes(SizeClasses::EXACT).build().expect("a pool");
+        pool.core().depot().queue.turn = Duration::from_millis(5);
+        let live = pool.allocate(4 * MIB, &stream).expect("memory");
+        thread::scope(|scope| {
+            let first = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::from_millis(300)));
+            until_waiting(&pool, 1);
+            let endless = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::MAX));
+            until_waiting(&pool, 2);
+            first.join().expect("no panic").expect_err("its time is over");
+            while pool.allocate(MIB, &stream).is_err() {
+                thread::yield_now();
+            }
             drop(live);
             endless.join().expect("no panic").expect("memory");
         });

@@ -124,7 +124,6 @@ impl<B: Backend> Pool<B> {
         let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
-        let others = core.others();
         let replace = |limit| {
             let replace_of = |core: &PoolCore| {
                 let mut depot = core.depot();
@@ -132,10 +131,9 @@ impl<B: Backend> Pool<B> {
                 core.set_largest_class(&depot.accounts.caps);
                 before
             };
-            for other in &others {
-                replace_of(other);
-            }
-            replace_of(core)
+            let before = replace_of(&core.root());
+            core.others().iter().chain([core]).for_each(|core| _ = replace_of(core));
+            before
         };
         let before = replace(bytes);
         let charged = core.depot().accounts.charged_together();
@@ -178,8 +176,10 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
+        let set = |core: &PoolCore| core.depot().accounts.caps.max_cached_bytes = bytes;
+        set(&core.root());
         let others = core.others();
-        others.iter().chain([core]).for_each(|core| core.depot().accounts.caps.max_cached_bytes = bytes);
+        others.iter().chain([core]).for_each(|core| set(core));
         others.iter().chain([core]).for_each(|core| {
             let beside = core.depot().accounts.others.idle;
             core.apply_lower_cap(bytes.saturating_sub(beside));

@@ -35,14 +35,15 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Maps memory before any request.
+    /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of the device. Nothing is mapped then.
-    pub(in crate::arena) fn map_initial(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
+    pub(in crate::arena) fn map_initial(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<(), Error> {
         let _alone = self.changing.lock();
         let mut state = self.state.lock();
         let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
+        let bytes = if bytes <= limit { bytes.min(backing.limit) } else { bytes };
         let Some(growth) = backing.plan_initial(engine, bytes) else {
             return Err(BackendError::out_of_memory(bytes, Some(backing.limit)).into());
         };

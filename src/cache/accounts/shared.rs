@@ -13,8 +13,9 @@ impl Accounts {
     pub(crate) fn lacking(&self, class: u64) -> u64 {
         let Some(needed) = self.charged_with(class) else { return 0 };
         let own = self.now.cached + self.awaited();
-        let of_others = self.others.idle.min(self.others.charged);
-        if needed.saturating_sub(self.caps.limit) > own + of_others {
+        let of_others = self.others.idle_charged + self.others.leased;
+        let in_transit = self.freeing + self.others.freeing;
+        if needed.saturating_sub(self.caps.limit) > own + of_others + in_transit {
             // It is refused.
             return 0;
         }
@@ -31,7 +32,7 @@ impl Accounts {
     /// Returns the idle bytes of other pools' depots that count against the limit.
     #[inline]
     pub(super) fn idle_of_others(&self) -> u64 {
-        (self.others.idle - self.others.leased).min(self.others.charged)
+        self.others.idle_charged
     }
 
     /// Returns idle bytes, and those of magazines' slots.
@@ -43,8 +44,10 @@ impl Accounts {
     /// Returns what this pool has of its caps.
     pub(crate) fn shared(&self) -> Shared {
         let (idle, leased) = (self.idle(), self.leased);
-        let (charged, freeing) =
-            if self.is_charged_elsewhere { (0, 0) } else { (self.now.charged, self.freeing) };
-        Shared { idle, leased, charged, freeing }
+        if self.is_charged_elsewhere {
+            return Shared { idle, ..Shared::default() };
+        }
+        let (charged, idle_charged) = (self.now.charged, self.now.cached);
+        Shared { idle, leased, charged, idle_charged, freeing: self.freeing }
     }
 }

@@ -1,7 +1,7 @@
 //! Builds a pool from its settings: resolves what depends on the device and on other settings.
 
 use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED};
-use crate::arena::DeviceArena;
+use crate::arena::{ArenaBuilder, DeviceArena};
 use crate::cache::caps::Caps;
 use crate::cache::core::PoolCore;
 use crate::cache::size_class::SizeClasses;
@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::source::{Source, Supply};
 use std::sync::Arc;
 use vrampool_backend::spi::Hooks;
-use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork};
+use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork, logging};
 
 impl<B: Backend> PoolBuilder<B> {
     /// Makes the pool. Only an arena of fixed size and [`initial`](Self::initial) allocate memory at this time.
@@ -90,10 +90,12 @@ impl<B: Backend> PoolBuilder<B> {
         self.overlap.or(self.environment.overlap).unwrap_or_default()
     }
 
-    /// Bytes to map at first, as given or read from the environment.
+    /// Bytes to map at first, as given, or as read from the environment, within the limit.
     pub(crate) fn initial_bytes(&self, given: Option<Initial>) -> u64 {
-        let initial = given.or(self.environment.initial).unwrap_or_default();
-        initial.bytes_of(self.device.properties().total_bytes)
+        let total = self.device.properties().total_bytes;
+        let limit = self.limit.or(self.environment.limit).unwrap_or(UNLIMITED);
+        let of_environment = || self.environment.initial.unwrap_or_default().bytes_of(total).min(limit);
+        given.map_or_else(of_environment, |initial| initial.bytes_of(total))
     }
 
     /// The source that is set, or that of the arena that is.
@@ -143,14 +145,27 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(caps.limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
-                    Source::Virtual => {
-                        let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
-                        let initial_bytes = self.initial_bytes(self.initial);
-                        builder.growing().piece_bytes(piece_bytes).initial_bytes(initial_bytes).build()
-                    }
+                    Source::Virtual => self.growing(builder),
                     _ => builder.build(),
                 }
             }
+        }
+    }
+
+    /// Builds an arena of the pool's own with its initial memory.
+    fn growing(&self, builder: ArenaBuilder<B>) -> Result<DeviceArena<B>, Error> {
+        let builder = builder.growing().piece_bytes(self.piece_bytes.unwrap_or(UNLIMITED));
+        let initial = match self.initial {
+            None if self.within.is_some() => 0,
+            given => self.initial_bytes(given),
+        };
+        match builder.clone().initial_bytes(initial).build() {
+            // The variable is for all pools of the process.
+            Err(error) if self.initial.is_none() && initial > 0 && error.is_out_of_memory() => {
+                logging::warn!("pool {}: no initial memory, because {error}", self.name);
+                builder.build()
+            }
+            built => built,
         }
     }
 
