@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostMemory};
 use vrampool::{
-    Backend, BackendError, Buffer, Child, Error, Forbidden, Ledger, MemoryKind, OutOfMemory, Overlap,
-    Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses, SizeTable,
-    Source, Usage,
+    Backend, BackendError, Buffer, Child, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory,
+    Overlap, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses,
+    SizeTable, Source, Usage,
 };
 
 fn crosses_threads<T: Send + Sync + Unpin>() {}
@@ -41,7 +41,7 @@ macro_rules! check {
 #[test]
 fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
-        BackendError Error Forbidden Ledger MemoryKind OutOfMemory Overlap Placement PoolReport PoolStats
+        BackendError Error Forbidden Initial Ledger MemoryKind OutOfMemory Overlap Placement PoolReport PoolStats
         Shortage SizeClasses SizeTable Source Usage;
         Buffer<HostDevice> PoolBuilder<HostDevice> Child<HostDevice> Pool<HostDevice>
         Region<'static, HostMemory> RegionMut<'static, HostMemory>

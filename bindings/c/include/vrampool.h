@@ -399,7 +399,7 @@ typedef struct vrampool_stats {
     /** Requests that wait for memory, by `allocate_timeout`. */
     uint64_t waiting_requests;
     /** Bytes of the waiting requests, rounded to their classes. Later requests get only what the limit leaves beside
-     *  them. */
+     *  them, except in the turns of `allocate_timeout`. */
     uint64_t waiting_bytes;
     /** How long the first of the waiting requests has waited; 0 without any. */
     uint64_t oldest_wait_nanoseconds;
@@ -474,13 +474,13 @@ typedef struct vrampool_stats {
     uint64_t failed_by_device;
     /** Requests that failed because the arena was full. */
     uint64_t failed_by_arena;
-    /** Requests that failed although enough memory was free, because no free piece was large enough. */
+    /** Requests that failed although enough memory was free, because no free range was large enough. */
     uint64_t failed_by_fragmentation;
     /** Requests of more than the limit or the arena ever allows. */
     uint64_t failed_by_request;
     /** Requests that waited for memory until their deadline. */
     uint64_t failed_by_timeout;
-    /** Requests that failed because of another error of the device. */
+    /** Requests that failed because of another error of the device, or of a call that a capture forbids. */
     uint64_t failed_by_backend;
     /** Requests of a closed pool. */
     uint64_t failed_closed;

@@ -31,7 +31,7 @@ class PoolStats(NamedTuple):
             against the limit and the budget, together with held bytes.
         waiting_requests: Requests that wait for memory, by `allocate_timeout`.
         waiting_bytes: Bytes of the waiting requests, rounded to their classes. Later requests get only what the limit
-            leaves beside them.
+            leaves beside them, except in the turns of `allocate_timeout`.
         oldest_wait_nanoseconds: How long the first of the waiting requests has waited; 0 without any.
         stream_waits: Waits that the pool inserted between streams: for data that another stream writes or reads, and
             for memory that another stream used before.
@@ -73,11 +73,12 @@ class PoolStats(NamedTuple):
         failed_by_limit: Requests that failed because of the pool's limit.
         failed_by_device: Requests that failed because the device was out of memory.
         failed_by_arena: Requests that failed because the arena was full.
-        failed_by_fragmentation: Requests that failed although enough memory was free, because no free piece was large
+        failed_by_fragmentation: Requests that failed although enough memory was free, because no free range was large
             enough.
         failed_by_request: Requests of more than the limit or the arena ever allows.
         failed_by_timeout: Requests that waited for memory until their deadline.
-        failed_by_backend: Requests that failed because of another error of the device.
+        failed_by_backend: Requests that failed because of another error of the device, or of a call that a capture
+            forbids.
         failed_closed: Requests of a closed pool.
         failed_invalid: Invalid requests: no matching size class, or a stream of another device.
         last_failure_by_limit: The time of the latest failure because of the pool's limit.
