@@ -154,7 +154,7 @@ impl<B: Backend> Pool<B> {
 
     /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes), also of pools that
     /// [share](crate::PoolBuilder::within) it. Idle memory above the cap is released; memory in the magazines of other
-    /// threads is released at their next call.
+    /// threads is released at their next call or end.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -188,7 +188,7 @@ impl<B: Backend> Pool<B> {
 
     /// Changes the [cap on idle buffers in a bucket](crate::PoolBuilder::max_buffers_per_bucket). Where a
     /// bucket has more, the pool's idle memory is released; memory in the magazines of other threads is
-    /// released at their next call.
+    /// released at their next call or end.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
