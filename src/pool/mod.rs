@@ -21,7 +21,7 @@ use crate::cache::core::PoolCore;
 use crate::cache::magazine;
 use crate::cache::queue_position::Position;
 use crate::cache::size_class::SizeClasses;
-use crate::cache::stats::outcomes::DeviceCall;
+use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::PoolStats;
 use crate::environment::as_limit;
 use crate::error::Error;
@@ -262,8 +262,8 @@ impl<B: Backend> Pool<B> {
         let mut buffer = self.allocate(bytes, stream)?;
         let filled = buffer.whole_class(stream).and_then(|bytes| Ok(self.device().fill(stream, bytes, 0)?));
         filled.inspect_err(|error| {
-            // The request itself was served.
             self.core().note_device_error(DeviceCall::Copy, error);
+            self.core().count_failure(Reason::Backend);
         })?;
         Ok(buffer)
     }
