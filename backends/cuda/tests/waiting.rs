@@ -113,7 +113,7 @@ fn mapping_waits_for_the_streams_of_the_memory(device: &CudaDevice, kernels: &Ke
     for kind in [pinned, pinned.with_usage(CudaMemory::MAPPED)] {
         let mut memory = device.allocate(&AllocationRequest::new(BYTES, kind)).expect("memory");
         let other = device.create_stream().expect("a stream");
-        kernels.spin(&other, Duration::from_millis(500));
+        kernels.spin(&other, Duration::from_secs(2));
         let behind = device.record(&other).expect("an event");
         for value in 0..3 {
             let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
