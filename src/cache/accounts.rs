@@ -312,7 +312,8 @@ impl Accounts {
 
     /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
     fn rest(&self) -> u64 {
-        let live = positive(self.live) + (self.others.charged - self.others.idle.min(self.others.charged));
+        let idle_of_others = self.others.idle_charged + self.others.leased;
+        let live = positive(self.live) + self.others.charged.saturating_sub(idle_of_others);
         self.caps.limit.saturating_sub(live)
     }
 

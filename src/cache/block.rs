@@ -334,16 +334,16 @@ impl Block {
 }
 
 impl Block {
-    /// Assigns the block to a child of its pool, to which its free returns it. It serves `requested` bytes there.
-    pub(crate) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, requested: u64) {
-        (self.bin, self.requested, self.home) = (NO_BIN, requested, Some(home.clone()));
+    /// Assigns the block to a child of its pool, to which its free returns it. It serves `requested` bytes there, for
+    /// which the child asked the pool for `class` bytes.
+    pub(crate) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
+        (self.bin, self.requested, self.home) = (NO_BIN, requested, Some((home.clone(), class)));
     }
 
-    /// Assigns the block to its pool again, which counts as requested the class that the child asked for: a geometric
+    /// Assigns the block to its pool again, which counts as requested the `class` that the child asked for: a geometric
     /// class may have borrowed the block from a larger one.
-    pub(super) fn leave_home(&mut self) {
-        let asked = self.pool.class_of(self.requested).unwrap_or(self.key.class);
-        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), asked, None);
+    pub(super) fn leave_home(&mut self, class: u64) {
+        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), class, None);
     }
 }
 

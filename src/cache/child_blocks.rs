@@ -23,8 +23,8 @@ impl ChildBlocks {
 
     /// Adds a freed block to the idle blocks of its child. Returns the block if its child was dropped, or it has none.
     pub(super) fn keep(mut block: Box<Block>) -> Option<Box<Block>> {
-        let Some(home) = block.home.take() else { return Some(block) };
-        block.leave_home();
+        let Some((home, class)) = block.home.take() else { return Some(block) };
+        block.leave_home(class);
         let mut blocks = home.0.lock();
         blocks.live -= block.key.class;
         if blocks.is_closed {

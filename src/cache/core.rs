@@ -121,7 +121,7 @@ pub(crate) struct Depot {
     pub(super) clock: u64,
     /// Counters of threads' magazines.
     pub(crate) thread_counters: Vec<Arc<ThreadCounters>>,
-    /// How many of the first of them the [thread that frees what ended threads left](crate::cache::reclaim_thread) awaits.
+    /// How many of the first of them the [reclaim thread](crate::cache::reclaim_thread) awaits.
     pub(crate) awaited: usize,
     /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
@@ -197,8 +197,8 @@ pub(crate) struct Block {
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
-    /// The child of the pool that it returns to.
-    pub(super) home: Option<ForkArc<ChildBlocks>>,
+    /// The child of the pool that it returns to, and the class that the child asked for.
+    pub(super) home: Option<(ForkArc<ChildBlocks>, u64)>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.

@@ -2,8 +2,8 @@
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
-//! thread's magazines frees nothing. Blocks go to their pool's depot. A closed pool's depot keeps nothing, and one whose
-//! caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that closes or
+//! thread's magazines frees nothing. Blocks go to their pool's depot. A closed pool's depot keeps nothing, and one
+//! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that closes or
 //! trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
 //! That thread exists only while there are magazines of closed pools or from before a cap was lowered, and there is at

@@ -92,7 +92,7 @@ impl Queue {
         let is_first = self.is_first_with_deadline(number);
         let entry = self.place(number).and_then(|at| self.entries.remove(at))?;
         self.deadlines -= u64::from(entry.has_deadline);
-        // The next first one has turns of its own.
+        // The turns of the next first one begin anew.
         self.is_open &= !(is_first && entry.has_deadline);
         entry.has_deadline.then(|| entry.since.elapsed())
     }

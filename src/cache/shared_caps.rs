@@ -1,6 +1,6 @@
 //! Caps that hold for a pool and others together.
 //!
-//! Each of these pools has a depot of its own. A thread that locks a depot then locks the common account, too. So the
+//! Each of these pools has a separate depot. A thread that locks a depot then locks the common account, too. So the
 //! caps hold at every instant, as those of one pool do, and no thread holds the locks of two depots.
 
 use crate::cache::caps::Shared;

@@ -333,10 +333,10 @@ impl<B: Backend> Buffer<B> {
     }
 
     /// Assigns its block to a child of the pool, which counts it. It serves `requested` bytes there.
-    pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, requested: u64) {
+    pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
         if let Some(block) = &mut *self.block {
             home.count(block.key.class);
-            block.keep_in(home, requested);
+            block.keep_in(home, class, requested);
         }
     }
 

@@ -72,7 +72,7 @@ impl<B: Backend> Child<B> {
             }
             None => self.pool.allocate(class, stream)?,
         };
-        buffer.keep_in(&self.kept, bytes);
+        buffer.keep_in(&self.kept, class, bytes);
         buffer.reuse_on(stream)?;
         Ok(buffer)
     }

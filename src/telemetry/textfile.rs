@@ -6,13 +6,18 @@ use super::series::Series;
 use crate::error::Error;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Writes so far, for names of new files.
+static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// Writes the metrics of a pool, or of another owner, to a file in Prometheus's format, for the textfile collector
 /// of the node exporter: for a batch job, which ends before it is scraped. Call it before the owner ends, and after a
 /// failure.
 ///
-/// The file is replaced as a whole. The collector reads files whose names end with `.prom`; each owner needs a file
-/// of its own.
+/// The file is replaced as a whole. The collector reads files whose names end with `.prom`; write each
+/// owner to a separate file.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
@@ -33,7 +38,9 @@ pub fn write_textfile(path: impl AsRef<Path>, owner: &impl Owner) -> Result<(), 
     let (path, series, mut text) = (path.as_ref(), Series::of(owner), Text::new(Format::Prometheus));
     owner.figures().samples().for_each(|sample| text.tell(&series, sample));
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
+    // Other threads and processes may write the same file.
+    let number = WRITES.fetch_add(1, Relaxed);
+    name.push(format!(".{}.{number}.new", std::process::id()));
     let new = path.with_file_name(name);
     let written = fs::write(&new, text.finish()).and_then(|()| fs::rename(&new, path));
     written.map_err(|error| {

@@ -69,7 +69,7 @@ impl Twin {
         } else {
             let over =
                 |twin: &Self| (live + twin.cached() + class).saturating_sub(caps.limit.min(caps.budget));
-            // Of others only what its own idle memory is not enough for, and then no more of its own than necessary.
+            // First from other pools, what this pool's idle memory does not cover; then the rest from this pool.
             let mut lacking = over(self).saturating_sub(self.pools[at].cached());
             for (other, own) in self.pools.iter_mut().enumerate() {
                 if other != at {

@@ -122,7 +122,7 @@ fn each_free_marks_the_writer_and_the_readers() {
     assert_eq!([(); 2].map(|()| free_shared()), [2; 2]);
 }
 
-/// A block grows in place into what is free behind it, whoever used that.
+/// A block grows in place into the free memory behind it, whichever streams used that.
 #[test]
 fn a_resize_finds_what_several_streams_used() {
     if !has_virtual_memory() {
@@ -273,7 +273,7 @@ fn a_hole_that_nobody_uses_is_found_among_many_in_flight() {
     }
 }
 
-/// As above, after a small request, which has a part of the range of its own.
+/// As above, after a small request, which is served from another part of the range.
 #[test]
 fn small_requests_let_nothing_large_go() {
     const COUNT: u64 = 100;

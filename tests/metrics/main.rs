@@ -364,6 +364,18 @@ fn a_file_has_what_a_scrape_would_have() {
     assert_metrics_together(&text);
     let served = scrape(&exporter);
     assert_eq!(samples(&text).keys().collect::<Vec<_>>(), served.keys().collect::<Vec<_>>());
+    // Threads replace it at the same time, and whoever reads it finds it whole.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    vrampool::telemetry::write_textfile(&file, &pool).expect("written");
+                    let read = std::fs::read_to_string(&file).expect("text");
+                    assert_eq!(read.lines().count(), text.lines().count());
+                }
+            });
+        }
+    });
     assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "nothing else is left");
     let error = vrampool::telemetry::write_textfile(folder.join("none/batch.prom"), &pool);
     assert!(matches!(&error, Err(Error::Configuration(setting)) if setting.field == "textfile"), "{error:?}");

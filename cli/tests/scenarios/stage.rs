@@ -93,7 +93,7 @@ impl Stage {
         (device, stream, builder)
     }
 
-    /// Serves a process at an address of its own.
+    /// Serves a process at a free address.
     pub(crate) fn serve(&self) -> Process {
         self.serve_at((Ipv4Addr::LOCALHOST, 0).into())
     }

@@ -106,8 +106,8 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Checks that the device has room for all pieces, so that none is taken in vain: other owners of its memory would be
-    /// refused meanwhile. A single piece is taken whole or not at all.
+    /// Checks that the device has room for all pieces, so that none is taken in vain: other owners of its memory would
+    /// be refused meanwhile. A single piece is taken whole or not at all.
     fn check_room(&self, growth: &Growth, bytes: u64) -> Result<(), BackendError> {
         if growth.new.len() < 2 {
             return Ok(());

@@ -9,7 +9,7 @@ impl Accounts {
         self.now.charged + self.others.charged
     }
 
-    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, beside all of its own.
+    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle bytes of this pool.
     pub(crate) fn lacking(&self, class: u64) -> u64 {
         let Some(needed) = self.charged_with(class) else { return 0 };
         let own = self.now.cached + self.awaited();
