@@ -5,13 +5,13 @@ use super::core::{ArenaCore, MappingCounters, Reclaim};
 use super::mapping::make::virtual_memory;
 use super::mapping::pages::{Backing, MOST_ADDRESSES};
 use super::mapping::share::Share;
-use super::pool_over::PoolOver;
 use super::state::State;
+use super::state_lock::StateLock;
 use crate::arena::engine::{Arena, ArenaLayout};
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::overlap::Overlap;
-use crate::sync::{Condvar, Mutex};
+use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -245,10 +245,9 @@ impl<B: Backend> ArenaBuilder<B> {
             id,
             device: self.device,
             kind: self.kind,
-            state: Mutex::new(state),
+            state: StateLock::new(state),
             move_ended: Condvar::new(),
             changing: LongMutex::new(()),
-            pool: PoolOver::default(),
             share: Share::of(self.ledger.unwrap_or_else(|| Ledger::new(None))),
             mapping: MappingCounters::default(),
             waits: AtomicU64::new(0),

@@ -2,13 +2,12 @@
 
 use super::detach::Phase;
 use super::mapping::share::Share;
-use super::pool_over::PoolOver;
-use super::state::State;
+use super::state_lock::{StateGuard, StateLock};
 use crate::arena::engine::BlockId;
 use crate::error::Error;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Awaited, Streams};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +19,11 @@ pub(super) struct ArenaCore<B: Backend> {
     pub(super) device: B,
     pub(super) id: DeviceId,
     pub(super) kind: MemoryKind,
-    pub(super) state: Mutex<State<B>>,
+    pub(super) state: StateLock<B>,
     /// Signalled at the end of a move.
     pub(super) move_ended: Condvar,
     /// Serializes compaction, growth, release, detaching and attaching.
     pub(super) changing: LongMutex<()>,
-    pub(super) pool: PoolOver,
     /// Declared after the state: the quota is returned after the memory is released.
     pub(super) share: Share,
     /// Device calls for virtual memory, and their duration.
@@ -97,17 +95,11 @@ impl<B: Backend> ArenaCore<B> {
         Ok(())
     }
 
-    /// Tries to lock the state of an attached arena.
-    #[inline]
-    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, State<B>>> {
-        self.state.try_lock().filter(|state| matches!(state.phase, Phase::Attached))
-    }
-
     /// Locks the state once no move of the block is in progress.
-    pub(super) fn lock_unmoved(&self, block: BlockId) -> MutexGuard<'_, State<B>> {
+    pub(super) fn lock_unmoved(&self, block: BlockId) -> StateGuard<'_, B> {
         let mut state = self.state.lock();
         while state.slots.get(block).is_some_and(|slot| slot.moving) {
-            state = self.move_ended.wait(state, None);
+            state = state.wait(&self.move_ended);
         }
         state
     }
@@ -121,8 +113,8 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn attached<'a>(
         &'a self,
         bytes: u64,
-        lock: impl Fn() -> MutexGuard<'a, State<B>>,
-    ) -> Result<MutexGuard<'a, State<B>>, Error> {
+        lock: impl Fn() -> StateGuard<'a, B>,
+    ) -> Result<StateGuard<'a, B>, Error> {
         let state = lock();
         if matches!(state.phase, Phase::Attached) {
             return Ok(state);
@@ -135,8 +127,8 @@ impl<B: Backend> ArenaCore<B> {
     fn wait_attached<'a>(
         &'a self,
         bytes: u64,
-        lock: impl Fn() -> MutexGuard<'a, State<B>>,
-    ) -> Result<MutexGuard<'a, State<B>>, Error> {
+        lock: impl Fn() -> StateGuard<'a, B>,
+    ) -> Result<StateGuard<'a, B>, Error> {
         loop {
             let state = lock();
             match state.phase {

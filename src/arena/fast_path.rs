@@ -1,11 +1,13 @@
 //! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
 //!
-//! A pool calls these functions under its own lock. They make no device call, never block, and never drop the
-//! last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
+//! A pool calls these functions under the lock that it has with the arena. They make no device call, never block, and
+//! never drop the last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
 
 use super::ArenaBuffer;
+use super::detach::Phase;
 use super::state::State;
 use crate::arena::engine::{BlockId, Zone};
+use crate::cache::core::Space;
 use crate::streams::order::Order;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -24,11 +26,16 @@ pub(crate) struct Refill<S> {
 impl<B: Backend> ArenaBuffer<B> {
     /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
     #[inline(always)]
-    pub(crate) fn refill(&mut self, bytes: u64, stream: &B::Stream) -> Option<Refill<B::Stream>> {
+    pub(crate) fn refill(
+        &mut self,
+        space: &mut Space,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Option<Refill<B::Stream>> {
         if !self.is_emptied {
             return None;
         }
-        let mut state = self.arena.try_lock()?;
+        let state = State::<B>::attached_of(space)?;
         let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         state.uses.ticks.used_by(stream.id());
         let (block, offset, size) = state.take_anew((bytes, size), stream)?;
@@ -52,12 +59,12 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
     #[inline]
-    pub(crate) fn empty(&mut self) -> bool {
+    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
         if self.stitched_at.is_some() {
             return false;
         }
-        let state = self.arena.try_lock();
-        let Some(mut state) = state.filter(|state| !state.marks(self.block)) else { return false };
+        let state = State::<B>::attached_of(space);
+        let Some(state) = state.filter(|state| !state.marks(self.block)) else { return false };
         let may_mark = state.may_mark(self.block);
         let State { engine, slots, uses, .. } = &mut *state;
         let Some(user) = slots.sole_user(self.block) else { return false };
@@ -72,7 +79,6 @@ impl<B: Backend> ArenaBuffer<B> {
         state.free_freed(self.block);
         // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
-        drop(state);
         self.becomes_empty();
         true
     }
@@ -80,20 +86,19 @@ impl<B: Backend> ArenaBuffer<B> {
     /// As [`empty`](Self::empty), for a block whose free gets markers. Returns work to do without any lock:
     /// recording them, and dropping handles.
     #[cold]
-    pub(crate) fn empty_marked(&mut self) -> Option<impl FnOnce() + Send + use<B>> {
+    pub(crate) fn empty_marked(&mut self, space: &mut Space) -> Option<impl FnOnce() + Send + use<B>> {
         if self.stitched_at.is_some() {
             return None;
         }
         let arena = Arc::clone(&self.arena);
-        let mut state = arena.try_lock()?;
+        let state = State::<B>::attached_of(space)?;
         let is_marked = state.marks(self.block);
-        let State { slots, .. } = &mut *state;
+        let slots = &mut state.slots;
         slots.get(self.block).filter(|slot| (slot.uses.is_shared() || is_marked) && !slot.moving)?;
         let slot = slots.remove(self.block)?;
         let (dropped, to_record) = state.free_marked(self.block, &slot);
         self.stream = Some(slot.uses.writer.clone());
         let handle = state.keep_handle_of_emptied(&mut self.range);
-        drop(state);
         self.becomes_empty();
         Some(move || {
             arena.freed(&to_record);
@@ -111,6 +116,12 @@ impl<B: Backend> ArenaBuffer<B> {
 }
 
 impl<B: Backend> State<B> {
+    /// The state in a locked depot, unless the arena is detached.
+    #[inline]
+    fn attached_of(space: &mut Space) -> Option<&mut Self> {
+        Self::of(space).filter(|state| matches!(state.phase, Phase::Attached))
+    }
+
     /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the
     /// range. Returns a handle to drop, if any.
     #[inline]

@@ -4,12 +4,11 @@
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `reserved_bytes`: bytes reserved on the device, and their peak; `former_ranges`: ranges before a resize;
-//! * `core`: the data that handles and buffers share; `state`: the part under the lock; `live_block`: users
+//! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`); `live_block`: users
 //!   and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
-//! * `compaction`: moves blocks with their data; `reset`: forgets all blocks; `pool_over`: the pool that an
-//!   arena serves;
+//! * `compaction`: moves blocks with their data; `reset`: forgets all blocks;
 //! * `detach`: returns all physical memory and keeps the addresses; `panics`: defers a panic of the device until
 //!   the accounts are consistent.
 //!
@@ -27,11 +26,11 @@ mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
-mod pool_over;
 mod reserved_bytes;
 mod reset;
 mod resize;
 mod state;
+mod state_lock;
 mod stats;
 
 pub use buffer::ArenaBuffer;
@@ -41,7 +40,7 @@ pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::calls_of_this_thread;
 pub(crate) use stats::ArenaCounts;
-pub use stats::MappingCalls;
+pub use crate::cache::stats::times::MappingCalls;
 
 pub use engine::block::{BlockId, Span, SpanState};
 pub use engine::compaction::{CompactionPlan, Move, MoveEnd};
@@ -53,8 +52,8 @@ pub use engine::zone::Zone;
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
 use crate::streams::uses::Awaited;
-use crate::sync::MutexGuard;
-use state::{State, Taken};
+use state::Taken;
+use state_lock::StateGuard;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, fork};
@@ -233,7 +232,7 @@ impl<B: Backend> ArenaCore<B> {
     #[inline(always)]
     fn finish_allocation(
         self: &Arc<Self>,
-        (mut state, is_captured): (MutexGuard<'_, State<B>>, Option<bool>),
+        (mut state, is_captured): (StateGuard<'_, B>, Option<bool>),
         taken: Taken<B>,
         (bytes, alignment): (u64, u64),
         stream: &B::Stream,

@@ -3,34 +3,12 @@
 use super::DeviceArena;
 use super::hazards::ranges::UseMap;
 use super::live_block::LiveBlock;
-use super::pool_over::Handle;
 use super::state::State;
 use crate::arena::engine::{ArenaError, ArenaLayout, Zone};
 use crate::error::Error;
 use vrampool_backend::{Backend, fork, logging};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Makes the arena the source of a pool. `is_in_use` returns whether the pool has a handle or a live buffer.
-    ///
-    /// # Errors
-    /// [`Error::Configuration`] if the arena serves, or served, another pool.
-    pub(crate) fn serve_pool(
-        &self,
-        is_in_use: impl Fn() -> (bool, Option<Handle>) + Send + Sync + 'static,
-    ) -> Result<(), Error> {
-        // A reset checks for a pool under this lock.
-        let _quiet = self.core.changing.lock();
-        if !self.core.pool.set(is_in_use) {
-            return Err(Error::configuration(
-                "arena",
-                self.core.id.to_string(),
-                "the arena serves, or served, another pool, and an arena serves only one; build one for this pool",
-            ));
-        }
-        self.restart_reserved_peak();
-        Ok(())
-    }
-
     /// Forgets all blocks at once: the whole range is free.
     ///
     /// A detached arena is attached with nothing mapped. Existing buffers return errors from then on, and free
@@ -42,10 +20,8 @@ impl<B: Backend> DeviceArena<B> {
     /// a buffer of it, exists.
     pub fn reset(&self) -> Result<(), Error> {
         fork::check()?;
-        // Dropped after the lock.
-        let mut pool = None;
         let _quiet = self.core.changing.lock();
-        self.core.pool.check_unused(&mut pool)?;
+        self.core.state.check_unused()?;
         if self.core.attach_empty()? {
             return Ok(());
         }
@@ -85,10 +61,8 @@ impl<B: Backend> DeviceArena<B> {
         if self.is_growing() {
             return self.set_limit(bytes);
         }
-        // Dropped after the lock.
-        let mut pool = None;
         let quiet = self.core.changing.lock();
-        self.core.pool.check_unused(&mut pool)?;
+        self.core.state.check_unused()?;
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
         // The quotient is a share of the new size, so it fits; u128 keeps the product exact.

@@ -3,11 +3,10 @@
 use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
-use crate::arena::state::State;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
 use crate::streams::uses::Access;
-use crate::sync::MutexGuard;
+use crate::arena::state_lock::StateGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -104,7 +103,7 @@ impl<B: Backend> ArenaBuffer<B> {
     /// block and of the bytes behind it. Returns the new size. On failure the block has its old size.
     fn take_over_grown(
         &self,
-        mut state: MutexGuard<'_, State<B>>,
+        mut state: StateGuard<'_, B>,
         before: Range<u64>,
         stream: &B::Stream,
     ) -> Result<u64, Error> {

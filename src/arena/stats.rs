@@ -3,40 +3,15 @@
 use super::DeviceArena;
 use super::detach::Phase;
 use super::mapping::pages::Backing;
-use super::state::State;
 use crate::arena::engine::{Span, Zone};
-use crate::figures;
-use crate::figures::FigureLabel;
-use crate::sync::MutexGuard;
+use crate::cache::core::LockedDepot;
+use crate::cache::stats::times::MappingCalls;
+use super::state_lock::StateGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
-
-figures! {
-    /// Device calls for virtual memory, since a growing arena was built or a pool was created.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
-    /// # let device = HostDevice::builder().virtual_memory(false).build();
-    /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
-    /// assert_eq!(arena.mapping().calls, 0); // its size is fixed
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-    pub struct MappingCalls("mapping_", FigureLabel::None) {
-        Counter calls: u64, "calls", "Device calls to create, map, unmap and release virtual memory.";
-        #[cfg_attr(
-            feature = "serde",
-            serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
-        )]
-        Time time: Duration, "nanoseconds", "Time of the mapping calls.";
-    }
-}
 
 /// Counts of an arena up to one moment.
 #[derive(Debug, Clone, Copy)]
@@ -272,8 +247,13 @@ impl<B: Backend> DeviceArena<B> {
         runs
     }
 
+    /// The lock of its state, for the pool over the arena.
+    pub(crate) fn lock(&self) -> &'static LockedDepot {
+        self.core.state.shared()
+    }
+
     /// Locks the state. `None` in a forked child.
-    fn locked(&self) -> Option<MutexGuard<'_, State<B>>> {
+    fn locked(&self) -> Option<StateGuard<'_, B>> {
         (!fork::is_child()).then(|| self.core.state.lock())
     }
 }

@@ -1,7 +1,7 @@
 //! The backend's part of a block.
 
-use crate::cache::core::{DeferredWork, ErasedPart, PoolCore};
-use crate::source::SourceMemory;
+use crate::cache::core::{DeferredWork, ErasedPart, PoolCore, Space};
+use crate::cache::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
@@ -50,16 +50,14 @@ impl<B: Backend> Drop for BackendPart<B> {
 }
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
-    fn empty(&mut self) -> bool {
-        match &mut self.extent {
-            SourceMemory::Arena(buffer) => buffer.empty(),
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
-        }
+    fn empty(&mut self, space: Option<&mut Space>) -> bool {
+        let SourceMemory::Arena(buffer) = &mut self.extent else { return false };
+        space.is_some_and(|space| buffer.empty(space))
     }
 
-    fn empty_marked(&mut self) -> Option<DeferredWork> {
+    fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork> {
         let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
-        Some(Box::new(buffer.empty_marked()?))
+        Some(Box::new(buffer.empty_marked(space?)?))
     }
 
     fn address(&self) -> Option<(u64, bool)> {

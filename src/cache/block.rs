@@ -3,10 +3,11 @@
 use crate::arena::Refill;
 use crate::cache::backend_part::BackendPart;
 pub(crate) use crate::cache::core::{Block, DeferredWork};
-use crate::cache::core::{ChildBlocks, PoolCore};
+use crate::cache::core::{ChildBlocks, PoolCore, Space};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::error::{Error, Forbidden};
-use crate::source::{Key, SourceMemory};
+use crate::cache::supply::SourceMemory;
+use crate::source::Key;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::ticks::Ticks;
 use crate::streams::uses::{Access, Streams, Uses};
@@ -45,13 +46,13 @@ impl Block {
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
-    pub(crate) fn empty(&mut self) -> bool {
-        self.part.empty()
+    pub(crate) fn empty(&mut self, space: Option<&mut Space>) -> bool {
+        self.part.empty(space)
     }
 
     /// As [`empty`](Self::empty), for a block whose free gets markers. Returns the remaining work.
-    pub(crate) fn empty_marked(&mut self) -> Option<DeferredWork> {
-        self.part.empty_marked()
+    pub(crate) fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork> {
+        self.part.empty_marked(space)
     }
 
     /// Its current address, on devices that have addresses.
@@ -88,13 +89,13 @@ impl Block {
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
-        class: u64,
-        requested: u64,
+        space: &mut Space,
+        (class, requested): (u64, u64),
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let part = self.part_mut::<B>();
         let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
-        let Refill { end, address, dropped } = buffer.refill(class, stream)?;
+        let Refill { end, address, dropped } = buffer.refill(space, class, stream)?;
         let id = stream.id();
         let writer = &mut part.uses.writer;
         let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));

@@ -3,21 +3,18 @@
 //! A block knows its pool, and the pool's depot holds blocks in its buckets. These types are therefore in one
 //! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
 
-use crate::arena::DeviceArena;
 use crate::cache::accounts::Accounts;
 use crate::cache::caps::{Caps, Shared};
 use crate::cache::counts::Counters;
 use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::counters::ThreadCounters;
-use crate::cache::magazine::slots;
-use crate::cache::magazine::slots::NO_SLOT;
 use crate::cache::request_queue::Queue;
-use crate::cache::size_class::{CLAMPED, SizeClasses};
+use crate::cache::magazine::slots::NO_SLOT;
+use crate::cache::size_class::SizeClasses;
 use crate::error::refusals::Refusals;
 use crate::source::Key;
-use crate::source::Supply;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard, unix_seconds};
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -28,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed
 use std::sync::{Arc, Weak};
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::{Hooks, Ticket};
-use vrampool_backend::{Backend, Capabilities, DeviceId, MemoryKind, StreamId};
+use vrampool_backend::{DeviceId, MemoryKind, StreamId};
 
 /// The state of a pool.
 #[derive(Debug)]
@@ -42,7 +39,7 @@ pub(crate) struct PoolCore {
     pub(crate) classes: SizeClasses,
     pub(crate) max_allocation: u64,
     /// The largest class: as large as the device allocates in one piece, and as the limit allows.
-    largest_class: StdAtomicU64,
+    pub(super) largest_class: StdAtomicU64,
     pub(crate) caps: Caps,
     pub(crate) class_table: ClassTable,
     /// The number under which threads keep magazines for it.
@@ -65,18 +62,22 @@ pub(crate) struct PoolCore {
     /// The pool whose caps hold for both together. Its lock has the common account.
     pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
-    supply: Box<dyn Any + Send + Sync>,
+    pub(super) supply: Box<dyn Any + Send + Sync>,
 }
 
 /// A pool's exclusive use of a lock.
 #[derive(Debug)]
-pub(crate) struct PoolLock(pub(crate) &'static LockedDepot);
+pub(crate) struct PoolLock {
+    pub(crate) lock: &'static LockedDepot,
+    /// Whether it is the lock of the arena that serves the pool.
+    pub(super) is_of_arena: bool,
+}
 
 /// A depot behind its [lock](crate::cache::depot_lock).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
-    pub(super) depot: Mutex<Depot>,
+    pub(crate) depot: Mutex<Depot>,
     /// Number of sleeping requests, plus one if the pool shares its caps: then each release also looks for sleeping
     /// requests of the other pools. It changes under the lock that the requests release, so later holders see it.
     pub(super) asleep: AtomicU64,
@@ -99,6 +100,9 @@ pub(crate) struct DepotGuard {
     pub(super) depot: Option<MutexGuard<'static, Depot>>,
     pub(super) together: Option<MutexGuard<'static, Together>>,
 }
+
+/// The state of an arena, whose type depends on the backend.
+pub(crate) type Space = Box<dyn Any + Send>;
 
 /// The [shared store](crate::cache::depot) of idle blocks.
 #[derive(Debug)]
@@ -129,6 +133,10 @@ pub(crate) struct Depot {
     pub(crate) without_slot: u64,
     /// Records without memory.
     pub(crate) records: Vec<Box<Block>>,
+    /// Whether it is a pool's, and not only the lock of an arena.
+    pub(crate) has_pool: bool,
+    /// The arena that serves misses, if one does.
+    pub(crate) space: Option<Space>,
     /// Requests that wait.
     pub(crate) queue: Queue,
     /// The program has closed the pool: requests are refused, and returned blocks are not kept.
@@ -222,8 +230,8 @@ pub(crate) type DeferredWork = Box<dyn FnOnce() + Send>;
 
 /// Operations of a block's [part](crate::cache::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
-    fn empty(&mut self) -> bool;
-    fn empty_marked(&mut self) -> Option<DeferredWork>;
+    fn empty(&mut self, space: Option<&mut Space>) -> bool;
+    fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork>;
     fn address(&self) -> Option<(u64, bool)>;
     fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
@@ -259,63 +267,6 @@ loom::lazy_static! {
 }
 
 impl PoolCore {
-    pub(crate) fn new<B: Backend>(
-        name: String,
-        kind: MemoryKind,
-        caps: Caps,
-        classes: SizeClasses,
-        borrow_classes: u32,
-        hooks: Hooks,
-        (supply, root): (Supply<B>, Option<Arc<Self>>),
-    ) -> Arc<Self> {
-        let max_allocation = supply.device.properties().max_allocation;
-        let mut caps = caps;
-        if classes.round(max_allocation) != Some(max_allocation) {
-            // No magazine has a bin for a class that is clamped.
-            caps.magazine_class = caps.magazine_class.min(max_allocation.saturating_sub(CLAMPED));
-        }
-        let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
-        let class_table = match hooks.is_empty() {
-            true => ClassTable::new(&classes, largest),
-            false => ClassTable::observed(largest),
-        };
-        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps);
-        if let Some(arena) = supply.arena() {
-            depot.accounts.arena_in_flight = arena.last_in_flight();
-            depot.accounts.is_charged_elsewhere = arena.is_growing();
-        }
-        let core = Arc::new(Self {
-            device: supply.device.id(),
-            start: unix_seconds(),
-            max_allocation,
-            largest_class: StdAtomicU64::new(caps.largest_class(max_allocation)),
-            name,
-            kind,
-            classes,
-            caps,
-            class_table,
-            hooks,
-            are_streams_concurrent: supply
-                .device
-                .properties()
-                .capabilities
-                .contains(Capabilities::CONCURRENT_STREAMS),
-            marks: AtomicBool::new(false),
-            has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
-            is_device_lost: AtomicBool::new(false),
-            refusals: Refusals::default(),
-            slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
-            epoch: AtomicU64::new(next_epoch()),
-            lock: PoolLock::new(depot),
-            root,
-            supply: Box::new(supply),
-        });
-        if let Some(root) = &core.root {
-            core.share(root);
-        }
-        core
-    }
-
     /// Returns the class of a request, clamped to what the device allocates in one piece and to the limit while the
     /// request fits. `None` if the device never allocates as much.
     pub(crate) fn class_of(&self, bytes: u64) -> Option<u64> {
@@ -335,19 +286,12 @@ impl PoolCore {
 
     #[inline]
     pub(crate) fn depot(&self) -> DepotGuard {
-        self.lock.0.lock()
+        self.lock.lock.lock()
     }
 
     /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     pub(crate) fn notify_freed(&self) {
-        self.lock.0.notify_freed();
-    }
-
-    pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
-        match self.supply.downcast_ref() {
-            Some(supply) => supply,
-            None => unreachable!("a pool has the supply of its own backend"),
-        }
+        self.lock.lock.notify_freed();
     }
 
     pub(crate) fn has_magazines(&self) -> bool {
@@ -363,11 +307,6 @@ impl PoolCore {
     #[inline(always)]
     pub(crate) fn is_observed(&self) -> bool {
         self.class_table.is_observed()
-    }
-
-    /// Whether it has a handle or a live buffer. Once it has neither, it has none again.
-    pub(crate) fn is_in_use(&self) -> bool {
-        !self.is_closed() || self.depot().stats().live_buffers > 0
     }
 
     /// Whether its caps hold for it and others together.

@@ -63,6 +63,8 @@ impl Depot {
             awaited: 0,
             without_slot: 0,
             records: Vec::new(),
+            has_pool: false,
+            space: None,
             queue: Queue::default(),
             closed_by_user: false,
             no_handles: false,

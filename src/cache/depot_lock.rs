@@ -3,45 +3,71 @@
 //! A block that is freed owns a handle of its pool, and moves into the depot. A guard borrowed from the pool
 //! would borrow from the moved value, and a further handle would cost two atomic counts at each free. The
 //! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the locks
-//! of dropped pools, so their number is the highest number of simultaneous pools. An empty depot is a few
+//! of dropped pools, so their number is the highest number of simultaneous pools.
+//! A pool over an arena has the lock of the arena. An empty depot is a few
 //! kilobytes, mostly the guesses of its [buckets](crate::cache::buckets).
 
 use crate::cache::core::{Depot, Together};
 pub(crate) use crate::cache::core::{LockedDepot, PoolLock};
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
+use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Locks of dropped pools.
+/// Locks of dropped pools and arenas.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
 
 impl PoolLock {
-    pub(crate) fn new(depot: Depot) -> Self {
-        // A model's locks do not outlive its run.
-        let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
-        match vacant {
-            Some(lock) => {
-                let _empty = std::mem::replace(&mut *lock.depot.lock(), depot);
-                Self(lock)
-            }
-            None => {
-                let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
-                let together = Mutex::new(Together::default());
-                Self(Box::leak(Box::new(LockedDepot { depot, asleep, together })))
-            }
+    /// Puts a pool's depot under a lock: that of the `arena` which serves the pool, or one of its own. Returns `None`
+    /// if the arena serves, or served, another pool.
+    pub(crate) fn new(mut depot: Depot, arena: Option<&'static LockedDepot>) -> Option<Self> {
+        let Some(lock) = arena else {
+            return Some(Self { lock: LockedDepot::new(depot), is_of_arena: false });
+        };
+        let mut locked = lock.depot.lock();
+        if locked.has_pool {
+            return None;
         }
+        (depot.has_pool, depot.space) = (true, locked.space.take());
+        let _empty = mem::replace(&mut *locked, depot);
+        drop(locked);
+        Some(Self { lock, is_of_arena: true })
     }
 }
 
 impl Drop for PoolLock {
     fn drop(&mut self) {
-        if self.0.lock().shares.is_some() {
-            self.0.leave_shared();
+        if self.lock.lock().shares.is_some() {
+            self.lock.leave_shared();
         }
-        VACANT.lock().push(self.0);
+        if !self.is_of_arena {
+            self.lock.vacate();
+        }
     }
 }
 
 impl LockedDepot {
+    /// Puts a depot under the lock of a dropped owner, or a new one.
+    pub(crate) fn new(depot: Depot) -> &'static Self {
+        // A model's locks do not outlive its run.
+        let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
+        match vacant {
+            Some(lock) => {
+                let _empty = mem::replace(&mut *lock.depot.lock(), depot);
+                lock
+            }
+            None => {
+                let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
+                let together = Mutex::new(Together::default());
+                Box::leak(Box::new(Self { depot, asleep, together }))
+            }
+        }
+    }
+
+    /// Keeps the lock for a later owner.
+    pub(crate) fn vacate(&'static self) {
+        VACANT.lock().push(self);
+    }
+
     /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
     #[inline]
     pub(crate) fn notify_freed(&'static self) {

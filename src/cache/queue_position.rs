@@ -68,7 +68,7 @@ impl<'a> Position<'a> {
 
     fn sleep_within(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
         if let Some(woken) = depot.queue.sleep(self.number.get()) {
-            depot = self.pool.lock.0.sleep(depot, &woken, time);
+            depot = self.pool.lock.lock.sleep(depot, &woken, time);
             depot.queue.wake(self.number.get());
         }
         depot

@@ -1,8 +1,7 @@
 //! Recycles records of blocks whose memory went back to an arena.
 //!
-//! An arena miss, and the return of a block to the arena, need only bookkeeping while the arena's lock is
-//! free and no stream has to wait. The depot then performs the operation under its own lock with a recycled
-//! record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
+//! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
+//! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
 //! the first time, the general path is taken.
 
 use crate::cache::block::{Block, DeferredWork};
@@ -34,9 +33,11 @@ impl Depot {
         if self.is_short_of(key.class) {
             return None;
         }
+        let space = self.space.as_mut()?;
         let mut block = self.records.pop()?;
+        let is_alike = block.key.kind == key.kind;
         let refilled =
-            if block.key.kind == key.kind { block.refill::<B>(key.class, requested, stream) } else { None };
+            is_alike.then(|| block.refill::<B>(space, (key.class, requested), stream)).flatten();
         let Some((end, replaced)) = refilled else {
             self.records.push(block);
             return None;
@@ -79,7 +80,7 @@ impl Depot {
         if !self.has_room_for_records() {
             return Err(block);
         }
-        let Some(work) = block.empty_marked() else { return Err(block) };
+        let Some(work) = block.empty_marked(self.space.as_mut()) else { return Err(block) };
         self.note_back(block.key.class, block.requested);
         self.keep_record(block);
         Ok(work)
@@ -87,7 +88,7 @@ impl Depot {
 
     #[inline]
     fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_records() || !block.empty() {
+        if !self.has_room_for_records() || !block.empty(self.space.as_mut()) {
             return Some(block);
         }
         self.keep_record(block);

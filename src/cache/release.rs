@@ -46,7 +46,7 @@ impl PoolCore {
         if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
             return Some(block);
         }
-        let lock = block.pool.lock.0;
+        let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
@@ -77,7 +77,7 @@ impl PoolCore {
                 None => return,
             }
         }
-        let lock = block.pool.lock.0;
+        let lock = block.pool.lock.lock;
         if !block.pool.has_magazine_for(block.key) {
             // The depot or the arena usually takes the block, regardless of this thread's magazines.
             let unplaced = match block.pool.caps.cache(block.key.class) {
@@ -117,7 +117,7 @@ impl PoolCore {
     /// depot.
     #[inline(always)]
     fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
-        let lock = block.pool.lock.0;
+        let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
         // Relaxed: a thread that does not see it frees as if there were one stream.
         if block.pool.marks.load(Relaxed) && depot.count_or_mark(&block) {
@@ -140,7 +140,7 @@ impl PoolCore {
     /// bookkeeping.
     #[inline(always)]
     fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
-        let lock = block.pool.lock.0;
+        let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);

@@ -115,13 +115,13 @@ impl PoolCore {
             if depot.shares.is_some() {
                 continue;
             }
-            (depot.shares, depot.told) = (Some(root.lock.0), Shared::default());
+            (depot.shares, depot.told) = (Some(root.lock.lock), Shared::default());
             depot.enter();
             // One more than are asleep, so that each release looks for requests of all pools.
-            let asleep = pool.lock.0.asleep.fetch_add(1, Relaxed);
+            let asleep = pool.lock.lock.asleep.fetch_add(1, Relaxed);
             if let Some(together) = &mut depot.together {
                 together.asleep += asleep;
-                together.pools.push((pool.lock.0, Arc::downgrade(pool)));
+                together.pools.push((pool.lock.lock, Arc::downgrade(pool)));
             }
         }
         // They may change at the same time; then they are set in the root first.
@@ -163,7 +163,7 @@ impl PoolCore {
         let depot = self.depot();
         let pools = depot.together.iter().flat_map(|together| &together.pools);
         pools
-            .filter(|(lock, _)| !ptr::eq(*lock, self.lock.0))
+            .filter(|(lock, _)| !ptr::eq(*lock, self.lock.lock))
             .filter_map(|(_, pool)| pool.upgrade())
             .collect()
     }

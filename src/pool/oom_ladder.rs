@@ -9,7 +9,8 @@ use crate::environment::UNLIMITED;
 use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::pool::allocate::Request;
 use crate::pool::siblings;
-use crate::source::{Key, SourceMemory};
+use crate::cache::supply::SourceMemory;
+use crate::source::Key;
 use vrampool_backend::spi::Announced;
 use vrampool_backend::{Backend, BackendError};
 

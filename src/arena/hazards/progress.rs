@@ -6,7 +6,7 @@ use crate::arena::state::State;
 use crate::streams::markers::Markers;
 use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;
-use crate::sync::MutexGuard;
+use crate::arena::state_lock::StateGuard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::Backend;
@@ -35,7 +35,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Locks the state for a request, after a poll if one is due.
     #[inline]
-    pub(in crate::arena) fn lock_for_request(&self) -> MutexGuard<'_, State<B>> {
+    pub(in crate::arena) fn lock_for_request(&self) -> StateGuard<'_, B> {
         let mut state = self.state.lock();
         if state.markers.is_due() {
             return self.note_done(state);
@@ -48,8 +48,8 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     pub(in crate::arena) fn note_done<'a>(
         &'a self,
-        state: MutexGuard<'a, State<B>>,
-    ) -> MutexGuard<'a, State<B>> {
+        state: StateGuard<'a, B>,
+    ) -> StateGuard<'a, B> {
         drop(state);
         Order::poll(self);
         self.state.lock()

@@ -8,9 +8,9 @@ use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::hazards::alternatives::Refused;
-use crate::arena::state::{State, Taken};
+use crate::arena::state::Taken;
 use crate::error::Error;
-use crate::sync::MutexGuard;
+use crate::arena::state_lock::StateGuard;
 use parking_lot::MutexGuard as LongMutexGuard;
 use std::mem;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ impl<B: Backend> Attempt<'_, B> {
 
     fn finish_allocation(
         &self,
-        state: MutexGuard<'_, State<B>>,
+        state: StateGuard<'_, B>,
         taken: Taken<B>,
     ) -> Result<Outcome<B>, Error> {
         // Clear memory is not exchanged for other memory.
@@ -192,7 +192,7 @@ impl<B: Backend> Attempt<'_, B> {
 
     fn make(
         &mut self,
-        mut state: MutexGuard<'_, State<B>>,
+        mut state: StateGuard<'_, B>,
         growth: Growth,
         held: HeldParts,
     ) -> Result<Outcome<B>, Error> {

@@ -7,10 +7,11 @@ pub(crate) mod table;
 mod text;
 pub(crate) mod times;
 
-use crate::arena::{ArenaCounts, DeviceArena, MappingCalls};
+use crate::arena::{ArenaCounts, DeviceArena};
 use crate::cache::accounts::Accounts;
 use crate::cache::counts::{Counters, InMagazines};
 use crate::cache::request_queue::Queue;
+use crate::cache::stats::times::MappingCalls;
 use crate::environment::as_limit;
 use crate::source::Source;
 use std::time::Duration;

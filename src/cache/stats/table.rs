@@ -5,8 +5,7 @@
 //! Failures are in `outcomes`, times in `times`.
 
 use super::outcomes::{DeviceErrors, Failures, LastFailures};
-use super::times::{DriverTimes, Waits};
-use crate::arena::MappingCalls;
+use super::times::{DriverTimes, MappingCalls, Waits};
 use crate::figures;
 use crate::figures::FigureLabel::{Each, None as Plain, Split};
 use crate::overlap::Overlap;

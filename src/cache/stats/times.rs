@@ -1,8 +1,32 @@
-//! The part of the table of figures about time: histograms.
+//! The part of the table of figures about time: histograms, and the calls for virtual memory.
 
 use crate::figures;
-use crate::figures::FigureLabel::Histogram;
+use crate::figures::FigureLabel::{Histogram, None as Plain};
 use std::time::Duration;
+
+figures! {
+    /// Device calls for virtual memory, since a growing arena was built or a pool was created.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::builder().virtual_memory(false).build();
+    /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
+    /// assert_eq!(arena.mapping().calls, 0); // its size is fixed
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    pub struct MappingCalls("mapping_", Plain) {
+        Counter calls: u64, "calls", "Device calls to create, map, unmap and release virtual memory.";
+        #[cfg_attr(
+            feature = "serde",
+            serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+        )]
+        Time time: Duration, "nanoseconds", "Time of the mapping calls.";
+    }
+}
 
 /// Makes a histogram of times, and the method that adds one.
 macro_rules! histogram {

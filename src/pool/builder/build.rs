@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
-use crate::source::{Source, Supply};
+use crate::cache::supply::Supply;
+use crate::source::Source;
 use std::sync::Arc;
 use vrampool_backend::spi::Hooks;
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork, logging};
@@ -72,17 +73,18 @@ impl<B: Backend> PoolBuilder<B> {
         };
         let hooks = with_own_names(self.hooks)?;
         let owns_arena = self.arena.is_none();
+        let id = self.device.id();
         let supply = Supply::new(self.device, source, arena.clone(), owns_arena, self.addresses_stay);
         let root = self.within.map(|pool| pool.core().root());
         let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, root));
-        if let Some(arena) = arena {
-            let pool = Arc::downgrade(&core);
-            let is_in_use = move || {
-                let pool = pool.upgrade();
-                (pool.as_ref().is_some_and(|pool| pool.is_in_use()), pool.map(|pool| pool as _))
-            };
-            arena.serve_pool(is_in_use).inspect_err(|_| core.close())?;
-        }
+        let core = core.ok_or_else(|| {
+            Error::configuration(
+                "arena",
+                id.to_string(),
+                "the arena serves, or served, another pool, and an arena serves only one; build one for this pool",
+            )
+        })?;
+        arena.iter().for_each(DeviceArena::restart_reserved_peak);
         Ok(Pool::of_core(core))
     }
 
