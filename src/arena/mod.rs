@@ -44,7 +44,7 @@ pub(crate) use stats::ArenaCounts;
 pub use stats::MappingCalls;
 
 pub use engine::block::{BlockId, Span, SpanState};
-pub use engine::compaction::{CompactionPlan, Move, MoveEnd};
+pub use engine::compaction::Move;
 pub use engine::error::ArenaError;
 pub use engine::layout::ArenaLayout;
 pub use engine::operations::Arena;

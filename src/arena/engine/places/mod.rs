@@ -104,7 +104,7 @@ impl Arena {
     pub(crate) fn release(&mut self, block: BlockId) {
         if self.is_held(block) {
             self.take_in(block);
-            // The block is live, and neither moves nor is pinned.
+            // The block is live, and does not move.
             let _ = self.free(block);
         }
     }
