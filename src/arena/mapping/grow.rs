@@ -1,40 +1,17 @@
-//! Serves a request from mapped memory, or maps more. The slow path of a request is in `attempt`.
+//! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
 
 use super::make::Made;
 use super::pages::{Budget, Extent, Growth, Uncommitted, runs};
-use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::placement::WaitPolicy;
+use crate::arena::request::Request;
 use crate::arena::state::{State, Taken};
-use crate::error::{Error, Forbidden};
-use crate::streams::order::Need;
+use crate::error::Error;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical};
 
-/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
-const RECLAIMS: u32 = 2;
-
 impl<B: Backend> ArenaCore<B> {
-    /// Allocates a block of a growing arena. Before the arena maps more, `reclaim` may return memory to it,
-    /// and returns whether it did; that memory is searched first.
-    pub(in crate::arena) fn allocate_growing(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-        reclaim: impl FnMut() -> bool,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let served = self.serve_growing(request, stream, reclaim);
-        match &served {
-            Ok(_) => served,
-            Err(_) => {
-                let zone = self.state.lock().zone_of(request.0);
-                self.or_elsewhere(served, zone, request, stream)
-            }
-        }
-    }
-
     /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
     ///
     /// # Errors
@@ -62,48 +39,17 @@ impl<B: Backend> ArenaCore<B> {
             }
         }
     }
-
-    fn serve_growing(
-        self: &Arc<Self>,
-        (bytes, alignment): (u64, u64),
-        stream: &B::Stream,
-        mut reclaim: impl FnMut() -> bool,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let request = (bytes, alignment);
-        if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
-            return Ok(buffer);
-        }
-        // A capture must not request memory from the driver.
-        let need = Need { requested: bytes, class: bytes };
-        if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
-            return self.serve_mapped(request, Budget::Exhausted, WaitPolicy::Allow, stream)?.ok_or(refused);
-        }
-        for _ in 0..RECLAIMS {
-            // Before the lock, which destructors may take.
-            if !reclaim() {
-                break;
-            }
-            if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
-                return Ok(buffer);
-            }
-        }
-        if let Some(buffer) = self.serve_without_wait(request, stream)? {
-            return Ok(buffer);
-        }
-        self.grow(request, stream, None)
-    }
 }
 
 impl<B: Backend> State<B> {
     /// Plans a growth for a request, and holds its existing parts.
     pub(in crate::arena) fn plan_growth(
         &mut self,
-        bytes: u64,
-        alignment: u64,
+        request: &Request<'_, B::Stream>,
         budget: Budget,
     ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+        let (zone, &Request { bytes, alignment, .. }) = (self.zone_of(request), request);
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        let zone = self.zone_of(bytes);
         let Self { engine, backing, .. } = self;
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
             let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
@@ -119,11 +65,6 @@ impl<B: Backend> State<B> {
             });
         };
         self.hold_parts(growth)
-    }
-
-    /// The part of the range that serves a request.
-    pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
-        self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
     }
 
     /// Holds the existing parts of a growth.
