@@ -1,7 +1,7 @@
 //! Memory for a request that must not wait for some streams: the smallest hole that they did not use, a stitched range,
 //! or new memory and ranges stitched of such holes. The search is exhaustive.
 
-use crate::arena::engine::{ArenaError, BlockId, FreeBlock, SpanState, Zone};
+use crate::arena::engine::{ArenaError, FreeBlock, SpanState, Zone};
 use crate::arena::find::take_extents;
 use crate::arena::mapping::pages::{Budget, Extent, Growth, Holes};
 use crate::arena::request::Request;
@@ -76,7 +76,7 @@ impl<B: Backend> State<B> {
         &Request { bytes, alignment, stream, .. }: &Request<'_, B::Stream>,
         budget: Budget,
         refused: &Refused,
-    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+    ) -> Result<Growth, ArenaError> {
         let clear = self.clear_parts(stream, refused);
         // What the stream itself freed serves it.
         let others = self.uses.ticks.in_flight_of_others(stream.id());

@@ -1,11 +1,11 @@
 //! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
 //! mapping is refused, it climbs the ladder of mappings.
 
-use super::make::{Lack, Made, MakeFailure};
+use super::make::{Lack, MakeFailure};
 use super::pages::{Budget, Growth, Weight};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, BlockId, Zone};
+use crate::arena::engine::{ArenaError, Zone};
 use crate::arena::find::Waits;
 use crate::arena::hazards::clear::Refused;
 use crate::arena::request::Request;
@@ -16,9 +16,6 @@ use parking_lot::MutexGuard as LongMutexGuard;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, logging};
-
-/// The existing parts of a growth, held; `None` for those still to be made.
-type HeldParts = Vec<Option<BlockId>>;
 
 /// Most rungs of the ladder of mappings. The first retires ranges whose work is complete, the others wait for that
 /// work: several, because other threads may take the mappings that they free.
@@ -100,25 +97,24 @@ impl<B: Backend> Attempt<'_, B> {
         if let Some(taken) = state.find(request, self.budget, &self.waits)? {
             return self.arena.hand_out(state, taken, request).map(Some);
         }
-        if !state.commit_pending() {
-            return Err(ArenaError::HostMemory.into());
-        }
         // New memory for small requests is at the end of their part, and has room for this one.
         let is_small_beside = self.is_beside && state.zone_of(request) == Zone::Stable;
         let planned = match &self.waits {
             Waits::Refuse(refused) if !is_small_beside => state.plan_clear(request, self.budget, refused),
             _ => state.plan_growth(request, self.budget),
         };
-        if matches!(self.waits, Waits::Refuse(Refused::Others)) && !planned.as_ref().is_ok_and(needs_none) {
+        if matches!(self.waits, Waits::Refuse(Refused::Others))
+            && !planned.as_ref().is_ok_and(|growth| growth.new.is_empty())
+        {
             // Rather than new memory, the stream gets memory that others used last and that needs no wait.
-            if let Ok((_, held)) = planned {
-                state.give_up(&held);
+            if let Ok(growth) = planned {
+                state.give_up(&growth);
             }
             self.waits = Waits::Refuse(Refused::All);
             return Ok(None);
         }
         match planned {
-            Ok((growth, held)) => self.make(state, growth, held),
+            Ok(growth) => self.make(state, growth),
             Err(refusal) if self.is_beside => Err(refusal.into()),
             Err(refusal) => {
                 let may_help = refusal.is_out_of_memory() && state.small_may_serve(request.bytes);
@@ -152,24 +148,31 @@ impl<B: Backend> Attempt<'_, B> {
         outcome
     }
 
-    fn make(&mut self, mut state: MutexGuard<'_, State<B>>, growth: Growth, held: HeldParts) -> Outcome<B> {
-        let weight = growth.stitched.as_deref().map_or(Weight::default(), Weight::of);
+    /// Makes the memory, adds it to the arena, and serves the request before any other.
+    fn make(&mut self, mut state: MutexGuard<'_, State<B>>, growth: Growth) -> Outcome<B> {
+        let weight = growth.stitched.as_ref().map_or(Weight::default(), |(pieces, _)| Weight::of(pieces));
         if !state.may_stitch(weight) {
-            state.give_up(&held);
+            state.give_up(&growth);
             drop(state);
             let refusal = BackendError::out_of_memory(weight.bytes, None);
             return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
         }
-        let range = Arc::clone(&state.range);
-        let mapped = growth.stitched.iter().flatten().filter_map(|&piece| {
-            let physical = state.backing.as_ref()?.physical(piece)?;
-            Some((piece, physical.clone()))
-        });
-        let mapped: Vec<_> = mapped.collect();
         drop(state);
-        match self.arena.make(&growth, &range, &mapped) {
-            Ok(made) => self.keep(growth, held, made, &range),
-            Err(failure) => self.retreat(&growth, &held, failure),
+        let is_stitched = growth.stitched.is_some();
+        match self.arena.build(growth) {
+            Ok((mut state, taken)) => {
+                let taken = match taken {
+                    None => state.find(self.request, self.budget, &self.waits)?,
+                    taken => taken,
+                };
+                let Some(taken) = taken else { return Ok(None) };
+                let served = self.arena.hand_out(state, taken, self.request).map(Some);
+                if is_stitched {
+                    self.arena.retire_surplus();
+                }
+                served
+            }
+            Err(failure) => self.retreat(failure),
         }
     }
 
@@ -186,40 +189,12 @@ impl<B: Backend> Attempt<'_, B> {
         Ok(None)
     }
 
-    /// Adds the new memory to the arena, and serves the request before any other.
-    fn keep(&mut self, growth: Growth, held: HeldParts, made: Made<B>, range: &Arc<B::Memory>) -> Outcome<B> {
-        let mut state = self.arena.state.lock();
-        if let Err(error) = state.engine.reserve_blocks(3 + 2 * (held.len() + growth.new.len())) {
-            state.give_up(&held);
-            drop(state);
-            let unreleased = self.arena.roll_back(&growth, range, made.new);
-            self.arena.state.lock().keep_unreleased(&growth, unreleased);
-            return Err(error.into());
-        }
-        let is_stitched = growth.stitched.is_some();
-        let taken = match state.commit(growth, made, &held) {
-            None => state.find(self.request, self.budget, &self.waits)?,
-            stitched => stitched,
-        };
-        let Some(taken) = taken else { return Ok(None) };
-        let served = self.arena.hand_out(state, taken, self.request).map(Some);
-        if is_stitched {
-            self.arena.retire_surplus();
-        }
-        served
-    }
-
     /// Handles a failure to make the memory.
-    fn retreat(&mut self, growth: &Growth, held: &[Option<BlockId>], mut failure: MakeFailure) -> Outcome<B> {
-        let mut state = self.arena.state.lock();
-        state.give_up(held);
-        state.keep_unreleased(growth, mem::take(&mut failure.unreleased));
+    fn retreat(&mut self, failure: MakeFailure) -> Outcome<B> {
         if self.is_beside {
-            state.note_growth_refused();
-            drop(state);
+            self.arena.state.lock().note_growth_refused();
             return Err(failure.into_error().into());
         }
-        drop(state);
         let lacks = failure.lacks;
         let error = failure.into_error();
         if error.is_out_of_memory() && lacks == Lack::Mappings {
@@ -231,9 +206,4 @@ impl<B: Backend> Attempt<'_, B> {
         (self.budget, self.shortage) = (self.budget.refused(), Some(error));
         Ok(None)
     }
-}
-
-/// Whether a plan needs no new memory.
-fn needs_none((growth, _): &(Growth, HeldParts)) -> bool {
-    growth.new.is_empty()
 }
