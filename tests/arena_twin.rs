@@ -100,28 +100,6 @@ fn passes_of_any_budget_pack_the_region() -> Result<(), ArenaError> {
 }
 
 #[test]
-fn a_pinned_block_stays_and_others_pack_around_it() -> Result<(), ArenaError> {
-    let mut random = fastrand::Rng::with_seed(8);
-    let (mut arena, blocks) = holes(&mut random)?;
-    let pinned: Vec<(BlockId, u64)> = blocks
-        .iter()
-        .step_by(50)
-        .map(|&block| Ok((block, arena.offset(block)?)))
-        .collect::<Result<_, _>>()?;
-    for &(block, _) in &pinned {
-        arena.pin(block)?;
-    }
-    while pass(&mut arena, 1 << 16)? > 0 {}
-    for (block, offset) in pinned {
-        assert_eq!((arena.offset(block)?, arena.begin_move(block)), (offset, Err(ArenaError::Pinned)));
-        arena.unpin(block)?;
-    }
-    while pass(&mut arena, 1 << 16)? > 0 {}
-    assert_eq!(arena.plan(u64::MAX).count(), 0);
-    Ok(())
-}
-
-#[test]
 fn an_aligned_request_succeeds_if_only_one_hole_has_it() -> Result<(), ArenaError> {
     // 1000 holes of one size, two of which are aligned; then one.
     let mut arena = Arena::new(ArenaLayout::new(2000 * 512).alignment(256))?;

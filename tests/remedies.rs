@@ -133,7 +133,7 @@ fn blocks_that_are_kept_in_place() {
     expect(
         pool.allocate(4 * MIB, &stream),
         Cause::Fragmentation,
-        "drop regions and pins that keep blocks in place, or choose the virtual source",
+        "drop regions that keep blocks in place, or choose the virtual source",
     );
     drop(regions);
     pool.allocate(4 * MIB, &stream).expect("the remedy helps");

@@ -4,8 +4,9 @@
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `reserved_bytes`: bytes reserved on the device, and their peak; `former_ranges`: ranges before a resize;
-//! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`); `live_block`: users
-//!   and parts of a live block; `fast_path`: one buffer object for successive blocks;
+//! * `request`: the way from a request to a buffer; `find`: the memory that serves a request;
+//! * `core`: the data that handles and buffers share; `state`: the part under the lock
+//!   (`state_lock`); `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
 //! * `compaction`: moves blocks with their data; `reset`: forgets all blocks;
@@ -21,11 +22,13 @@ mod core;
 mod detach;
 pub mod engine;
 mod fast_path;
+mod find;
 mod former_ranges;
 mod hazards;
 mod live_block;
 mod mapping;
 mod panics;
+mod request;
 mod reserved_bytes;
 mod reset;
 mod resize;
@@ -43,7 +46,7 @@ pub(crate) use stats::ArenaCounts;
 pub use crate::cache::stats::times::MappingCalls;
 
 pub use engine::block::{BlockId, Span, SpanState};
-pub use engine::compaction::{CompactionPlan, Move, MoveEnd};
+pub use engine::compaction::Move;
 pub use engine::error::ArenaError;
 pub use engine::layout::ArenaLayout;
 pub use engine::operations::Arena;
@@ -51,12 +54,9 @@ pub use engine::zone::Zone;
 
 use crate::arena::core::ArenaCore;
 use crate::error::{Error, Owner};
-use crate::streams::uses::Awaited;
-use state::Taken;
-use state_lock::StateGuard;
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Stream, fork};
+use vrampool_backend::{Backend, fork};
 
 /// Device memory that is sub-allocated in blocks. A clone is another handle to the same arena.
 ///
@@ -159,45 +159,19 @@ impl<B: Backend> DeviceArena<B> {
         zone: Zone,
         stream: &B::Stream,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.place(zone, bytes, alignment, stream).map_err(|error| self.explain(error, Some(bytes)))
+        let allocated = self.core.allocate((bytes, alignment, zone), stream, || false);
+        allocated.map_err(|error| self.explain(error, Some(bytes)))
     }
 
-    /// As [`allocate_aligned`](Self::allocate_aligned), without the arena's figures in an error.
-    #[inline(always)]
-    fn place(
-        &self,
-        zone: Zone,
-        bytes: u64,
-        alignment: u64,
-        stream: &B::Stream,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        self.core.check_device(stream)?;
-        let is_captured = Some(self.core.is_captured(stream));
-        let mut state = self.core.lock_for_request();
-        if state.backing.is_some() {
-            // A growing arena has no dynamic zone in which blocks move.
-            drop(state);
-            return self.core.allocate_growing((bytes, alignment), stream, || false);
-        }
-        let block = state.engine.allocate_aligned(bytes, alignment, zone)?;
-        let request = (bytes, alignment);
-        let served = self.core.finish_allocation((state, is_captured), Taken::plain(block), request, stream);
-        self.core.or_elsewhere(served, zone, request, stream)
-    }
-
-    /// As [`allocate`](Self::allocate). Before a growing arena maps more, it calls `reclaim`, which may free
-    /// memory that serves the request instead.
+    /// As [`allocate`](Self::allocate), without the arena's figures in an error. Before a growing arena maps more, it
+    /// calls `reclaim`, which may free memory that serves the request instead.
     pub(crate) fn allocate_reclaiming(
         &self,
         bytes: u64,
         stream: &B::Stream,
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
-        if !self.is_growing() {
-            return self.place(Zone::Dynamic, bytes, 1, stream);
-        }
-        self.core.check_device(stream)?;
-        self.core.allocate_growing((bytes, 1), stream, reclaim)
+        self.core.allocate((bytes, 1, Zone::Dynamic), stream, reclaim)
     }
 
     /// Adds the arena's figures to a lack of memory.
@@ -224,76 +198,5 @@ impl<B: Backend> DeviceArena<B> {
         let bytes = count.checked_mul(size).ok_or(ArenaError::Overflow { bytes: u64::MAX })?;
         let alignment = align_of::<T>() as u64;
         self.allocate_aligned(bytes, alignment, Zone::Dynamic, stream)
-    }
-}
-
-impl<B: Backend> ArenaCore<B> {
-    /// Returns a buffer of a new block, ordered after the work of earlier users of its bytes.
-    #[inline(always)]
-    fn finish_allocation(
-        self: &Arc<Self>,
-        (mut state, is_captured): (StateGuard<'_, B>, Option<bool>),
-        taken: Taken<B>,
-        (bytes, alignment): (u64, u64),
-        stream: &B::Stream,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        state.uses.ticks.used_by(stream.id());
-        let Taken { block, stitched } = state.keep_without_wait(taken, alignment, (stream, is_captured))?;
-        let (_, mut size, mut before) = state.await_users(block, stream);
-        if let Some(place) = &stitched {
-            (size, before) = state.await_more_users(&place.more, stream, (size, before));
-        }
-        let writer = stream.clone();
-        let slot = state.slots.insert(block, writer);
-        if let Some(before) = &before {
-            before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
-        }
-        let (range, stitched_at) = match stitched {
-            None => (state.handle(), None),
-            Some(place) => {
-                slot.has_more(place.more);
-                (place.memory, Some(place.offset))
-            }
-        };
-        let dropped = state.uses.take_dropped();
-        drop(state);
-        drop(dropped);
-        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment));
-        buffer.stitched_at = stitched_at;
-        let Some(before) = before else { return Ok(buffer) };
-        match self.put_behind(&before, &buffer, stream) {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                self.take_back(&buffer);
-                Err(error)
-            }
-        }
-    }
-
-    /// Frees a new block that no caller received. `stream` used none of its bytes.
-    #[cold]
-    fn take_back(&self, buffer: &ArenaBuffer<B>) {
-        let mut state = self.state.lock();
-        let slot = state.slots.remove(buffer.block);
-        if let Some(slot) = &slot {
-            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
-        }
-        drop(state);
-        drop(slot);
-    }
-
-    /// Orders later work on `stream` after the work of a new block's earlier users.
-    #[cold]
-    fn put_behind(
-        &self,
-        before: &Awaited<B::Stream>,
-        buffer: &ArenaBuffer<B>,
-        stream: &B::Stream,
-    ) -> Result<(), Error> {
-        self.take_over(before, stream, buffer.need())?;
-        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
-            slot.uses.forget_readers();
-        }
-        Ok(())
     }
 }

@@ -123,7 +123,7 @@ impl<B: Backend> State<B> {
     /// Frees a block whose slot is removed.
     #[inline]
     pub(super) fn free_freed(&mut self, block: BlockId) {
-        // The block is live, and neither moves nor is pinned.
+        // The block is live, and does not move.
         let _ = self.engine.free(block);
     }
 

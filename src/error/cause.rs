@@ -141,7 +141,7 @@ impl OutOfMemory {
                 f.write_str("compact the arena, or make it a growing one, which joins free memory")
             }
             Cause::Fragmentation if self.can_compact => f.write_str(
-                "drop regions and pins that keep blocks in place, or choose the virtual source, which joins free memory",
+                "drop regions that keep blocks in place, or choose the virtual source, which joins free memory",
             ),
             Cause::Fragmentation => f.write_str("request smaller buffers, or drop live buffers"),
             Cause::OtherPools => f.write_str("drop buffers of theirs, or give each pool a `limit`"),

@@ -4,8 +4,8 @@ use super::{History, length, longest};
 use std::ops::Range;
 use vrampool::arena::{BlockId, SpanState, Zone};
 
-/// A range, the block that lives in it and its pins, and whether it is free.
-type Piece = (Range<u64>, Option<(BlockId, u16)>, bool);
+/// A range, the block that lives in it, and whether it is free.
+type Piece = (Range<u64>, Option<BlockId>, bool);
 
 impl History {
     pub(super) fn compare(&mut self) {
@@ -18,7 +18,7 @@ impl History {
             assert_eq!(self.arena.largest_free_block(region), longest(&gaps));
             assert_eq!(self.arena.free_blocks(region) as usize, gaps.len());
             assert_eq!(self.arena.capacity_of(region), length(&self.region(region)));
-            let live = || self.taken.iter().filter(|live| live.region == region && !live.doomed);
+            let live = || self.taken.iter().filter(|live| live.region == region);
             assert_eq!(self.arena.live_blocks(region) as usize, live().count());
             assert_eq!(self.arena.used_in(region), live().map(|live| length(&live.range)).sum());
             used += self.arena.used_in(region);
@@ -28,11 +28,7 @@ impl History {
         assert_eq!((self.arena.used(), self.arena.peak_used()), (used, self.peak));
         assert_eq!(self.arena.capacity(), self.capacity);
         expected.extend(self.held.iter().map(|(range, _)| (range.clone(), None, false)));
-        expected.extend(
-            self.taken
-                .iter()
-                .map(|live| (live.range.clone(), (!live.doomed).then_some((live.block, live.pins)), false)),
-        );
+        expected.extend(self.taken.iter().map(|live| (live.range.clone(), Some(live.block), false)));
         expected.sort_by_key(|(range, ..)| range.start);
         let end = expected.iter().rev().find(|(_, _, free)| !free).map_or(0, |(range, ..)| range.end);
         assert_eq!(self.arena.highest_end(), end);
@@ -40,8 +36,7 @@ impl History {
         let mut found: Vec<Piece> = Vec::new();
         for span in self.arena.blocks() {
             let block = match span.state {
-                SpanState::Live { block, pins, .. } => Some((block, pins)),
-                SpanState::Moving(block) => Some((block, 0)),
+                SpanState::Live(block) | SpanState::Moving(block) => Some(block),
                 _ => None,
             };
             found.push((span.offset..span.offset + span.bytes, block, span.state == SpanState::Free));
@@ -57,7 +52,7 @@ impl History {
             });
         }
         assert_eq!(found, expected);
-        for live in self.taken.iter().filter(|live| !live.doomed) {
+        for live in &self.taken {
             assert_eq!(self.arena.offset(live.block), Ok(live.range.start));
             assert_eq!(self.arena.size(live.block), Ok(length(&live.range)));
             assert_eq!(self.arena.zone(live.block), Ok(live.region));

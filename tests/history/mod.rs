@@ -8,7 +8,7 @@ mod operation;
 pub(crate) use operation::Operation;
 
 use std::ops::Range;
-use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, MoveEnd, Zone};
+use vrampool::arena::{Arena, ArenaError, ArenaLayout, BlockId, Move, Zone};
 
 #[derive(Debug, Clone)]
 struct Live {
@@ -16,11 +16,8 @@ struct Live {
     range: Range<u64>,
     region: Zone,
     alignment: u64,
-    pins: u16,
     /// Where it moves.
     to: Option<u64>,
-    /// Freed while moving.
-    doomed: bool,
 }
 
 #[derive(Debug)]
@@ -68,28 +65,6 @@ impl History {
                 }
             }
             Operation::Resize { which, bytes } => self.resize(which, bytes),
-            Operation::Pin { which } => {
-                if let Some(live) = pick(&mut self.taken, which) {
-                    let expected = match live.to {
-                        Some(_) if live.doomed => Err(ArenaError::StaleBlock),
-                        Some(_) => Err(ArenaError::Moving),
-                        None => Ok(()),
-                    };
-                    assert_eq!(self.arena.pin(live.block), expected);
-                    live.pins += u16::from(expected.is_ok());
-                }
-            }
-            Operation::Unpin { which } => {
-                if let Some(live) = pick(&mut self.taken, which) {
-                    let expected = match live.pins {
-                        _ if live.doomed => Err(ArenaError::StaleBlock),
-                        0 => Err(ArenaError::NotPinned),
-                        _ => Ok(()),
-                    };
-                    assert_eq!(self.arena.unpin(live.block), expected);
-                    live.pins = live.pins.saturating_sub(1);
-                }
-            }
             Operation::Begin { which } => {
                 if let Some(live) = pick(&mut self.taken, which) {
                     let block = live.block;
@@ -165,28 +140,17 @@ impl History {
             }
         }
         assert!(self.taken.iter().all(|live| live.block != block) && !self.freed.contains(&block));
-        self.taken.push(Live { block, range, region, alignment: coarse, pins: 0, to: None, doomed: false });
+        self.taken.push(Live { block, range, region, alignment: coarse, to: None });
     }
 
     fn free(&mut self, which: usize) {
         let Some(live) = pick(&mut self.taken, which) else { return };
         let block = live.block;
         let answer = self.arena.free(block);
-        if live.pins > 0 {
-            return assert_eq!(answer, Err(ArenaError::Pinned));
-        }
-        if live.doomed {
-            return assert_eq!(answer, Err(ArenaError::StaleBlock));
+        if live.to.is_some() {
+            return assert_eq!(answer, Err(ArenaError::Moving));
         }
         assert_eq!(answer, Ok(()));
-        if live.to.is_some() {
-            live.doomed = true;
-        } else {
-            self.forget(block);
-        }
-    }
-
-    fn forget(&mut self, block: BlockId) {
         self.taken.retain(|live| live.block != block);
         self.freed.push(block);
     }
@@ -196,12 +160,8 @@ impl History {
         let size = bytes.next_multiple_of(self.alignment);
         let room = self.gaps(live.region).iter().find(|gap| gap.start == live.range.end).map_or(0, length);
         let old = length(&live.range);
-        let expected = if live.doomed {
-            Err(Refused::Other(ArenaError::StaleBlock))
-        } else if live.to.is_some() {
+        let expected = if live.to.is_some() {
             Err(Refused::Other(ArenaError::Moving))
-        } else if live.pins > 0 && size < old {
-            Err(Refused::Other(ArenaError::Pinned))
         } else if size > old + room {
             Err(Refused::NoRoom { by: size - old, room })
         } else {
@@ -221,12 +181,8 @@ impl History {
 
     fn begin(&mut self, block: BlockId) -> Option<Move> {
         let live = self.taken.iter().find(|live| live.block == block)?.clone();
-        let wrong = [
-            (live.doomed, ArenaError::StaleBlock),
-            (live.to.is_some(), ArenaError::Moving),
-            (live.region == Zone::Stable, ArenaError::Stable),
-            (live.pins > 0, ArenaError::Pinned),
-        ];
+        let wrong =
+            [(live.to.is_some(), ArenaError::Moving), (live.region == Zone::Stable, ArenaError::Stable)];
         if let Some((_, error)) = wrong.into_iter().find(|&(is, _)| is) {
             assert_eq!(self.arena.begin_move(block), Err(error));
             return None;
@@ -274,21 +230,15 @@ impl History {
 
     fn end(&mut self, block: BlockId, commits: bool) {
         let live = self.taken.iter_mut().find(|live| live.block == block).unwrap();
-        let (from, to, doomed) = (live.range.clone(), live.to.take().unwrap(), live.doomed);
+        let (from, to) = (live.range.clone(), live.to.take().unwrap());
         let hole = self.held.iter_mut().find(|(range, _)| range.start == to).unwrap();
         let answer = if commits { self.arena.commit_move(block) } else { self.arena.cancel_move(block) };
-        assert_eq!(answer, Ok(if doomed { MoveEnd::Freed } else { MoveEnd::Live }));
+        assert_eq!(answer, Ok(()));
         if commits {
             live.range = to..to + length(&from);
             *hole = (live.range.end..from.end, true);
-            if doomed {
-                hole.0.start = to;
-            }
         } else if !hole.1 {
             self.held.retain(|(range, _)| range.start != to);
-        }
-        if doomed {
-            self.forget(block);
         }
     }
 

@@ -59,17 +59,11 @@ pub enum SpanState {
     /// A free block. Its neighbours are not free.
     Free,
     /// A live block.
-    #[non_exhaustive]
-    Live {
-        /// Its name.
-        block: BlockId,
-        /// Number of pins.
-        pins: u16,
-    },
+    Live(BlockId),
     /// A live block whose move has begun; at its old offset until the move is committed.
     Moving(BlockId),
     /// Neither live nor free, for one of these reasons: it is the destination of a move in progress; a move
-    /// left it, and [`release_vacated`](super::Arena::release_vacated) has not freed it; it was freed while
-    /// it moved; it is an unmapped part of a growing arena's range.
+    /// left it, and [`release_vacated`](super::Arena::release_vacated) has not freed it; it is an unmapped part
+    /// of a growing arena's range.
     Held,
 }

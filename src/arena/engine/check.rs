@@ -92,12 +92,10 @@ impl Arena {
         let follows_hole = matches!(front.state(), Some(State::Reserved | State::Vacated));
         match tag.state {
             State::NoBlock => Err("is no block"),
-            State::Moving | State::Doomed if !follows_hole || tag.pins > 0 || zone == Zone::Stable => {
-                Err("moves without a destination, or pinned, or out of the stable zone")
+            State::Moving if !follows_hole || zone == Zone::Stable => {
+                Err("moves without a destination, or out of the stable zone")
             }
-            State::Reserved if !matches!(after.state(), Some(State::Moving | State::Doomed)) => {
-                Err("is reserved for nothing")
-            }
+            State::Reserved if after.state() != Some(State::Moving) => Err("is reserved for nothing"),
             _ => Ok(()),
         }
     }

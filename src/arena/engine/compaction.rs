@@ -1,4 +1,4 @@
-//! Pins, and moves that close holes of the dynamic zone. The arena plans, the owner of the memory copies.
+//! Moves that close holes of the dynamic zone. The arena plans, the owner of the memory copies.
 //!
 //! A move slides a block over the hole in front of it. Beginning it withholds the hole, so that the
 //! destination is not allocated. Committing it moves the block and withholds the bytes that it left, because
@@ -16,9 +16,10 @@
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::{Record, State, Tag};
+use super::record::{State, Tag};
 use super::table::{Table, end_of};
 use super::zone::Zone;
+use std::iter;
 
 /// A block's move from one offset to a lower one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,97 +53,35 @@ impl Move {
     }
 }
 
-/// The state of a block after its move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MoveEnd {
-    /// The block is live: at the new offset after a commit, at the old one after a cancel.
-    Live,
-    /// The block was freed in the meantime.
-    Freed,
-}
-
-/// The moves of one pass, in ascending order: see [`Arena::plan`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CompactionPlan<'a> {
-    arena: &'a Arena,
-    index: u32,
-    /// The destination of the next block.
-    to: u64,
-    /// The budget of a pass, bytes, and the bytes left.
-    budget: u64,
-    left: u64,
-}
-
-impl Iterator for CompactionPlan<'_> {
-    type Item = Move;
-
-    fn next(&mut self) -> Option<Move> {
-        let table = &self.arena.table;
-        while self.index != end_of(Zone::Dynamic) {
-            let (index, record) = (self.index, &table[self.index]);
-            let Some(tag) = record.tag() else {
-                self.index = record.after;
-                continue;
-            };
-            if matches!(tag.state, State::Reserved | State::Vacated) {
-                self.index = record.after;
-                continue;
-            }
-            let to = align(self.to, tag);
-            if tag.state == State::Live && tag.pins == 0 && to < record.offset && record.bytes <= self.budget
-            {
-                // Later blocks would slide now and once more in the next pass.
-                self.left = self.left.checked_sub(record.bytes)?;
-                (self.index, self.to) = (record.after, to + record.bytes);
-                let (block, from, bytes) = (self.arena.name(index), record.offset, record.bytes);
-                return Some(Move { block, from, to, bytes });
-            }
-            (self.index, self.to) = (record.after, record.end());
-        }
-        None
-    }
-}
-
 impl Arena {
-    /// Keeps a block in place until it is unpinned as often. A pinned block cannot be moved, freed or shrunk.
-    ///
-    /// # Errors
-    /// [`ArenaError::Moving`], [`ArenaError::TooManyPins`], [`ArenaError::StaleBlock`],
-    /// [`ArenaError::ForeignBlock`].
-    pub fn pin(&mut self, block: BlockId) -> Result<(), ArenaError> {
-        let tag = self.still_tag(block)?;
-        let pins = tag.pins.checked_add(1).ok_or(ArenaError::TooManyPins)?;
-        self.table[block.index()].set_tag(Tag { pins, ..tag });
-        Ok(())
-    }
-
-    /// Removes one pin from a block.
-    ///
-    /// # Errors
-    /// [`ArenaError::NotPinned`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
-    pub fn unpin(&mut self, block: BlockId) -> Result<(), ArenaError> {
-        let tag = self.live_tag(block)?;
-        let pins = tag.pins.checked_sub(1).ok_or(ArenaError::NotPinned)?;
-        self.table[block.index()].set_tag(Tag { pins, ..tag });
-        Ok(())
-    }
-
     /// Returns the moves that close holes of the dynamic zone from the front, up to `budget_bytes` in all.
     ///
-    /// The plan omits pinned blocks, blocks already in place, and blocks larger than the budget. Repeated
-    /// passes pack the zone except for those. It takes a step for each block up to the last that moves.
+    /// They are in ascending order. The plan omits blocks already in place, and blocks larger than the budget.
+    /// Repeated passes pack the zone except for those. It takes a step for each block up to the last that moves.
     ///
     /// Nothing is reserved; [`begin_move`](Self::begin_move) returns each block's destination at that time.
-    pub fn plan(&self, budget_bytes: u64) -> CompactionPlan<'_> {
-        CompactionPlan {
-            arena: self,
-            index: self.table[end_of(Zone::Dynamic)].after,
-            to: self.dynamic.start,
-            budget: budget_bytes,
-            left: budget_bytes,
-        }
+    pub fn plan(&self, budget_bytes: u64) -> impl Iterator<Item = Move> + '_ {
+        let (mut next, mut to, mut left) =
+            (self.table[end_of(Zone::Dynamic)].after, self.dynamic.start, budget_bytes);
+        iter::from_fn(move || {
+            while next != end_of(Zone::Dynamic) {
+                let (index, record) = (next, &self.table[next]);
+                let tag = record.tag().filter(|tag| !matches!(tag.state, State::Reserved | State::Vacated));
+                if let Some(tag) = tag {
+                    let start = align(to, tag);
+                    if tag.state == State::Live && start < record.offset && record.bytes <= budget_bytes {
+                        // Later blocks would slide now and once more in the next pass.
+                        left = left.checked_sub(record.bytes)?;
+                        (next, to) = (record.after, start + record.bytes);
+                        let (block, from, bytes) = (self.name(index), record.offset, record.bytes);
+                        return Some(Move { block, from, to: start, bytes });
+                    }
+                    to = record.end();
+                }
+                next = record.after;
+            }
+            None
+        })
     }
 
     /// Begins to move a block over the hole in front of it, and withholds that hole.
@@ -152,16 +91,13 @@ impl Arena {
     /// concurrent.
     ///
     /// # Errors
-    /// [`ArenaError::Pinned`], [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
+    /// [`ArenaError::Stable`], [`ArenaError::Moving`], [`ArenaError::StaleBlock`],
     /// [`ArenaError::ForeignBlock`], [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub fn begin_move(&mut self, block: BlockId) -> Result<Option<Move>, ArenaError> {
         let tag = self.still_tag(block)?;
         let (from, bytes) = (self.table[block.index()].offset, self.table[block.index()].bytes);
         if self.zone_at(from) == Zone::Stable {
             return Err(ArenaError::Stable);
-        }
-        if tag.pins > 0 {
-            return Err(ArenaError::Pinned);
         }
         self.table.reserve(1)?;
         let (table, space) = (&mut self.table, &mut self.dynamic);
@@ -217,7 +153,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::NotMoving`], [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
-    pub fn commit_move(&mut self, block: BlockId) -> Result<MoveEnd, ArenaError> {
+    pub fn commit_move(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let tag = self.moving_tag(block)?;
         let (index, table) = (block.index(), &mut self.table);
         let hole = table[index].before;
@@ -225,13 +161,8 @@ impl Arena {
         table[hole].offset += table[index].bytes;
         table[hole].set_nameless(State::Vacated);
         table.swap_with_next(hole);
-        if tag.state == State::Doomed {
-            // The copy may still be running.
-            self.table[index].set_nameless(State::Vacated);
-            return Ok(MoveEnd::Freed);
-        }
-        self.table[index].set_tag(Tag { state: State::Live, ..tag });
-        Ok(MoveEnd::Live)
+        table[index].set_tag(Tag { state: State::Live, ..tag });
+        Ok(())
     }
 
     /// Leaves a block in place and frees the hole. No copy of this move may be running.
@@ -240,23 +171,18 @@ impl Arena {
     ///
     /// # Errors
     /// As [`commit_move`](Self::commit_move).
-    pub fn cancel_move(&mut self, block: BlockId) -> Result<MoveEnd, ArenaError> {
+    pub fn cancel_move(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let tag = self.moving_tag(block)?;
         let hole = self.table[block.index()].before;
         if self.table[hole].state() == Some(State::Reserved) {
             self.dynamic.held -= self.table[hole].bytes;
             self.dynamic.merge(&mut self.table, hole);
         }
-        if tag.state == State::Doomed {
-            self.dynamic.held -= self.table[block.index()].bytes;
-            self.dynamic.merge(&mut self.table, block.index());
-            return Ok(MoveEnd::Freed);
-        }
         self.table[block.index()].set_tag(Tag { state: State::Live, ..tag });
-        Ok(MoveEnd::Live)
+        Ok(())
     }
 
-    /// Frees the bytes left by committed moves, and blocks that were freed while moving.
+    /// Frees the bytes left by committed moves.
     ///
     /// Call it when all copies of committed moves are complete. Takes a step for each block up to the last.
     pub fn release_vacated(&mut self) {
@@ -268,11 +194,11 @@ impl Arena {
             let state = self.table[index].state();
             let bytes = self.table[index].bytes;
             let mut next = after;
-            if matches!(state, Some(State::Reserved | State::Vacated | State::Doomed)) {
+            if matches!(state, Some(State::Reserved | State::Vacated)) {
                 held -= bytes;
             }
             if state == Some(State::Vacated) {
-                if matches!(self.table[after].state(), Some(State::Moving | State::Doomed)) {
+                if self.table[after].state() == Some(State::Moving) {
                     // The destination of a move that is still in progress.
                     self.table[index].set_nameless(State::Reserved);
                 } else {
@@ -287,18 +213,10 @@ impl Arena {
         }
     }
 
-    /// Returns the tag of a block whose move has begun, including a block that was freed since.
+    /// Returns the tag of a block whose move has begun.
     fn moving_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
-        match self.live_tag(block) {
-            Ok(tag) if tag.state == State::Moving => Ok(tag),
-            Ok(_) => Err(ArenaError::NotMoving),
-            Err(ArenaError::StaleBlock) => {
-                let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
-                let tag = record.and_then(Record::tag).filter(|tag| tag.state == State::Doomed);
-                tag.ok_or(ArenaError::StaleBlock)
-            }
-            Err(error) => Err(error),
-        }
+        let tag = self.live_tag(block)?;
+        if tag.state == State::Moving { Ok(tag) } else { Err(ArenaError::NotMoving) }
     }
 }
 

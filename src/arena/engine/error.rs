@@ -87,15 +87,9 @@ pub enum ArenaError {
     /// A block of another arena.
     #[error("the block belongs to another arena; give it to the one that it came from")]
     ForeignBlock,
-    /// The block is pinned.
-    #[error("the block is pinned, or a region of it exists; unpin it, or drop that, first")]
+    /// A region of the block exists.
+    #[error("a region of the block exists; drop it first")]
     Pinned,
-    /// An unpin without a pin.
-    #[error("the block is not pinned; unpin once for each pin")]
-    NotPinned,
-    /// More pins than the counter can hold.
-    #[error("the block has the maximum of 65535 pins; unpin it first")]
-    TooManyPins,
     /// The block is being moved.
     #[error("the block is being moved; commit or cancel the move first")]
     Moving,

@@ -134,7 +134,7 @@ impl Arena {
         size_of::<Self>() + self.table.memory() + self.stable.free.memory() + self.dynamic.free.memory()
     }
 
-    /// The offset of a block from the arena's start, bytes. Compaction may change it, unless it is pinned.
+    /// The offset of a block from the arena's start, bytes. Compaction may change it.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`].
@@ -172,9 +172,7 @@ impl Arena {
                 let record = &self.table[index];
                 let state = match record.tag() {
                     None => SpanState::Free,
-                    Some(Tag { state: State::Live, pins, .. }) => {
-                        SpanState::Live { block: self.name(index), pins }
-                    }
+                    Some(Tag { state: State::Live, .. }) => SpanState::Live(self.name(index)),
                     Some(Tag { state: State::Moving, .. }) => SpanState::Moving(self.name(index)),
                     Some(_) => SpanState::Held,
                 };

@@ -200,25 +200,23 @@ impl Arena {
         }
     }
 
-    /// Frees a block, and merges it with free neighbours. A moving block is freed at its move's end.
+    /// Frees a block, and merges it with free neighbours.
     ///
     /// # Errors
     /// [`ArenaError::StaleBlock`] if the block was already freed, [`ArenaError::ForeignBlock`] if it is
-    /// another arena's, [`ArenaError::Pinned`].
+    /// another arena's, [`ArenaError::Moving`].
     #[inline]
     pub fn free(&mut self, block: BlockId) -> Result<(), ArenaError> {
-        let usual =
-            self.table.get(block.index()).is_some_and(|record| record.is_live_and_idle(block.serial()));
-        if usual && block.arena() == self.id {
-            if block.serial() == self.serial {
-                self.clear_newest(block.index());
-            } else {
-                self.clear(block.index());
-            }
-            Ok(())
-        } else {
-            self.free_another_way(block)
+        let usual = self.table.get(block.index()).is_some_and(|record| record.is_still(block.serial()));
+        if !usual || block.arena() != self.id {
+            return Err(self.still_tag(block).err().unwrap_or(ArenaError::StaleBlock));
         }
+        if block.serial() == self.serial {
+            self.clear_newest(block.index());
+        } else {
+            self.clear(block.index());
+        }
+        Ok(())
     }
 
     fn clear(&mut self, index: u32) {
@@ -243,23 +241,7 @@ impl Arena {
         (table, if offset < dynamic.start { stable } else { dynamic }, bytes)
     }
 
-    /// Frees a block that is being moved, or returns why a block cannot be freed.
-    #[cold]
-    fn free_another_way(&mut self, block: BlockId) -> Result<(), ArenaError> {
-        let tag = self.live_tag(block)?;
-        if tag.pins > 0 {
-            return Err(ArenaError::Pinned);
-        }
-        let bytes = self.table[block.index()].bytes;
-        // Only dynamic blocks move.
-        self.dynamic.used -= bytes;
-        self.dynamic.live -= 1;
-        self.dynamic.held += bytes;
-        self.table[block.index()].set_tag(Tag { state: State::Doomed, ..tag });
-        Ok(())
-    }
-
-    /// Frees everything, including pinned and moving blocks. Earlier blocks become stale; the peak stays.
+    /// Frees everything, including moving blocks. Earlier blocks become stale; the peak stays.
     pub fn reset(&mut self) {
         let Self { table, stable, dynamic, .. } = self;
         table.clear();

@@ -29,7 +29,6 @@ const _: () = assert!(size_of::<Record>() == 40);
 /// Other properties of a block that is not free.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tag {
-    pub(super) pins: u16,
     /// The alignment of its offset, as a power of two.
     pub(super) alignment: u8,
     pub(super) state: State,
@@ -40,8 +39,6 @@ pub(super) enum State {
     Live,
     /// A move has begun; the reserved hole precedes the block.
     Moving,
-    /// Freed while moving; removed when the move ends.
-    Doomed,
     /// The destination of a move; free before.
     Reserved,
     /// A copy may still read or write it; it may also be the destination of a move.
@@ -55,7 +52,7 @@ pub(super) enum State {
 impl Tag {
     #[inline]
     fn pack(self) -> u32 {
-        u32::from(self.pins) | u32::from(self.alignment) << 16 | (self.state as u32) << 24
+        u32::from(self.alignment) | (self.state as u32) << 24
     }
 
     #[inline]
@@ -63,13 +60,12 @@ impl Tag {
         let state = match word >> 24 {
             0 => State::Live,
             1 => State::Moving,
-            2 => State::Doomed,
-            3 => State::Reserved,
-            4 => State::Vacated,
-            5 => State::Held,
+            2 => State::Reserved,
+            3 => State::Vacated,
+            4 => State::Held,
             _ => State::NoBlock,
         };
-        Self { pins: word as u16, alignment: (word >> 16) as u8, state }
+        Self { alignment: word as u8, state }
     }
 }
 
@@ -111,10 +107,10 @@ impl Record {
         self.tag().map(|tag| tag.state)
     }
 
-    /// Whether this is a live block of that name that is neither moving nor pinned.
+    /// Whether this is a live block of that name that is not moving.
     #[inline]
-    pub(super) fn is_live_and_idle(&self, serial: u64) -> bool {
-        self.back == NONE && self.twin & 0xff00_ffff == 0 && self.serial() == serial
+    pub(super) fn is_still(&self, serial: u64) -> bool {
+        self.back == NONE && self.twin >> 24 == State::Live as u32 && self.serial() == serial
     }
 
     #[inline]
@@ -126,7 +122,7 @@ impl Record {
     pub(super) fn go_live(&mut self, serial: u64, alignment: u8) {
         self.back = NONE;
         self.children = [serial as u32, (serial >> 32) as u32];
-        self.twin = u32::from(alignment) << 16;
+        self.twin = u32::from(alignment);
     }
 
     pub(super) fn set_tag(&mut self, tag: Tag) {

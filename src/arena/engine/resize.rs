@@ -13,12 +13,11 @@ impl Arena {
     /// Shrinking always succeeds. Growing requires free bytes directly after the block.
     ///
     /// # Errors
-    /// [`ArenaError::NoRoom`] if the block cannot grow; [`ArenaError::Pinned`] if a pinned block would
-    /// shrink; [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`], [`ArenaError::StaleBlock`],
-    /// [`ArenaError::ForeignBlock`], [`ArenaError::Moving`], [`ArenaError::TooManyBlocks`],
-    /// [`ArenaError::HostMemory`].
+    /// [`ArenaError::NoRoom`] if the block cannot grow; [`ArenaError::ZeroBytes`], [`ArenaError::Overflow`],
+    /// [`ArenaError::StaleBlock`], [`ArenaError::ForeignBlock`], [`ArenaError::Moving`],
+    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     pub fn resize_in_place(&mut self, block: BlockId, bytes: u64) -> Result<(), ArenaError> {
-        let tag = self.still_tag(block)?;
+        self.still_tag(block)?;
         let Some(new) = self.round(bytes) else {
             return Err(if bytes == 0 { ArenaError::ZeroBytes } else { ArenaError::Overflow { bytes } });
         };
@@ -31,9 +30,6 @@ impl Arena {
             return Ok(());
         }
         if new < old {
-            if tag.pins > 0 {
-                return Err(ArenaError::Pinned);
-            }
             self.table[index].bytes = new;
             let rest = self.table.take(offset + new, old - new, after);
             let Self { table, stable, dynamic, .. } = self;

@@ -27,13 +27,15 @@ pub(super) struct Table {
     /// The first vacant slot; `after` leads to the next.
     vacant: u32,
     vacancies: u32,
+    /// Vacant slots that [`reserve`](Self::reserve) leaves for a promise.
+    promised: u32,
 }
 
 impl Table {
     /// # Errors
     /// [`ArenaError::HostMemory`].
     pub(super) fn new() -> Result<Self, ArenaError> {
-        let mut table = Self { records: Vec::new(), vacant: NONE, vacancies: 0 };
+        let mut table = Self { records: Vec::new(), vacant: NONE, vacancies: 0, promised: 0 };
         table.records.try_reserve_exact(NO_BLOCKS + FRESH as usize).map_err(|_| ArenaError::HostMemory)?;
         table.clear();
         Ok(table)
@@ -45,7 +47,7 @@ impl Table {
         for end in 0..NO_BLOCKS as u32 {
             self.records.push(Record { before: end, after: end, ..Record::NOTHING });
         }
-        (self.vacant, self.vacancies) = (NONE, 0);
+        (self.vacant, self.vacancies, self.promised) = (NONE, 0, 0);
         self.add_slots();
     }
 
@@ -63,15 +65,29 @@ impl Table {
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
     #[inline]
     pub(super) fn reserve(&mut self, count: u32) -> Result<(), ArenaError> {
-        if self.vacancies >= count { Ok(()) } else { self.grow() }
+        if self.vacancies >= count + self.promised { Ok(()) } else { self.grow() }
     }
 
     /// As [`reserve`](Self::reserve), for any count.
     pub(super) fn reserve_many(&mut self, count: u32) -> Result<(), ArenaError> {
-        while self.vacancies < count {
+        while self.vacancies < count + self.promised {
             self.grow()?;
         }
         Ok(())
+    }
+
+    /// Keeps slots for `count` calls of [`take`](Self::take), whatever else is taken, until the promise is
+    /// [ended](Self::end_promise). There is one promise at a time.
+    pub(super) fn promise(&mut self, count: u32) -> Result<(), ArenaError> {
+        self.end_promise();
+        self.reserve_many(count)?;
+        self.promised = count;
+        Ok(())
+    }
+
+    /// Makes the promised slots available to the next calls of [`take`](Self::take).
+    pub(super) fn end_promise(&mut self) {
+        self.promised = 0;
     }
 
     /// Adds vacant slots, so that taking a new slot is the same as reusing one.
@@ -194,6 +210,21 @@ mod tests {
                 table.memory()
             );
         }
+        Ok(())
+    }
+
+    #[test]
+    fn promised_slots_are_left_whatever_else_is_taken() -> Result<(), ArenaError> {
+        let mut table = Table::new()?;
+        table.promise(40)?;
+        for _ in 0..100 {
+            table.reserve(1)?;
+            table.take(0, 1, end_of(Zone::Dynamic));
+            assert!(table.vacancies >= 40);
+        }
+        table.end_promise();
+        table.reserve(16)?;
+        assert_eq!(table.slots(), (100, table.check_vacant()));
         Ok(())
     }
 }

@@ -4,11 +4,11 @@
 //! * `marked_free`: frees that get markers; `progress`: polls markers;
 //! * `host_waits`: waits on the host, so that a captured stream can use free memory;
 //! * `placement`: which free memory a request gets, so that streams wait for each other rarely;
-//!   `alternatives`: other memory for a request that may not wait.
+//!   `clear`: memory for a request that must not wait for some streams.
 
-pub(in crate::arena) mod alternatives;
+pub(in crate::arena) mod clear;
 pub(in crate::arena) mod host_waits;
 mod marked_free;
-pub(in crate::arena) mod placement;
+mod placement;
 pub(in crate::arena) mod progress;
 pub(in crate::arena) mod ranges;

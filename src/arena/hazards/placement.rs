@@ -7,28 +7,13 @@
 //! would have to wait for it later.
 
 use super::ranges::Part;
-use crate::arena::ArenaBuffer;
-use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, FreeBlock, Zone};
-use crate::arena::mapping::pages::Budget;
-use crate::arena::state::{State, Taken};
-use crate::error::Error;
-use crate::streams::order::{Freed, Order};
+use crate::arena::request::Request;
+use crate::arena::state::State;
 use crate::streams::waits::StreamOrder;
-use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::Arc;
-use vrampool_backend::{Backend, Stream, logging};
-
-/// The treatment of memory that needs a wait for another stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::arena) enum WaitPolicy {
-    /// Not taken if the request [prefers](State::prefers_growth) new memory.
-    Avoid,
-    /// Taken if nothing else is available.
-    Allow,
-}
+use vrampool_backend::{Backend, Stream};
 
 /// Most free blocks to examine for a place without a wait, and most parts of them in the way.
 const ROOMS: usize = 256;
@@ -42,77 +27,12 @@ const OWN: usize = 24;
 /// Later than any tick.
 const NOW: u64 = u64::MAX;
 
-impl<B: Backend> ArenaCore<B> {
-    /// Serves a request that would wait: from newly mapped memory if allowed, else from existing memory.
-    /// Returns `None` if neither is available.
-    #[cold]
-    pub(in crate::arena) fn serve_without_wait(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        if !self.state.lock().prefers_growth(request) {
-            return Ok(None);
-        }
-        // A thread that changes the arena may wait for a stream for long.
-        if let Some(alone) = self.changing.try_lock()
-            && let Some(buffer) = self.grow_without_wait(request, stream, alone)?
-        {
-            return Ok(Some(buffer));
-        }
-        self.serve_mapped(request, Budget::Free, WaitPolicy::Allow, stream)
-    }
-
-    /// Takes memory without a wait after streams were asked, or new memory. Returns `None` if neither is
-    /// available.
-    fn grow_without_wait<'a>(
-        self: &'a Arc<Self>,
-        request: (u64, u64),
-        stream: &'a B::Stream,
-        alone: LongMutexGuard<'a, ()>,
-    ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        self.ask_unmarked(stream);
-        let mut state = self.attached(request.0, || self.state.lock())?;
-        if !state.markers.is_empty() {
-            state = self.note_done(state);
-        }
-        // Without markers nobody is busy, and no memory needs a wait.
-        if state.markers.is_empty() || !state.prefers_growth(request) {
-            return Ok(None);
-        }
-        if let Some(taken) = state.take_without_wait(request, Budget::Free, stream)? {
-            return self.finish_allocation((state, Some(false)), taken, request, stream).map(Some);
-        }
-        drop(state);
-        match self.grow_beside(request, stream, alone) {
-            Ok(grown) => Ok(Some(grown)),
-            Err(error) => {
-                logging::debug!("arena on {}: {error}; a stream waits", self.id);
-                Ok(None)
-            }
-        }
-    }
-
-    /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
-    /// other one, so that it is polled later.
-    fn ask_unmarked(&self, stream: &B::Stream) {
-        let mut state = self.state.lock();
-        let is_unmarked = |user: &B::Stream, tick| {
-            user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
-        };
-        let users = state.users_of_free(is_unmarked);
-        if users.is_empty() {
-            return;
-        }
-        let tick = state.uses.ticks.begin();
-        drop(state);
-        self.ask(Freed { users, tick, bytes: 0 });
-    }
-}
-
 impl<B: Backend> State<B> {
     /// Whether a request maps new memory instead of waiting for another stream.
-    pub(in crate::arena) fn prefers_growth(&self, (bytes, alignment): (u64, u64)) -> bool {
+    pub(in crate::arena) fn prefers_growth(
+        &self,
+        &Request { bytes, alignment, .. }: &Request<'_, B::Stream>,
+    ) -> bool {
         let are_several = self.are_concurrent && self.uses.ticks.are_several();
         let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
@@ -139,70 +59,10 @@ impl<B: Backend> State<B> {
         self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
     }
 
-    /// As [`take_mapped`](Self::take_mapped), for memory without a wait, preferably not last used by other
-    /// streams that are busy.
-    pub(in crate::arena) fn take_without_wait(
-        &mut self,
-        (bytes, alignment): (u64, u64),
-        budget: Budget,
-        stream: &B::Stream,
-    ) -> Result<Option<Taken<B>>, Error> {
-        let Some(taken) = self.take_mapped(bytes, alignment, budget)? else { return Ok(None) };
-        let is_anyones = self.markers.is_empty();
-        let Self { engine, uses, .. } = self;
-        let blocks = [taken.block]
-            .into_iter()
-            .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
-        let extent = |block| {
-            let (offset, size) = engine.extent(block);
-            offset..offset + size
-        };
-        let needs_none = blocks.clone().all(|block| uses.needs_no_wait(&extent(block), stream));
-        let is_own = || blocks.clone().all(|block| uses.is_nobody_elses(&extent(block), stream));
-        if needs_none && (is_anyones || is_own()) {
-            return Ok(Some(taken));
-        }
-        let size = blocks.clone().map(|block| engine.extent(block).1).sum();
-        let is_anywhere = alignment <= engine.alignment() && engine.zone(taken.block) == Ok(Zone::Dynamic);
-        blocks.for_each(|block| self.free_freed(block));
-        if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
-            return Ok(Some(Taken::plain(block)));
-        }
-        if needs_none && !self.has_own(size, stream) {
-            self.take_mapped(bytes, alignment, budget)
-        } else {
-            Ok(None)
-        }
-    }
-
-    /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory
-    /// without a wait only, because the streams that it may wait for are unknown here.
-    ///
-    /// # Errors
-    /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`]; nothing is taken then.
-    #[inline(always)]
-    pub(in crate::arena) fn keep_without_wait(
-        &mut self,
-        taken: Taken<B>,
-        alignment: u64,
-        (stream, is_captured): (&B::Stream, Option<bool>),
-    ) -> Result<Taken<B>, ArenaError> {
-        let avoids_waits = self.are_concurrent && self.uses.ticks.are_several();
-        let may_move = taken.stitched.is_none()
-            && alignment <= self.engine.alignment()
-            && is_captured.is_some_and(|is_captured| is_captured || avoids_waits);
-        if !may_move {
-            return Ok(taken);
-        }
-        let (offset, size) = self.engine.extent(taken.block);
-        if self.uses.needs_no_wait(&(offset..offset + size), stream) {
-            return Ok(taken);
-        }
-        Ok(Taken::plain(self.move_without_wait(taken.block, stream, is_captured == Some(true))?))
-    }
-
+    /// Exchanges a block of the dynamic zone for one with an earlier wait, if there is one. A captured stream gets one
+    /// without a wait only.
     #[cold]
-    fn move_without_wait(
+    pub(in crate::arena) fn move_without_wait(
         &mut self,
         block: BlockId,
         stream: &B::Stream,

@@ -1,40 +1,18 @@
-//! Serves a request from mapped memory, or maps more. The slow path of a request is in `attempt`.
+//! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
 
-use super::make::Made;
-use super::pages::{Budget, Extent, Growth, Uncommitted, runs};
-use crate::arena::ArenaBuffer;
+use super::make::{Made, MakeFailure};
+use super::pages::{Budget, Extent, Growth, runs};
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
-use crate::arena::hazards::placement::WaitPolicy;
+use crate::arena::request::Request;
 use crate::arena::state::{State, Taken};
-use crate::error::{Error, Forbidden};
-use crate::streams::order::Need;
+use crate::error::Error;
+use crate::arena::state_lock::StateGuard;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical};
 
-/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
-const RECLAIMS: u32 = 2;
-
 impl<B: Backend> ArenaCore<B> {
-    /// Allocates a block of a growing arena. Before the arena maps more, `reclaim` may return memory to it,
-    /// and returns whether it did; that memory is searched first.
-    pub(in crate::arena) fn allocate_growing(
-        self: &Arc<Self>,
-        request: (u64, u64),
-        stream: &B::Stream,
-        reclaim: impl FnMut() -> bool,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let served = self.serve_growing(request, stream, reclaim);
-        match &served {
-            Ok(_) => served,
-            Err(_) => {
-                let zone = self.state.lock().zone_of(request.0);
-                self.or_elsewhere(served, zone, request, stream)
-            }
-        }
-    }
-
     /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
     ///
     /// # Errors
@@ -47,50 +25,42 @@ impl<B: Backend> ArenaCore<B> {
         let Some(growth) = backing.plan_initial(engine, bytes) else {
             return Err(BackendError::out_of_memory(bytes, Some(backing.limit)).into());
         };
-        engine.reserve_blocks(3 + 2 * growth.new.len())?;
-        let range = Arc::clone(&state.range);
+        let growth = state.hold_parts(growth)?;
         drop(state);
-        match self.make(&growth, &range, &[]) {
-            Ok(made) => {
-                self.state.lock().commit(growth, made, &[]);
-                Ok(())
-            }
-            Err(mut failure) => {
-                let unreleased = mem::take(&mut failure.unreleased);
-                self.state.lock().keep_unreleased(&growth, unreleased);
-                Err(failure.into_error().into())
-            }
+        match self.build(growth) {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.into_error().into()),
         }
     }
 
-    fn serve_growing(
-        self: &Arc<Self>,
-        (bytes, alignment): (u64, u64),
-        stream: &B::Stream,
-        mut reclaim: impl FnMut() -> bool,
-    ) -> Result<ArenaBuffer<B>, Error> {
-        let request = (bytes, alignment);
-        if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
-            return Ok(buffer);
-        }
-        // A capture must not request memory from the driver.
-        let need = Need { requested: bytes, class: bytes };
-        if let Err(refused) = need.check(&self.device, stream, Forbidden::Allocation) {
-            return self.serve_mapped(request, Budget::Exhausted, WaitPolicy::Allow, stream)?.ok_or(refused);
-        }
-        for _ in 0..RECLAIMS {
-            // Before the lock, which destructors may take.
-            if !reclaim() {
-                break;
+    /// Makes the memory of a planned growth and adds it to the arena. Returns the lock under which it was added, and
+    /// the block of a stitched range, if one was made.
+    pub(super) fn build(
+        &self,
+        growth: Growth,
+    ) -> Result<(StateGuard<'_, B>, Option<Taken<B>>), MakeFailure> {
+        let state = self.state.lock();
+        let range = Arc::clone(&state.range);
+        let pieces = growth.stitched.iter().flat_map(|(pieces, _)| pieces);
+        let mapped = pieces.filter_map(|&piece| {
+            let physical = state.backing.as_ref()?.physical(piece)?;
+            Some((piece, physical.clone()))
+        });
+        let mapped: Vec<_> = mapped.collect();
+        drop(state);
+        let made = self.make(&growth, &range, &mapped);
+        let mut state = self.state.lock();
+        match made {
+            Ok(made) => {
+                let taken = state.commit(growth, made);
+                Ok((state, taken))
             }
-            if let Some(buffer) = self.serve_mapped(request, Budget::Free, WaitPolicy::Avoid, stream)? {
-                return Ok(buffer);
+            Err(mut failure) => {
+                state.give_up(&growth);
+                state.keep_unreleased(&growth, mem::take(&mut failure.unreleased));
+                Err(failure)
             }
         }
-        if let Some(buffer) = self.serve_without_wait(request, stream)? {
-            return Ok(buffer);
-        }
-        self.grow(request, stream, None)
     }
 }
 
@@ -98,12 +68,11 @@ impl<B: Backend> State<B> {
     /// Plans a growth for a request, and holds its existing parts.
     pub(in crate::arena) fn plan_growth(
         &mut self,
-        bytes: u64,
-        alignment: u64,
+        request: &Request<'_, B::Stream>,
         budget: Budget,
-    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
+    ) -> Result<Growth, ArenaError> {
+        let (zone, &Request { bytes, alignment, .. }) = (self.zone_of(request), request);
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
-        let zone = self.zone_of(bytes);
         let Self { engine, backing, .. } = self;
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
             let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
@@ -121,32 +90,27 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
-    /// The part of the range that serves a request.
-    pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
-        self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
-    }
-
-    /// Holds the existing parts of a growth.
-    pub(in crate::arena) fn hold_parts(
-        &mut self,
-        growth: Growth,
-    ) -> Result<(Growth, Vec<Option<BlockId>>), ArenaError> {
-        let engine = &mut self.engine;
-        let mut held = Vec::new();
-        for &extent in growth.fit.iter().flat_map(|fit| &fit.extents) {
-            if growth.new.iter().any(|new| new.start <= extent.start && extent.start < new.end()) {
-                held.push(None);
-                continue;
-            }
-            match engine.hold_at(extent.start, extent.bytes) {
-                Ok(block) => held.push(Some(block)),
-                Err(error) => {
-                    self.give_up(&held);
-                    return Err(error);
-                }
+    /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
+    /// adding it cannot fail.
+    pub(in crate::arena) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
+        let held = self.hold_each(&mut growth);
+        let records = 3 + 2 * (growth.held.len() + growth.new.len());
+        match held.and_then(|()| self.engine.promise_blocks(records)) {
+            Ok(()) => Ok(growth),
+            Err(error) => {
+                self.give_up(&growth);
+                Err(error)
             }
         }
-        Ok((growth, held))
+    }
+
+    fn hold_each(&mut self, growth: &mut Growth) -> Result<(), ArenaError> {
+        let Growth { new, stitched, held, .. } = growth;
+        for &extent in stitched.iter().flat_map(|(_, fit)| &fit.extents) {
+            let is_new = new.iter().any(|new| new.start <= extent.start && extent.start < new.end());
+            held.push(if is_new { None } else { Some(self.engine.hold_at(extent.start, extent.bytes)?) });
+        }
+        Ok(())
     }
 
     /// Whether a request may be served once memory that small requests left free is released.
@@ -158,26 +122,22 @@ impl<B: Backend> State<B> {
         small > 0 && bytes <= free.saturating_add(room)
     }
 
-    /// Frees the held parts of an abandoned growth.
-    pub(in crate::arena) fn give_up(&mut self, held: &[Option<BlockId>]) {
-        held.iter().flatten().for_each(|&block| self.engine.release(block));
+    /// Frees the held parts and the kept records of an abandoned growth.
+    pub(in crate::arena) fn give_up(&mut self, growth: &Growth) {
+        self.engine.end_promise();
+        growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
     }
 
-    /// Adds new memory and returns the block of a stitched range, if one was made. Requires reserved records.
-    pub(in crate::arena) fn commit(
-        &mut self,
-        growth: Growth,
-        made: Made<B>,
-        held: &[Option<BlockId>],
-    ) -> Option<Taken<B>> {
-        let is_at_end = growth.is_at_end;
-        let new = growth.new.first().copied();
-        self.add_pieces(&growth.new, is_at_end, made.new);
+    /// Adds new memory and returns the block of a stitched range, if one was made.
+    fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<Taken<B>> {
+        let Growth { new, is_at_end, stitched, held } = growth;
+        self.engine.end_promise();
+        self.add_pieces(&new, is_at_end, made.new);
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let mut taken = None;
-        if let (Some(pieces), Some(fit), Some(memory)) = (growth.stitched, growth.fit, made.stitched) {
+        if let (Some((pieces, fit)), Some(memory)) = (stitched, made.stitched) {
             backing.add_stitched(Arc::clone(&memory), pieces);
-            let block = |(extent, block): (&Extent, &Option<BlockId>)| match *block {
+            let block = |(extent, block): (&Extent, Option<BlockId>)| match block {
                 Some(block) => {
                     engine.let_in(block);
                     Some(block)
@@ -188,58 +148,32 @@ impl<B: Backend> State<B> {
             taken = Taken::stitched(blocks, memory, fit.offset);
         }
         // Younger than the stitched range, which served first.
-        if is_at_end && new.is_some_and(|new| backing.zone_at(new.start) == Zone::Dynamic) {
-            backing.ends_at(engine.end(Zone::Dynamic));
-        }
+        self.note_end(&new, is_at_end);
         taken
     }
 
-    /// Adds pieces that could be neither made accessible nor unmapped, until a release unmaps them.
-    pub(in crate::arena) fn keep_unreleased(&mut self, growth: &Growth, unreleased: Vec<Physical>) {
-        let extents = growth.new[..unreleased.len().min(growth.new.len())].to_vec();
-        if let Some(backing) = self.backing.as_mut().filter(|_| !extents.is_empty()) {
-            backing.uncommitted.push(Uncommitted {
-                extents,
-                is_at_end: growth.is_at_end,
-                physical: unreleased,
-            });
-            let _ = self.commit_pending();
+    /// Adds the first pieces of an abandoned growth, which could be neither made accessible nor unmapped, until a
+    /// release unmaps them.
+    fn keep_unreleased(&mut self, growth: &Growth, physical: Vec<Physical>) {
+        let extents = &growth.new[..physical.len().min(growth.new.len())];
+        self.add_pieces(extents, growth.is_at_end, physical);
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        for &extent in extents {
+            let block = engine.hold_at(extent.start, extent.bytes);
+            backing.unreleased.extend(block.map(|block| (extent, block)));
+        }
+        self.note_end(extents, growth.is_at_end);
+    }
+
+    /// Records the end of the second part after pieces were added there.
+    fn note_end(&mut self, added: &[Extent], is_at_end: bool) {
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        if is_at_end && added.first().is_some_and(|extent| backing.zone_at(extent.start) == Zone::Dynamic) {
+            backing.ends_at(engine.end(Zone::Dynamic));
         }
     }
 
-    /// Adds unreleased pieces that have no records yet. Returns whether all of them have records now: until then
-    /// nothing may be mapped or released.
-    #[inline]
-    pub(in crate::arena) fn commit_pending(&mut self) -> bool {
-        self.backing.as_ref().is_none_or(|backing| backing.uncommitted.is_empty()) || self.commit_each()
-    }
-
-    #[cold]
-    fn commit_each(&mut self) -> bool {
-        while let Some(uncommitted) = self.backing.as_mut().and_then(|backing| backing.uncommitted.pop()) {
-            if self.engine.reserve_blocks(3 + 2 * uncommitted.extents.len()).is_err() {
-                if let Some(backing) = &mut self.backing {
-                    // At its previous position.
-                    backing.uncommitted.push(uncommitted);
-                }
-                return false;
-            }
-            let Uncommitted { extents, is_at_end, physical } = uncommitted;
-            self.add_pieces(&extents, is_at_end, physical);
-            let Self { engine, backing: Some(backing), .. } = self else { return true };
-            for &extent in &extents {
-                let block = engine.hold_at(extent.start, extent.bytes);
-                backing.unreleased.extend(block.map(|block| (extent, block)));
-            }
-            let is_last = |extent: &Extent| backing.zone_at(extent.start) == Zone::Dynamic;
-            if is_at_end && extents.first().is_some_and(is_last) {
-                backing.ends_at(engine.end(Zone::Dynamic));
-            }
-        }
-        true
-    }
-
-    /// Adds pieces at the end of a part of the range, or at the starts of gaps. Requires reserved records.
+    /// Adds pieces at the end of a part of the range, or at the starts of gaps. Their records were promised.
     fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
         // No work uses new memory, whatever used these addresses before: blocks may have been freed while they slept.
         for extent in extents {
@@ -251,7 +185,7 @@ impl<B: Backend> State<B> {
         let Self { engine, backing: Some(backing), .. } = self else { return };
         let Some(last) = extents.last() else { return };
         match is_at_end {
-            // Records are reserved, and the added offsets are new.
+            // There are records, and the added offsets are new.
             true => _ = engine.set_end(backing.zone_at(last.start), last.end()),
             false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
         }
@@ -270,8 +204,8 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// New memory can be neither made accessible nor unmapped, and the host has no memory for its record: it
-    /// is kept until a record is possible.
+    /// Without memory of the host for records nothing is mapped. New memory that can be neither made accessible nor
+    /// unmapped is kept until it can be released.
     #[test]
     fn what_is_mapped_is_never_forgotten() {
         let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
@@ -283,14 +217,15 @@ mod tests {
         let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&ledger).build();
         let arena = arena.expect("an arena");
         let block = arena.allocate(4 * PAGE, &stream).expect("memory");
+        let calls = arena.mapping().calls;
         let set_full = |is_full| arena.core.state.lock().engine.host_is_full = is_full;
-        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
         set_full(true);
-        assert!(arena.allocate(8 * PAGE, &stream).is_err());
-        assert_eq!(ledger.charged(), 12 * PAGE, "it is mapped");
         assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
-        assert_eq!(arena.release(0).expect("no fault"), 0);
+        assert_eq!((arena.mapping().calls, ledger.charged()), (calls, 4 * PAGE), "nothing is mapped");
         set_full(false);
+        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
+        assert!(arena.allocate(8 * PAGE, &stream).is_err());
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (12 * PAGE, 12 * PAGE), "it is mapped");
         let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
         assert_eq!((arena.reserved_bytes(), ledger.charged()), (20 * PAGE, 20 * PAGE));
         drop((block, other));

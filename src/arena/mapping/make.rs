@@ -88,7 +88,7 @@ impl<B: Backend> ArenaCore<B> {
                 let allowed = self.timed(|| device.set_access(range, run.start, run.bytes, &[]));
                 allowed.map_err(MakeFailure::of(Lack::Mappings))
             })?;
-            let Some(pieces) = &growth.stitched else { return Ok(None) };
+            let Some((pieces, _)) = &growth.stitched else { return Ok(None) };
             let stitched = self.stitch(device, pieces, &growth.new, &new, mapped);
             stitched.map(Some).map_err(MakeFailure::of(Lack::Mappings))
         }));
@@ -122,12 +122,7 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Unmaps the first pieces of a growth again. Returns those that stay mapped because the device refuses.
-    pub(in crate::arena) fn roll_back(
-        &self,
-        growth: &Growth,
-        range: &Arc<B::Memory>,
-        made: Vec<Physical>,
-    ) -> Vec<Physical> {
+    fn roll_back(&self, growth: &Growth, range: &Arc<B::Memory>, made: Vec<Physical>) -> Vec<Physical> {
         let all: u64 = growth.new.iter().map(|extent| extent.bytes).sum();
         // The last run first, so that the first pieces are those that remain.
         let (mapped, mut left) = (&growth.new[..made.len()], made);

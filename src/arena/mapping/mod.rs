@@ -1,7 +1,6 @@
 //! Physical memory of a growing arena's range.
 //!
-//! * `pages`: mapped memory, and plans for more; `serve`: serves a request from mapped memory; `grow`,
-//!   `attempt` and `make`: map more;
+//! * `pages`: mapped memory, and plans for more; `attempt`, `make` and `grow`: map more;
 //! * `release` and `retire`: release memory and stitched ranges; `reserve_addresses`: reserves more addresses; `share`:
 //!   its bytes of a ledger that several arenas share.
 
@@ -12,5 +11,4 @@ pub(in crate::arena) mod pages;
 pub(in crate::arena) mod release;
 pub(in crate::arena) mod reserve_addresses;
 pub(in crate::arena) mod retire;
-pub(in crate::arena) mod serve;
 pub(in crate::arena) mod share;

@@ -188,9 +188,6 @@ impl<B: Backend> ArenaCore<B> {
     /// Holds free pieces, the last ones first. Returns `None` if there is nothing to do.
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
-        if !state.commit_pending() {
-            return None;
-        }
         let range = Arc::clone(&state.range);
         let free = state.free_pieces(parts);
         let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };

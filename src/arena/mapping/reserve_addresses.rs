@@ -13,15 +13,8 @@ use vrampool_backend::{Backend, BackendError, logging};
 impl<B: Backend> ArenaCore<B> {
     /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena, which is attached.
     pub(in crate::arena) fn widen(&self) {
-        let mut state = self.state.lock();
-        let is_wide = state.backing.as_ref().is_none_or(|backing| backing.is_wide());
-        // Pieces without a record are mapped only in the current range.
-        let is_ready = state.commit_pending();
-        drop(state);
-        if !is_wide
-            && is_ready
-            && let Err(error) = self.replace_range()
-        {
+        let is_wide = self.state.lock().backing.as_ref().is_none_or(|backing| backing.is_wide());
+        if !is_wide && let Err(error) = self.replace_range() {
             logging::warn!("arena on {}: no addresses for its limit, because {error}", self.id);
         }
     }

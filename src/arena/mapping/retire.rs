@@ -12,38 +12,7 @@ use crate::arena::engine::{BlockId, Zone};
 use crate::arena::state::State;
 use crate::streams::uses::{Streams, add};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use vrampool_backend::{Backend, BackendError, Event, Stream, VirtualMemory, logging};
-
-/// A step of a request without mappings or addresses, before it fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::arena) enum Rung {
-    /// Retire ranges whose work is complete.
-    Retire,
-    /// Wait for that work.
-    Wait,
-}
-
-/// The remaining rungs. Waits are repeated, because other threads may take the memory they free.
-#[derive(Debug, Default)]
-pub(in crate::arena) struct Rungs(u8);
-
-impl Rungs {
-    const MOST: u8 = 4;
-
-    pub(in crate::arena) fn next(&mut self) -> Option<Rung> {
-        self.0 += 1;
-        match self.0 {
-            1 => Some(Rung::Retire),
-            2..=Self::MOST => Some(Rung::Wait),
-            _ => None,
-        }
-    }
-}
-
-/// The error when no mappings or addresses are left for a range of `requested` bytes.
-pub(in crate::arena) fn no_mappings(requested: u64) -> BackendError {
-    BackendError::out_of_memory(requested, None)
-}
+use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.

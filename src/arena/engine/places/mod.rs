@@ -104,7 +104,7 @@ impl Arena {
     pub(crate) fn release(&mut self, block: BlockId) {
         if self.is_held(block) {
             self.take_in(block);
-            // The block is live, and neither moves nor is pinned.
+            // The block is live, and does not move.
             let _ = self.free(block);
         }
     }
@@ -113,12 +113,26 @@ impl Arena {
     ///
     /// # Errors
     /// [`ArenaError::TooManyBlocks`], [`ArenaError::HostMemory`].
-    pub(crate) fn reserve_blocks(&mut self, count: usize) -> Result<(), ArenaError> {
+    pub(crate) fn reserve_blocks(&mut self, count: u32) -> Result<(), ArenaError> {
+        self.table.reserve_many(count)
+    }
+
+    /// Keeps records for `count` more blocks, whatever else is allocated, until the promise is
+    /// [ended](Self::end_promise). There is one promise at a time.
+    ///
+    /// # Errors
+    /// As [`reserve_blocks`](Self::reserve_blocks).
+    pub(crate) fn promise_blocks(&mut self, count: usize) -> Result<(), ArenaError> {
         #[cfg(test)]
         if self.host_is_full {
             return Err(ArenaError::HostMemory);
         }
-        self.table.reserve_many(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
+        self.table.promise(u32::try_from(count).map_err(|_| ArenaError::TooManyBlocks)?)
+    }
+
+    /// Makes the promised records available to the next calls.
+    pub(crate) fn end_promise(&mut self) {
+        self.table.end_promise();
     }
 
     fn is_held(&self, block: BlockId) -> bool {

@@ -16,15 +16,6 @@ const SMALL: u64 = 2;
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(in crate::arena) const MOST_ADDRESSES: u64 = 4 << 40;
 
-/// The first pieces of a growth, mapped but not accessible.
-#[derive(Debug)]
-pub(in crate::arena) struct Uncommitted {
-    pub(in crate::arena) extents: Vec<Extent>,
-    /// As in the growth.
-    pub(in crate::arena) is_at_end: bool,
-    pub(in crate::arena) physical: Vec<Physical>,
-}
-
 /// The physical memory of a growing arena's range.
 #[derive(Debug)]
 pub(in crate::arena) struct Backing<B: Backend> {
@@ -52,8 +43,6 @@ pub(in crate::arena) struct Backing<B: Backend> {
     pub(in crate::arena) gaps: Vec<BlockId>,
     /// Pieces that could be neither made accessible nor unmapped, held.
     pub(in crate::arena) unreleased: Vec<(Extent, BlockId)>,
-    /// Such pieces without records on the host. Until they have records, nothing grows or is released.
-    pub(in crate::arena) uncommitted: Vec<Uncommitted>,
     /// Bytes of all pieces.
     pub(in crate::arena) mapped: u64,
     /// The peak of `mapped` under a pool, since it was restarted.
@@ -102,7 +91,6 @@ impl<B: Backend> Backing<B> {
             parts_of: Vec::new(),
             gaps: Vec::new(),
             unreleased: Vec::new(),
-            uncommitted: Vec::with_capacity(1),
             mapped: 0,
             mapped_peak: 0,
             ends: Vec::new(),

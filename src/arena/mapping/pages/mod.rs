@@ -42,7 +42,7 @@ mod stitch;
 mod stitched_range;
 mod stitched_ranges;
 
-pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES, Uncommitted};
+pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES};
 pub(in crate::arena) use cover::{Extent, Holes};
 pub(in crate::arena) use plan::{Budget, Growth, runs};
 pub(in crate::arena) use search::Way;

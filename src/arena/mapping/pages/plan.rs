@@ -3,7 +3,7 @@
 use super::stitch;
 use super::stitch::{Fit, Plan};
 use super::{Backing, Extent, Holes};
-use crate::arena::engine::{Arena, Zone};
+use crate::arena::engine::{Arena, BlockId, Zone};
 use vrampool_backend::Backend;
 
 /// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
@@ -52,9 +52,16 @@ pub(in crate::arena) struct Growth {
     pub(in crate::arena) new: Vec<Extent>,
     /// Whether the new memory is at the end of a part.
     pub(in crate::arena) is_at_end: bool,
-    /// The pieces of a new stitched range, if any.
-    pub(in crate::arena) stitched: Option<Vec<Extent>>,
-    pub(in crate::arena) fit: Option<Fit>,
+    /// The pieces of a new stitched range, if any, and the part of it that the request gets.
+    pub(in crate::arena) stitched: Option<(Vec<Extent>, Fit)>,
+    /// For each extent of that part, the block that holds it until the new memory is made; `None` for new memory.
+    pub(in crate::arena) held: Vec<Option<BlockId>>,
+}
+
+impl Growth {
+    fn new(new: Vec<Extent>, is_at_end: bool) -> Self {
+        Self { new, is_at_end, stitched: None, held: Vec::new() }
+    }
 }
 
 impl<B: Backend> Backing<B> {
@@ -99,7 +106,7 @@ impl<B: Backend> Backing<B> {
             plain = if self.has_addresses(more) { more } else { plain };
         }
         let new = is_had.then(|| self.split(plain)).flatten()?;
-        Some(Growth { new, is_at_end: gap.is_none(), stitched: None, fit: None })
+        Some(Growth::new(new, gap.is_none()))
     }
 
     /// Bytes of physical memory that the limit leaves.
@@ -154,7 +161,7 @@ impl<B: Backend> Backing<B> {
         let end = engine.end(Zone::Dynamic);
         let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
-        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+        Some(Growth::new(new, true))
     }
 
     /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
@@ -167,7 +174,7 @@ impl<B: Backend> Backing<B> {
     pub(in crate::arena) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
         let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
         let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, INITIAL_PIECE))??;
-        Some(Growth { new, is_at_end: true, stitched: None, fit: None })
+        Some(Growth::new(new, true))
     }
 
     /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
@@ -250,8 +257,7 @@ impl<B: Backend> Backing<B> {
         };
         let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
         let fit = stitch::fit(&pieces, &holes.with(&new), bytes, &new)?;
-        let (pieces, fit) = stitch::trim(pieces, fit, bytes);
-        Some(Growth { new, is_at_end, stitched: Some(pieces), fit: Some(fit) })
+        Some(Growth { stitched: Some(stitch::trim(pieces, fit, bytes)), ..Growth::new(new, is_at_end) })
     }
 
     /// As [`split`](Self::split), over as many gaps as necessary, the largest first.
