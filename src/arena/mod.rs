@@ -36,6 +36,7 @@ mod state;
 mod state_lock;
 mod stats;
 
+pub use crate::cache::stats::times::MappingCalls;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
@@ -43,7 +44,6 @@ pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::calls_of_this_thread;
 pub(crate) use stats::ArenaCounts;
-pub use crate::cache::stats::times::MappingCalls;
 
 pub use engine::block::{BlockId, Span, SpanState};
 pub use engine::compaction::Move;

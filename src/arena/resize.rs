@@ -3,10 +3,10 @@
 use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
+use crate::arena::state_lock::StateGuard;
 use crate::error::Error;
 use crate::streams::order::WaitFor;
 use crate::streams::uses::Access;
-use crate::arena::state_lock::StateGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::Backend;

@@ -3,10 +3,10 @@
 use super::DeviceArena;
 use super::detach::Phase;
 use super::mapping::pages::Backing;
+use super::state_lock::StateGuard;
 use crate::arena::engine::{Span, Zone};
 use crate::cache::core::LockedDepot;
 use crate::cache::stats::times::MappingCalls;
-use super::state_lock::StateGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

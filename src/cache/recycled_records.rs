@@ -36,8 +36,7 @@ impl Depot {
         let space = self.space.as_mut()?;
         let mut block = self.records.pop()?;
         let is_alike = block.key.kind == key.kind;
-        let refilled =
-            is_alike.then(|| block.refill::<B>(space, (key.class, requested), stream)).flatten();
+        let refilled = is_alike.then(|| block.refill::<B>(space, (key.class, requested), stream)).flatten();
         let Some((end, replaced)) = refilled else {
             self.records.push(block);
             return None;

@@ -3,10 +3,10 @@
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::state::State;
+use crate::arena::state_lock::StateGuard;
 use crate::streams::markers::Markers;
 use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;
-use crate::arena::state_lock::StateGuard;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::Backend;
@@ -46,10 +46,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Polls the markers of each stream.
     #[cold]
-    pub(in crate::arena) fn note_done<'a>(
-        &'a self,
-        state: StateGuard<'a, B>,
-    ) -> StateGuard<'a, B> {
+    pub(in crate::arena) fn note_done<'a>(&'a self, state: StateGuard<'a, B>) -> StateGuard<'a, B> {
         drop(state);
         Order::poll(self);
         self.state.lock()

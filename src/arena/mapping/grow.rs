@@ -6,8 +6,8 @@ use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::arena::request::Request;
 use crate::arena::state::{State, Taken};
-use crate::error::Error;
 use crate::arena::state_lock::StateGuard;
+use crate::error::Error;
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical};
@@ -35,10 +35,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Makes the memory of a planned growth and adds it to the arena. Returns the lock under which it was added, and
     /// the block of a stitched range, if one was made.
-    pub(super) fn build(
-        &self,
-        growth: Growth,
-    ) -> Result<(StateGuard<'_, B>, Option<Taken<B>>), MakeFailure> {
+    pub(super) fn build(&self, growth: Growth) -> Result<(StateGuard<'_, B>, Option<Taken<B>>), MakeFailure> {
         let state = self.state.lock();
         let range = Arc::clone(&state.range);
         let pieces = growth.stitched.iter().flat_map(|(pieces, _)| pieces);
