@@ -1,6 +1,6 @@
 //! What serves a pool's misses, and the memory that it gives.
 
-use crate::arena::{ArenaBuffer, DeviceArena};
+use crate::arena::{ArenaBuffer, ArenaError, DeviceArena};
 use crate::error::Error;
 use crate::source::{Key, Source};
 use crate::streams::markers::Markers;
@@ -72,11 +72,16 @@ impl<B: Backend> Supply<B> {
         }
     }
 
-    /// An own arena that grows may have so much.
+    /// Applies a limit to an arena of the pool's own. One of fixed size keeps its size, and refuses less.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
-        match self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena) {
-            Some(arena) => arena.resize(bytes),
-            None => Ok(()),
+        let Some(arena) = self.arena.as_ref().filter(|_| self.owns_arena) else { return Ok(()) };
+        if arena.is_growing() {
+            return arena.resize(bytes);
+        }
+        let needed_bytes = arena.reserved_bytes();
+        match needed_bytes <= bytes {
+            true => Ok(()),
+            false => Err(ArenaError::CapacityInUse { capacity_bytes: bytes, needed_bytes }.into()),
         }
     }
 

@@ -99,8 +99,8 @@ impl<B: Backend> Pool<B> {
 
     /// Changes the [limit](crate::PoolBuilder::limit), also of pools that [share](crate::PoolBuilder::within) it;
     /// `None` removes it. Idle memory above the limit is released. Live memory above it remains, and nothing more is
-    /// allocated until enough is freed. The pool's own arena of fixed size keeps its size, and an arena that others
-    /// use, too, keeps its own limit.
+    /// allocated until enough is freed. The pool's own arena of fixed size keeps its size, so a limit below that is
+    /// refused. An arena that the program made keeps its own limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -118,7 +118,8 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] when a virtual source of the pool's own keeps more than that mapped for what is live.
+    /// [`Error::Arena`] if the pool's own arena keeps more: one of fixed size its range, a virtual one what is mapped
+    /// for live memory.
     /// The limit is then as it was; idle memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);

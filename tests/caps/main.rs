@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::sync::Mutex;
 use twin::{Caps, Twin};
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Buffer, SizeClasses, Source};
+use vrampool::{Backend, Buffer, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 type Device = AuditDevice<HostDevice>;
@@ -224,4 +224,16 @@ fn every_single_call_of_the_driver_may_fail() {
             assert_eq!(device.taken(), 0, "{call:?} {n}");
         }
     }
+}
+
+#[test]
+fn a_limit_below_the_pools_own_arena_of_fixed_size_is_refused() {
+    let device = HostDevice::new();
+    let pool = Pool::builder(&device).source(Source::Arena).limit(64 * KIB).build().expect("a pool");
+    let refused = pool.set_limit(63 * KIB).expect_err("the arena has more");
+    assert!(matches!(refused, Error::Arena(_)), "{refused}");
+    let (limit, reserved) = (pool.limit().expect("one is set"), pool.stats().reserved_bytes);
+    assert!(limit == 64 * KIB && reserved <= limit, "{reserved} bytes are reserved under a limit of {limit}");
+    pool.set_limit(128 * KIB).expect("it is above");
+    pool.set_limit(64 * KIB).expect("it is the arena's size");
 }
