@@ -4,6 +4,7 @@ use super::core::ArenaCore;
 use super::live_block::LiveBlock;
 use super::state::State;
 use crate::arena::engine::{ArenaError, BlockId};
+use crate::cache::core::Space;
 use crate::error::Error;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams};
@@ -288,8 +289,12 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// All streams that may use the block; none if it is stale.
     pub(crate) fn users(&self) -> Streams<B::Stream> {
-        let state = self.arena.state.lock();
-        state.slots.get(self.block).map(|slot| slot.uses.users()).unwrap_or_default()
+        self.arena.state.lock().users_of_live(self.block)
+    }
+
+    /// As [`users`](Self::users), under the lock.
+    pub(crate) fn users_in(&self, space: &Space) -> Streams<B::Stream> {
+        space.downcast_ref::<State<B>>().map(|state| state.users_of_live(self.block)).unwrap_or_default()
     }
 
     /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)

@@ -120,6 +120,11 @@ impl<B: Backend> State<B> {
         }
     }
 
+    /// All streams that may use a block; none if it is stale.
+    pub(super) fn users_of_live(&self, block: BlockId) -> Streams<B::Stream> {
+        self.slots.get(block).map(|slot| slot.uses.users()).unwrap_or_default()
+    }
+
     /// Frees a block whose slot is removed.
     #[inline]
     pub(super) fn free_freed(&mut self, block: BlockId) {

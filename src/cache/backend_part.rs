@@ -26,6 +26,14 @@ impl<B: Backend> BackendPart<B> {
             _ => self.uses.users(),
         }
     }
+
+    /// As [`users`](Self::users), under the depot's lock.
+    pub(super) fn users_in(&self, space: Option<&Space>) -> Streams<B::Stream> {
+        match (&self.extent, space) {
+            (SourceMemory::Arena(buffer), Some(space)) => buffer.users_in(space),
+            _ => self.uses.users(),
+        }
+    }
 }
 
 impl<B: Backend> Drop for BackendPart<B> {
@@ -72,8 +80,8 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
         &mut self.ticket
     }
 
-    fn user_ids(&self) -> SmallVec<[StreamId; 2]> {
-        self.users().iter().map(Stream::id).collect()
+    fn user_ids(&self, space: Option<&Space>) -> SmallVec<[StreamId; 2]> {
+        self.users_in(space).iter().map(Stream::id).collect()
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {

@@ -127,9 +127,9 @@ impl Block {
     }
 
     /// A stream whose work is before the end of the block's use: a reader, or the last writer.
-    pub(crate) fn last_user(&self) -> StreamId {
+    pub(crate) fn last_user(&self, space: Option<&Space>) -> StreamId {
         match self.ready_on.load(Ordering::Relaxed) {
-            0 => self.part.user_ids().first().copied().unwrap_or(self.stream),
+            0 => self.part.user_ids(space).first().copied().unwrap_or(self.stream),
             _ => self.stream,
         }
     }
@@ -142,7 +142,12 @@ impl Block {
 
     /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
     /// unless `is_captured`, before `stream`.
-    pub(crate) fn is_done(&self, ticks: &Ticks, stream: StreamId, is_captured: bool) -> bool {
+    pub(crate) fn is_done(
+        &self,
+        (ticks, space): (&Ticks, Option<&Space>),
+        stream: StreamId,
+        is_captured: bool,
+    ) -> bool {
         let tick = self.freed();
         let is_over = |user: StreamId| match is_captured {
             true => ticks.are_done(user, tick),
@@ -150,9 +155,14 @@ impl Block {
         };
         tick > 0
             && match self.ready_on.load(Ordering::Relaxed) {
-                0 => self.part.user_ids().into_iter().all(is_over),
+                0 => self.part.user_ids(space).into_iter().all(is_over),
                 _ => is_over(self.stream),
             }
+    }
+
+    /// As [`users`](Self::users), under the depot's lock.
+    pub(crate) fn users_in<B: Backend>(&self, space: Option<&Space>) -> Streams<B::Stream> {
+        self.part::<B>().users_in(space)
     }
 
     /// The streams that may use it.

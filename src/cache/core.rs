@@ -235,7 +235,8 @@ pub(super) trait ErasedPart: Any + Send + Sync {
     fn address(&self) -> Option<(u64, bool)>;
     fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
-    fn user_ids(&self) -> SmallVec<[StreamId; 2]>;
+    /// The streams that may use it, under the depot's lock.
+    fn user_ids(&self, space: Option<&Space>) -> SmallVec<[StreamId; 2]>;
     /// Records markers on the users. Returns the tick of the free.
     fn mark(&self, pool: &PoolCore) -> u64;
 }

@@ -103,11 +103,14 @@ impl Depot {
         cache: Option<&ThreadCache>,
         accept: Accept,
     ) -> Taken {
-        if let Some(cache) = cache {
-            self.apply_delta(cache);
+        self.ticks.used_by(stream);
+        if accept == Accept::Ready
+            && self.bin_of(key).is_none()
+            && let Some(block) = self.take_ready(key, requested, stream)
+        {
+            return Taken::Idle(block);
         }
         self.clock += 1;
-        self.ticks.used_by(stream);
         let bucket = self.buckets.of(&key);
         bucket.last_request = self.clock;
         if bucket.idle.is_empty()
@@ -189,15 +192,6 @@ impl Depot {
         self.counters.reuse_waits += waits;
     }
 
-    /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
-    #[inline]
-    pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
-        self.accounts.now.cached == 0
-            || std::iter::once(key)
-                .chain(self.larger_keys(key))
-                .all(|key| self.buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty()))
-    }
-
     /// Counts a request that the source served.
     #[inline]
     pub(crate) fn count_miss(&mut self, key: Key) {
@@ -239,18 +233,20 @@ impl Depot {
     #[cold]
     #[inline(never)]
     fn note_landed(&mut self, block: &Block) {
-        self.ticks.reused(block.last_user(), block.freed(), block.key.class);
+        let user = block.last_user(self.space.as_ref());
+        self.ticks.reused(user, block.freed(), block.key.class);
         self.accounts.in_flight = self.ticks.in_flight();
     }
 
     /// Takes an idle block of one bucket out of the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId, accepted: Accept) -> Option<Box<Block>> {
-        let Self { buckets, ticks, .. } = self;
+        let Self { buckets, ticks, space, .. } = self;
+        let order = (&*ticks, space.as_ref());
         let bucket = buckets.find(&key)?;
         let block = match accepted {
             Accept::Ready => bucket.take_newest_ready(stream),
             Accept::Done { is_captured } => {
-                bucket.take_oldest(stream, |block| block.is_done(ticks, stream, is_captured))
+                bucket.take_oldest(stream, |block| block.is_done(order, stream, is_captured))
             }
             Accept::Any => bucket.take_any(stream),
         }?;

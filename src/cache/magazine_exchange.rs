@@ -100,12 +100,12 @@ impl Depot {
         let Some((cache, bin)) = cache.zip(self.bin_of(key)) else {
             return self.find_stored(key, stream, accepted);
         };
-        let ticks = &self.ticks;
+        let order = (&self.ticks, self.space.as_ref());
         let own = cache.unstack(bin, SAME_STREAM_SEARCH, |block| {
             block.key.class == key.class
                 && match accepted {
                     Accept::Ready => block.is_ready_on(stream),
-                    Accept::Done { is_captured } => block.is_done(ticks, stream, is_captured),
+                    Accept::Done { is_captured } => block.is_done(order, stream, is_captured),
                     Accept::Any => false,
                 }
         });
@@ -130,10 +130,10 @@ impl Depot {
         is_unmarked: impl Fn(StreamId, u64) -> bool,
         users: &mut Streams<B::Stream>,
     ) {
-        let now = self.ticks.now();
+        let (now, space) = (self.ticks.now(), self.space.as_ref());
         let mut visit = |block: &Block| {
             block.note_idle(now);
-            for user in &block.users::<B>() {
+            for user in &block.users_in::<B>(space) {
                 if is_unmarked(user.id(), block.freed()) {
                     add(users, user);
                 }

@@ -53,7 +53,11 @@ impl PoolCore {
 
     fn take_idle<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>, accept: Accept) -> Taken {
         let Request { key, requested, stream, .. } = *request;
-        magazine::visit(self, |cache| self.depot().take(key, requested, stream.id(), cache, accept))
+        magazine::visit(self, |cache| {
+            let mut depot = self.depot();
+            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
+            depot.take(key, requested, stream.id(), cache, accept)
+        })
     }
 
     /// Hands over an idle block by `hand_over`, which returns the waits. If it failed, the block belongs to its

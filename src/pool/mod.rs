@@ -226,11 +226,6 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        if !core.is_observed()
-            && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
-        {
-            return served.map(Buffer::new);
-        }
         self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
     }
 
