@@ -332,8 +332,9 @@ impl<B: Backend> ArenaBuffer<B> {
         access: Access,
     ) -> Result<(Hold<'_>, u64, Option<CaptureId>), Error> {
         self.arena.check_device(stream)?;
-        let mut state = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
-        let offset = self.offset_in(&state)?;
+        let mut locked = self.arena.attached(self.len, || self.arena.lock_unmoved(self.block))?;
+        let state = &mut *locked;
+        let offset = self.offset_in(state)?;
         let Some(slot) = state.slots.get_mut(self.block) else { return Err(ArenaError::StaleBlock.into()) };
         // From here on the block cannot move, so a compaction's stream cannot become a user.
         let hold = self.hold_of(slot);
@@ -342,7 +343,7 @@ impl<B: Backend> ArenaBuffer<B> {
             slot.used(stream, access, None);
             return Ok((hold, offset, None));
         }
-        drop(state);
+        drop(locked);
         let capture = self.arena.order(&users, stream, self.need(), until)?;
         if let Some(slot) = self.arena.state.lock().slots.get_mut(self.block) {
             slot.used(stream, access, capture);
@@ -363,12 +364,13 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
             self.range = None;
             return;
         }
-        let mut state = self.arena.lock_unmoved(self.block);
+        let mut locked = self.arena.lock_unmoved(self.block);
+        let state = &mut *locked;
         let report = state.freed_detached(self.block);
         // A block that a reset made stale has no slot and is not freed.
         let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
-        drop(state);
+        drop(locked);
         if let Some(to_record) = &freed.to_record {
             self.arena.freed(to_record);
         }

@@ -72,12 +72,13 @@ impl<B: Backend> ArenaCore<B> {
         budget: Budget,
         spared: bool,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut state = self.attached(request.bytes, || self.lock_for_request())?;
+        let mut locked = self.attached(request.bytes, || self.lock_for_request())?;
+        let state = &mut *locked;
         // Before the search, which depends on it: the first request of a second stream waits for nobody either.
         state.uses.ticks.used_by(request.stream.id());
         let waits = if spared && state.prefers_growth(request) { Waits::Avoid } else { Waits::Allow };
         match state.find(request, budget, &waits)? {
-            Some(taken) => self.hand_out(state, taken, request).map(Some),
+            Some(taken) => self.hand_out(locked, taken, request).map(Some),
             None => Ok(None),
         }
     }
@@ -206,11 +207,11 @@ impl<B: Backend> ArenaCore<B> {
     #[inline(always)]
     pub(super) fn hand_out(
         self: &Arc<Self>,
-        mut state: StateGuard<'_, B>,
+        mut locked: StateGuard<'_, B>,
         Taken { block, stitched }: Taken<B>,
         request: &Request<'_, B::Stream>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        let stream = request.stream;
+        let (stream, state) = (request.stream, &mut *locked);
         let (_, mut size, mut before) = state.await_users(block, stream);
         if let Some(place) = &stitched {
             (size, before) = state.await_more_users(&place.more, stream, (size, before));
@@ -227,7 +228,7 @@ impl<B: Backend> ArenaCore<B> {
             }
         };
         let dropped = state.uses.take_dropped();
-        drop(state);
+        drop(locked);
         drop(dropped);
         let sizes = (request.bytes, size, request.alignment);
         let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, sizes);

@@ -37,10 +37,11 @@ impl<B: Backend> ArenaCore<B> {
     #[inline]
     pub(in crate::arena) fn lock_for_request(&self) -> StateGuard<'_, B> {
         let mut state = self.state.lock();
-        if state.markers.is_due() {
+        let markers = &mut state.markers;
+        if markers.is_due() {
             return self.note_done(state);
         }
-        state.markers.pass();
+        markers.pass();
         state
     }
 
