@@ -121,7 +121,7 @@ impl<B: Backend> Attempt<'_, B> {
         }
         let planned = match self.refused {
             // New memory for small requests is at the end of their part, and has room for this one.
-            Some(_) if self.is_beside && self.zone == Zone::Stable => {
+            Some(_) if self.is_beside && self.zone == Zone::Stable && state.has_front_for(bytes) => {
                 state.plan_growth(bytes, alignment, self.budget)
             }
             None => state.plan_growth(bytes, alignment, self.budget),

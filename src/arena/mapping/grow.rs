@@ -121,6 +121,11 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
+    /// Whether the part for small requests has addresses for new memory that serves `bytes`.
+    pub(in crate::arena) fn has_front_for(&self, bytes: u64) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.has_front_for(&self.engine, bytes))
+    }
+
     /// The part of the range that serves a request.
     pub(in crate::arena) fn zone_of(&self, bytes: u64) -> Zone {
         self.backing.as_ref().map_or(Zone::Dynamic, |backing| backing.zone_of(bytes))
