@@ -26,6 +26,7 @@ use crate::cache::stats::table::PoolStats;
 use crate::environment::as_limit;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
+use crate::pool::child::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
 use std::marker::PhantomData;
@@ -99,6 +100,7 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
     /// Its figures when it ended, for whoever publishes them.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
+    pub(crate) children: Children,
     backend: PhantomData<B>,
 }
 
@@ -138,7 +140,7 @@ impl<B: Backend> Handle<B> {
 impl<B: Backend> Pool<B> {
     pub(crate) fn of_core(core: Arc<PoolCore>) -> Self {
         let last = Arc::default();
-        let handle = Arc::new(Handle { core, last, backend: PhantomData });
+        let handle = Arc::new(Handle { core, last, children: Children::default(), backend: PhantomData });
         siblings::add(&handle);
         Self { handle }
     }
