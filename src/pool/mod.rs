@@ -23,12 +23,14 @@ use crate::cache::queue_position::Position;
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::PoolStats;
+use crate::cache::stats::times;
 use crate::environment::as_limit;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
 use crate::pool::child::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
+use crate::sync::Instant;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
@@ -227,6 +229,9 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        if times::is_sampled() {
+            return self.allocate_timed(bytes, stream);
+        }
         let core = self.core();
         if !core.is_observed()
             && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
@@ -234,6 +239,18 @@ impl<B: Backend> Pool<B> {
             return served.map(Buffer::new);
         }
         self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
+    }
+
+    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let began = Instant::now();
+        let served = self.allocate_past_magazines(bytes, stream);
+        let time = began.elapsed();
+        self.core().depot().counters.allocation.add(time);
+        served
     }
 
     #[cold]

@@ -44,6 +44,7 @@ impl PoolStats {
             device_errors,
             waits,
             driver,
+            allocation,
         } = *counters;
         let hits = buckets.iter().map(|bucket| bucket.hits).sum();
         Self {
@@ -100,6 +101,7 @@ impl PoolStats {
             rungs,
             waits,
             driver,
+            allocation,
             buckets,
         }
     }
