@@ -4,8 +4,8 @@
 * A link to a file or to a heading of the tree has its target.
 * No line of a Rust example begins with `# `: rustdoc hides such a line, and a forge shows it.
 * An example after `<!-- file: PATH -->` is that file, without its leading `//!` lines; after `<!-- part: PATH -->` it is a part of it.
-* Every page of docs/src is in SUMMARY.md, every alert of grafana has a section in the page of operations, README.md has under 200 lines,
-  and benches/README.md has at most 1,200 words.
+* Every alert of grafana has a section in the page of operations, and its `runbook_url` leads there, below the base that the rules state.
+* Every page of docs/src is in SUMMARY.md, README.md has under 200 lines, and benches/README.md has at most 1,200 words.
 * Every program of examples/ has its command in examples/README.md.
 * README.md names `cargo test` and .ci/run beside the command that trains.
 * README.md and the guide have at most 12,000 words together.
@@ -152,6 +152,22 @@ def comments_of_examples(names: set[str]) -> list[str]:
     return faults
 
 
+def runbook_faults(rules: Path, sections: set[str]) -> list[str]:
+    """Alerts that have no section, and those whose `runbook_url` is not its address."""
+    text = rules.read_text()
+    base = re.search(r"(?m)^# Base of every `runbook_url`: (\S+)$", text)
+    if base is None:
+        return [f"{rules.name}: the base of every runbook_url is not stated"]
+    faults = []
+    for alert in re.split(r"(?m)^ *- alert: ", text)[1:]:
+        name, anchor = alert.split(maxsplit=1)[0], slug(alert.split(maxsplit=1)[0])
+        if anchor not in sections:
+            faults.append(f"docs/src/operations.md: no section {name}")
+        if re.findall(r"runbook_url: (\S+)", alert) != [f"{base[1]}/operations.html#{anchor}"]:
+            faults.append(f"{rules.name}: the runbook_url of {name} is not {base[1]}/operations.html#{anchor}")
+    return faults
+
+
 def rules() -> list[str]:
     """What holds for pages by name."""
     faults = []
@@ -161,9 +177,7 @@ def rules() -> list[str]:
         name = page.relative_to(book).as_posix()
         if name != "SUMMARY.md" and f"({name})" not in listed:
             faults.append(f"docs/src/SUMMARY.md: {name} is missing")
-    alerts = re.findall(r"(?m)^ *- alert: (\w+)", (ROOT / "grafana/prometheus/rules/vrampool.yml").read_text())
-    sections = anchors(book / "operations.md")
-    faults += [f"docs/src/operations.md: no section {alert}" for alert in alerts if alert.lower() not in sections]
+    faults += runbook_faults(ROOT / "grafana/prometheus/rules/vrampool.yml", anchors(book / "operations.md"))
     commands = (ROOT / "examples/README.md").read_text()
     for example in sorted((ROOT / "examples").glob("*.rs")):
         if not re.search(rf"--example {example.stem}\b", commands):

@@ -149,7 +149,7 @@ pub mod stats {
     pub use crate::cache::stats::table::{
         BucketStats, Caps, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
     };
-    pub use crate::cache::stats::times::{DriverTimes, Waits};
+    pub use crate::cache::stats::times::{AllocationTimes, DriverTimes, Waits};
 }
 mod streams;
 mod sync;

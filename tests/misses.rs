@@ -6,7 +6,7 @@ use vrampool::arena::Zone;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::stats::{DriverTimes, LastFailures, VirtualMemoryStats};
+use vrampool::stats::{AllocationTimes, DriverTimes, LastFailures, VirtualMemoryStats};
 use vrampool::{Backend, BackendError, Buffer, Placement, Pool, PoolStats, Region, RegionMut, Source};
 use vrampool_test_support::close_gate;
 
@@ -219,6 +219,7 @@ fn figures(source: Source, cached: u64, steps: &[(u64, usize, bool)]) -> Vec<Poo
         // Which of the two served a miss depends on the source.
         (stats.served.by_arena, stats.served.by_driver) = (0, stats.served.by_arena + stats.served.by_driver);
         (stats.virtual_memory, stats.driver) = (VirtualMemoryStats::default(), DriverTimes::default());
+        stats.allocation = AllocationTimes::default();
         stats.last_failure = LastFailures::default();
         stats
     };

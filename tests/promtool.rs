@@ -32,11 +32,12 @@ fn promtool_accepts_what_is_served() {
     let device = HostDevice::new();
     let pool = Pool::builder(&device).name("served").build().expect("a pool");
     let stream = device.create_stream().expect("a stream");
-    drop(pool.allocate(1000, &stream).expect("memory"));
+    let child = pool.child("its");
+    drop(child.allocate(1000, &stream).expect("memory"));
     let exporter = Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     exporter.add(&pool).expect("the only pool");
     let text = get(exporter.address());
-    assert!(text.contains("vrampool_misses_total{"), "{text}");
+    assert!(text.contains("vrampool_misses_total{") && text.contains("tag=\"its\""), "{text}");
     let mut check = Command::new(promtool)
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

@@ -5,6 +5,15 @@ use crate::error::Error;
 use std::mem;
 use vrampool_backend::{Backend, StreamId};
 
+/// Memory of a child, rounded to classes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ChildFigures {
+    pub(crate) live_buffers: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) idle_buffers: u64,
+    pub(crate) idle_bytes: u64,
+}
+
 impl ChildBlocks {
     /// Takes the newest idle block that was allocated for a class, preferably one that needs no wait for `stream`.
     pub(crate) fn take(&self, class: u64, stream: StreamId) -> Option<Box<Block>> {
@@ -18,7 +27,9 @@ impl ChildBlocks {
 
     /// Counts a block that is about to be used.
     pub(crate) fn count(&self, class: u64) {
-        self.0.lock().live += class;
+        let blocks = &mut self.0.lock();
+        blocks.live_buffers += 1;
+        blocks.live_bytes += class;
     }
 
     /// Adds a freed block to the idle blocks of its child. Returns the block if its child was dropped, or it has none.
@@ -26,7 +37,8 @@ impl ChildBlocks {
         let Some((home, class)) = block.home.take() else { return Some(block) };
         block.leave_home(class);
         let mut blocks = home.0.lock();
-        blocks.live -= block.key.class;
+        blocks.live_buffers -= 1;
+        blocks.live_bytes -= block.key.class;
         if blocks.is_closed {
             return Some(block);
         }
@@ -34,10 +46,14 @@ impl ChildBlocks {
         None
     }
 
-    /// Returns bytes in use, and idle bytes.
-    pub(crate) fn figures(&self) -> (u64, u64) {
+    pub(crate) fn figures(&self) -> ChildFigures {
         let blocks = self.0.lock();
-        (blocks.live, blocks.idle.iter().map(|block| block.key.class).sum())
+        ChildFigures {
+            live_buffers: blocks.live_buffers,
+            live_bytes: blocks.live_bytes,
+            idle_buffers: blocks.idle.len() as u64,
+            idle_bytes: blocks.idle.iter().map(|block| block.key.class).sum(),
+        }
     }
 
     /// Records that work on `stream` uses the idle blocks. Returns the waits.

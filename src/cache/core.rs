@@ -221,8 +221,8 @@ pub(crate) struct ChildBlocks(pub(super) GlobalMutex<ChildState>);
 pub(super) struct ChildState {
     pub(super) is_closed: bool,
     pub(super) idle: Vec<Box<Block>>,
-    /// Bytes in use.
-    pub(super) live: u64,
+    pub(super) live_buffers: u64,
+    pub(super) live_bytes: u64,
 }
 
 /// Work to be done without any lock.

@@ -2,7 +2,7 @@
 
 use crate::cache::stats::outcomes::{DeviceErrors, Failures, LastFailures};
 use crate::cache::stats::table::{Releases, Rungs};
-use crate::cache::stats::times::{DriverTimes, Waits};
+use crate::cache::stats::times::{AllocationTimes, DriverTimes, Waits};
 
 /// Counts since the pool was created.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +24,7 @@ pub(crate) struct Counters {
     pub(crate) device_errors: DeviceErrors,
     pub(crate) waits: Waits,
     pub(crate) driver: DriverTimes,
+    pub(crate) allocation: AllocationTimes,
 }
 
 /// Totals of idle buffers in threads' magazines, and the bytes requested by live buffers.

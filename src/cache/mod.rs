@@ -21,7 +21,7 @@ mod backend_part;
 pub(crate) mod block;
 pub(crate) mod buckets;
 pub(crate) mod caps;
-mod child_blocks;
+pub(crate) mod child_blocks;
 pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod depot;

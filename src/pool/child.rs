@@ -50,7 +50,9 @@ impl<B: Backend> Pool<B> {
     /// Creates a pool within this one. It has no memory yet.
     #[must_use]
     pub fn child(&self, tag: &str) -> Child<B> {
-        Child { pool: self.clone(), tag: tag.into(), kept: ForkArc::new(ChildBlocks::default()) }
+        let kept = ForkArc::new(ChildBlocks::default());
+        self.handle.children.add(tag, &kept);
+        Child { pool: self.clone(), tag: tag.into(), kept }
     }
 }
 
@@ -86,13 +88,13 @@ impl<B: Backend> Child<B> {
     /// Returns the bytes of live buffers, rounded to classes.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.kept.figures().0 }
+        if fork::is_child() { 0 } else { self.kept.figures().live_bytes }
     }
 
     /// Returns the idle bytes, rounded to classes.
     #[must_use]
     pub fn idle_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.kept.figures().1 }
+        if fork::is_child() { 0 } else { self.kept.figures().idle_bytes }
     }
 
     /// Orders the launch of a graph on another stream than the captured one; call it before the launch.

@@ -7,6 +7,7 @@ mod as_sibling;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod child;
+mod children;
 mod class;
 pub(crate) mod elements;
 pub(crate) mod global;
@@ -23,11 +24,14 @@ use crate::cache::queue_position::Position;
 use crate::cache::size_class::SizeClasses;
 use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::PoolStats;
+use crate::cache::stats::times;
 use crate::environment::as_limit;
 use crate::error::Error;
 use crate::pool::buffer::Buffer;
+use crate::pool::children::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
+use crate::sync::Instant;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
@@ -99,6 +103,7 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
     /// Its figures when it ended, for whoever publishes them.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
+    pub(crate) children: Children,
     backend: PhantomData<B>,
 }
 
@@ -138,7 +143,7 @@ impl<B: Backend> Handle<B> {
 impl<B: Backend> Pool<B> {
     pub(crate) fn of_core(core: Arc<PoolCore>) -> Self {
         let last = Arc::default();
-        let handle = Arc::new(Handle { core, last, backend: PhantomData });
+        let handle = Arc::new(Handle { core, last, children: Children::default(), backend: PhantomData });
         siblings::add(&handle);
         Self { handle }
     }
@@ -225,8 +230,23 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        if times::is_sampled() {
+            return self.allocate_timed(bytes, stream);
+        }
         let core = self.core();
         self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
+    }
+
+    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        let began = Instant::now();
+        let served = self.allocate_past_magazines(bytes, stream);
+        let time = began.elapsed();
+        self.core().depot().counters.allocation.add(time);
+        served
     }
 
     #[cold]

@@ -15,6 +15,7 @@ mod exporter;
 #[cfg(feature = "prometheus")]
 mod exposition;
 mod facade;
+mod holders;
 mod owner;
 mod owner_figures;
 mod pool;

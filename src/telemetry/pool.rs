@@ -1,5 +1,7 @@
 //! The metrics of a pool: its statistics, and its device's memory.
 
+use super::holders;
+use super::holders::{SiteStats, TagStats};
 use super::owner::{Closing, Observed, Owner, Watch};
 use super::owner_figures::OwnerFigures;
 use super::sample::Value;
@@ -7,6 +9,7 @@ use crate::cache::stats::outcomes::DeviceCall;
 use crate::cache::stats::table::{BucketStats, PoolStats};
 use crate::error::Error;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
+use crate::pool::report::PoolReport;
 use crate::pool::{Handle, Pool};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
@@ -18,7 +21,10 @@ use vrampool_backend::{Backend, MemoryInfo};
 /// assert!(vrampool::telemetry::METRICS.iter().any(|figure| figure.metric == "vrampool_hits_total"));
 /// ```
 pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
-    let figures = [PoolStats::table(), BucketStats::table()].concat().into_iter().chain(&OTHERS);
+    let figures = [PoolStats::table(), BucketStats::table(), TagStats::table(), SiteStats::table()]
+        .concat()
+        .into_iter()
+        .chain(&OTHERS);
     figures.filter(|figure| figure.is_exported()).collect()
 });
 
@@ -164,7 +170,10 @@ impl<B: Backend> Owner for Pool<B> {
 
     fn figures(&self) -> OwnerFigures {
         let about = self.about();
-        figures_of(&self.stats(), &about)
+        let PoolReport { stats, holders, .. } = self.report();
+        let mut figures = figures_of(&stats, &about);
+        holders::add(&mut figures, &stats, &self.handle.children.figures(), &holders);
+        figures
     }
 
     fn watch(&self) -> impl Watch + 'static {

@@ -14,6 +14,7 @@ mod law;
 mod limits;
 mod own_places;
 mod pool;
+mod raised_limits;
 mod repeated;
 mod shared;
 mod shared_growth;

@@ -3,16 +3,17 @@
 
 #![cfg(feature = "prometheus")]
 
+mod holders;
+mod listed;
 mod pool_names;
 mod totals;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
-use vrampool::figures::{Figure, FigureKind};
 use vrampool::host::HostDevice;
-use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, METRICS, Publisher, describe, publish};
+use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Publisher, publish};
 use vrampool::{Backend, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::{assert_metrics_together, samples};
 
@@ -39,49 +40,6 @@ fn one(series: &BTreeMap<String, f64>, name: &str, labels: &str) -> Option<f64> 
     let value = found.next().map(|(_, &value)| value);
     assert_eq!(found.next(), None, "more than one {begin}");
     value
-}
-
-#[test]
-fn exported_and_listed_are_the_same() {
-    let (recorder, handle) = recorder();
-    let device = HostDevice::new();
-    let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).name("all").build().expect("a pool");
-    drop(pool.allocate(1, &stream).expect("memory"));
-    assert!(pool.allocate(u64::MAX, &stream).is_err(), "it has a time");
-    metrics::with_local_recorder(&recorder, || {
-        describe(&METRICS);
-        publish(&pool);
-    });
-    let rendered = handle.render();
-    let exported: BTreeSet<String> =
-        samples(&rendered).keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
-    let series: BTreeSet<String> = METRICS.iter().flat_map(series_of).collect();
-    assert_eq!(exported, series, "what is published and what is listed");
-    for figure in METRICS.iter() {
-        let (metric, kind) = (figure.metric, figure.metric_type());
-        let name = format!("{metric}{}", figure.series_suffix());
-        // The facade knows counters of whole numbers, and its histograms are its own.
-        let facade = if figure.kind == FigureKind::Counter { "counter" } else { "gauge" };
-        assert!(rendered.contains(&format!("# TYPE {name} {facade}\n")), "{name}");
-        assert!(rendered.contains(&format!("# HELP {name} ")), "{name}");
-        assert_eq!(metric.ends_with("_total"), kind == "counter", "{name}");
-        for label in ["pool", "backend", "device"].iter().copied().chain(figure.metric_label()) {
-            let has_label = |series: &String| {
-                series.starts_with(&format!("{name}{{")) && series.contains(&format!("{label}=\""))
-            };
-            assert!(samples(&rendered).keys().any(has_label), "{name} has no {label}");
-        }
-    }
-}
-
-/// The names of a figure's series.
-fn series_of(figure: &&'static Figure) -> Vec<String> {
-    let name = format!("{}{}", figure.metric, figure.series_suffix());
-    match figure.series_suffix() {
-        "_sum" => vec![name, format!("{}_count", figure.metric)],
-        _ => vec![name],
-    }
 }
 
 #[test]
@@ -397,4 +355,20 @@ fn an_address_in_use_is_a_typed_error() {
         error.to_string().contains(&address.to_string()) && error.to_string().contains("choose another"),
         "{error}"
     );
+}
+
+#[test]
+fn of_requests_past_the_magazines_one_in_61_is_timed() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let repeat = |bytes: u64, times: u64| {
+        (0..times).for_each(|_| drop(pool.allocate(bytes, &stream).expect("memory")));
+    };
+    repeat(1000, 10 * 61);
+    assert_eq!(pool.stats().allocation.count(), 0, "but for the first, magazines served");
+    repeat(8 << 20, 10 * 61);
+    let times = pool.stats().allocation;
+    assert_eq!((times.count(), times.sum.is_zero()), (10, false));
+    assert!(pool.stats().driver.count() < 10, "most were hits in the depot");
 }

@@ -58,6 +58,7 @@ fn counts(stats: &PoolStats) -> BTreeMap<String, u64> {
     let mut counts: BTreeMap<_, _> = counters.map(count).collect();
     counts.insert("vrampool_wait_seconds_count".into(), stats.waits.count());
     counts.insert("vrampool_driver_seconds_count".into(), stats.driver.count());
+    counts.insert("vrampool_allocation_seconds_count".into(), stats.allocation.count());
     counts.insert("vrampool_driver_seconds_bucket0.01".into(), stats.driver.count() - slow(&stats.driver));
     for bucket in &stats.buckets {
         counts.insert(format!("vrampool_bucket_hits_total{}", bucket.class), bucket.hits);

@@ -564,6 +564,26 @@ typedef struct vrampool_stats {
     uint64_t driver_longer;
     /** The sum of all times. */
     uint64_t driver_nanoseconds;
+    /** Number of times of at most 10 µs. */
+    uint64_t allocation_within_10us;
+    /** Number of longer times, of at most 100 µs. */
+    uint64_t allocation_within_100us;
+    /** Number of longer times, of at most 1 ms. */
+    uint64_t allocation_within_1ms;
+    /** Number of longer times, of at most 10 ms. */
+    uint64_t allocation_within_10ms;
+    /** Number of longer times, of at most 100 ms. */
+    uint64_t allocation_within_100ms;
+    /** Number of longer times, of at most 1 s. */
+    uint64_t allocation_within_1s;
+    /** Number of longer times, of at most 10 s. */
+    uint64_t allocation_within_10s;
+    /** Number of longer times, of at most 100 s. */
+    uint64_t allocation_within_100s;
+    /** Number of times of more than 100 s. */
+    uint64_t allocation_longer;
+    /** The sum of all times. */
+    uint64_t allocation_nanoseconds;
     /** Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released private pools that
      *  wait for the device. Part of the live bytes. */
     uint64_t private_bytes;

@@ -45,7 +45,9 @@ stats! {
     rung_trim rung_compact rung_fail wait_within_10us wait_within_100us wait_within_1ms wait_within_10ms
     wait_within_100ms wait_within_1s wait_within_10s wait_within_100s wait_longer wait_nanoseconds driver_within_10us
     driver_within_100us driver_within_1ms driver_within_10ms driver_within_100ms driver_within_1s driver_within_10s
-    driver_within_100s driver_longer driver_nanoseconds private_bytes asleep_bytes backup_bytes
+    driver_within_100s driver_longer driver_nanoseconds allocation_within_10us allocation_within_100us
+    allocation_within_1ms allocation_within_10ms allocation_within_100ms allocation_within_1s allocation_within_10s
+    allocation_within_100s allocation_longer allocation_nanoseconds private_bytes asleep_bytes backup_bytes
 }
 // End of the generated lines.
 

@@ -30,6 +30,7 @@ mod segment_contents;
 mod segment_place;
 mod segments;
 mod sleep;
+mod sleeping;
 mod snapshot;
 #[allow(unsafe_code, reason = "where the handle of somebody's CUDA stream is taken at its word")]
 mod streams;

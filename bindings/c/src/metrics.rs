@@ -19,9 +19,10 @@ mod enabled {
     static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);
 
     /// Serves the pools and other owners there are, and those that are made later. Returns the address.
-    pub(crate) fn start<O: Owner>(
+    pub(crate) fn start<S: Owner, O: Owner>(
         address: Option<&str>,
         pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+        sleeping: impl FnOnce() -> Vec<S>,
         others: impl FnOnce() -> Vec<O>,
     ) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
@@ -43,6 +44,7 @@ mod enabled {
         let exporter = Exporter::listen(address)?;
         // With the lock: a pool that is made meanwhile is served by `add`.
         pools().iter().for_each(|pool| serve(&exporter, pool));
+        sleeping().iter().for_each(|pool| serve(&exporter, pool));
         others().iter().for_each(|owner| serve(&exporter, owner));
         let address = exporter.address();
         *running = Some((exporter, fork::generation()));
@@ -88,9 +90,10 @@ mod disabled {
     use vrampool::any::AnyDevice;
     use vrampool::telemetry::Owner;
 
-    pub(crate) fn start<O: Owner>(
+    pub(crate) fn start<S: Owner, O: Owner>(
         _address: Option<&str>,
         _pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
+        _sleeping: impl FnOnce() -> Vec<S>,
         _others: impl FnOnce() -> Vec<O>,
     ) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use vrampool::Ledger;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::{Backend, Buffer, Error, MemoryKind, Source, internal};
-use vrampool_sleep::DEFAULT_TAG;
+use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
 #[derive(Debug)]
 pub(crate) struct CPool {
@@ -30,6 +30,7 @@ pub(crate) struct CPool {
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
     /// One sleep, wake, or change of the limit at a time.
     pub(crate) changing: Mutex<()>,
+    pub(crate) sleep_counts: Mutex<SleepCounts>,
     pub(crate) captures: Arc<Captures>,
     pub(crate) recording: Recording,
 }
@@ -52,6 +53,7 @@ impl CPool {
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
+            sleep_counts: Mutex::default(),
             captures: Arc::default(),
             recording: Recording::default(),
         })

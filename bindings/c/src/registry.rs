@@ -2,7 +2,9 @@
 
 use crate::blocks;
 use crate::failure::{Failure, Status};
+use crate::metrics;
 use crate::pool::CPool;
+use crate::sleeping::Sleeping;
 use crate::streams::Home;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -41,7 +43,7 @@ fn place(handle: u64) -> &'static ArcSwapOption<CPool> {
 
 /// Gives the pool that `make` makes for it a number.
 pub(crate) fn add(make: impl FnOnce(u64) -> Result<CPool, Failure>) -> Result<u64, Failure> {
-    let _alone = CHANGING.lock();
+    let alone = CHANGING.lock();
     forget_ended();
     let free = POOLS.iter().position(|pool| pool.load().is_none());
     let free = free.ok_or_else(|| {
@@ -49,7 +51,12 @@ pub(crate) fn add(make: impl FnOnce(u64) -> Result<CPool, Failure>) -> Result<u6
     })?;
     // Relaxed: only distinctness matters.
     let handle = (SERIAL.fetch_add(1, Ordering::Relaxed) + 1) << BITS | free as u64;
-    POOLS[free].store(Some(Arc::new(make(handle)?)));
+    let pool = Arc::new(make(handle)?);
+    POOLS[free].store(Some(Arc::clone(&pool)));
+    drop(alone);
+    if let Some(sleeping) = Sleeping::of(pool) {
+        metrics::add(&sleeping);
+    }
     Ok(handle)
 }
 
@@ -71,6 +78,11 @@ pub(crate) fn get(handle: u64) -> Result<Arc<CPool>, Failure> {
 pub(crate) fn tag_pools() -> Vec<Pool<AnyDevice>> {
     let pools = POOLS.iter().filter_map(|pool| pool.load_full());
     pools.flat_map(|pool| pool.tags()).map(|tagged| tagged.pool.clone()).collect()
+}
+
+/// The pools that can sleep.
+pub(crate) fn sleeping() -> Vec<Sleeping> {
+    POOLS.iter().filter_map(|pool| Sleeping::of(pool.load_full()?)).collect()
 }
 
 /// Takes a pool out. It ends when the calls that have it do.

@@ -88,6 +88,7 @@ impl CPool {
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));
         let slept = sleep_all(arenas, Duration::ZERO, on_progress);
         chosen.iter().for_each(|(tagged, _)| tagged.note_state());
+        self.sleep_counts.lock().count_sleep(&slept);
         Ok(slept?)
     }
 
@@ -104,6 +105,7 @@ impl CPool {
             outcome => outcome,
         };
         asleep.iter().for_each(|tagged| tagged.note_state());
+        self.sleep_counts.lock().count_wake(&woken);
         Ok(woken?)
     }
 
@@ -132,9 +134,11 @@ impl Tagged {
 mod tests {
     use super::*;
     use crate::options::Options;
-    use vrampool::Backend;
+    use crate::sleeping::Sleeping;
     use vrampool::any::AnyDevice;
     use vrampool::host::Call;
+    use vrampool::telemetry::Owner;
+    use vrampool::{Backend, Pool};
 
     /// The device refuses, and then refuses the way back: what is asleep then is said to be, and wakes.
     #[test]
@@ -204,5 +208,32 @@ mod tests {
             }
         }
         assert!(failures > 0, "nothing was tried");
+    }
+
+    /// A pool that cannot sleep has none of these metrics.
+    #[test]
+    fn sleeps_and_wakes_of_a_pool_are_metrics() {
+        let served = |source: &str| {
+            let options = format!("device=host; host_capacity=64MiB; name=slept; source={source}");
+            let pool = CPool::new(0, Options::parse(&options).expect("good")).expect("a pool");
+            Sleeping::of(Arc::new(pool))
+        };
+        assert!(served("direct").is_none());
+        let sleeping = served("virtual").expect("it can sleep");
+        let pool = sleeping.pool();
+        let stream = pool.home.find(0).expect("the null stream");
+        let tagged = pool.tagged_or_new("weights").expect("a tag");
+        let kept = tagged.pool.allocate(32 << 20, &stream).expect("memory");
+        let _ = pool.fall_asleep(&[], |_| Some(Offload::Pinned), &|_| ()).expect("asleep");
+        let taken = Pool::new(&pool.home.device).expect("a pool");
+        let taken = taken.allocate(48 << 20, &stream).expect("memory");
+        assert!(pool.wake(None, &|_| ()).is_err(), "the memory is taken");
+        drop(taken);
+        let counts = *pool.sleep_counts.lock();
+        assert_eq!((counts.sleeps, counts.wakes, counts.failed_wakes), (1, 0, 1));
+        assert_eq!(Owner::name(&sleeping), "slept");
+        let figures = format!("{:?}", sleeping.figures());
+        assert!(figures.contains("vrampool_sleep_tag_asleep") && figures.contains("weights"), "{figures}");
+        drop(kept);
     }
 }

@@ -9,6 +9,7 @@ use vrampool_sleep::{SleepBuffer, Sleeper, Wake};
 pub(crate) const SCENES: &[Scene] = &[
     Scene::new("k_sleeps_every_7_s", &[], sleeps),
     Scene::new("k_wakes_fail", &["WakeFailing"], wakes_fail),
+    Scene::new("k_sleeps_fail", &["SleepFailing"], sleeps_fail),
 ];
 
 type Sleeping = (HostDevice, Sleeper<HostDevice>, SleepBuffer<HostDevice>);
@@ -43,4 +44,13 @@ fn wakes_fail(stage: &Stage) {
     let pool = Pool::builder(&device).size_classes(SizeClasses::EXACT).build().expect("a pool");
     let _taken = allocate(&pool, &stream, &[48 * MIB]);
     stage.every(Duration::from_secs(1), || assert!(sleeper.wake_up(Wake::All).is_err()));
+}
+
+/// Work has a region of a block.
+fn sleeps_fail(stage: &Stage) {
+    let Some((device, sleeper, weights)) = sleeper(stage) else { return };
+    let _process = stage.serve().and(&sleeper);
+    let stream = device.create_stream().expect("a stream");
+    let _region = weights.on(&stream).expect("a region");
+    stage.every(Duration::from_secs(1), || assert!(sleeper.sleep(&["weights"]).is_err()));
 }

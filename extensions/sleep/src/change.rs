@@ -118,15 +118,7 @@ impl<B: Backend> Sleeper<B> {
         let arenas = self.shared.arenas();
         let chosen = arenas.iter().filter_map(|(tag, arena)| Some((&**tag, arena, policy(tag)?)));
         let slept = sleep_all(chosen, timeout, &|progress| self.shared.callbacks.tell(progress));
-        let mut counts = self.shared.counts.lock();
-        match &slept {
-            Ok(report) => {
-                counts.sleeps += 1;
-                counts.time += report.elapsed;
-            }
-            Err(_) => counts.failed_sleeps += 1,
-        }
-        drop(counts);
+        self.shared.counts.lock().count_sleep(&slept);
         slept
     }
 
@@ -149,15 +141,7 @@ impl<B: Backend> Sleeper<B> {
             Err(error) if error.is_out_of_memory() && self.shared.relieve() > 0 => wake(),
             outcome => outcome,
         };
-        let mut counts = self.shared.counts.lock();
-        match &woken {
-            Ok(report) => {
-                counts.wakes += 1;
-                counts.time += report.elapsed;
-            }
-            Err(_) => counts.failed_wakes += 1,
-        }
-        drop(counts);
+        self.shared.counts.lock().count_wake(&woken);
         woken.map_err(|error| match error {
             Error::Arena(error) => self.shared.explain(error).into(),
             error => error,

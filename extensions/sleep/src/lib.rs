@@ -95,7 +95,7 @@ pub use copies::{restore_contents, save_contents};
 pub use error::Error;
 pub use host_copy::HostCopy;
 #[cfg(feature = "metrics")]
-pub use metrics::METRICS;
+pub use metrics::{METRICS, figures_of};
 pub use offload::Offload;
 pub use progress::SleepProgress;
 pub use reports::{BlockState, SleepReport, SleepState};

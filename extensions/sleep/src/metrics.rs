@@ -1,5 +1,6 @@
 //! The metrics of a sleeper: its memory, by tag, and its sleeps and wakes.
 
+use crate::arena::SleepArena;
 use crate::shared::Shared;
 use crate::sleeper::Sleeper;
 use crate::usage::{SleepCounts, SleepUsage, TagUsage};
@@ -18,6 +19,38 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     let figures = [SleepUsage::table(), SleepCounts::table(), TagUsage::table()].concat();
     figures.into_iter().filter(|figure| figure.is_exported()).collect()
 });
+
+/// Returns the figures of arenas that sleep by tag, for an [`Owner`] of another crate. All tags together are read one by one.
+///
+/// ```
+/// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
+/// # use vrampool_sleep::{Error, Offload, SleepArena, SleepCounts, figures_of};
+/// # fn main() -> Result<(), Error> {
+/// # let device = HostDevice::new();
+/// # if device.virtual_memory().is_none() { return Ok(()) }
+/// let arena = SleepArena::new(DeviceArena::builder(&device).growing().build()?);
+/// let mut counts = SleepCounts::default();
+/// counts.count_sleep(&arena.sleep(Offload::Pinned));
+/// let figures = figures_of([("weights", &arena)], &counts); // of an implementation of `Owner::figures`
+/// # drop(figures);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn figures_of<'a, B: Backend>(
+    arenas: impl IntoIterator<Item = (&'a str, &'a SleepArena<B>)>,
+    counts: &SleepCounts,
+) -> OwnerFigures {
+    let (mut all, mut by_tag) = (SleepUsage::default(), Vec::new());
+    for (tag, arena) in arenas {
+        all += SleepUsage::of(arena);
+        by_tag.push((tag, TagUsage::of(arena)));
+    }
+    let mut figures = OwnerFigures::of(&all);
+    figures.add("", counts);
+    by_tag.iter().for_each(|(tag, usage)| figures.add(tag, usage));
+    figures
+}
 
 /// The statistics of a sleeper, for [`publish`](vrampool::telemetry::publish) and for publishers.
 ///
@@ -48,12 +81,8 @@ impl<B: Backend> Owner for Sleeper<B> {
     }
 
     fn figures(&self) -> OwnerFigures {
-        let mut figures = OwnerFigures::of(&self.usage());
-        figures.add("", &self.counts());
-        for (tag, arena) in self.shared.arenas() {
-            figures.add(&tag, &TagUsage::of(&arena));
-        }
-        figures
+        let arenas = self.shared.arenas();
+        figures_of(arenas.iter().map(|(tag, arena)| (&**tag, arena)), &self.counts())
     }
 
     fn watch(&self) -> impl Watch + 'static {

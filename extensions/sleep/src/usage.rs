@@ -1,7 +1,8 @@
 //! Usage figures: mapped, live and sleeping bytes.
 
 use crate::arena::SleepArena;
-use crate::reports::SleepState;
+use crate::error::Error;
+use crate::reports::{SleepReport, SleepState};
 use bytesize::ByteSize;
 use std::fmt;
 use std::ops::AddAssign;
@@ -68,6 +69,44 @@ figures! {
         Counter failed_wakes: u64, "wakes", "Wakes that failed.";
         #[cfg_attr(feature = "serde", serde(skip))]
         Time time: Duration, "nanoseconds", "Time of the sleeps and wakes that succeeded.";
+    }
+}
+
+impl SleepCounts {
+    /// Counts a sleep or a discard by its result.
+    ///
+    /// ```
+    /// # use vrampool_sleep::{SleepCounts, SleepReport};
+    /// let mut counts = SleepCounts::default();
+    /// counts.count_sleep(&Ok(SleepReport::default()));
+    /// assert_eq!((counts.sleeps, counts.failed_sleeps), (1, 0));
+    /// ```
+    pub fn count_sleep(&mut self, slept: &Result<SleepReport, Error>) {
+        match slept {
+            Ok(report) => {
+                self.sleeps += 1;
+                self.time += report.elapsed;
+            }
+            Err(_) => self.failed_sleeps += 1,
+        }
+    }
+
+    /// Counts a wake by its result.
+    ///
+    /// ```
+    /// # use vrampool_sleep::{SleepCounts, SleepReport};
+    /// let mut counts = SleepCounts::default();
+    /// counts.count_wake(&Ok(SleepReport::default()));
+    /// assert_eq!((counts.wakes, counts.failed_wakes), (1, 0));
+    /// ```
+    pub fn count_wake(&mut self, woken: &Result<SleepReport, Error>) {
+        match woken {
+            Ok(report) => {
+                self.wakes += 1;
+                self.time += report.elapsed;
+            }
+            Err(_) => self.failed_wakes += 1,
+        }
     }
 }
 

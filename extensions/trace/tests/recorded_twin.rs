@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vrampool::host::HostDevice;
-use vrampool::stats::{DriverTimes, LastFailures};
+use vrampool::stats::{AllocationTimes, DriverTimes, LastFailures};
 use vrampool::{Backend, Buffer, Placement, Pool, SizeClasses, Source};
 use vrampool_test_support::close_gate;
 use vrampool_trace::{Op, Recorder};
@@ -130,6 +130,7 @@ impl Side {
         let mut stats = self.pool.stats();
         // Times differ.
         (stats.mapping.time, stats.driver) = (Duration::ZERO, DriverTimes::default());
+        stats.allocation = AllocationTimes::default();
         stats.last_failure = LastFailures::default();
         format!("{stats:?}")
     }

@@ -87,6 +87,11 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
+    /// Whether the part for small requests has addresses for new memory that serves `bytes`.
+    pub(in crate::arena) fn has_front_for(&self, bytes: u64) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.has_front_for(&self.engine, bytes))
+    }
+
     /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
     /// adding it cannot fail.
     pub(in crate::arena) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {

@@ -45,6 +45,7 @@ impl PoolStats {
             device_errors,
             waits,
             driver,
+            allocation,
         } = *counters;
         let hits = buckets.iter().map(|bucket| bucket.hits).sum();
         Self {
@@ -101,6 +102,7 @@ impl PoolStats {
             rungs,
             waits,
             driver,
+            allocation,
             buckets,
         }
     }

@@ -5,7 +5,7 @@
 //! Failures are in `outcomes`, times in `times`.
 
 use super::outcomes::{DeviceErrors, Failures, LastFailures};
-use super::times::{DriverTimes, MappingCalls, Waits};
+use super::times::{AllocationTimes, DriverTimes, MappingCalls, Waits};
 use crate::figures;
 use crate::figures::FigureLabel::{Each, None as Plain, Split};
 use crate::overlap::Overlap;
@@ -100,6 +100,7 @@ figures! {
             "Steps taken when memory ran out." rungs: Rungs;
             "Waits for memory." waits: Waits;
             "Requests that called the driver." driver: DriverTimes;
+            "A sample of the requests past the magazines." allocation: AllocationTimes;
         }
         + others {
             /// Each size class that was ever requested, by size. Multiples and exact classes are grouped by powers

@@ -141,7 +141,13 @@ pub extern "C" fn vrampool_snapshot(pool: u64, json: Out<'_, *mut c_char>) -> St
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
     guard(|| {
-        metrics::start(address.optional("address")?, registry::tag_pools, segment_place::served).map(drop)
+        metrics::start(
+            address.optional("address")?,
+            registry::tag_pools,
+            registry::sleeping,
+            segment_place::served,
+        )
+        .map(drop)
     })
 }
 
@@ -150,8 +156,12 @@ pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
 pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_, *mut c_char>) -> Status {
     guard(|| {
         served_at.check("served_at")?;
-        let served =
-            metrics::start(address.optional("address")?, registry::tag_pools, segment_place::served)?;
+        let served = metrics::start(
+            address.optional("address")?,
+            registry::tag_pools,
+            registry::sleeping,
+            segment_place::served,
+        )?;
         served_at.set(boundary::give_text(served.to_string()));
         Ok(())
     })

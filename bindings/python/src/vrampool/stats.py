@@ -121,6 +121,16 @@ class PoolStats(NamedTuple):
         driver_within_100s: Number of longer times, of at most 100 s.
         driver_longer: Number of times of more than 100 s.
         driver_nanoseconds: The sum of all times.
+        allocation_within_10us: Number of times of at most 10 µs.
+        allocation_within_100us: Number of longer times, of at most 100 µs.
+        allocation_within_1ms: Number of longer times, of at most 1 ms.
+        allocation_within_10ms: Number of longer times, of at most 10 ms.
+        allocation_within_100ms: Number of longer times, of at most 100 ms.
+        allocation_within_1s: Number of longer times, of at most 1 s.
+        allocation_within_10s: Number of longer times, of at most 10 s.
+        allocation_within_100s: Number of longer times, of at most 100 s.
+        allocation_longer: Number of times of more than 100 s.
+        allocation_nanoseconds: The sum of all times.
         private_bytes: Bytes in private pools of CUDA graphs, live or kept for their graphs, and bytes of released
             private pools that wait for the device. Part of the live bytes.
         asleep_bytes: Bytes of live blocks that are asleep.
@@ -218,6 +228,16 @@ class PoolStats(NamedTuple):
     driver_within_100s: int
     driver_longer: int
     driver_nanoseconds: int
+    allocation_within_10us: int
+    allocation_within_100us: int
+    allocation_within_1ms: int
+    allocation_within_10ms: int
+    allocation_within_100ms: int
+    allocation_within_1s: int
+    allocation_within_10s: int
+    allocation_within_100s: int
+    allocation_longer: int
+    allocation_nanoseconds: int
     private_bytes: int
     asleep_bytes: int
     backup_bytes: int

@@ -81,7 +81,7 @@ impl<B: Backend> Backing<B> {
     ) -> Option<Growth> {
         let room = self.room(budget);
         let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
-        let is_had = plain.bytes <= room && self.has_addresses(plain);
+        let is_had = plain.bytes <= room && self.has_addresses(zone, plain);
         let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
         let is_frugal = || {
             budget != Budget::Free || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
@@ -101,9 +101,9 @@ impl<B: Backend> Backing<B> {
         }
         if zone == Zone::Stable && gap.is_none() && budget == Budget::Free {
             // Small requests are numerous, so some memory is added in reserve.
-            let reserve = self.round(self.mapped >> RESERVE)?.min(room);
-            let more = Extent { bytes: plain.bytes.max(reserve), ..plain };
-            plain = if self.has_addresses(more) { more } else { plain };
+            let left = self.front.saturating_sub(plain.start);
+            let reserve = self.round(self.mapped >> RESERVE)?.min(room).min(left);
+            plain.bytes = plain.bytes.max(reserve);
         }
         let new = is_had.then(|| self.split(plain)).flatten()?;
         Some(Growth::new(new, gap.is_none()))
@@ -142,7 +142,7 @@ impl<B: Backend> Backing<B> {
             && self.overlap.allows(held, most_live)
             && held <= self.overlap_within.max(needed)
             && added <= self.room(Budget::Free)
-            && self.has_addresses(end)
+            && self.has_addresses(Zone::Dynamic, end)
     }
 
     /// Records that the device refused such memory. It is not asked again while as many bytes are mapped.
@@ -212,7 +212,13 @@ impl<B: Backend> Backing<B> {
     ) -> bool {
         let plain = self.plain(engine, zone, bytes, alignment);
         !self.stitches(bytes)
-            && plain.is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(plain))
+            && plain
+                .is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(zone, plain))
+    }
+
+    /// Whether the first part has addresses for new memory that serves a small request of `bytes`.
+    pub(in crate::arena) fn has_front_for(&self, engine: &Arena, bytes: u64) -> bool {
+        self.plain(engine, Zone::Stable, bytes, 1).is_some_and(|(new, _)| new.start < self.front)
     }
 
     /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with
@@ -236,7 +242,9 @@ impl<B: Backend> Backing<B> {
         });
         let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
         Some(match least {
-            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(end) => (extent, gap),
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(zone, end) => {
+                (extent, gap)
+            }
             _ => (end, None),
         })
     }
@@ -252,7 +260,7 @@ impl<B: Backend> Backing<B> {
         let (new, is_at_end) = match self.gap_of(engine, missing) {
             _ if missing == 0 => (Vec::new(), true),
             Some(start) => (self.split(Extent { start, bytes: missing })?, false),
-            None if self.has_addresses(end) => (self.split(end)?, true),
+            None if self.has_addresses(Zone::Dynamic, end) => (self.split(end)?, true),
             None => (self.split_over_gaps(engine, missing)?, false),
         };
         let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
@@ -276,8 +284,10 @@ impl<B: Backend> Backing<B> {
         (missing == 0).then_some(new)
     }
 
-    fn has_addresses(&self, extent: Extent) -> bool {
-        let end = if self.zone_at(extent.start) == Zone::Stable { self.front } else { self.addresses };
+    /// Whether the part has addresses for an extent of it. A full first part ends where the second one starts, so the
+    /// offset alone does not name the part.
+    fn has_addresses(&self, zone: Zone, extent: Extent) -> bool {
+        let end = if zone == Zone::Stable { self.front } else { self.addresses };
         extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
     }
 
@@ -291,7 +301,7 @@ impl<B: Backend> Backing<B> {
 
     /// Splits an extent into pieces, if there are addresses for it.
     fn split_up_to(&self, all: Extent, largest: u64) -> Option<Vec<Extent>> {
-        if !self.has_addresses(all) {
+        if !self.has_addresses(self.zone_at(all.start), all) {
             return None;
         }
         let few = self.round(all.bytes >> FEW_PIECES)?;
