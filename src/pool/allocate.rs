@@ -79,7 +79,7 @@ impl PoolCore {
         if self.has_markers.load(Relaxed)
             && let Some(arena) = self.supply::<B>().arena()
         {
-            arena.poll();
+            arena.poll(stream);
         }
         let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
@@ -91,7 +91,8 @@ impl PoolCore {
                 return Some(Ok(ready));
             }
             if !depot.has_nothing_for(key) {
-                return None;
+                drop(depot);
+                return self.allocate_large_beside::<B>(key, bytes, stream, announced);
             }
         }
         // A recycled record's stream is one of the pool's device.
@@ -113,6 +114,22 @@ impl PoolCore {
             mem::forget(dropped);
         }
         Some(Ok(fresh))
+    }
+
+    /// As [`allocate_large`](Self::allocate_large), when idle blocks are of other streams.
+    #[cold]
+    #[inline(never)]
+    fn allocate_large_beside<B: Backend>(
+        self: &Arc<Self>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        announced: Option<&Announced<'_>>,
+    ) -> Option<Result<Box<Block>, Error>> {
+        // The general path reports an error.
+        self.check_device(stream).ok()?;
+        let position = &Position::new(self);
+        Some(self.allocate_beside::<B>(&Request { key, requested, stream, announced, position }))
     }
 
     /// Takes the newest idle block for a request that the fast magazine bins do not serve, if it needs no wait:
@@ -178,7 +195,8 @@ impl PoolCore {
             if depot.is_reserved_for_waiter(key.class, position.number()) {
                 return Found::Nothing;
             }
-            match depot.take(key, requested, stream.id(), cache, Accept::Ready) {
+            let keys = depot.keys_for(key);
+            match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
                 Taken::Nothing => {

@@ -77,7 +77,11 @@ impl<B: Backend> ArenaCore<B> {
             state = self.note_done(state);
         }
         // Without markers nobody is busy, and no memory needs a wait.
-        if state.markers.is_empty() || !state.prefers_growth(request) {
+        if state.markers.is_empty() {
+            return Ok(None);
+        }
+        state.uses.ticks.want_markers();
+        if !state.prefers_growth(request) {
             return Ok(None);
         }
         if let Some(taken) = state.take_without_wait(request, Budget::Free, stream)? {
@@ -106,7 +110,10 @@ impl<B: Backend> ArenaCore<B> {
         }
         let tick = state.uses.ticks.begin();
         drop(state);
-        self.ask(Freed { users, tick, bytes: 0 });
+        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let mut state = self.state.lock();
+        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
+        drop(state);
     }
 }
 

@@ -21,7 +21,7 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let is_captured = Some(self.is_captured(stream));
-        let mut state = self.attached(request.0, || self.lock_for_request())?;
+        let mut state = self.attached(request.0, || self.lock_for_request(stream))?;
         // Before the search, which depends on it: the first request of a second stream waits for nobody either.
         state.uses.ticks.used_by(stream.id());
         let taken = match waits {
