@@ -370,6 +370,7 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         // A block that a reset made stale has no slot and is not freed.
         let freed = state.free(self.block);
         let range = state.keep_handle(self.range.take());
+        self.arena.note_markers(state.uses.are_any_unasked());
         drop(locked);
         if let Some(to_record) = &freed.to_record {
             self.arena.freed(to_record);

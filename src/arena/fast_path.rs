@@ -73,7 +73,8 @@ impl<B: Backend> ArenaBuffer<B> {
             return false;
         }
         if may_mark {
-            uses.ticks.freed_unmarked(user.id(), size);
+            uses.freed_unmarked(user, size);
+            self.arena.note_markers(uses.are_any_unasked());
         }
         self.stream = slots.take_sole(self.block);
         state.free_freed(self.block);

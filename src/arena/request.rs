@@ -72,7 +72,7 @@ impl<B: Backend> ArenaCore<B> {
         budget: Budget,
         spared: bool,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
-        let mut locked = self.attached(request.bytes, || self.lock_for_request())?;
+        let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
         let state = &mut *locked;
         // Before the search, which depends on it: the first request of a second stream waits for nobody either.
         state.uses.ticks.used_by(request.stream.id());
@@ -130,7 +130,11 @@ impl<B: Backend> ArenaCore<B> {
             state = self.note_done(state);
         }
         // Without markers nobody is busy, and no memory needs a wait.
-        if state.markers.is_empty() || !state.prefers_growth(request) {
+        if state.markers.is_empty() {
+            return Ok(None);
+        }
+        state.uses.ticks.want_markers();
+        if !state.prefers_growth(request) {
             return Ok(None);
         }
         if let Some(taken) = state.find(request, Budget::Free, &Waits::Avoid)? {
@@ -159,7 +163,10 @@ impl<B: Backend> ArenaCore<B> {
         }
         let tick = state.uses.ticks.begin();
         drop(state);
-        self.ask(Freed { users, tick, bytes: 0 });
+        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let mut state = self.state.lock();
+        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
+        drop(state);
     }
 
     /// Serves a request whose wait a capture forbids. Returns `None` if no memory serves without such a wait.

@@ -12,7 +12,7 @@ use crate::streams::order::Freed;
 use crate::streams::uses::{Awaited, Streams, await_also};
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
-use vrampool_backend::{Backend, Capabilities, MemoryKind, Stream};
+use vrampool_backend::{Backend, Capabilities, MemoryKind};
 
 /// Range handles that are kept for further buffers.
 const HANDLES: usize = 16;
@@ -172,7 +172,7 @@ impl<B: Backend> State<B> {
         }
         let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
         if to_record.is_none() && may_mark {
-            self.uses.ticks.freed_unmarked(slot.uses.writer.id(), bytes);
+            self.uses.freed_unmarked(&slot.uses.writer, bytes);
         }
         AfterFree { _dropped: (Some(slot.uses.writer), replaced), to_record }
     }

@@ -21,18 +21,10 @@ use vrampool_backend::{MemoryKind, StreamId};
 pub(crate) enum Accept {
     /// Blocks that only the request's stream used.
     Ready,
-    /// Also blocks of other streams, if their work is known to be complete or, unless the request's stream is
-    /// captured, before it.
+    /// Blocks whose work is known to be complete or, unless the request's stream is captured, before it.
     Done { is_captured: bool },
-    /// Also blocks that need a wait.
+    /// Blocks that need no wait, else any.
     Any,
-}
-
-impl Accept {
-    fn in_order(self) -> impl Iterator<Item = Self> {
-        let first = Some(Self::Ready).filter(|_| self != Self::Ready);
-        first.into_iter().chain([self])
-    }
 }
 
 /// The result of a search for an idle block.
@@ -47,6 +39,9 @@ pub(crate) enum Taken {
 
 impl Depot {
     pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32, caps: Caps) -> Self {
+        // Others borrow from none, which is then known without a look at the classes.
+        let borrow_classes =
+            if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
         Self {
             kind,
             buckets: Buckets::new(classes.clone()),
@@ -92,26 +87,21 @@ impl Depot {
         Key { kind: self.kind, class }
     }
 
-    /// Takes an idle block that a request [accepts](Accept) for `key`, preferably one that needs no wait, from
-    /// the buckets and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
+    /// Takes an idle block that a request [accepts](Accept) from the buckets of `keys`, the request's own
+    /// [first](Self::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
     /// [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
-        key: Key,
+        keys: &[Key],
         requested: u64,
         stream: StreamId,
         cache: Option<&ThreadCache>,
         accept: Accept,
     ) -> Taken {
         self.ticks.used_by(stream);
-        if accept == Accept::Ready
-            && self.bin_of(key).is_none()
-            && let Some(block) = self.take_ready(key, requested, stream)
-        {
-            return Taken::Idle(block);
-        }
         self.clock += 1;
-        let bucket = self.buckets.of(&key);
+        let Some(key) = keys.first() else { return Taken::Nothing };
+        let bucket = self.buckets.of(key);
         bucket.last_request = self.clock;
         if bucket.idle.is_empty()
             && self.accounts.now.cached == 0
@@ -120,22 +110,31 @@ impl Depot {
             // No class has an idle block.
             return Taken::Nothing;
         }
-        let keys = self.keys_for(key);
-        for accepted in accept.in_order() {
-            let found = keys.iter().find_map(|&key| self.find(key, stream, cache, accepted));
-            if let Some(mut block) = found {
-                self.buckets.requests(key).hits += u64::from(block.is_ready_on(stream));
+        let mut found = None;
+        if accept == Accept::Any {
+            found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
+        }
+        match found.or_else(|| keys.iter().find_map(|&key| self.find(key, stream, cache, accept))) {
+            Some(mut block) => {
+                if block.is_ready_on(stream) {
+                    self.buckets.requests(*key).hits += 1;
+                }
                 block.requested = requested;
                 self.accounts.make_live(block.key.class, requested);
-                return Taken::Idle(block);
+                Taken::Idle(block)
             }
+            None if keys.iter().any(|&key| self.has_idle(key, cache)) => Taken::Busy,
+            None => Taken::Nothing,
         }
-        if keys.iter().any(|&key| self.has_idle(key, cache)) { Taken::Busy } else { Taken::Nothing }
     }
 
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
     pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
-        std::iter::once(key).chain(self.larger_keys(key)).collect()
+        let mut keys = SmallVec::from_buf_and_len([key; 3], 1);
+        if self.borrow_classes > 0 {
+            keys.extend(self.larger_keys(key));
+        }
+        keys
     }
 
     fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
@@ -171,7 +170,7 @@ impl Depot {
     /// As [`take_ready`](Self::take_ready), of the larger classes.
     #[inline(never)]
     fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if self.accounts.now.cached == 0 {
+        if self.borrow_classes == 0 || self.accounts.now.cached == 0 {
             return None;
         }
         let mut larger = self.larger_keys(key);

@@ -10,6 +10,7 @@ use crate::cache::magazine::class_table;
 use crate::cache::magazine::counters::{BinCounters, ThreadCounters};
 use crate::cache::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
 use crate::source::Key;
+use crate::streams::markers::Markers;
 use crate::streams::uses::{Streams, add};
 use crate::sync::AtomicU64;
 use std::mem;
@@ -121,32 +122,45 @@ impl Depot {
         Some(own)
     }
 
-    /// Adds to `users` the streams that used idle blocks of a class, and that no marker follows, as
-    /// `is_unmarked` finds by stream and tick. Records that the blocks are idle.
-    pub(crate) fn add_unmarked_users<B: Backend>(
+    /// Returns the streams that used idle blocks of some classes, that no marker follows, and that are not known to be
+    /// before `stream`. Records that the blocks are idle.
+    pub(crate) fn unmarked_users<B: Backend>(
         &mut self,
-        key: Key,
+        keys: &[Key],
         cache: Option<&ThreadCache>,
-        is_unmarked: impl Fn(StreamId, u64) -> bool,
-        users: &mut Streams<B::Stream>,
-    ) {
-        let (now, space) = (self.ticks.now(), self.space.as_ref());
-        let mut visit = |block: &Block| {
-            block.note_idle(now);
-            for user in &block.users_in::<B>(space) {
-                if is_unmarked(user.id(), block.freed()) {
-                    add(users, user);
+        markers: &Markers<B>,
+        stream: StreamId,
+    ) -> Streams<B::Stream> {
+        let mut users = Streams::new();
+        for &key in keys {
+            let bin = cache.zip(self.bin_of(key));
+            let Self { ticks, buckets, space, .. } = self;
+            let is_unmarked = |user: StreamId, tick| {
+                !ticks.cover(user, stream, tick) && markers.covering(user, tick).is_none()
+            };
+            let mut visit = |block: &Block| {
+                block.note_idle(ticks.now());
+                match block.sole_user() {
+                    Some(user) if users.iter().any(|known: &B::Stream| known.id() == user) => {}
+                    Some(user) if is_unmarked(user, block.freed()) => users.push(block.stream::<B>().clone()),
+                    Some(_) => {}
+                    None => {
+                        let all = block.users_in::<B>(space.as_ref());
+                        let unmarked = all.iter().filter(|user| is_unmarked(user.id(), block.freed()));
+                        unmarked.for_each(|user| add(&mut users, user));
+                    }
                 }
+            };
+            if let Some((cache, bin)) = bin
+                && cache.counters.bin(bin).class() == key.class
+            {
+                cache.visit(bin, ASKED, &mut visit);
             }
-        };
-        if let Some((cache, bin)) = cache.zip(self.bin_of(key))
-            && cache.counters.bin(bin).class() == key.class
-        {
-            cache.visit(bin, ASKED, &mut visit);
+            if let Some(bucket) = buckets.find(&key) {
+                bucket.idle.iter().take(ASKED).for_each(|block| visit(block));
+            }
         }
-        if let Some(bucket) = self.buckets.find(&key) {
-            bucket.idle.iter().take(ASKED).for_each(|block| visit(block));
-        }
+        users
     }
 
     /// Moves blocks that need no wait, and leases a slot for the block just taken, to a bin without ready

@@ -4,15 +4,15 @@
 use crate::arena::DeviceArena;
 use crate::cache::block::Block;
 use crate::cache::core::PoolCore;
-use crate::cache::depot::Depot;
+use crate::cache::depot::{Accept, Depot, Taken};
 use crate::cache::magazine;
+use crate::cache::magazine::thread_cache::ThreadCache;
 use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
 use crate::streams::uses::Streams;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId, fork};
 
@@ -52,17 +52,13 @@ impl PoolCore {
     /// free, 0 if no stream got a marker.
     pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
         let mut depot = self.depot();
-        depot.ticks.count_marker();
         let bytes = match &*users {
             [user] => depot.ticks.take_unmarked(user.id()),
             _ => 0,
         };
         let tick = depot.ticks.begin();
-        let are_wanted = depot.ticks.are_markers_wanted();
-        if !are_wanted {
-            depot.ticks.forget_unmarked();
-        }
-        self.marks.store(are_wanted, Relaxed);
+        depot.ticks.count_marker();
+        self.marks.store(depot.ticks.are_markers_wanted(), Relaxed);
         drop(depot);
         let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes });
         if is_marked { tick } else { 0 }
@@ -90,35 +86,43 @@ impl PoolCore {
         self.marks.store(true, Relaxed);
     }
 
-    /// Asks the device how far the streams are that used idle blocks of a class: polls their markers, and asks
-    /// streams without one whether they are idle. Records a marker on each of the latter that is not.
-    pub(crate) fn ask_users<B: Backend>(self: &Arc<Self>, key: Key, stream: StreamId) {
-        let order = self.order::<B>();
-        let is_due = order.with_markers(|markers, _| {
-            markers.pass();
-            markers.is_due()
+    /// Takes an idle block whose work is complete or, unless `is_captured`, before the request's stream. If none is known,
+    /// polls markers, and asks streams without one whether they are idle. Each of the latter that is not gets a marker.
+    pub(crate) fn take_done<B: Backend>(
+        &self,
+        key: Key,
+        requested: u64,
+        stream: StreamId,
+        is_captured: bool,
+    ) -> Taken {
+        // Dropped after the lock is released: one of these may be the last handle.
+        let idle;
+        let mut depot = self.depot();
+        let keys = depot.keys_for(key);
+        let (users, is_due) = self.inspect(key, |cache| {
+            let markers = &mut *self.supply::<B>().markers.lock();
+            let users = depot.unmarked_users(&keys, cache, markers, stream);
+            (users, markers.note_request())
         });
-        if is_due {
-            order.poll();
-        }
-        let unmarked = |depot: &mut Depot, cache: Option<&_>| {
-            let markers = self.supply::<B>().markers.lock();
-            let done = depot.ticks.reach(stream);
-            let mut users = Streams::new();
-            for key in depot.keys_for(key) {
-                let is_unmarked = |user: StreamId, tick| {
-                    user != stream && !done.covers(user, tick) && markers.covering(user, tick).is_none()
-                };
-                depot.add_unmarked_users::<B>(key, cache, is_unmarked, &mut users);
+        if is_due || !users.is_empty() {
+            let tick = depot.ticks.begin();
+            drop(depot);
+            let order = self.order::<B>();
+            if is_due {
+                order.poll();
             }
-            users
-        };
-        let (users, tick) = magazine::inspect(self, |cache| {
-            let mut depot = self.depot();
+            idle = order.ask(Freed { users, tick, bytes: 0 });
+            depot = self.depot();
+            idle.iter().for_each(|user| depot.ticks.done(user.id(), tick));
+            depot.accounts.in_flight = depot.ticks.in_flight();
             self.marks.store(depot.ticks.are_markers_wanted(), Relaxed);
-            let users = unmarked(&mut depot, cache);
-            (users, depot.ticks.begin())
-        });
-        order.ask(Freed { users, tick, bytes: 0 });
+        }
+        let accept = Accept::Done { is_captured };
+        self.inspect(key, |cache| depot.take(&keys, requested, stream, cache, accept))
+    }
+
+    /// Calls `act` with this thread's cache, if it takes blocks of a class.
+    fn inspect<T>(&self, key: Key, act: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
+        if self.has_magazine_for(key) { magazine::inspect(self, act) } else { act(None) }
     }
 }

@@ -69,7 +69,7 @@ impl PoolCore {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_unobserved(mut block: Box<Block>) {
         if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_bin(block) {

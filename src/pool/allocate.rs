@@ -126,7 +126,7 @@ impl PoolCore {
         if self.has_markers.load(Relaxed)
             && let Some(arena) = self.supply::<B>().arena()
         {
-            arena.poll();
+            arena.poll(stream);
         }
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
@@ -139,7 +139,13 @@ impl PoolCore {
                 return Found::Nothing;
             }
             if self.caps.cache(key.class) {
-                match depot.take(key, requested, stream.id(), cache, Accept::Ready) {
+                if !self.has_magazine_for(key)
+                    && let Some(block) = depot.take_ready(key, requested, stream.id())
+                {
+                    return Found::Ready(block);
+                }
+                let keys = depot.keys_for(key);
+                match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
                     Taken::Idle(block) => return Found::Ready(block),
                     Taken::Busy => return Found::Busy,
                     Taken::Nothing => {}

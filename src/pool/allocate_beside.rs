@@ -29,8 +29,7 @@ impl PoolCore {
         let capture = capture.inspect_err(|error| self.count_device_failure(error))?;
         let is_captured = capture.is_some();
         if self.are_streams_concurrent {
-            self.ask_users::<B>(request.key, request.stream.id());
-            match self.take_idle(request, Accept::Done { is_captured }) {
+            match self.take_done::<B>(request.key, request.requested, request.stream.id(), is_captured) {
                 Taken::Idle(block) => {
                     return self.hand_over(block, request, capture, |block| {
                         block.adopt::<B>(request.stream).map(|()| 0)
@@ -43,7 +42,7 @@ impl PoolCore {
                 return Ok(block);
             }
         }
-        match self.take_idle(request, Accept::Any) {
+        match self.take_any(request) {
             Taken::Idle(block) => {
                 self.hand_over(block, request, capture, |block| block.take_over::<B>(request.stream, capture))
             }
@@ -51,12 +50,13 @@ impl PoolCore {
         }
     }
 
-    fn take_idle<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>, accept: Accept) -> Taken {
+    fn take_any<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>) -> Taken {
         let Request { key, requested, stream, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
             cache.into_iter().for_each(|cache| depot.apply_delta(cache));
-            depot.take(key, requested, stream.id(), cache, accept)
+            let keys = depot.keys_for(key);
+            depot.take(&keys, requested, stream.id(), cache, Accept::Any)
         })
     }
 

@@ -95,6 +95,12 @@ impl<B: Backend> Markers<B> {
         self.pause = self.pause.saturating_sub(1);
     }
 
+    /// Counts a request. Returns whether a poll is due before the next one.
+    pub(crate) fn note_request(&mut self) -> bool {
+        self.pass();
+        self.is_due()
+    }
+
     /// Starts a poll. Returns the latest point of each stream, or the earliest if the latest was polled and
     /// is not reached, until all points of the stream are reached.
     pub(crate) fn asked(&mut self) -> Passed<B> {

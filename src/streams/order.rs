@@ -149,6 +149,9 @@ pub(crate) trait Order<B: Backend> {
             for (user, marker) in &open {
                 ticks.waited(user.id(), to.id(), marker.as_ref().map_or(now, |marker| marker.tick));
             }
+            if waits > 0 {
+                ticks.want_markers();
+            }
         });
         Ok(waits)
     }
@@ -179,16 +182,17 @@ pub(crate) trait Order<B: Backend> {
         !dropped.is_empty()
     }
 
-    /// Asks users without a marker whether they are idle. The others get a marker.
-    fn ask(&self, Freed { users, tick, bytes }: Freed<B::Stream>) {
+    /// Asks users without a marker whether they are idle, and returns those that are: their work up to the end of the
+    /// tick is complete, which the caller records. The others get a marker, and so do later frees.
+    #[must_use]
+    fn ask(&self, Freed { users, tick, bytes }: Freed<B::Stream>) -> Streams<B::Stream> {
         let is_idle = |user: &B::Stream| self.device().is_idle(user) == Ok(true);
         let (idle, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_idle);
-        if !idle.is_empty() {
-            self.with_markers(|_, ticks| idle.iter().for_each(|user| ticks.done(user.id(), tick)));
-        }
         if !users.is_empty() {
             self.freed(&Freed { users, tick, bytes });
+            self.with_markers(|_, ticks| ticks.want_markers());
         }
+        idle
     }
 
     /// Polls the markers of each stream.

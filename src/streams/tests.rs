@@ -166,7 +166,9 @@ impl Scene {
                 let tick = self.owner.with_markers(|_, ticks| ticks.begin());
                 // Of free memory: users of live memory may still begin work on it in that tick.
                 if freed.is_some() {
-                    self.owner.ask(Freed { users, tick, bytes: 0 });
+                    let idle = self.owner.ask(Freed { users, tick, bytes: 0 });
+                    self.owner
+                        .with_markers(|_, ticks| idle.iter().for_each(|user| ticks.done(user.id(), tick)));
                 }
             }
             _ => {

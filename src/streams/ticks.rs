@@ -16,6 +16,9 @@ const MOST: usize = 256;
 /// Markers that frees record after a request that found memory in use by a busy stream.
 const WANTED: u32 = 256;
 
+/// Markers that frees record before the first such request.
+const FIRST: u32 = 16;
+
 /// Most streams whose unmarked bytes are counted.
 const STREAMS: usize = 64;
 
@@ -31,7 +34,7 @@ pub(crate) struct Ticks {
     frees: VecDeque<Free>,
     /// Bytes that each stream freed after its last marker.
     unmarked: SmallVec<[(StreamId, u64); 4]>,
-    /// Markers that frees still record. Of buckets only.
+    /// Markers that frees still record.
     wanted: u32,
     /// Read without the lock, too.
     in_flight: Arc<AtomicU64>,
@@ -48,14 +51,14 @@ struct Free {
 impl Ticks {
     /// Creates ticks that begin with 1, for records in which 0 means that no tick is known.
     pub(crate) fn from_one() -> Self {
-        Self { now: 1, wanted: WANTED, ..Self::default() }
+        Self { now: 1, wanted: FIRST, ..Self::default() }
     }
 
     /// Creates the ticks of other memory of the same program. All of them are later.
     pub(crate) fn after(&mut self) -> Self {
         let (first, are_several, in_flight) = (self.first, self.are_several, Arc::clone(&self.in_flight));
         in_flight.store(0, Ordering::Relaxed);
-        Self { first, are_several, now: self.begin() + 1, in_flight, ..Self::default() }
+        Self { first, are_several, now: self.begin() + 1, wanted: self.wanted, in_flight, ..Self::default() }
     }
 
     /// Records a request of a stream.
@@ -98,6 +101,9 @@ impl Ticks {
     /// Records that the work of `user` up to the end of `tick` is complete.
     pub(crate) fn done(&mut self, user: StreamId, tick: u64) {
         self.waits.add(Wait { user, stream: None, tick });
+        if self.frees.is_empty() {
+            return;
+        }
         let mut done = 0;
         self.frees.retain(|free| {
             let stays = free.user != user || free.tick > tick;
@@ -173,20 +179,19 @@ impl Ticks {
         }
     }
 
-    /// Counts a marker, or several of one free.
+    /// Counts a marker, or several of one free. After the last one that is wanted, bytes without a marker are not
+    /// counted.
     pub(crate) fn count_marker(&mut self) {
         self.wanted = self.wanted.saturating_sub(1);
+        if self.wanted == 0 {
+            self.unmarked.clear();
+        }
     }
 
     /// Returns the bytes that a stream freed since its last marker, because it gets another one.
     pub(crate) fn take_unmarked(&mut self, user: StreamId) -> u64 {
         let place = self.unmarked.iter().position(|(known, _)| *known == user);
         place.map_or(0, |place| self.unmarked.swap_remove(place).1)
-    }
-
-    /// Forgets the bytes without a marker: frees are not counted any more.
-    pub(crate) fn forget_unmarked(&mut self) {
-        self.unmarked.clear();
     }
 
     /// Counts bytes that `user` freed in `tick` as live again.

@@ -152,10 +152,38 @@ fn a_stream_gets_a_marker_for_many_frees() {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
-    let blocks: Vec<_> = (0..128).map(|_| arena.allocate(PAGE, &own).expect("memory")).collect();
+    // Another stream finds its memory in use, so that markers are wanted.
+    let (_go, _) = stall(&own);
+    drop(arena.allocate(PAGE, &own).expect("memory"));
     drop(arena.allocate(PAGE, &other).expect("memory"));
+    let blocks: Vec<_> = (0..128).map(|_| arena.allocate(PAGE, &own).expect("memory")).collect();
     let before = device.faults().calls(Call::Record);
     drop(blocks);
     // 2 of 129 pages are a 64th: each third free exceeds it.
     assert_eq!(device.faults().calls(Call::Record) - before, 128 / 3);
+}
+
+/// While streams are found idle, frees record no events, and no stream waits. Once one is found busy, they do again.
+#[test]
+fn streams_that_are_found_idle_get_no_markers() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+    let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
+    let turns = || {
+        for stream in [&own, &other].into_iter().cycle().take(100) {
+            drop(arena.allocate(PAGE, stream).expect("memory"));
+        }
+    };
+    let records = || device.faults().calls(Call::Record);
+    turns();
+    let (before, reserved) = (records(), arena.reserved_bytes());
+    turns();
+    assert_eq!((records(), arena.reserved_bytes(), arena.stream_waits()), (before, reserved, 0));
+    let (_go, _) = stall(&own);
+    turns();
+    assert!(records() > before + 10, "{} for 50 frees of a busy stream", records() - before);
+    assert_eq!(arena.stream_waits(), 0, "there is memory that needs no wait");
 }

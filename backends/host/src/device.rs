@@ -182,6 +182,12 @@ impl Backend for HostDevice {
         stream.record()
     }
 
+    fn is_idle(&self, stream: &HostStream) -> Result<bool, BackendError> {
+        self.check_stream(stream)?;
+        self.core.faults.check(Call::Query)?;
+        Ok(stream.is_idle())
+    }
+
     fn wait(&self, stream: &HostStream, event: &HostEvent) -> Result<(), BackendError> {
         self.check_stream(stream)?;
         self.core.faults.check(Call::Wait)?;

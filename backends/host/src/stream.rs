@@ -242,6 +242,12 @@ impl HostStream {
         Ok(HostEvent { flag, device: Arc::clone(&self.inner.device) })
     }
 
+    /// Whether all that was queued is over: what is queued on a stream that failed is not done any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        // Acquire: as in `record`.
+        self.inner.pending.load(Ordering::Acquire) == 0 || self.inner.failure.check().is_err()
+    }
+
     /// What is reached needs no waiting.
     pub(crate) fn wait(&self, event: &HostEvent) -> Result<(), BackendError> {
         self.inner.failure.check()?;

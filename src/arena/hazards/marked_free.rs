@@ -32,7 +32,8 @@ impl<B: Backend> State<B> {
         self.may_mark(block) && self.is_marker_due(self.engine.extent(block).1, self.slots.sole_user(block))
     }
 
-    /// Whether a free of the block gets a marker, or its bytes are counted until the stream gets one.
+    /// Whether a free of the block gets a marker, or its bytes are counted until the stream gets one, or the stream is
+    /// asked later.
     #[inline]
     pub(in crate::arena) fn may_mark(&self, block: BlockId) -> bool {
         self.uses.ticks.are_several() && self.are_concurrent && self.is_marked(block)
@@ -46,13 +47,13 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Whether `user` has freed more than 1/[`UNMARKED`] of the peak of needed bytes since its last marker, a block of
-    /// `bytes` included. Always for a block of several streams.
+    /// Whether markers are wanted, and `user` has freed more than 1/[`UNMARKED`] of the peak of needed bytes since its
+    /// last one, a block of `bytes` included. Always for a block of several streams.
     #[cold]
     pub(in crate::arena) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
-        let unmarked = |user: &B::Stream| self.uses.ticks.unmarked(user.id());
+        let ticks = &self.uses.ticks;
         let most = self.peak_needed.max(self.engine.peak_used()) / UNMARKED;
-        user.is_none_or(|user| unmarked(user) + bytes > most)
+        user.is_none_or(|user| ticks.are_markers_wanted() && ticks.unmarked(user.id()) + bytes > most)
     }
 
     /// Ends the tick of a free of `bytes`.
@@ -66,6 +67,7 @@ impl<B: Backend> State<B> {
         let bytes = bytes + unmarked;
         let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
         self.peak_needed = self.peak_needed.max(needed);
+        self.uses.ticks.count_marker();
         Freed { users, tick: self.uses.ticks.begin(), bytes }
     }
 

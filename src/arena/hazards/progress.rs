@@ -5,23 +5,23 @@ use crate::arena::core::ArenaCore;
 use crate::arena::state::State;
 use crate::arena::state_lock::StateGuard;
 use crate::streams::markers::Markers;
-use crate::streams::order::Order;
+use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, Stream, StreamId};
 
 impl<B: Backend> DeviceArena<B> {
-    /// Whether its streams have markers: a hint that a pool over the arena keeps.
+    /// Whether its streams have markers, or are to be asked: a hint that a pool over the arena keeps.
     pub(crate) fn has_markers(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.core.has_markers)
     }
 
-    /// Polls the streams' markers, if a poll is due.
+    /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn poll(&self) {
-        drop(self.core.lock_for_request());
+    pub(crate) fn poll(&self, stream: &B::Stream) {
+        drop(self.core.lock_for_request(stream));
     }
 }
 
@@ -33,16 +33,40 @@ impl<B: Backend> ArenaCore<B> {
         self.has_markers.load(Ordering::Relaxed) && self.device.is_capturing(stream) != Ok(false)
     }
 
-    /// Locks the state for a request, after a poll if one is due.
+    /// Locks the state for a request of `stream`, after a poll if one is due, and after other streams that freed
+    /// memory without a marker were asked whether they are idle.
     #[inline]
-    pub(in crate::arena) fn lock_for_request(&self) -> StateGuard<'_, B> {
+    pub(in crate::arena) fn lock_for_request(&self, stream: &B::Stream) -> StateGuard<'_, B> {
         let mut state = self.state.lock();
-        let markers = &mut state.markers;
-        if markers.is_due() {
-            return self.note_done(state);
+        if state.markers.is_due() {
+            state = self.note_done(state);
+        } else {
+            state.markers.pass();
         }
-        markers.pass();
-        state
+        if state.uses.are_others_unasked(stream.id()) { self.ask_others(state, stream.id()) } else { state }
+    }
+
+    #[cold]
+    fn ask_others<'a>(&'a self, mut state: StateGuard<'a, B>, stream: StreamId) -> StateGuard<'a, B> {
+        let users = state.uses.take_unasked(stream);
+        let tick = state.uses.ticks.begin();
+        drop(state);
+        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let mut state = self.state.lock();
+        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
+        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
+        drop(state);
+        // Without the lock, because one of these may be the last handle.
+        drop(idle);
+        self.state.lock()
+    }
+
+    /// Keeps the hint that requests have markers to poll, or streams to ask.
+    #[inline]
+    pub(in crate::arena) fn note_markers(&self, are_any: bool) {
+        if are_any && !self.has_markers.load(Ordering::Relaxed) {
+            self.has_markers.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Polls the markers of each stream.
@@ -54,15 +78,21 @@ impl<B: Backend> ArenaCore<B> {
     }
 }
 
+impl<B: Backend> State<B> {
+    fn has_any_to_ask(&self) -> bool {
+        !self.markers.is_empty() || self.uses.are_any_unasked()
+    }
+}
+
 impl<B: Backend> Order<B> for ArenaCore<B> {
     fn device(&self) -> &B {
         &self.device
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let State { markers, uses, .. } = &mut *self.state.lock();
-        let acted = act(markers, &mut uses.ticks);
-        self.has_markers.store(!markers.is_empty(), Ordering::Relaxed);
+        let state = &mut *self.state.lock();
+        let acted = act(&mut state.markers, &mut state.uses.ticks);
+        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
         acted
     }
 }
@@ -71,7 +101,6 @@ impl<B: Backend> Order<B> for ArenaCore<B> {
 mod tests {
     use super::*;
     use crate::host::HostDevice;
-    use crate::streams::order::Freed;
     use std::sync::mpsc::channel;
 
     /// A point that was begun before a resize is added to the points of the next range.

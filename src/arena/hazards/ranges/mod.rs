@@ -16,6 +16,9 @@ use vrampool_backend::{Stream, StreamId};
 /// Most kept handles that await a drop, besides those of one free.
 const MOST_DROPPED: usize = 8;
 
+/// Most streams to be asked at a request.
+const MOST_UNASKED: usize = 16;
+
 /// A part is renewed as a whole if it has at most so many times the bytes that are freed in it.
 const WHOLE: u64 = 16;
 
@@ -42,6 +45,8 @@ pub(crate) struct UseMap<S> {
     pub(crate) ticks: Ticks,
     /// Handles of streams that their parts no longer have: one of these may be the last handle.
     dropped: Streams<S>,
+    /// Streams that freed memory while no markers were wanted, and that were not asked since whether they are idle.
+    unasked: Streams<S>,
 }
 
 /// A cached part that only one stream used; empty if unset.
@@ -68,6 +73,7 @@ impl<S: Stream> UseMap<S> {
             recent: Default::default(),
             ticks: Ticks::from_one(),
             dropped: Streams::new(),
+            unasked: Streams::new(),
         }
     }
 
@@ -124,6 +130,33 @@ impl<S: Stream> UseMap<S> {
     /// Whether another stream than `stream` wrote a part last, or may still read it.
     pub(crate) fn is_anothers(&self, part: &Part<S>, stream: StreamId) -> bool {
         part.is_anothers(stream, |user| self.ticks.are_done(user, part.tick))
+    }
+
+    /// Records a free without a marker, for the next marker of the stream or the next request of another stream.
+    pub(crate) fn freed_unmarked(&mut self, user: &S, bytes: u64) {
+        if self.ticks.are_markers_wanted() {
+            self.ticks.freed_unmarked(user.id(), bytes);
+        } else if self.unasked.len() < MOST_UNASKED {
+            add(&mut self.unasked, user);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn are_any_unasked(&self) -> bool {
+        !self.unasked.is_empty()
+    }
+
+    /// Whether a stream other than `stream` is to be [asked](Self::take_unasked).
+    #[inline]
+    pub(crate) fn are_others_unasked(&self, stream: StreamId) -> bool {
+        self.unasked.iter().any(|user| user.id() != stream)
+    }
+
+    /// Takes the streams that are to be asked whether they are idle before a request of `stream`.
+    pub(crate) fn take_unasked(&mut self, stream: StreamId) -> Streams<S> {
+        let (own, others) = mem::take(&mut self.unasked).into_iter().partition(|user| user.id() == stream);
+        self.unasked = own;
+        others
     }
 
     /// Counts bytes in flight of `range` as live again.
