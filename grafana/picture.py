@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Draws the top of the dashboard as grafana/dashboard.svg, without Grafana: picture.py [--check | --record PROMETHEUS SERVER SECONDS].
+"""Draws parts of the dashboard as grafana/dashboard.svg, without Grafana: picture.py [--check | --record PROMETHEUS SERVER SECONDS].
 
 The panels, their places, titles, units, expressions and legends are those of dashboards/vrampool.json. The values are those that a
-Prometheus had for the expressions, kept in recorded.json. With `--record` requests of random sizes go to the example `inference_server` at
+Prometheus had for the expressions, kept in recorded.json; lines of a right axis are left out. With `--record` requests of random sizes go to the example `inference_server` at
 the address SERVER for SECONDS, and then the values of that time are asked of the Prometheus at the address PROMETHEUS. With `--check` nothing is written; the picture has to be the one in the tree, and every expression has to be recorded.
 """
 
@@ -29,8 +29,8 @@ DASHBOARD = HERE / "dashboards/vrampool.json"
 RECORDED = HERE / "recorded.json"
 PICTURE = HERE / "dashboard.svg"
 
-#: Rows of Grafana's grid that are drawn: the overview and the panels of memory.
-ROWS = 33
+#: Rows of Grafana's grid that are drawn: the overview and the panels of memory, and those of waits and times.
+BANDS = [(0, 33), (109, 133)]
 COLUMN, ROW, GAP = 50, 32, 8
 POINTS = 60
 #: Most lines of a panel with a name below it.
@@ -44,14 +44,19 @@ BACK, PANEL, TEXT, FAINT = "#111217", "#181b1f", "#d8d9da", "#8e8e96"
 Json = dict[str, Any]
 
 
-def panels() -> list[Json]:
-    """Those that are drawn."""
-    return [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["gridPos"]["y"] < ROWS]
+def panels() -> list[tuple[Json, int]]:
+    """Those that are drawn, each with its row in the picture."""
+    everything = json.loads(DASHBOARD.read_text())["panels"]
+    drawn, above = [], 0
+    for first, end in BANDS:
+        drawn += [(panel, panel["gridPos"]["y"] - first + above) for panel in everything if first <= panel["gridPos"]["y"] < end]
+        above += end - first
+    return drawn
 
 
 def expressions() -> list[str]:
     """Those of the panels, in order."""
-    found = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
+    found = [target["expr"] for panel, _ in panels() for target in panel.get("targets", [])]
     return [*dict.fromkeys(found), ALERTS]
 
 
@@ -82,7 +87,7 @@ def record(url: str, seconds: int) -> None:
     recorded: Json = {"seconds": seconds, "expressions": {}}
     for expression in expressions():
         query = expression.replace("$__rate_interval", f"{RATE_INTERVAL}s").replace("$__range", f"{seconds}s")
-        query = re.sub(r"\$(instance|pool|backend|device|broker)", ".*", query)
+        query = re.sub(r"\$(job|namespace|pod|rank|instance|pool|backend|device)\b", ".*", query)
         form = urllib.parse.urlencode({"query": query, "start": end - seconds, "end": end, "step": step})
         with urllib.request.urlopen(f"{url}/api/v1/query_range?{form}", timeout=30) as answer:
             result = json.load(answer)["data"]["result"]
@@ -106,8 +111,10 @@ def shown(value: float, unit: str | None) -> str:
         names, base = ["B", "KiB", "MiB", "GiB", "TiB"], 1024
     else:
         names, base = ["", "K", "M", "G"], 1000
+    if unit == "s" and abs(value) < 1:
+        names, base, value = ["ns", "µs", "ms"], 1000, 1e9 * value
+    suffix = {"ops": " ops/s", "s": "" if names[0] else " s"}.get(unit or "", "")
     power = min(len(names) - 1, int(math.log(abs(value), base))) if abs(value) >= 1 else 0
-    suffix = {"ops": " ops/s"}.get(unit or "", "")
     return f"{value / base**power:.3g} {names[power]}".rstrip() + suffix
 
 
@@ -120,10 +127,13 @@ def legend(format: str, labels: Json) -> str:
 
 
 def lines_of(panel: Json, recorded: Json) -> list[tuple[str, list[list[float]]]]:
-    """The names and points of a panel's lines."""
+    """The names and points of a panel's lines, without those of a right axis."""
+    overrides = panel.get("fieldConfig", {}).get("overrides", [])
+    right = {of["matcher"]["options"] for of in overrides if {"id": "custom.axisPlacement", "value": "right"} in of["properties"]}
     return [
         (legend(target.get("legendFormat", ""), series["labels"]), series["values"])
         for target in panel.get("targets", [])
+        if target["refId"] not in right
         for series in recorded["expressions"][target["expr"]]
     ]
 
@@ -157,14 +167,14 @@ def graph(panel: Json, recorded: Json, box: tuple[float, float, float, float], u
 
 
 def picture(recorded: Json) -> str:
-    width, height = 24 * COLUMN + GAP, ROWS * ROW + GAP
+    width, height = 24 * COLUMN + GAP, sum(end - first for first, end in BANDS) * ROW + GAP
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Inter, Helvetica, Arial, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="{BACK}"/>',
     ]
-    for panel in panels():
+    for panel, row in panels():
         place = panel["gridPos"]
-        x, y = place["x"] * COLUMN + GAP, place["y"] * ROW + GAP
+        x, y = place["x"] * COLUMN + GAP, row * ROW + GAP
         w, h = place["w"] * COLUMN - GAP, place["h"] * ROW - GAP
         if panel["type"] == "row":
             out.append(text(x + 4, y + 16, panel["title"], 14))

@@ -294,7 +294,7 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// As [`users`](Self::users), under the lock.
     pub(crate) fn users_in(&self, space: &Space) -> Streams<B::Stream> {
-        space.downcast_ref::<State<B>>().map(|state| state.users_of_live(self.block)).unwrap_or_default()
+        State::<B>::in_space(space).map(|state| state.users_of_live(self.block)).unwrap_or_default()
     }
 
     /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)

@@ -3,11 +3,15 @@
 use super::state::State;
 use crate::arena::engine::ArenaError;
 use crate::cache::caps::Caps;
-use crate::cache::core::{Depot, LockedDepot, Space};
+use crate::cache::core::{Depot, ErasedSpace, LockedDepot, Space};
 use crate::cache::size_class::SizeClasses;
+use crate::streams::ticks::Ticks;
+use crate::streams::timeline::Timeline;
 use crate::sync::{Condvar, MutexGuard};
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use vrampool_backend::{Backend, MemoryKind};
 
@@ -25,8 +29,8 @@ pub(super) struct StateGuard<'a, B: Backend> {
 
 impl<B: Backend> StateLock<B> {
     pub(super) fn new(state: State<B>) -> Self {
-        let mut depot = Depot::new(MemoryKind::default(), SizeClasses::default(), 0, Caps::default());
-        depot.space = Some(Box::new(state));
+        let (kind, classes, caps) = (MemoryKind::default(), SizeClasses::default(), Caps::default());
+        let depot = Depot::new(kind, classes, 0, caps, Box::new(state));
         Self { lock: LockedDepot::new(depot), state: PhantomData }
     }
 
@@ -50,7 +54,8 @@ impl<B: Backend> StateLock<B> {
 
 impl<B: Backend> Drop for StateLock<B> {
     fn drop(&mut self) {
-        let state = self.lock.depot.lock().space.take();
+        let none = Box::new(Timeline::<B>::new());
+        let state = mem::replace(&mut self.lock.depot.lock().space, none);
         self.lock.vacate();
         // Not under the lock.
         drop(state);
@@ -69,7 +74,7 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 
     #[inline]
     fn deref(&self) -> &State<B> {
-        match self.depot.space.as_ref().and_then(|space| space.downcast_ref()) {
+        match State::in_space(&self.depot.space) {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
@@ -79,7 +84,7 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 impl<B: Backend> DerefMut for StateGuard<'_, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut State<B> {
-        match self.depot.space.as_mut().and_then(State::of) {
+        match State::of(&mut self.depot.space) {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
@@ -87,10 +92,26 @@ impl<B: Backend> DerefMut for StateGuard<'_, B> {
 }
 
 impl<B: Backend> State<B> {
-    /// The state in a locked depot, if it is of this backend.
+    /// The state in a locked depot, if it has one.
     #[inline]
     pub(super) fn of(space: &mut Space) -> Option<&mut Self> {
-        space.downcast_mut()
+        (&mut **space as &mut dyn Any).downcast_mut()
+    }
+
+    /// As [`of`](Self::of), for reading.
+    #[inline]
+    pub(super) fn in_space(space: &Space) -> Option<&Self> {
+        (&**space as &dyn Any).downcast_ref()
+    }
+}
+
+impl<B: Backend> ErasedSpace for State<B> {
+    fn ticks(&self) -> &Ticks {
+        &self.uses.ticks
+    }
+
+    fn ticks_mut(&mut self) -> &mut Ticks {
+        &mut self.uses.ticks
     }
 }
 

@@ -8,8 +8,7 @@ use crate::arena::engine::{Span, Zone};
 use crate::cache::core::LockedDepot;
 use crate::cache::stats::times::MappingCalls;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
@@ -215,11 +214,6 @@ impl<B: Backend> DeviceArena<B> {
             drop(self.core.note_done(self.core.state.lock()));
         }
         in_flight()
-    }
-
-    /// Returns the bytes in flight as of the last poll of markers, to be read without a lock.
-    pub(crate) fn last_in_flight(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.core.in_flight)
     }
 
     /// All blocks, live and free, by address.

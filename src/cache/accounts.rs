@@ -89,10 +89,8 @@ pub(crate) struct Accounts {
     pub(crate) peak_end: u64,
     /// Bytes taken from the device in total.
     pub(crate) allocated: u64,
-    /// Idle bytes that device work may still use, as far as markers show.
-    pub(crate) in_flight: u64,
-    /// The same of free bytes of the arena; 0 without an arena.
-    pub(crate) arena_in_flight: Arc<AtomicU64>,
+    /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
+    pub(crate) in_flight: Arc<AtomicU64>,
     /// Charged bytes when the device refused memory that would spare a wait.
     overlap_refused_at: Option<u64>,
     /// Bytes of borrowed blocks, as far as threads have reported.
@@ -106,7 +104,7 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    pub(crate) fn new(caps: Caps) -> Self {
+    pub(crate) fn new(caps: Caps, in_flight: Arc<AtomicU64>) -> Self {
         Self {
             caps,
             now: Bytes::default(),
@@ -119,8 +117,7 @@ impl Accounts {
             unanswered: 0,
             peak_end: 0,
             allocated: 0,
-            in_flight: 0,
-            arena_in_flight: Arc::default(),
+            in_flight,
             overlap_refused_at: None,
             freeing: 0,
             freed: 0,
@@ -268,13 +265,13 @@ impl Accounts {
 
     #[inline]
     fn needed(&self, live: u64) -> u64 {
-        positive(live).saturating_add(self.all_in_flight())
+        positive(live).saturating_add(self.in_flight())
     }
 
-    /// Returns the bytes in flight, here and in the arena.
+    /// Returns the bytes in flight.
     #[inline]
-    pub(crate) fn all_in_flight(&self) -> u64 {
-        self.in_flight.saturating_add(self.arena_in_flight.load(Ordering::Relaxed))
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
     }
 
     /// Counts a block that enters its bucket.

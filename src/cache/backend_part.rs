@@ -28,9 +28,9 @@ impl<B: Backend> BackendPart<B> {
     }
 
     /// As [`users`](Self::users), under the depot's lock.
-    pub(super) fn users_in(&self, space: Option<&Space>) -> Streams<B::Stream> {
-        match (&self.extent, space) {
-            (SourceMemory::Arena(buffer), Some(space)) => buffer.users_in(space),
+    pub(super) fn users_in(&self, space: &Space) -> Streams<B::Stream> {
+        match &self.extent {
+            SourceMemory::Arena(buffer) => buffer.users_in(space),
             _ => self.uses.users(),
         }
     }
@@ -58,14 +58,16 @@ impl<B: Backend> Drop for BackendPart<B> {
 }
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
-    fn empty(&mut self, space: Option<&mut Space>) -> bool {
-        let SourceMemory::Arena(buffer) = &mut self.extent else { return false };
-        space.is_some_and(|space| buffer.empty(space))
+    fn empty(&mut self, space: &mut Space) -> bool {
+        match &mut self.extent {
+            SourceMemory::Arena(buffer) => buffer.empty(space),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
+        }
     }
 
-    fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork> {
+    fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork> {
         let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
-        Some(Box::new(buffer.empty_marked(space?)?))
+        Some(Box::new(buffer.empty_marked(space)?))
     }
 
     fn address(&self) -> Option<(u64, bool)> {
@@ -80,7 +82,7 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
         &mut self.ticket
     }
 
-    fn user_ids(&self, space: Option<&Space>) -> SmallVec<[StreamId; 2]> {
+    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]> {
         self.users_in(space).iter().map(Stream::id).collect()
     }
 

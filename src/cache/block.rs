@@ -9,7 +9,6 @@ use crate::cache::supply::SourceMemory;
 use crate::error::{Error, Forbidden};
 use crate::source::Key;
 use crate::streams::order::{Need, Order, WaitFor};
-use crate::streams::ticks::Ticks;
 use crate::streams::uses::{Access, Streams, Uses};
 use std::any::Any;
 use std::fmt;
@@ -46,12 +45,12 @@ impl Block {
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
-    pub(crate) fn empty(&mut self, space: Option<&mut Space>) -> bool {
+    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
         self.part.empty(space)
     }
 
     /// As [`empty`](Self::empty), for a block whose free gets markers. Returns the remaining work.
-    pub(crate) fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork> {
+    pub(crate) fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork> {
         self.part.empty_marked(space)
     }
 
@@ -127,7 +126,7 @@ impl Block {
     }
 
     /// A stream whose work is before the end of the block's use: a reader, or the last writer.
-    pub(crate) fn last_user(&self, space: Option<&Space>) -> StreamId {
+    pub(crate) fn last_user(&self, space: &Space) -> StreamId {
         match self.ready_on.load(Ordering::Relaxed) {
             0 => self.part.user_ids(space).first().copied().unwrap_or(self.stream),
             _ => self.stream,
@@ -142,13 +141,8 @@ impl Block {
 
     /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
     /// unless `is_captured`, before `stream`.
-    pub(crate) fn is_done(
-        &self,
-        (ticks, space): (&Ticks, Option<&Space>),
-        stream: StreamId,
-        is_captured: bool,
-    ) -> bool {
-        let tick = self.freed();
+    pub(crate) fn is_done(&self, space: &Space, stream: StreamId, is_captured: bool) -> bool {
+        let (tick, ticks) = (self.freed(), space.ticks());
         let is_over = |user: StreamId| match is_captured {
             true => ticks.are_done(user, tick),
             false => ticks.cover(user, stream, tick),
@@ -161,7 +155,7 @@ impl Block {
     }
 
     /// As [`users`](Self::users), under the depot's lock.
-    pub(crate) fn users_in<B: Backend>(&self, space: Option<&Space>) -> Streams<B::Stream> {
+    pub(crate) fn users_in<B: Backend>(&self, space: &Space) -> Streams<B::Stream> {
         self.part::<B>().users_in(space)
     }
 

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::ops::Range;
 // Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
@@ -101,8 +102,16 @@ pub(crate) struct DepotGuard {
     pub(super) together: Option<MutexGuard<'static, Together>>,
 }
 
-/// The state of an arena, whose type depends on the backend.
-pub(crate) type Space = Box<dyn Any + Send>;
+/// The part of a depot whose type depends on the backend: the order between streams, with the arena that serves misses,
+/// if one does.
+pub(crate) type Space = Box<dyn ErasedSpace>;
+
+/// Operations of a [space](Space) of any backend.
+pub(crate) trait ErasedSpace: Any + Send + fmt::Debug {
+    /// The order of frees and markers.
+    fn ticks(&self) -> &Ticks;
+    fn ticks_mut(&mut self) -> &mut Ticks;
+}
 
 /// The [shared store](crate::cache::depot) of idle blocks.
 #[derive(Debug)]
@@ -119,8 +128,6 @@ pub(crate) struct Depot {
     /// The pool's part of that account.
     pub(super) told: Shared,
     pub(crate) counters: Counters,
-    /// The order of frees and markers.
-    pub(crate) ticks: Ticks,
     /// Counts requests; a bucket stores the value of its last request.
     pub(super) clock: u64,
     /// Counters of threads' magazines.
@@ -135,8 +142,7 @@ pub(crate) struct Depot {
     pub(crate) records: Vec<Box<Block>>,
     /// Whether it is a pool's, and not only the lock of an arena.
     pub(crate) has_pool: bool,
-    /// The arena that serves misses, if one does.
-    pub(crate) space: Option<Space>,
+    pub(crate) space: Space,
     /// Requests that wait.
     pub(crate) queue: Queue,
     /// The program has closed the pool: requests are refused, and returned blocks are not kept.
@@ -230,13 +236,13 @@ pub(crate) type DeferredWork = Box<dyn FnOnce() + Send>;
 
 /// Operations of a block's [part](crate::cache::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
-    fn empty(&mut self, space: Option<&mut Space>) -> bool;
-    fn empty_marked(&mut self, space: Option<&mut Space>) -> Option<DeferredWork>;
+    fn empty(&mut self, space: &mut Space) -> bool;
+    fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork>;
     fn address(&self) -> Option<(u64, bool)>;
     fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, under the depot's lock.
-    fn user_ids(&self, space: Option<&Space>) -> SmallVec<[StreamId; 2]>;
+    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]>;
     /// Records markers on the users. Returns the tick of the free.
     fn mark(&self, pool: &PoolCore) -> u64;
 }

@@ -6,13 +6,12 @@
 use crate::cache::accounts::Accounts;
 use crate::cache::caps::{Caps, Shared};
 pub(crate) use crate::cache::core::Depot;
-use crate::cache::core::{Block, Buckets, Requests};
+use crate::cache::core::{Block, Buckets, Requests, Space};
 use crate::cache::counts::Counters;
 use crate::cache::magazine::thread_cache::ThreadCache;
 use crate::cache::request_queue::Queue;
 use crate::cache::size_class::SizeClasses;
 use crate::source::Key;
-use crate::streams::ticks::Ticks;
 use smallvec::SmallVec;
 use vrampool_backend::{MemoryKind, StreamId};
 
@@ -38,20 +37,26 @@ pub(crate) enum Taken {
 }
 
 impl Depot {
-    pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32, caps: Caps) -> Self {
+    pub(crate) fn new(
+        kind: MemoryKind,
+        classes: SizeClasses,
+        borrow_classes: u32,
+        caps: Caps,
+        space: Space,
+    ) -> Self {
         // Others borrow from none, which is then known without a look at the classes.
         let borrow_classes =
             if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
+        let in_flight = space.ticks().shared_in_flight();
         Self {
             kind,
             buckets: Buckets::new(classes.clone()),
             classes,
             borrow_classes,
-            accounts: Accounts::new(caps),
+            accounts: Accounts::new(caps, in_flight),
             shares: None,
             told: Shared::default(),
             counters: Counters::default(),
-            ticks: Ticks::from_one(),
             clock: 0,
             thread_counters: Vec::new(),
             trimmed: 0,
@@ -59,7 +64,7 @@ impl Depot {
             without_slot: 0,
             records: Vec::new(),
             has_pool: false,
-            space: None,
+            space,
             queue: Queue::default(),
             closed_by_user: false,
             no_handles: false,
@@ -98,7 +103,7 @@ impl Depot {
         cache: Option<&ThreadCache>,
         accept: Accept,
     ) -> Taken {
-        self.ticks.used_by(stream);
+        self.space.ticks_mut().used_by(stream);
         self.clock += 1;
         let Some(key) = keys.first() else { return Taken::Nothing };
         let bucket = self.buckets.of(key);
@@ -224,7 +229,7 @@ impl Depot {
     /// Counts a block in flight that leaves its bucket.
     #[inline]
     pub(crate) fn note_reused(&mut self, block: &Block) {
-        if self.ticks.are_any_freed() {
+        if self.space.ticks().are_any_freed() {
             self.note_landed(block);
         }
     }
@@ -232,20 +237,18 @@ impl Depot {
     #[cold]
     #[inline(never)]
     fn note_landed(&mut self, block: &Block) {
-        let user = block.last_user(self.space.as_ref());
-        self.ticks.reused(user, block.freed(), block.key.class);
-        self.accounts.in_flight = self.ticks.in_flight();
+        let user = block.last_user(&self.space);
+        self.space.ticks_mut().reused(user, block.freed(), block.key.class);
     }
 
     /// Takes an idle block of one bucket out of the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId, accepted: Accept) -> Option<Box<Block>> {
-        let Self { buckets, ticks, space, .. } = self;
-        let order = (&*ticks, space.as_ref());
+        let Self { buckets, space, .. } = self;
         let bucket = buckets.find(&key)?;
         let block = match accepted {
             Accept::Ready => bucket.take_newest_ready(stream),
             Accept::Done { is_captured } => {
-                bucket.take_oldest(stream, |block| block.is_done(order, stream, is_captured))
+                bucket.take_oldest(stream, |block| block.is_done(space, stream, is_captured))
             }
             Accept::Any => bucket.take_any(stream),
         }?;
@@ -269,7 +272,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.accounts.cached(block.key.class);
-        block.note_idle(self.ticks.now());
+        block.note_idle(self.space.ticks().now());
         self.buckets.of(&block.key).idle.push_back(block);
     }
 

@@ -27,7 +27,9 @@ impl PoolLock {
         if locked.has_pool {
             return None;
         }
-        (depot.has_pool, depot.space) = (true, locked.space.take());
+        depot.has_pool = true;
+        depot.accounts.in_flight = locked.space.ticks().shared_in_flight();
+        mem::swap(&mut depot.space, &mut locked.space);
         let _empty = mem::replace(&mut *locked, depot);
         drop(locked);
         Some(Self { lock, is_of_arena: true })

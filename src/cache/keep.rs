@@ -1,9 +1,7 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
-use crate::cache::accounts::Accounts;
 use crate::cache::core::{Block, Depot, Space};
 use crate::cache::magazine::thread_cache::ThreadCache;
-use crate::streams::ticks::Ticks;
 
 impl Depot {
     /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
@@ -18,7 +16,7 @@ impl Depot {
         if !self.accounts.bucket_may_keep(bucket.kept()) {
             return Some(block);
         }
-        note_idle(&block, (&mut self.ticks, self.space.as_ref()), &mut self.accounts);
+        note_idle(&block, &mut self.space);
         self.accounts.returned(class, block.requested);
         self.accounts.cached(class);
         bucket.idle.push_back(block);
@@ -63,7 +61,7 @@ impl Depot {
             let with_others = bucket.leased > cache.map_or(0, |cache| cache.slots_of(class));
             return Some(self.surplus(block, with_others));
         }
-        note_idle(&block, (&mut self.ticks, self.space.as_ref()), &mut self.accounts);
+        note_idle(&block, &mut self.space);
         self.accounts.cached(class);
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
@@ -90,21 +88,16 @@ impl Depot {
 
 /// Records the tick in which a block becomes idle. A block with markers is in flight.
 #[inline]
-fn note_idle(block: &Block, (ticks, space): (&mut Ticks, Option<&Space>), accounts: &mut Accounts) {
+fn note_idle(block: &Block, space: &mut Space) {
     match block.freed() {
-        0 => block.note_idle(ticks.now()),
-        tick => note_in_flight(block, tick, (ticks, space), accounts),
+        0 => block.note_idle(space.ticks().now()),
+        tick => note_in_flight(block, tick, space),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_in_flight(
-    block: &Block,
-    tick: u64,
-    (ticks, space): (&mut Ticks, Option<&Space>),
-    accounts: &mut Accounts,
-) {
-    ticks.freed(block.last_user(space), tick, block.key.class);
-    accounts.in_flight = ticks.in_flight();
+fn note_in_flight(block: &Block, tick: u64, space: &mut Space) {
+    let user = block.last_user(space);
+    space.ticks_mut().freed(user, tick, block.key.class);
 }

@@ -9,8 +9,8 @@ use crate::cache::depot::{Accept, Depot};
 use crate::cache::magazine::class_table;
 use crate::cache::magazine::counters::{BinCounters, ThreadCounters};
 use crate::cache::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
+use crate::cache::pool_markers::order_in;
 use crate::source::Key;
-use crate::streams::markers::Markers;
 use crate::streams::uses::{Streams, add};
 use crate::sync::AtomicU64;
 use std::mem;
@@ -101,12 +101,12 @@ impl Depot {
         let Some((cache, bin)) = cache.zip(self.bin_of(key)) else {
             return self.find_stored(key, stream, accepted);
         };
-        let order = (&self.ticks, self.space.as_ref());
+        let space = &self.space;
         let own = cache.unstack(bin, SAME_STREAM_SEARCH, |block| {
             block.key.class == key.class
                 && match accepted {
                     Accept::Ready => block.is_ready_on(stream),
-                    Accept::Done { is_captured } => block.is_done(order, stream, is_captured),
+                    Accept::Done { is_captured } => block.is_done(space, stream, is_captured),
                     Accept::Any => false,
                 }
         });
@@ -128,13 +128,13 @@ impl Depot {
         &mut self,
         keys: &[Key],
         cache: Option<&ThreadCache>,
-        markers: &Markers<B>,
         stream: StreamId,
     ) -> Streams<B::Stream> {
         let mut users = Streams::new();
         for &key in keys {
             let bin = cache.zip(self.bin_of(key));
-            let Self { ticks, buckets, space, .. } = self;
+            let Self { buckets, space, .. } = self;
+            let (markers, ticks) = order_in::<B>(space);
             let is_unmarked = |user: StreamId, tick| {
                 !ticks.cover(user, stream, tick) && markers.covering(user, tick).is_none()
             };
@@ -145,7 +145,7 @@ impl Depot {
                     Some(user) if is_unmarked(user, block.freed()) => users.push(block.stream::<B>().clone()),
                     Some(_) => {}
                     None => {
-                        let all = block.users_in::<B>(space.as_ref());
+                        let all = block.users_in::<B>(space);
                         let unmarked = all.iter().filter(|user| is_unmarked(user.id(), block.freed()));
                         unmarked.for_each(|user| add(&mut users, user));
                     }

@@ -9,6 +9,7 @@ use crate::cache::magazine::slots::NO_SLOT;
 use crate::cache::size_class::{CLAMPED, SizeClasses};
 use crate::cache::supply::Supply;
 use crate::error::refusals::Refusals;
+use crate::streams::timeline::Timeline;
 use crate::sync::{AtomicU64, unix_seconds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64};
@@ -37,9 +38,9 @@ impl PoolCore {
             true => ClassTable::new(&classes, largest),
             false => ClassTable::observed(largest),
         };
-        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps);
+        let order = Box::new(Timeline::<B>::new());
+        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps, order);
         if let Some(arena) = supply.arena() {
-            depot.accounts.arena_in_flight = arena.last_in_flight();
             depot.accounts.is_charged_elsewhere = arena.is_growing();
         }
         let lock = PoolLock::new(depot, supply.arena().map(DeviceArena::lock))?;

@@ -3,7 +3,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
+use crate::cache::core::{ErasedSpace, PoolCore, Space};
 use crate::cache::depot::{Accept, Depot, Taken};
 use crate::cache::magazine;
 use crate::cache::magazine::thread_cache::ThreadCache;
@@ -11,7 +11,9 @@ use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
+use crate::streams::timeline::Timeline;
 use crate::streams::uses::Streams;
+use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId, fork};
@@ -25,10 +27,33 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        let depot = &mut *self.0.depot();
-        let acted = act(&mut self.0.supply::<B>().markers.lock(), &mut depot.ticks);
-        depot.accounts.in_flight = depot.ticks.in_flight();
-        acted
+        if let Some(arena) = self.0.supply::<B>().arena() {
+            return arena.with_markers(act);
+        }
+        let mut depot = self.0.depot();
+        match (&mut *depot.space as &mut dyn Any).downcast_mut() {
+            Some(Timeline { ticks, markers }) => act(markers, ticks),
+            None => unreachable!("a pool without an arena has an order of its own"),
+        }
+    }
+}
+
+impl<B: Backend> ErasedSpace for Timeline<B> {
+    fn ticks(&self) -> &Ticks {
+        &self.ticks
+    }
+
+    fn ticks_mut(&mut self) -> &mut Ticks {
+        &mut self.ticks
+    }
+}
+
+/// Returns the markers and ticks of a locked depot.
+pub(super) fn order_in<B: Backend>(space: &Space) -> (&Markers<B>, &Ticks) {
+    let own = (&**space as &dyn Any).downcast_ref().map(|Timeline { ticks, markers }| (markers, ticks));
+    match own.or_else(|| DeviceArena::order_in(space)) {
+        Some(order) => order,
+        None => unreachable!("a pool serves requests with its backend's order"),
     }
 }
 
@@ -38,10 +63,11 @@ impl Depot {
     #[inline(never)]
     pub(crate) fn count_or_mark(&mut self, block: &Block) -> bool {
         let Some(user) = block.sole_user() else { return true };
-        let unmarked = self.ticks.unmarked(user) + block.key.class;
-        let is_due = unmarked > (self.accounts.now.out + self.accounts.in_flight) / UNMARKED;
+        let needed = self.accounts.now.out + self.accounts.in_flight();
+        let ticks = self.space.ticks_mut();
+        let is_due = ticks.unmarked(user) + block.key.class > needed / UNMARKED;
         if !is_due {
-            self.ticks.freed_unmarked(user, block.key.class);
+            ticks.freed_unmarked(user, block.key.class);
         }
         is_due
     }
@@ -52,13 +78,14 @@ impl PoolCore {
     /// free, 0 if no stream got a marker.
     pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
         let mut depot = self.depot();
+        let ticks = depot.space.ticks_mut();
         let bytes = match &*users {
-            [user] => depot.ticks.take_unmarked(user.id()),
+            [user] => ticks.take_unmarked(user.id()),
             _ => 0,
         };
-        let tick = depot.ticks.begin();
-        depot.ticks.count_marker();
-        self.marks.store(depot.ticks.are_markers_wanted(), Relaxed);
+        let tick = ticks.begin();
+        ticks.count_marker();
+        self.marks.store(ticks.are_markers_wanted(), Relaxed);
         drop(depot);
         let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes });
         if is_marked { tick } else { 0 }
@@ -68,21 +95,17 @@ impl PoolCore {
         OfPool(self, PhantomData)
     }
 
-    /// Updates the bytes in flight, here and in the arena, from the device.
+    /// Updates the bytes in flight from the device.
     pub(crate) fn poll_in_flight<B: Backend>(&self) {
-        if fork::is_child() {
-            return;
-        }
         // Without markers nothing is in flight.
-        if self.depot().accounts.in_flight > 0 {
+        if !fork::is_child() && self.depot().accounts.in_flight() > 0 {
             self.order::<B>().poll();
         }
-        self.supply::<B>().arena().map(DeviceArena::in_flight);
     }
 
     /// Makes the next frees record markers, because a request found only memory of busy streams.
     pub(crate) fn want_markers(&self) {
-        self.depot().ticks.want_markers();
+        self.depot().space.ticks_mut().want_markers();
         self.marks.store(true, Relaxed);
     }
 
@@ -95,27 +118,24 @@ impl PoolCore {
         stream: StreamId,
         is_captured: bool,
     ) -> Taken {
+        let order = self.order::<B>();
         // Dropped after the lock is released: one of these may be the last handle.
         let idle;
+        let is_due = order.with_markers(|markers, _| markers.note_request());
         let mut depot = self.depot();
         let keys = depot.keys_for(key);
-        let (users, is_due) = self.inspect(key, |cache| {
-            let markers = &mut *self.supply::<B>().markers.lock();
-            let users = depot.unmarked_users(&keys, cache, markers, stream);
-            (users, markers.note_request())
-        });
+        let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
-            let tick = depot.ticks.begin();
+            let tick = depot.space.ticks_mut().begin();
             drop(depot);
-            let order = self.order::<B>();
             if is_due {
                 order.poll();
             }
             idle = order.ask(Freed { users, tick, bytes: 0 });
             depot = self.depot();
-            idle.iter().for_each(|user| depot.ticks.done(user.id(), tick));
-            depot.accounts.in_flight = depot.ticks.in_flight();
-            self.marks.store(depot.ticks.are_markers_wanted(), Relaxed);
+            let ticks = depot.space.ticks_mut();
+            idle.iter().for_each(|user| ticks.done(user.id(), tick));
+            self.marks.store(ticks.are_markers_wanted(), Relaxed);
         }
         let accept = Accept::Done { is_captured };
         self.inspect(key, |cache| depot.take(&keys, requested, stream, cache, accept))

@@ -9,7 +9,7 @@ use crate::cache::magazine;
 use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::cache::stats::table::{BucketStats, PoolStats};
 use crate::error::Error;
-use crate::sync::unix_seconds;
+use crate::sync::{Instant, unix_seconds};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::BackendError;
@@ -98,6 +98,15 @@ impl PoolCore {
         if let Some(error) = error.backend().filter(|error| is_failure(error)) {
             self.is_device_lost.fetch_or(error.is_device_lost(), Relaxed);
             self.depot().counters.device_errors.add(call);
+        }
+    }
+
+    /// Counts the time of a request since `began`, if it is timed.
+    #[inline]
+    pub(crate) fn end_sample(&self, began: Option<Instant>) {
+        if let Some(began) = began {
+            let time = began.elapsed();
+            self.depot().counters.allocation.add(time);
         }
     }
 

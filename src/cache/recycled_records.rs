@@ -27,10 +27,10 @@ impl Depot {
         if self.is_short_of(key.class) {
             return None;
         }
-        let space = self.space.as_mut()?;
         let mut block = self.records.pop()?;
         let is_alike = block.key.kind == key.kind;
-        let refilled = is_alike.then(|| block.refill::<B>(space, (key.class, requested), stream)).flatten();
+        let refilled =
+            is_alike.then(|| block.refill::<B>(&mut self.space, (key.class, requested), stream)).flatten();
         let Some((end, replaced)) = refilled else {
             self.records.push(block);
             return None;
@@ -73,7 +73,7 @@ impl Depot {
         if !self.has_room_for_records() {
             return Err(block);
         }
-        let Some(work) = block.empty_marked(self.space.as_mut()) else { return Err(block) };
+        let Some(work) = block.empty_marked(&mut self.space) else { return Err(block) };
         self.note_back(block.key.class, block.requested);
         self.keep_record(block);
         Ok(work)
@@ -81,7 +81,7 @@ impl Depot {
 
     #[inline]
     fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_records() || !block.empty(self.space.as_mut()) {
+        if !self.has_room_for_records() || !block.empty(&mut self.space) {
             return Some(block);
         }
         self.keep_record(block);

@@ -358,7 +358,8 @@ mod tests {
                         }
                     }
                     Step::Release { charged, idle, released, is_closed } => {
-                        let mut accounts = Accounts::new(Caps { limit: 8, ..Caps::default() });
+                        let caps = Caps { limit: 8, ..Caps::default() };
+                        let mut accounts = Accounts::new(caps, Arc::default());
                         accounts.now.charged = charged.max(idle + released);
                         accounts.now.cached = idle + released;
                         accounts.evict(released);

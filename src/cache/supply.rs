@@ -3,8 +3,6 @@
 use crate::arena::{ArenaBuffer, ArenaError, DeviceArena};
 use crate::error::Error;
 use crate::source::{Key, Source};
-use crate::streams::markers::Markers;
-use parking_lot::Mutex;
 use std::ops::Range;
 use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
 
@@ -14,8 +12,6 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
     source: Source,
     arena: Option<DeviceArena<B>>,
-    /// Markers of idle blocks of the pool. Locked after the depot.
-    pub(crate) markers: Mutex<Markers<B>>,
     /// Whether the arena was built for the pool, and not by the program.
     owns_arena: bool,
     /// Whether nothing of the arena is moved for the pool.
@@ -32,8 +28,7 @@ impl<B: Backend> Supply<B> {
         owns_arena: bool,
         addresses_stay: bool,
     ) -> Self {
-        let markers = Mutex::new(Markers::new());
-        Self { device, source, arena, markers, owns_arena, addresses_stay }
+        Self { device, source, arena, owns_arena, addresses_stay }
     }
 
     /// The end of the highest live block of an arena of fixed size; 0 for other sources.

@@ -5,6 +5,7 @@ use crate::cache::magazine;
 use crate::cache::queue_position::Position;
 use crate::cache::release::is_releasing;
 use crate::cache::request_queue::Awaited;
+use crate::cache::stats::times;
 use crate::error::Error;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -68,6 +69,20 @@ impl<B: Backend> Pool<B> {
         if let Some(block) = magazine::take(core, bytes, stream.id()) {
             return Ok(Buffer::new(block));
         }
+        let began = times::begin_sample();
+        let served = self.allocate_waiting(bytes, stream, timeout);
+        core.end_sample(began);
+        served
+    }
+
+    #[track_caller]
+    fn allocate_waiting(
+        &self,
+        bytes: u64,
+        stream: &B::Stream,
+        timeout: Duration,
+    ) -> Result<Buffer<B>, Error> {
+        let core = self.core();
         let (position, mut refused) = (Position::with_deadline(core), None);
         let mut wait = Wait::new(core, &position, bytes, timeout);
         loop {

@@ -31,7 +31,6 @@ use crate::pool::buffer::Buffer;
 use crate::pool::children::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
-use crate::sync::Instant;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
@@ -230,22 +229,9 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        if times::is_sampled() {
-            return self.allocate_timed(bytes, stream);
-        }
-        let core = self.core();
-        self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
-    }
-
-    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let began = Instant::now();
-        let served = self.allocate_past_magazines(bytes, stream);
-        let time = began.elapsed();
-        self.core().depot().counters.allocation.add(time);
+        let (core, began) = (self.core(), times::begin_sample());
+        let served = self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core));
+        core.end_sample(began);
         served
     }
 

@@ -371,4 +371,8 @@ fn of_requests_past_the_magazines_one_in_61_is_timed() {
     let times = pool.stats().allocation;
     assert_eq!((times.count(), times.sum.is_zero()), (10, false));
     assert!(pool.stats().driver.count() < 10, "most were hits in the depot");
+    for _ in 0..61 {
+        drop(pool.allocate_timeout(8 << 20, &stream, Duration::MAX).expect("memory"));
+    }
+    assert_eq!(pool.stats().allocation.count(), 11, "and those that may wait");
 }

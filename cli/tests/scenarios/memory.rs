@@ -4,12 +4,14 @@ use crate::stage::{KIB, MIB, Scene, Stage, allocate};
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::{Pool, SizeClasses, Source};
+use vrampool_hooks::CallSites;
 
 pub(crate) const SCENES: &[Scene] = &[
     Scene::new("d_leak", &["LiveGrowing", "AllocationFailing(limit)"], leak).or(&["NearLimit"]),
     Scene::new("d_leak_of_the_device", &["LiveGrowing", "AllocationFailing(device)"], leak_of_the_device)
         .or(&["OverBudget", "DeviceNearlyFull", "LadderBusy", "Fragmentation"]),
     Scene::new("d_step_up", &[], step_up),
+    Scene::new("d_tags_and_lines", &[], tags_and_lines),
     Scene::new("f_rounding", &["Fragmentation"], |stage| {
         rounding(stage, SizeClasses::Fixed, 20 * KIB, 64 * KIB)
     }),
@@ -49,6 +51,16 @@ fn step_up(stage: &Stage) {
     stage.seconds(110);
     let _more = allocate(&pool, &stream, &[80 * MIB]);
     stage.seconds(1000);
+}
+
+/// What is live, and what is idle, has a tag; lines of code are counted.
+fn tags_and_lines(stage: &Stage) {
+    let (_device, stream, builder) = stage.device(512 * MIB);
+    let pool = builder.hook(CallSites::new()).build().expect("a pool");
+    let _process = stage.serve().and(&pool);
+    let children = ["decode", "prefill"].map(|tag| pool.child(tag));
+    let _live = children[0].allocate(MIB, &stream).expect("memory");
+    stage.every(Duration::from_secs(1), || drop(children[1].allocate(4 * MIB, &stream).expect("memory")));
 }
 
 /// Four fifths of the limit are live.

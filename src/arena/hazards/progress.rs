@@ -4,6 +4,7 @@ use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::state::State;
 use crate::arena::state_lock::StateGuard;
+use crate::cache::core::Space;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
@@ -15,6 +16,16 @@ impl<B: Backend> DeviceArena<B> {
     /// Whether its streams have markers, or are to be asked: a hint that a pool over the arena keeps.
     pub(crate) fn has_markers(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.core.has_markers)
+    }
+
+    /// As [`Order::with_markers`], for the pool over the arena.
+    pub(crate) fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
+        Order::with_markers(&*self.core, act)
+    }
+
+    /// Returns the markers and ticks in a locked depot, if it has an arena.
+    pub(crate) fn order_in(space: &Space) -> Option<(&Markers<B>, &Ticks)> {
+        State::<B>::in_space(space).map(|state| (&state.markers, &state.uses.ticks))
     }
 
     /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.

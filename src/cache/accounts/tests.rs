@@ -4,13 +4,14 @@ use super::*;
 use crate::environment::UNLIMITED;
 
 fn accounts(limit: u64, soft: u64) -> Accounts {
-    Accounts::new(Caps {
+    let caps = Caps {
         max_cached_bytes: UNLIMITED,
         max_buffers_per_bucket: UNLIMITED,
         limit,
         budget: soft,
         ..Caps::default()
-    })
+    };
+    Accounts::new(caps, Arc::default())
 }
 
 #[test]
@@ -103,17 +104,16 @@ fn the_soft_budget_evicts_but_does_not_refuse() {
 }
 
 #[test]
-fn needed_bytes_are_live_or_in_flight_here_or_in_the_arena() {
+fn needed_bytes_are_live_or_in_flight() {
     let mut accounts = accounts(UNLIMITED, UNLIMITED);
     accounts.taken(60, 60);
     assert_eq!(accounts.peak.needed, 60);
     accounts.returned(60, 60);
     accounts.cached(60);
-    accounts.in_flight = 60;
-    accounts.arena_in_flight.store(5, Ordering::Relaxed);
+    accounts.in_flight.store(65, Ordering::Relaxed);
     accounts.taken(30, 30);
     assert_eq!(accounts.peak.needed, 95);
-    accounts.in_flight = 0;
+    accounts.in_flight.store(5, Ordering::Relaxed);
     accounts.note_needed();
     assert_eq!(accounts.peak.needed, 95);
     accounts.reset_peaks(0);

@@ -29,7 +29,7 @@ impl PoolStats {
         let live = accounts.now.out - in_magazines.bytes;
         let requested = in_magazines.requested.min(live);
         let held = accounts.now.held();
-        let in_flight = accounts.all_in_flight();
+        let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
         let Counters {
             live_buffers,

@@ -2,6 +2,7 @@
 
 use crate::figures;
 use crate::figures::FigureLabel::{Histogram, None as Plain};
+use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -117,9 +118,8 @@ histogram! {
 histogram! {
     /// Requests past the magazines, served and refused ones, by the time of the whole call; of each thread one in 61.
     ///
-    /// Hits in magazines have no clock, so they are not included, and their times are those of a few instructions.
-    /// Waits of [`Pool::allocate_timeout`](crate::Pool::allocate_timeout) are in [`Waits`]. Requests of C and Python
-    /// that an idle block of a large class serves at once are not included either.
+    /// Waits of [`Pool::allocate_timeout`](crate::Pool::allocate_timeout) are included. Hits in magazines, which have no
+    /// clock, are not; nor are requests of C and Python that an idle block of a large class serves at once.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -139,25 +139,24 @@ histogram! {
     AllocationTimes,
     "allocation_",
     "vrampool_allocation_seconds",
-    "Time of requests that the magazines did not serve, a sample of one in 61 of each thread."
+    "Time of requests that the magazines did not serve, waits for memory included: a sample of one in 61 of each thread."
 }
 
 /// Of how many requests of a thread one is timed: a prime, so that no loop has the same one timed in each pass.
 const SAMPLE: u32 = 61;
 
-/// Whether the time of this request is measured.
+/// Returns the time if this request is timed.
 #[inline]
-pub(crate) fn is_sampled() -> bool {
+pub(crate) fn begin_sample() -> Option<Instant> {
     thread_local! {
         /// Requests until the next one that is timed.
         static LEFT: Cell<u32> = const { Cell::new(SAMPLE) };
     }
     // Executions of a model share no state.
     if cfg!(model) {
-        return false;
+        return None;
     }
     let left = LEFT.get() - 1;
-    // The one that is timed comes here once more.
-    LEFT.set(if left == 0 { SAMPLE + 1 } else { left });
-    left == 0
+    LEFT.set(if left == 0 { SAMPLE } else { left });
+    (left == 0).then(Instant::now)
 }
