@@ -6,7 +6,6 @@ use crate::cache::caps::Caps;
 use crate::cache::core::{Depot, ErasedSpace, LockedDepot, Space};
 use crate::cache::size_class::SizeClasses;
 use crate::streams::ticks::Ticks;
-use crate::streams::timeline::Timeline;
 use crate::sync::{Condvar, MutexGuard};
 use std::any::Any;
 use std::fmt;
@@ -30,7 +29,7 @@ pub(super) struct StateGuard<'a, B: Backend> {
 impl<B: Backend> StateLock<B> {
     pub(super) fn new(state: State<B>) -> Self {
         let (kind, classes, caps) = (MemoryKind::default(), SizeClasses::default(), Caps::default());
-        let depot = Depot::new(kind, classes, 0, caps, Box::new(state));
+        let depot = Depot::new(kind, classes, 0, caps, Space::Arena(Box::new(state)));
         Self { lock: LockedDepot::new(depot), state: PhantomData }
     }
 
@@ -54,8 +53,7 @@ impl<B: Backend> StateLock<B> {
 
 impl<B: Backend> Drop for StateLock<B> {
     fn drop(&mut self) {
-        let none = Box::new(Timeline::<B>::new());
-        let state = mem::replace(&mut self.lock.depot.lock().space, none);
+        let state = mem::replace(&mut self.lock.depot.lock().space, Space::order(()));
         self.lock.vacate();
         // Not under the lock.
         drop(state);
@@ -95,13 +93,15 @@ impl<B: Backend> State<B> {
     /// The state in a locked depot, if it has one.
     #[inline]
     pub(super) fn of(space: &mut Space) -> Option<&mut Self> {
-        (&mut **space as &mut dyn Any).downcast_mut()
+        let Space::Arena(state) = space else { return None };
+        (&mut **state as &mut dyn Any).downcast_mut()
     }
 
     /// As [`of`](Self::of), for reading.
     #[inline]
     pub(super) fn in_space(space: &Space) -> Option<&Self> {
-        (&**space as &dyn Any).downcast_ref()
+        let Space::Arena(state) = space else { return None };
+        (&**state as &dyn Any).downcast_ref()
     }
 }
 

@@ -102,13 +102,17 @@ pub(crate) struct DepotGuard {
     pub(super) together: Option<MutexGuard<'static, Together>>,
 }
 
-/// The part of a depot whose type depends on the backend: the order between streams, with the arena that serves misses,
-/// if one does.
-pub(crate) type Space = Box<dyn ErasedSpace>;
+/// The order between the streams of a depot, and the arena that serves its misses, if one does.
+#[derive(Debug)]
+pub(crate) enum Space {
+    /// The markers are the backend's.
+    Order { ticks: Ticks, markers: Box<dyn Any + Send> },
+    /// The state of the arena, which has the order.
+    Arena(Box<dyn ErasedSpace>),
+}
 
-/// Operations of a [space](Space) of any backend.
+/// The state of an arena of any backend.
 pub(crate) trait ErasedSpace: Any + Send + fmt::Debug {
-    /// The order of frees and markers.
     fn ticks(&self) -> &Ticks;
     fn ticks_mut(&mut self) -> &mut Ticks;
 }
@@ -271,6 +275,29 @@ pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
 #[cfg(model)]
 loom::lazy_static! {
     pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
+}
+
+impl Space {
+    pub(crate) fn order(markers: impl Any + Send) -> Self {
+        Self::Order { ticks: Ticks::from_one(), markers: Box::new(markers) }
+    }
+
+    /// The order of frees and markers.
+    #[inline]
+    pub(crate) fn ticks(&self) -> &Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ticks_mut(&mut self) -> &mut Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks_mut(),
+        }
+    }
 }
 
 impl PoolCore {

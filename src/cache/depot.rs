@@ -103,6 +103,9 @@ impl Depot {
         cache: Option<&ThreadCache>,
         accept: Accept,
     ) -> Taken {
+        if let Some(cache) = cache {
+            self.apply_delta(cache);
+        }
         self.space.ticks_mut().used_by(stream);
         self.clock += 1;
         let Some(key) = keys.first() else { return Taken::Nothing };
@@ -194,6 +197,16 @@ impl Depot {
         self.buckets.requests(key).hits += 1;
         self.counters.stream_waits += waits;
         self.counters.reuse_waits += waits;
+    }
+
+    /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
+    #[inline]
+    pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
+        let is_empty =
+            |buckets: &mut Buckets, key| buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty());
+        self.accounts.now.cached == 0
+            || is_empty(&mut self.buckets, key)
+                && self.larger_keys(key).all(|key| is_empty(&mut self.buckets, key))
     }
 
     /// Counts a request that the source served.

@@ -28,7 +28,11 @@ impl PoolCore {
         position: &Position<'_>,
     ) -> Result<Box<Block>, Error> {
         // By the paths of a pool without an observer.
-        let serve = |announced| self.allocate::<B>(bytes, kind, stream, (announced, position));
+        let serve = |announced| {
+            let may_be_large = kind == self.kind && !position.has_deadline();
+            let large = may_be_large.then(|| self.allocate_large::<B>(bytes, stream, announced)).flatten();
+            large.unwrap_or_else(|| self.allocate::<B>(bytes, kind, stream, (announced, position)))
+        };
         let class = self.class_of(bytes).unwrap_or(u64::MAX);
         let event = self.event(Ticket::new(site), bytes, class, stream.id());
         let Some(request) = self.hooks.announce(Occasion::Request, event) else {

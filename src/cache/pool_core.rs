@@ -2,14 +2,14 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::caps::Caps;
-use crate::cache::core::{Depot, PoolCore, PoolLock, next_epoch};
+use crate::cache::core::{Depot, PoolCore, PoolLock, Space, next_epoch};
 use crate::cache::magazine::class_table::ClassTable;
 use crate::cache::magazine::slots;
 use crate::cache::magazine::slots::NO_SLOT;
 use crate::cache::size_class::{CLAMPED, SizeClasses};
 use crate::cache::supply::Supply;
 use crate::error::refusals::Refusals;
-use crate::streams::timeline::Timeline;
+use crate::streams::markers::Markers;
 use crate::sync::{AtomicU64, unix_seconds};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64};
@@ -38,7 +38,7 @@ impl PoolCore {
             true => ClassTable::new(&classes, largest),
             false => ClassTable::observed(largest),
         };
-        let order = Box::new(Timeline::<B>::new());
+        let order = Space::order(Markers::<B>::new());
         let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps, order);
         if let Some(arena) = supply.arena() {
             depot.accounts.is_charged_elsewhere = arena.is_growing();

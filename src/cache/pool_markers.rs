@@ -3,7 +3,7 @@
 
 use crate::arena::DeviceArena;
 use crate::cache::block::Block;
-use crate::cache::core::{ErasedSpace, PoolCore, Space};
+use crate::cache::core::{PoolCore, Space};
 use crate::cache::depot::{Accept, Depot, Taken};
 use crate::cache::magazine;
 use crate::cache::magazine::thread_cache::ThreadCache;
@@ -11,9 +11,7 @@ use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
-use crate::streams::timeline::Timeline;
 use crate::streams::uses::Streams;
-use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, Stream, StreamId, fork};
@@ -31,29 +29,25 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
             return arena.with_markers(act);
         }
         let mut depot = self.0.depot();
-        match (&mut *depot.space as &mut dyn Any).downcast_mut() {
-            Some(Timeline { ticks, markers }) => act(markers, ticks),
-            None => unreachable!("a pool without an arena has an order of its own"),
+        let Space::Order { ticks, markers } = &mut depot.space else {
+            unreachable!("a pool without an arena has an order of its own")
+        };
+        match markers.downcast_mut() {
+            Some(markers) => act(markers, ticks),
+            None => unreachable!("a pool has the markers of its own backend"),
         }
-    }
-}
-
-impl<B: Backend> ErasedSpace for Timeline<B> {
-    fn ticks(&self) -> &Ticks {
-        &self.ticks
-    }
-
-    fn ticks_mut(&mut self) -> &mut Ticks {
-        &mut self.ticks
     }
 }
 
 /// Returns the markers and ticks of a locked depot.
 pub(super) fn order_in<B: Backend>(space: &Space) -> (&Markers<B>, &Ticks) {
-    let own = (&**space as &dyn Any).downcast_ref().map(|Timeline { ticks, markers }| (markers, ticks));
-    match own.or_else(|| DeviceArena::order_in(space)) {
+    let order = match space {
+        Space::Order { ticks, markers } => markers.downcast_ref().map(|markers| (markers, ticks)),
+        Space::Arena(_) => DeviceArena::order_in(space),
+    };
+    match order {
         Some(order) => order,
-        None => unreachable!("a pool serves requests with its backend's order"),
+        None => unreachable!("a pool serves requests with the order of its backend"),
     }
 }
 

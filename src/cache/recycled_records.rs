@@ -8,12 +8,18 @@ use crate::cache::block::{Block, DeferredWork};
 use crate::cache::depot::Depot;
 use crate::source::Key;
 use std::time::Duration;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, StreamId};
 
 /// The largest number of kept records.
 const MOST: usize = 1024;
 
 impl Depot {
+    /// Whether the next recycled record belonged to a block of `stream`.
+    #[inline]
+    pub(crate) fn next_record_is_of(&self, stream: StreamId) -> bool {
+        self.records.last().is_some_and(|record| record.stream == stream)
+    }
+
     /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be
     /// released for it. Streams in `dropped` are to be dropped without any lock.
     #[inline(always)]

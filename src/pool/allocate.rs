@@ -61,6 +61,78 @@ impl PoolCore {
         if is_own { Ok(()) } else { Err(Error::wrong_device(self.device, given)) }
     }
 
+    /// Serves a request that is too large for magazines on the shortest path: from the newest idle block if
+    /// that needs no wait, or from the source if no idle block would serve. `None` means that the general path
+    /// is needed.
+    #[inline(always)]
+    pub(crate) fn allocate_large<B: Backend>(
+        self: &Arc<Self>,
+        bytes: u64,
+        stream: &B::Stream,
+        announced: Option<&Announced<'_>>,
+    ) -> Option<Result<Box<Block>, Error>> {
+        if !self.class_table.are_below(bytes) {
+            return None;
+        }
+        let key = Key { kind: self.kind, class: self.class_of(bytes)? };
+        let mut dropped = [None, None];
+        // Relaxed: a thread that does not see a marker is served as if there were none.
+        if self.has_markers.load(Relaxed)
+            && let Some(arena) = self.supply::<B>().arena()
+        {
+            arena.poll(stream);
+        }
+        let mut depot = self.depot();
+        magazine::apply_delta(self, &mut depot);
+        if depot.is_guarded() {
+            return None;
+        }
+        if self.caps.cache(key.class) {
+            if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
+                return Some(Ok(ready));
+            }
+            if !depot.has_nothing_for(key) {
+                drop(depot);
+                return self.allocate_large_beside::<B>(key, bytes, stream, announced);
+            }
+        }
+        // A recycled record's stream is one of the pool's device.
+        if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
+            return None;
+        }
+        let fresh = depot.serve::<B>(key, bytes, stream, &mut dropped);
+        if fresh.is_none() {
+            depot.note_request(key);
+        }
+        drop(depot);
+        let Some(fresh) = fresh else {
+            let position = &Position::new(self);
+            let request = Request { key, requested: bytes, stream, announced, position };
+            return Some(self.miss::<B>(&request));
+        };
+        if dropped.iter().all(Option::is_none) {
+            // Usually there is nothing to drop.
+            mem::forget(dropped);
+        }
+        Some(Ok(fresh))
+    }
+
+    /// As [`allocate_large`](Self::allocate_large), when idle blocks are of other streams.
+    #[cold]
+    #[inline(never)]
+    fn allocate_large_beside<B: Backend>(
+        self: &Arc<Self>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        announced: Option<&Announced<'_>>,
+    ) -> Option<Result<Box<Block>, Error>> {
+        // The general path reports an error.
+        self.check_device(stream).ok()?;
+        let position = &Position::new(self);
+        Some(self.allocate_beside::<B>(&Request { key, requested, stream, announced, position }))
+    }
+
     /// Takes the newest idle block for a request that the fast magazine bins do not serve, if it needs no wait:
     /// of a class that shares a bin, from this thread's magazine; of a larger one, from the depot.
     #[cold]
@@ -98,12 +170,7 @@ impl PoolCore {
         };
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
         let mut dropped = [None, None];
-        let found = self.find::<B>(&request, &mut dropped);
-        if dropped.iter().all(Option::is_none) {
-            // Usually there is nothing to drop.
-            mem::forget(dropped);
-        }
-        let served = match found {
+        let served = match self.find::<B>(&request, &mut dropped) {
             Found::Ready(block) => Ok(block),
             Found::Busy => self.allocate_beside::<B>(&request),
             Found::Nothing => self.miss::<B>(&request),
@@ -113,46 +180,34 @@ impl PoolCore {
         served
     }
 
-    /// Takes a block that needs no wait: from this thread's magazines, from the depot, or of an arena's free memory.
-    /// Streams in `dropped` must be dropped without any lock.
-    #[inline]
+    /// Takes a block that needs no wait from this thread's magazines, from the depot, or from an arena if that
+    /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
     fn find<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Found {
         let Request { key, requested, stream, position, .. } = *request;
-        // Relaxed: a thread that does not see a marker is served as if there were none.
-        if self.has_markers.load(Relaxed)
-            && let Some(arena) = self.supply::<B>().arena()
-        {
-            arena.poll(stream);
-        }
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
-            if let Some(cache) = cache {
-                depot.apply_delta(cache);
-            }
-            if depot.is_guarded()
-                && (depot.closed_by_user || depot.is_reserved_for_waiter(key.class, position.number()))
-            {
+            if depot.closed_by_user {
                 return Found::Nothing;
             }
-            if self.caps.cache(key.class) {
-                if !self.has_magazine_for(key)
-                    && let Some(block) = depot.take_ready(key, requested, stream.id())
-                {
-                    return Found::Ready(block);
-                }
-                let keys = depot.keys_for(key);
-                match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
-                    Taken::Idle(block) => return Found::Ready(block),
-                    Taken::Busy => return Found::Busy,
-                    Taken::Nothing => {}
+            if depot.is_reserved_for_waiter(key.class, position.number()) {
+                return Found::Nothing;
+            }
+            let keys = depot.keys_for(key);
+            match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
+                Taken::Idle(block) => Found::Ready(block),
+                Taken::Busy => Found::Busy,
+                Taken::Nothing => {
+                    depot.serve::<B>(key, requested, stream, dropped).map_or(Found::Nothing, Found::Ready)
                 }
             }
-            depot.serve::<B>(key, requested, stream, dropped).map_or(Found::Nothing, Found::Ready)
         };
+        if !self.has_magazines() {
+            return at_depot(None);
+        }
         if !self.has_magazine_for(key) {
             return magazine::inspect(self, at_depot);
         }
@@ -160,7 +215,7 @@ impl PoolCore {
         if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return Found::Ready(block);
         }
-        magazine::visit(self, &mut at_depot)
+        magazine::visit(self, at_depot)
     }
 
     /// Serves a request from the source, after releasing idle memory as limit and budget require.

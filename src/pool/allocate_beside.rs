@@ -54,7 +54,6 @@ impl PoolCore {
         let Request { key, requested, stream, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
-            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
             let keys = depot.keys_for(key);
             depot.take(&keys, requested, stream.id(), cache, Accept::Any)
         })

@@ -230,7 +230,11 @@ impl<B: Backend> Pool<B> {
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let (core, began) = (self.core(), times::begin_sample());
-        let served = self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core));
+        let large = if core.is_observed() { None } else { core.allocate_large::<B>(bytes, stream, None) };
+        let served = match large {
+            Some(served) => served.map(Buffer::new),
+            None => self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core)),
+        };
         core.end_sample(began);
         served
     }

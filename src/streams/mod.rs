@@ -10,6 +10,5 @@ pub(crate) mod order;
 #[cfg(all(test, feature = "host"))]
 mod tests;
 pub(crate) mod ticks;
-pub(crate) mod timeline;
 pub(crate) mod uses;
 pub(crate) mod waits;

@@ -85,6 +85,12 @@ impl ClassTable {
         (below < self.reach).then(|| self.table[(below / GRAIN) as usize % TABLE])
     }
 
+    /// Whether a request is so large that no class that serves it has a bin.
+    #[inline]
+    pub(crate) fn are_below(&self, bytes: u64) -> bool {
+        bytes > self.largest
+    }
+
     /// Returns the bin for a class, which other classes may share.
     pub(crate) fn of_class(&self, class: u64) -> Option<u8> {
         (class <= self.largest).then(|| number(class))
