@@ -116,7 +116,7 @@ histogram! {
 }
 
 histogram! {
-    /// Requests past the magazines, served and refused ones, by the time of the whole call; of each thread one in 61.
+    /// Requests past the magazines, served and refused ones, by the time of the whole call; of each thread one in 509.
     ///
     /// Waits of [`Pool::allocate_timeout`](crate::Pool::allocate_timeout) are included. Hits in magazines, which have no
     /// clock, are not; nor are requests of C and Python that an idle block of a large class serves at once.
@@ -139,11 +139,11 @@ histogram! {
     AllocationTimes,
     "allocation_",
     "vrampool_allocation_seconds",
-    "Time of requests that the magazines did not serve, waits for memory included: a sample of one in 61 of each thread."
+    "Time of requests that the magazines did not serve, waits for memory included: a sample of one in 509 of each thread."
 }
 
 /// Of how many requests of a thread one is timed: a prime, so that no loop has the same one timed in each pass.
-const SAMPLE: u32 = 61;
+const SAMPLE: u32 = 509;
 
 /// Returns the time if this request is timed.
 #[inline]
