@@ -6,6 +6,7 @@ use std::thread;
 use vrampool_backend::BackendError;
 
 /// A caught panic, if any, to be resumed.
+#[derive(Debug)]
 #[must_use = "a panic goes on once the books are right"]
 pub(super) struct Caught(Option<Box<dyn Any + Send>>);
 
@@ -20,6 +21,13 @@ pub(super) fn caught<T>(
 }
 
 impl Caught {
+    pub(super) const NONE: Self = Self(None);
+
+    /// The earlier of two panics.
+    pub(super) fn or(self, later: Self) -> Self {
+        Self(self.0.or(later.0))
+    }
+
     /// Resumes the panic, unless this thread already unwinds: a second panic would abort the process.
     pub(super) fn go_on(self) {
         if let Some(panic) = self.0

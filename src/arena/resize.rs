@@ -1,5 +1,6 @@
 //! Resizes an allocated block, with or without its contents.
 
+use crate::arena::DeviceArena;
 use crate::arena::buffer::ArenaBuffer;
 use crate::arena::compaction::copier::Copier;
 use crate::arena::engine::ArenaError;
@@ -32,8 +33,7 @@ impl<B: Backend> ArenaBuffer<B> {
             if !are_of_one {
                 return Ok(old.arena.device.copy(stream, source, destination)?);
             }
-            let arena = super::DeviceArena { core: Arc::clone(&old.arena) };
-            Copier::new(&arena, Arc::clone(old.range()), stream).move_to(
+            Copier::new(&old.device_arena(), Arc::clone(old.range()), stream).move_to(
                 source.offset(),
                 destination.offset(),
                 kept,
@@ -55,10 +55,12 @@ impl<B: Backend> ArenaBuffer<B> {
         stream: &B::Stream,
         keep: impl FnOnce(&Self, &mut Self) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.resize_by(bytes, stream, keep).map_err(|error| {
-            let arena = super::DeviceArena { core: Arc::clone(&self.arena) };
-            arena.explain(error, Some(bytes))
-        })
+        let resized = self.resize_by(bytes, stream, keep);
+        resized.map_err(|error| self.device_arena().explain(error, Some(bytes)))
+    }
+
+    fn device_arena(&self) -> DeviceArena<B> {
+        DeviceArena { core: Arc::clone(&self.arena) }
     }
 
     fn resize_by(
@@ -90,8 +92,7 @@ impl<B: Backend> ArenaBuffer<B> {
             }
             Err(error) if error.is_out_of_memory() => {
                 drop(state);
-                let arena = super::DeviceArena { core: Arc::clone(&self.arena) };
-                let mut new = arena.allocate_aligned(bytes, self.alignment, zone, stream)?;
+                let mut new = self.device_arena().allocate_aligned(bytes, self.alignment, zone, stream)?;
                 keep(self, &mut new)?;
                 *self = new;
                 Ok(())
@@ -99,6 +100,7 @@ impl<B: Backend> ArenaBuffer<B> {
             Err(error) => Err(error.into()),
         }
     }
+
     /// Makes `stream` the writer of the block, which has grown from the bytes `before`, after all users of the
     /// block and of the bytes behind it. Returns the new size. On failure the block has its old size.
     fn take_over_grown(

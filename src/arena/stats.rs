@@ -2,7 +2,7 @@
 
 use super::DeviceArena;
 use super::detach::Phase;
-use super::mapping::pages::Backing;
+use super::mapping::pages::{Backing, runs};
 use super::state_lock::StateGuard;
 use crate::arena::engine::{Span, Zone};
 use crate::cache::core::LockedDepot;
@@ -225,20 +225,11 @@ impl<B: Backend> DeviceArena<B> {
     /// Offsets of the range that have memory, in order: in a growing arena the mapped parts.
     #[must_use]
     pub fn mapped(&self) -> Vec<Range<u64>> {
-        let mut runs: Vec<Range<u64>> = Vec::new();
-        let Some(state) = self.locked() else { return runs };
-        let Some(backing) = &state.backing else {
-            runs.push(0..state.engine.capacity());
-            return runs;
-        };
-        for extent in &backing.extents {
-            let end = extent.start + extent.bytes;
-            match runs.last_mut() {
-                Some(last) if last.end == extent.start => last.end = end,
-                _ => runs.push(extent.start..end),
-            }
+        let Some(state) = self.locked() else { return Vec::new() };
+        match &state.backing {
+            Some(backing) => runs(&backing.extents).iter().map(|run| run.start..run.end()).collect(),
+            None => std::iter::once(0..state.engine.capacity()).collect(),
         }
-        runs
     }
 
     /// The lock of its state, for the pool over the arena.

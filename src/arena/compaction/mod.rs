@@ -96,17 +96,12 @@ impl<B: Backend> DeviceArena<B> {
         drop(state);
         let (mut report, mut moved, mut outcome) = (Compaction::default(), Vec::new(), Ok(()));
         for block in planned {
-            match core.begin(block) {
-                Begun::Freed => {}
-                Begun::Held => report.held_blocks += 1,
-                Begun::Moving(pending) => {
-                    let done;
-                    (outcome, done) = core.carry_out(pending, &copier, stream);
-                    moved.extend(done);
-                    if outcome.is_err() {
-                        break;
-                    }
-                }
+            let Some(pending) = core.begin(block, &mut report) else { continue };
+            let done;
+            (outcome, done) = core.carry_out(pending, &copier, stream);
+            moved.extend(done);
+            if outcome.is_err() {
+                break;
             }
         }
         core.state.lock().engine.release_vacated();
@@ -130,13 +125,6 @@ enum End {
     Untouched,
 }
 
-enum Begun<S> {
-    /// The block was freed, or there is no hole in front of it any more.
-    Freed,
-    Held,
-    Moving(Pending<S>),
-}
-
 /// A move in progress: no other user gets the block's address or the hole that it slides over.
 struct Pending<S> {
     slide: Move,
@@ -158,19 +146,22 @@ impl<S> Pending<S> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    fn begin(&self, block: BlockId) -> Begun<B::Stream> {
+    /// Begins a block's move. Returns `None` if it was freed, if it is held in place, which `report` counts, or if there
+    /// is no hole in front of it any more.
+    fn begin(&self, block: BlockId, report: &mut Compaction) -> Option<Pending<B::Stream>> {
         let mut state = self.state.lock();
         let State { engine, slots, uses, .. } = &mut *state;
-        let Some(slot) = slots.get_mut(block) else { return Begun::Freed };
+        let slot = slots.get_mut(block)?;
         // Holds are taken under the lock that is held here.
         if slot.is_held() {
-            return Begun::Held;
+            report.held_blocks += 1;
+            return None;
         }
-        let Ok(Some(slide)) = engine.begin_move(block) else { return Begun::Freed };
+        let slide = engine.begin_move(block).ok()??;
         slot.moving = true;
         let mut pending = Pending { slide, users: slot.uses.users(), hole: Streams::new() };
         pending.hole = uses.take(pending.hole_range());
-        Begun::Moving(pending)
+        Some(pending)
     }
 
     /// Copies a block whose move has begun, and ends the move. Returns the block if it moved.

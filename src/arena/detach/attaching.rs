@@ -76,7 +76,10 @@ impl<B: Backend> Attaching<'_, B> {
                         let pieces = mapped.into_iter().map(|part| part.piece).collect();
                         backing.put_stitched(age, view.memory, pieces);
                     }
-                    _ => backing.put_partly_unmapped(view.memory, mapped),
+                    _ => {
+                        let bytes = mapped.iter().map(|part| part.piece.bytes).sum();
+                        backing.put_partly_unmapped(view.memory, bytes, mapped);
+                    }
                 }
             }
             backing.gaps.append(&mut self.gaps);
@@ -148,14 +151,14 @@ impl<B: Backend> ArenaCore<B> {
         let alone = self.changing.lock();
         let mut state = self.state.lock();
         let Some(change) = state.take_detached() else { return Ok(None) };
-        let planned = state.plan_attachment(&change);
+        let mut gaps = Vec::new();
+        let planned = state.plan_attachment(&change, &mut gaps);
         let range = Arc::clone(&state.range);
         drop(state);
-        let (gaps, new) = (Vec::new(), Vec::new());
+        let (change, new) = (Some(change), Vec::new());
         // From here on a drop reverses everything.
-        let mut attaching =
-            Attaching { core: self, _alone: alone, range, change: Some(change), gaps, new, grant: None };
-        (attaching.new, attaching.gaps) = planned?;
+        let mut attaching = Attaching { core: self, _alone: alone, range, change, gaps, new, grant: None };
+        attaching.new = planned?;
         attaching.map()?;
         Ok(Some(attaching))
     }
@@ -219,31 +222,24 @@ impl<B: Backend> State<B> {
         Some(Change { pieces: detached.pieces, views, live: self.live(), on_free: detached.on_free })
     }
 
-    /// Returns the indices of pieces that need new memory, and holds the parts of the range that need none.
-    fn plan_attachment(&mut self, change: &Change<B>) -> Result<(Vec<usize>, Vec<BlockId>), Error> {
-        let (mut new, mut gaps, mut needed) = (Vec::new(), Vec::new(), 0);
-        for (index, piece) in change.pieces.iter().enumerate() {
-            let is_needed = is_needed(&change.live, piece.extent);
-            if is_needed && piece.physical.is_none() {
-                new.push(index);
-            }
-            if is_needed || piece.physical.is_some() {
-                needed += piece.extent.bytes;
-                continue;
-            }
-            match self.engine.hold_at(piece.extent.start, piece.extent.bytes) {
-                Ok(gap) => gaps.push(gap),
-                Err(error) => {
-                    gaps.into_iter().for_each(|gap| self.engine.release(gap));
-                    return Err(error.into());
+    /// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.
+    fn plan_attachment(&mut self, change: &Change<B>, gaps: &mut Vec<BlockId>) -> Result<Vec<usize>, Error> {
+        let (mut new, mut needed) = (Vec::new(), 0);
+        for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
+            match (is_needed(&change.live, *extent), physical) {
+                (false, None) => {
+                    gaps.push(self.engine.hold_at(extent.start, extent.bytes)?);
+                    continue;
                 }
+                (true, None) => new.push(index),
+                (_, Some(_)) => {}
             }
+            needed += extent.bytes;
         }
         let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
         if needed > limit {
-            gaps.into_iter().for_each(|gap| self.engine.release(gap));
             return Err(BackendError::out_of_memory(needed, Some(limit)).into());
         }
-        Ok((new, gaps))
+        Ok(new)
     }
 }

@@ -6,7 +6,6 @@ use super::view::{Kept, MapState, Mapping, View};
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::ArenaError;
 use crate::arena::live_block::LiveBlock;
-use crate::arena::mapping::pages::Part;
 use crate::arena::panics::caught;
 use crate::arena::state::State;
 use crate::error::{Error, Forbidden};
@@ -194,29 +193,18 @@ impl<B: Backend> State<B> {
             .map(|(&extent, physical)| DetachedPiece { extent, physical: Some(physical.clone()) })
             .collect();
         let mapping = |offset, extent| Mapping { offset, extent, state: MapState::Accessible };
-        let in_stitched = |&Part { offset, piece }: &Part| mapping(offset, piece);
         let mut views = vec![View {
             memory: Arc::clone(&self.range),
             is_range: true,
             age: None,
             mappings: backing.extents.iter().map(|&extent| mapping(extent.start, extent)).collect(),
         }];
-        for stitched in backing.stitched.iter().filter(|stitched| !stitched.is_unused()) {
+        for (range, parts) in backing.ranges().filter(|(range, _)| !range.is_unused()) {
             views.push(View {
-                memory: Arc::clone(&stitched.memory),
+                memory: Arc::clone(&range.memory),
                 is_range: false,
-                age: Some(stitched.age),
-                mappings: stitched.parts().iter().map(in_stitched).collect(),
-            });
-        }
-        for (partly_unmapped, parts) in
-            backing.partly_unmapped.iter().filter(|(partly_unmapped, _)| !partly_unmapped.is_unused())
-        {
-            views.push(View {
-                memory: Arc::clone(&partly_unmapped.memory),
-                is_range: false,
-                age: None,
-                mappings: parts.iter().map(in_stitched).collect(),
+                age: range.is_whole(&parts).then_some(range.age),
+                mappings: parts.iter().map(|part| mapping(part.offset, part.piece)).collect(),
             });
         }
         (pieces, views)

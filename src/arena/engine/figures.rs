@@ -103,21 +103,19 @@ impl Arena {
     /// The end of the last block that is not free, bytes: the smallest possible capacity now. 0 if none.
     #[must_use]
     pub fn highest_end(&self) -> u64 {
-        let end = |zone| {
-            let last = &self.table[self.table[end_of(zone)].before];
-            if last.is_free() { last.offset } else { last.end() }
-        };
-        let (dynamic, stable) = (end(Zone::Dynamic), end(Zone::Stable));
-        if dynamic > self.dynamic.start { dynamic } else { stable }
+        self.last_end(|state| state.is_none())
     }
 
     /// The end of the last block that is neither free nor [held](Self::hold_at), bytes; 0 if there is none.
     pub(crate) fn live_end(&self) -> u64 {
+        self.last_end(|state| matches!(state, None | Some(State::Held)))
+    }
+
+    /// The end of the last block for whose state `is_passed` does not hold.
+    fn last_end(&self, is_passed: impl Fn(Option<State>) -> bool) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
-            while last != end_of(zone)
-                && (self.table[last].is_free() || self.table[last].state() == Some(State::Held))
-            {
+            while last != end_of(zone) && is_passed(self.table[last].state()) {
                 last = self.table[last].before;
             }
             if last == end_of(zone) { self.space(zone).start } else { self.table[last].end() }

@@ -128,19 +128,31 @@ impl Arena {
         (index != NONE).then(|| BlockId::new(self.serial, index, self.id))
     }
 
-    /// Returns the record of a new block, or `NONE`. A result this small is returned in a register.
+    /// Returns the record of a new block, or `NONE`.
     fn place(&mut self, bytes: u64, zone: Zone) -> u32 {
+        if zone == Zone::Stable && self.dynamic.start == 0 {
+            return NONE;
+        }
+        self.place_by(bytes, zone, FreeBlocks::cut_smallest)
+    }
+
+    /// Cuts a new block from a zone's free blocks. A result this small is returned in a register.
+    #[inline(always)]
+    pub(super) fn place_by(
+        &mut self,
+        bytes: u64,
+        zone: Zone,
+        cut: impl FnOnce(&mut FreeBlocks, &mut Table, u64) -> u32,
+    ) -> u32 {
         let Some(size) = self.round(bytes) else { return NONE };
-        if zone == Zone::Stable && self.dynamic.start == 0 || self.table.reserve(1).is_err() {
+        if self.table.reserve(1).is_err() {
             return NONE;
         }
         let Self { table, stable, dynamic, .. } = self;
-        let space = choose(stable, dynamic, zone);
-        let index = space.free.cut_smallest(table, size);
-        if index == NONE {
-            return NONE;
+        let index = cut(&mut choose(stable, dynamic, zone).free, table, size);
+        if index != NONE {
+            self.occupy(index, size, zone, self.shift);
         }
-        self.occupy(index, size, zone, self.shift);
         index
     }
 
@@ -211,34 +223,17 @@ impl Arena {
         if !usual || block.arena() != self.id {
             return Err(self.still_tag(block).err().unwrap_or(ArenaError::StaleBlock));
         }
-        if block.serial() == self.serial {
-            self.clear_newest(block.index());
+        let (is_newest, index) = (block.serial() == self.serial, block.index());
+        let Self { table, stable, dynamic, .. } = self;
+        let space = if table[index].offset < dynamic.start { stable } else { dynamic };
+        space.used -= table[index].bytes;
+        space.live -= 1;
+        if is_newest {
+            space.merge_newest(table, index);
         } else {
-            self.clear(block.index());
+            space.merge(table, index);
         }
         Ok(())
-    }
-
-    fn clear(&mut self, index: u32) {
-        let (table, space, bytes) = self.home_of(index);
-        space.used -= bytes;
-        space.live -= 1;
-        space.merge(table, index);
-    }
-
-    fn clear_newest(&mut self, index: u32) {
-        let (table, space, bytes) = self.home_of(index);
-        space.used -= bytes;
-        space.live -= 1;
-        space.merge_newest(table, index);
-    }
-
-    /// Returns the table, a live block's zone, and its bytes.
-    #[inline]
-    fn home_of(&mut self, index: u32) -> (&mut Table, &mut Space, u64) {
-        let Self { table, stable, dynamic, .. } = self;
-        let (offset, bytes) = (table[index].offset, table[index].bytes);
-        (table, if offset < dynamic.start { stable } else { dynamic }, bytes)
     }
 
     /// Frees everything, including moving blocks. Earlier blocks become stale; the peak stays.

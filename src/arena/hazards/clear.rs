@@ -108,21 +108,11 @@ impl<B: Backend> State<B> {
 
     /// Whether free memory that no other stream used last would serve a request, in parts.
     pub(in crate::arena) fn has_own(&self, bytes: u64, stream: &B::Stream) -> bool {
-        let Self { engine, uses, backing: Some(_), .. } = self else { return false };
-        let mut missing = bytes;
-        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            if span.zone != Zone::Dynamic {
-                continue;
-            }
-            let all = span.offset..span.offset + span.bytes;
-            let others = uses.parts(&all).filter(|part| uses.is_anothers(part, stream.id()));
-            let of_others: u64 = others.map(|part| part.end.min(all.end) - part.start.max(all.start)).sum();
-            missing = missing.saturating_sub(span.bytes - of_others);
-            if missing == 0 {
-                return true;
-            }
+        let is_large = |part: &&Clear| part.zone == Zone::Dynamic;
+        self.backing.is_some() && {
+            let own = self.clear_parts(stream, &Refused::Others);
+            own.iter().filter(is_large).map(|part| part.bytes).sum::<u64>() >= bytes
         }
-        false
     }
 
     /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by

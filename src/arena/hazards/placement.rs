@@ -12,7 +12,6 @@ use crate::arena::request::Request;
 use crate::arena::state::State;
 use crate::streams::waits::StreamOrder;
 use smallvec::SmallVec;
-use std::ops::Range;
 use vrampool_backend::{Backend, Stream};
 
 /// Most free blocks to examine for a place without a wait, and most parts of them in the way.
@@ -46,13 +45,6 @@ impl<B: Backend> State<B> {
         self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
     }
 
-    /// Records that the device refused to map memory.
-    pub(in crate::arena) fn note_growth_refused(&mut self) {
-        if let Some(backing) = &mut self.backing {
-            backing.note_growth_refused();
-        }
-    }
-
     /// Whether a block of so many bytes belongs in the zone of large blocks.
     #[inline]
     pub(in crate::arena) fn is_large(&self, bytes: u64) -> bool {
@@ -70,17 +62,18 @@ impl<B: Backend> State<B> {
     ) -> Result<BlockId, ArenaError> {
         let (start, bytes) = self.engine.extent(block);
         let reach = self.uses.ticks.reach(stream.id());
-        let last = self.last_waits(&(start..start + bytes), &reach).filter_map(|(_, last)| last).max();
-        if last.is_none() || self.engine.zone(block)? != Zone::Dynamic {
+        let last =
+            self.uses.parts(&(start..start + bytes)).filter_map(|part| self.wait_for(part, &reach)).max();
+        let Some(last) = last.filter(|_| self.engine.zone(block) == Ok(Zone::Dynamic)) else {
             return Ok(block);
-        }
+        };
         // With these reserved, allocating it again succeeds anywhere, also at the original place.
         if self.engine.reserve_blocks(2).is_err() {
             return Ok(block);
         }
         self.engine.free(block)?;
-        let place = match self.find_without_wait(bytes, &reach) {
-            None if !is_captured => self.earliest(bytes, &reach, last),
+        let place = match self.find_with_wait(bytes, ROOMS, None, &reach) {
+            None if !is_captured => self.find_earliest(bytes, last, &reach),
             place => place,
         };
         match place {
@@ -98,14 +91,49 @@ impl<B: Backend> State<B> {
         let (room, place) = match own {
             Some(place) => place,
             None if self.has_own(size, stream) => return None,
-            None => self.find_without_wait(size, &self.uses.ticks.reach(stream.id()))?,
+            None => self.find_with_wait(size, ROOMS, None, &self.uses.ticks.reach(stream.id()))?,
         };
         self.engine.allocate_in_free(room, place, size).ok()
     }
 
-    /// Finds a place that needs no wait, in one of the smallest sufficient rooms.
-    fn find_without_wait(&self, bytes: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
-        self.place_without(bytes, ROOMS, |part| part.has(|user, tick| !reach.covers(user, tick)))
+    /// Finds the place with the earliest wait before `last`.
+    fn find_earliest(&self, bytes: u64, last: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
+        let rooms = self.engine.fitting_blocks(bytes, PARTS);
+        let parts = rooms.flat_map(|room| self.uses.parts(&(room.offset..room.offset + room.bytes)));
+        let mut waits: SmallVec<[u64; PARTS]> = parts
+            .take(PARTS)
+            .filter_map(|part| self.wait_for(part, reach))
+            .filter(|wait| *wait < last)
+            .collect();
+        waits.sort_unstable();
+        let place = |wait| self.find_with_wait(bytes, PARTS, Some(wait), reach);
+        let earliest = waits.partition_point(|&wait| place(wait).is_none());
+        place(*waits.get(earliest)?)
+    }
+
+    /// Finds a place with a wait up to that tick, or without one, in one of the smallest sufficient rooms.
+    fn find_with_wait(
+        &self,
+        bytes: u64,
+        most: usize,
+        wait: Option<u64>,
+        reach: &StreamOrder,
+    ) -> Option<(FreeBlock, u64)> {
+        self.place_without(bytes, most, |part| self.wait_for(part, reach) > wait)
+    }
+
+    /// Returns the tick of the marker that the stream of `reach` must wait for before it uses a part; `None` if it need
+    /// not wait. A stream without a marker, including a captured one, counts as [`NOW`].
+    fn wait_for(&self, part: &Part<B::Stream>, reach: &StreamOrder) -> Option<u64> {
+        let mut last = None;
+        part.has(|user, tick| {
+            if !reach.covers(user, tick) {
+                let marker = self.markers.covering(user, tick);
+                last = last.max(Some(marker.map_or(NOW, |marker| marker.tick)));
+            }
+            false
+        });
+        last
     }
 
     /// Finds a place in one of the smallest sufficient rooms, or at the free end, without parts for which
@@ -143,50 +171,5 @@ impl<B: Backend> State<B> {
             }
         }
         None
-    }
-
-    /// Finds the place with the earliest wait before `last`.
-    fn earliest(&self, bytes: u64, reach: &StreamOrder, mut last: Option<u64>) -> Option<(FreeBlock, u64)> {
-        let (mut best, mut left) = (None, PARTS);
-        let mut rooms: SmallVec<[FreeBlock; 32]> = self.engine.fitting_blocks(bytes, PARTS).collect();
-        rooms.sort_unstable_by_key(|room| room.offset);
-        for room in rooms {
-            let Range { start, mut end } = room.offset..room.offset + room.bytes;
-            let parts: SmallVec<[_; 16]> = self.last_waits(&(start..end), reach).take(left).collect();
-            left -= parts.len();
-            if left == 0 {
-                // The wait of parts beyond those is unknown.
-                end = parts.last().map_or(end, |(part, _)| end.min(part.end));
-            }
-            // The start of a later part is never better than the end of the part before it.
-            let places = std::iter::once(start).chain(parts.iter().map(|(part, _)| part.end));
-            for place in places.take_while(|place| end.checked_sub(bytes).is_some_and(|last| *place <= last))
-            {
-                let is_in = |part: &Range<u64>| part.start < place + bytes && place < part.end;
-                let of_this =
-                    parts.iter().filter(|(part, _)| is_in(part)).filter_map(|(_, last)| *last).max();
-                if of_this < last {
-                    (last, best) = (of_this, Some((room, place)));
-                }
-                if last.is_none() {
-                    return best;
-                }
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        best
-    }
-
-    /// Returns the parts of a range, each with the tick of the point that a stream must wait for; `None` if it
-    /// need not wait. A stream without a point, including a captured one, counts as [`NOW`].
-    fn last_waits(
-        &self,
-        range: &Range<u64>,
-        reach: &StreamOrder,
-    ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        let point = |user, tick| self.markers.covering(user, tick).map_or(NOW, |point| point.tick);
-        self.uses.last_waits(range, reach, point)
     }
 }

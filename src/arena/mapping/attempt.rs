@@ -5,16 +5,15 @@ use super::make::{Lack, MakeFailure};
 use super::pages::{Budget, Growth, Weight};
 use crate::arena::ArenaBuffer;
 use crate::arena::core::ArenaCore;
-use crate::arena::engine::{ArenaError, Zone};
+use crate::arena::engine::Zone;
 use crate::arena::find::Waits;
 use crate::arena::hazards::clear::Refused;
 use crate::arena::request::Request;
 use crate::arena::state_lock::StateGuard;
 use crate::error::Error;
 use parking_lot::MutexGuard as LongMutexGuard;
-use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, logging};
+use vrampool_backend::{Backend, BackendError};
 
 /// Most rungs of the ladder of mappings. The first retires ranges whose work is complete, the others wait for that
 /// work: several, because other threads may take the mappings that they free.
@@ -31,8 +30,6 @@ struct Attempt<'a, B: Backend> {
     budget: Budget,
     /// The device's out-of-memory error, if any.
     shortage: Option<BackendError>,
-    /// Whether memory that small requests left free was released.
-    has_released: bool,
     /// Rungs climbed.
     rungs: u8,
 }
@@ -77,7 +74,6 @@ impl<B: Backend> ArenaCore<B> {
             alone: Some(alone),
             budget: Budget::Free,
             shortage: None,
-            has_released: false,
             rungs: 0,
         };
         loop {
@@ -116,28 +112,9 @@ impl<B: Backend> Attempt<'_, B> {
         match planned {
             Ok(growth) => self.make(state, growth),
             Err(refusal) if self.is_beside => Err(refusal.into()),
-            Err(refusal) => {
-                let may_help = refusal.is_out_of_memory() && state.small_may_serve(request.bytes);
-                drop(state);
-                self.release_small(refusal, may_help)
-            }
+            // The device's refusal is the cause, if there was one.
+            Err(refusal) => Err(self.shortage.take().map_or(refusal.into(), Error::from)),
         }
-    }
-
-    /// Handles a lack of room. Memory that small requests left free is released once, because that may serve
-    /// a large request that cannot be stitched.
-    fn release_small(&mut self, refusal: ArenaError, may_help: bool) -> Outcome<B> {
-        if may_help && !mem::replace(&mut self.has_released, true) {
-            match self.among_others(|arena| arena.release(&[Zone::Stable], 0)) {
-                Ok(0) => {}
-                Ok(_) => {
-                    (self.budget, self.shortage) = (Budget::Free, None);
-                    return Ok(None);
-                }
-                Err(error) => logging::warn!("arena on {}: {error}", self.arena.id),
-            }
-        }
-        Err(self.shortage.take().map_or(refusal.into(), Error::from))
     }
 
     /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.
@@ -192,7 +169,9 @@ impl<B: Backend> Attempt<'_, B> {
     /// Handles a failure to make the memory.
     fn retreat(&mut self, failure: MakeFailure) -> Outcome<B> {
         if self.is_beside {
-            self.arena.state.lock().note_growth_refused();
+            if let Some(backing) = &mut self.arena.state.lock().backing {
+                backing.note_growth_refused();
+            }
             return Err(failure.into_error().into());
         }
         let lacks = failure.lacks;

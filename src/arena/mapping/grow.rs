@@ -12,6 +12,9 @@ use std::mem;
 use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical};
 
+/// The lock under which new memory was added, and the block of a stitched range, if one was made.
+type Added<'a, B> = (StateGuard<'a, B>, Option<Taken<B>>);
+
 impl<B: Backend> ArenaCore<B> {
     /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
     ///
@@ -33,9 +36,8 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Makes the memory of a planned growth and adds it to the arena. Returns the lock under which it was added, and
-    /// the block of a stitched range, if one was made.
-    pub(super) fn build(&self, growth: Growth) -> Result<(StateGuard<'_, B>, Option<Taken<B>>), MakeFailure> {
+    /// Makes the memory of a planned growth and adds it to the arena.
+    pub(super) fn build(&self, growth: Growth) -> Result<Added<'_, B>, MakeFailure> {
         let state = self.state.lock();
         let range = Arc::clone(&state.range);
         let pieces = growth.stitched.iter().flat_map(|(pieces, _)| pieces);
@@ -113,15 +115,6 @@ impl<B: Backend> State<B> {
             held.push(if is_new { None } else { Some(self.engine.hold_at(extent.start, extent.bytes)?) });
         }
         Ok(())
-    }
-
-    /// Whether a request may be served once memory that small requests left free is released.
-    pub(in crate::arena) fn small_may_serve(&self, bytes: u64) -> bool {
-        let Some(backing) = &self.backing else { return false };
-        let room = backing.limit.min(backing.addresses).saturating_sub(backing.mapped);
-        let small = self.engine.available(Zone::Stable);
-        let free = self.engine.available(Zone::Dynamic).saturating_add(small);
-        small > 0 && bytes <= free.saturating_add(room)
     }
 
     /// Frees the held parts and the kept records of an abandoned growth.

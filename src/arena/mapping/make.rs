@@ -2,10 +2,9 @@
 
 use super::pages::{Extent, Growth, runs};
 use crate::arena::core::ArenaCore;
+use crate::arena::panics::{Caught, caught};
 use crate::sync::Instant;
-use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vrampool_backend::AllocationRequest;
@@ -35,7 +34,7 @@ pub(in crate::arena) struct MakeFailure {
     /// The first pieces of the growth, which remain mapped because they could not be unmapped.
     pub(in crate::arena) unreleased: Vec<Physical>,
     /// The device's panic, to be resumed once the accounts are consistent.
-    panic: Option<Box<dyn Any + Send>>,
+    panic: Caught,
 }
 
 /// The resource that an out-of-memory device lacks.
@@ -48,16 +47,17 @@ pub(in crate::arena) enum Lack {
 }
 
 impl MakeFailure {
-    fn of(lacks: Lack) -> impl Fn(BackendError) -> Self {
-        move |error| Self { error, lacks, unreleased: Vec::new(), panic: None }
-    }
-
     /// Returns the error, once the [unreleased](Self::unreleased) pieces are kept. Resumes a panic.
     pub(in crate::arena) fn into_error(self) -> BackendError {
-        match self.panic {
-            Some(panic) => resume_unwind(panic),
-            None => self.error,
-        }
+        self.panic.go_on();
+        self.error
+    }
+}
+
+impl From<BackendError> for MakeFailure {
+    /// A failure before anything was made.
+    fn from(error: BackendError) -> Self {
+        Self { error, lacks: Lack::Memory, unreleased: Vec::new(), panic: Caught::NONE }
     }
 }
 
@@ -69,39 +69,34 @@ impl<B: Backend> ArenaCore<B> {
         range: &Arc<B::Memory>,
         mapped: &[(Extent, Physical)],
     ) -> Result<Made<B>, MakeFailure> {
-        let device = self.virtual_memory().map_err(MakeFailure::of(Lack::Memory))?;
+        let device = self.virtual_memory()?;
         let mut new = Vec::with_capacity(growth.new.len());
         let bytes = growth.new.iter().map(|extent| extent.bytes).sum();
-        self.check_room(growth, bytes).map_err(MakeFailure::of(Lack::Memory))?;
-        self.share.reserve(bytes).map_err(MakeFailure::of(Lack::Memory))?;
-        let made = catch_unwind(AssertUnwindSafe(|| {
-            growth.new.iter().try_for_each(|extent| {
-                let physical =
-                    self.timed(|| device.create_physical(&AllocationRequest::new(extent.bytes, self.kind)));
-                let physical = physical.map_err(MakeFailure::of(Lack::Memory))?;
-                self.timed(|| device.map(range, extent.start, &physical))
-                    .map_err(MakeFailure::of(Lack::Mappings))?;
+        self.check_room(growth, bytes)?;
+        self.share.reserve(bytes)?;
+        let mut lacks = Lack::Memory;
+        let (made, panic) = caught(|| {
+            for extent in &growth.new {
+                lacks = Lack::Memory;
+                let request = AllocationRequest::new(extent.bytes, self.kind);
+                let physical = self.timed(|| device.create_physical(&request))?;
+                lacks = Lack::Mappings;
+                self.timed(|| device.map(range, extent.start, &physical))?;
                 new.push(physical);
-                Ok(())
-            })?;
-            runs(&growth.new).iter().try_for_each(|run| {
-                let allowed = self.timed(|| device.set_access(range, run.start, run.bytes, &[]));
-                allowed.map_err(MakeFailure::of(Lack::Mappings))
-            })?;
-            let Some((pieces, _)) = &growth.stitched else { return Ok(None) };
-            let stitched = self.stitch(device, pieces, &growth.new, &new, mapped);
-            stitched.map(Some).map_err(MakeFailure::of(Lack::Mappings))
-        }));
-        match made {
-            Ok(Ok(stitched)) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
-            Ok(Err(failure)) => {
-                Err(MakeFailure { unreleased: self.roll_back(growth, range, new), ..failure })
             }
-            Err(panic) => {
-                let roll_back = AssertUnwindSafe(|| self.roll_back(growth, range, new));
-                let unreleased = catch_unwind(roll_back).unwrap_or_default();
-                let error = BackendError::unsupported("a call that panics");
-                Err(MakeFailure { error, lacks: Lack::Memory, unreleased, panic: Some(panic) })
+            lacks = Lack::Mappings;
+            for run in runs(&growth.new) {
+                self.timed(|| device.set_access(range, run.start, run.bytes, &[]))?;
+            }
+            let stitch = |(pieces, _): &(Vec<Extent>, _)| self.stitch(pieces, &growth.new, &new, mapped);
+            growth.stitched.as_ref().map(stitch).transpose()
+        });
+        match made {
+            Ok(stitched) => Ok(Made { new, stitched: stitched.map(Arc::new) }),
+            Err(error) => {
+                let (unreleased, later) = caught(|| Ok(self.roll_back(growth, range, new)));
+                let panic = panic.or(later);
+                Err(MakeFailure { error, lacks, unreleased: unreleased.unwrap_or_default(), panic })
             }
         }
     }
@@ -145,31 +140,49 @@ impl<B: Backend> ArenaCore<B> {
     /// Stitches a range of the given pieces, new and mapped before.
     fn stitch(
         &self,
-        device: &dyn VirtualMemory<Memory = B::Memory>,
         pieces: &[Extent],
         extents: &[Extent],
         new: &[Physical],
         mapped: &[(Extent, Physical)],
     ) -> Result<B::Memory, BackendError> {
-        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let memory = self.timed(|| device.reserve(bytes))?;
-        let mut offset = 0;
-        let mapped = pieces.iter().try_for_each(|piece| {
+        let mut bytes = 0;
+        let place = |piece: &Extent| {
             let made = extents.iter().zip(new).find(|(extent, _)| *extent == piece).map(|(_, made)| made);
             let old = || mapped.iter().find(|(extent, _)| extent == piece).map(|(_, physical)| physical);
             let Some(physical) = made.or_else(old) else {
                 return Err(BackendError::invalid("piece", "it is not mapped any more".to_owned()));
             };
-            self.timed(|| device.map(&memory, offset, physical))?;
-            offset += piece.bytes;
+            bytes += piece.bytes;
+            Ok((Extent { start: bytes - piece.bytes, bytes: piece.bytes }, physical))
+        };
+        let places: Vec<_> = pieces.iter().map(place).collect::<Result<_, _>>()?;
+        let memory = self.timed(|| self.virtual_memory()?.reserve(bytes))?;
+        self.map_all(&memory, &places)?;
+        Ok(memory)
+    }
+
+    /// Maps physical memory at extents of an empty range, all or nothing, and makes it accessible.
+    pub(super) fn map_all(
+        &self,
+        memory: &B::Memory,
+        places: &[(Extent, &Physical)],
+    ) -> Result<(), BackendError> {
+        let device = self.virtual_memory()?;
+        let extents: Vec<_> = places.iter().map(|(extent, _)| *extent).collect();
+        let mut mapped = 0;
+        let made = places.iter().try_for_each(|(extent, physical)| {
+            self.timed(|| device.map(memory, extent.start, physical))?;
+            mapped += 1;
             Ok(())
         });
-        let made = mapped.and_then(|()| self.timed(|| device.set_access(&memory, 0, bytes, &[])));
-        if made.is_err() && offset > 0 {
-            // Dropping it would also unmap it, but would wait for unrelated work.
-            let _ = self.timed(|| device.unmap_unused(&memory, 0, offset));
+        let allow = |run: &Extent| self.timed(|| device.set_access(memory, run.start, run.bytes, &[]));
+        let made = made.and_then(|()| runs(&extents).iter().try_for_each(allow));
+        if made.is_err() {
+            // Dropping the range would also unmap it, but would wait for unrelated work.
+            let unmap = |run: &Extent| self.timed(|| device.unmap_unused(memory, run.start, run.bytes));
+            let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
         }
-        made.map(|()| memory)
+        made
     }
 
     pub(in crate::arena) fn virtual_memory(

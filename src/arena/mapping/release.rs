@@ -1,6 +1,6 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Extent, Part, Stitched, runs};
+use super::pages::{Extent, Holes, Part, Stitched, runs};
 use crate::arena::DeviceArena;
 use crate::arena::core::ArenaCore;
 use crate::arena::engine::{ArenaError, BlockId, Zone};
@@ -189,35 +189,28 @@ impl<B: Backend> ArenaCore<B> {
     fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
         let mut state = self.state.lock();
         let range = Arc::clone(&state.range);
-        let free = state.free_pieces(parts);
-        let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };
-        let mut surplus = backing.mapped.saturating_sub(engine.used().saturating_add(spare_bytes));
-        let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
-        for (extent, block) in backing.unreleased.drain(..) {
-            surplus = surplus.saturating_sub(extent.bytes);
-            leaving.pieces.push(Piece { extent, block, is_unreleased: true, is_unmapped: false });
-        }
+        let Some(backing) = &state.backing else { return None };
         // Work may still use pieces of retiring ranges.
-        let retiring =
-            backing.retiring.iter().flat_map(|batch| &batch.ranges).flat_map(|range| &range.pieces);
-        let mut retiring: Vec<u64> = retiring.map(|piece| piece.start).collect();
+        let retiring = backing.retiring.iter().flat_map(|batch| &batch.ranges);
+        let mut retiring: Vec<u64> =
+            retiring.flat_map(|range| &range.pieces).map(|piece| piece.start).collect();
         retiring.sort_unstable();
-        for extent in free {
-            let is_in_use = |user, tick| {
-                !waited.is_behind(tick) || !waited.covers(user, tick) && !uses.ticks.are_done(user, tick)
-            };
-            let range = extent.start..extent.end();
-            if extent.bytes > surplus
-                || retiring.binary_search(&extent.start).is_ok()
-                || uses.parts(&range).any(|part| part.has(is_in_use))
-            {
-                continue;
-            }
+        let ticks = &state.uses.ticks;
+        let is_in_use =
+            |user, tick| !waited.is_behind(tick) || !waited.covers(user, tick) && !ticks.are_done(user, tick);
+        let surplus = state.surplus(parts, spare_bytes, |extent| {
+            retiring.binary_search(&extent.start).is_err()
+                && !state.uses.parts(&(extent.start..extent.end())).any(|part| part.has(is_in_use))
+        });
+        let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };
+        let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
+        let piece = |extent, block, is_unreleased| Piece { extent, block, is_unreleased, is_unmapped: false };
+        leaving.pieces.extend(backing.unreleased.drain(..).map(|(extent, block)| piece(extent, block, true)));
+        for extent in surplus {
             let Ok(block) = engine.hold_at(extent.start, extent.bytes) else { continue };
-            surplus -= extent.bytes;
-            let done = uses.take(range);
+            let done = uses.take(extent.start..extent.end());
             uses.keep_dropped(done);
-            leaving.pieces.push(Piece { extent, block, is_unreleased: false, is_unmapped: false });
+            leaving.pieces.push(piece(extent, block, false));
         }
         leaving.pieces.sort_unstable_by_key(|piece| piece.extent.start);
         let stitched =
@@ -276,8 +269,7 @@ impl<B: Backend> ArenaCore<B> {
             let is_unmapped = |piece: &Extent| {
                 unmapped.binary_search_by_key(&piece.start, |unmapped| unmapped.start).is_ok()
             };
-            let is_whole = !stitched.pieces.is_empty() && parts.len() == stitched.pieces.len();
-            if is_whole && !stitched.pieces.iter().any(is_unmapped) {
+            if stitched.is_whole(&parts) && !stitched.pieces.iter().any(is_unmapped) {
                 restored.push(stitched);
             } else if goes {
                 going.push(stitched);
@@ -308,14 +300,23 @@ fn has(pieces: &[Piece], extent: Extent) -> bool {
 }
 
 impl<B: Backend> State<B> {
-    /// Pieces of parts of the range that are entirely free, the last ones first.
-    fn free_pieces(&self, parts: &[Zone]) -> Vec<Extent> {
+    /// Pieces of parts of the range that are entirely free, and for which `may_go` holds, the last ones first, as far as
+    /// more than `spare_bytes` above the live bytes are mapped.
+    fn surplus(&self, parts: &[Zone], spare_bytes: u64, may_go: impl Fn(Extent) -> bool) -> Vec<Extent> {
         let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
-        let holes = backing.holes(&self.engine, backing.granularity, true);
-        let is_free = |extent: &&Extent| {
-            parts.contains(&backing.zone_at(extent.start)) && holes.front_of(**extent) == extent.bytes
+        let unreleased: u64 = backing.unreleased.iter().map(|(extent, _)| extent.bytes).sum();
+        let needed = self.engine.used().saturating_add(spare_bytes).saturating_add(unreleased);
+        let mut surplus = backing.mapped.saturating_sub(needed);
+        let holes = Holes::in_arena(&self.engine, backing.granularity, true);
+        let is_free = |extent: Extent| {
+            parts.contains(&backing.zone_at(extent.start)) && holes.front_of(extent) == extent.bytes
         };
-        backing.extents.iter().rev().filter(is_free).copied().collect()
+        let goes = |extent: &Extent| {
+            let goes = is_free(*extent) && extent.bytes <= surplus && may_go(*extent);
+            surplus -= if goes { extent.bytes } else { 0 };
+            goes
+        };
+        backing.extents.iter().rev().copied().filter(goes).collect()
     }
 
     /// Returns the users of memory that a release would free, and the unused stitched ranges that it would
@@ -328,22 +329,15 @@ impl<B: Backend> State<B> {
     ) -> Option<(Streams<B::Stream>, Vec<(u64, u64, Streams<B::Stream>)>)> {
         let mut unused = Vec::new();
         let backing = self.backing.as_ref()?;
-        let mut surplus = backing.mapped.saturating_sub(self.engine.used().saturating_add(spare_bytes));
-        let mut leaving = Vec::new();
-        for extent in self.free_pieces(parts) {
-            if extent.bytes <= surplus {
-                surplus -= extent.bytes;
-                leaving.push(extent);
-            }
-        }
+        let mut leaving = self.surplus(parts, spare_bytes, |_| true);
         leaving.sort_unstable_by_key(|extent| extent.start);
         let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
         let mut users = self.uses.users_in(leaving_runs, |_, _| true);
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
-        let stitched = backing.stitched.iter().filter(|range| range.pieces.iter().any(leaves));
-        let stitched = stitched.map(|range| (range, range.parts()));
-        let partly_unmapped = backing.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone()));
-        for (range, parts) in stitched.chain(partly_unmapped).filter(|(range, _)| range.is_unused()) {
+        let goes = |(range, parts): &(&Stitched<B>, Vec<Part>)| {
+            range.is_unused() && (!range.is_whole(parts) || range.pieces.iter().any(leaves))
+        };
+        for (range, parts) in backing.ranges().filter(goes) {
             let mut pieces: Vec<_> = parts.iter().map(|part| part.piece).collect();
             pieces.sort_unstable_by_key(|piece| piece.start);
             let of_range = self.users_of_pieces(&runs(&pieces));

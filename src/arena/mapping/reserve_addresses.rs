@@ -4,7 +4,7 @@
 //! replaces the old one, with all pieces mapped at the same offsets. Blocks keep their addresses: the old
 //! range stays until the last of them is freed, like a stitched range in use.
 
-use super::pages::{Extent, Part, runs};
+use super::pages::{Extent, Part};
 use crate::arena::builder::reserve_for;
 use crate::arena::core::ArenaCore;
 use std::sync::Arc;
@@ -28,25 +28,15 @@ impl<B: Backend> ArenaCore<B> {
         let physical = backing.physical.clone();
         drop(state);
         let (range, _, addresses) = self.timed(|| reserve_for(device, capacity, granularity))?;
-        let mut mapped = 0;
-        let made = extents.iter().zip(&physical).try_for_each(|(extent, physical)| {
-            self.timed(|| device.map(&range, extent.start, physical))?;
-            mapped += 1;
-            Ok(())
-        });
-        let allow = |run: &Extent| self.timed(|| device.set_access(&range, run.start, run.bytes, &[]));
-        if let Err(error) = made.and_then(|()| runs(&extents).iter().try_for_each(allow)) {
-            // Dropping it would also unmap it, but would wait for unrelated work.
-            let unmap = |run: &Extent| self.timed(|| device.unmap_unused(&range, run.start, run.bytes));
-            let _ = runs(&extents[..mapped]).iter().try_for_each(unmap);
-            return Err(error);
-        }
+        let places: Vec<_> = extents.iter().copied().zip(&physical).collect();
+        self.map_all(&range, &places)?;
         let mut state = self.state.lock();
         let old = state.replace_range(range);
         let part = |&piece: &Extent| Part { offset: piece.start, piece };
         if let Some(backing) = &mut state.backing {
             let bytes = std::mem::replace(&mut backing.addresses, addresses);
-            backing.put_old(Arc::clone(&old.0), bytes, extents.iter().map(part).collect());
+            let parts = extents.iter().map(part).collect();
+            backing.put_partly_unmapped(Arc::clone(&old.0), bytes, parts);
         }
         drop(state);
         drop(old);

@@ -17,25 +17,28 @@ use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
 impl<B: Backend> ArenaCore<B> {
     /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
     pub(in crate::arena) fn retire_surplus(&self) {
-        let mut state = self.state.lock();
-        let Some(backing) = &mut state.backing else { return };
+        let state = self.state.lock();
+        let Some(backing) = &state.backing else { return };
         let most = backing.most_stitched();
         let is_over = !backing.stitched_weight().minus(backing.retiring_weight).is_within(most.eighths(6));
-        let going = if is_over { backing.take_unused(most.eighths(5)) } else { Vec::new() };
         let has_some = !backing.retiring.is_empty();
         drop(state);
-        self.retire(going);
         if is_over || has_some {
-            self.reap(&Waited::default());
+            self.retire_to(is_over.then(|| most.eighths(5)));
         }
     }
 
     /// Retires ranges to make room for `weight`, or all of them, and unmaps those whose work is complete.
     pub(in crate::arena) fn make_way(&self, weight: Weight) {
+        let most = self.state.lock().backing.as_ref().map(|backing| backing.most_stitched().minus(weight));
+        self.retire_to(most.map(|most| if weight == Weight::MAX { Weight::default() } else { most }));
+    }
+
+    /// Retires ranges until the others take at most `most`, if set, and unmaps those whose work is complete.
+    fn retire_to(&self, most: Option<Weight>) {
         let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
-        let most = backing.most_stitched().minus(weight);
-        let going = backing.take_unused(if weight == Weight::MAX { Weight::default() } else { most });
+        let going = most.map(|most| backing.take_unused(most)).unwrap_or_default();
         drop(state);
         self.retire(going);
         self.reap(&Waited::default());

@@ -9,7 +9,7 @@ use super::free::FreeBlocks;
 use super::operations::Arena;
 use super::record::{NONE, State, Tag};
 use super::space::{Space, choose};
-use super::table::{Table, end_of};
+use super::table::end_of;
 use super::zone::Zone;
 
 /// The time of a lookup in an arena in which no block moves.
@@ -54,14 +54,14 @@ impl Arena {
     /// Returns no reason for a failure, because the caller has an alternative.
     #[inline]
     pub(crate) fn allocate_in_hole(&mut self, bytes: u64) -> Option<BlockId> {
-        let index = self.place_by(bytes, FreeBlocks::cut_hole);
+        let index = self.place_by(bytes, Zone::Dynamic, FreeBlocks::cut_hole);
         self.newest(index)
     }
 
     /// As [`allocate_in_hole`](Self::allocate_in_hole), only from the free end, even if a hole would do.
     #[inline]
     pub(crate) fn allocate_at_end(&mut self, bytes: u64) -> Option<BlockId> {
-        let index = self.place_by(bytes, FreeBlocks::cut_tail);
+        let index = self.place_by(bytes, Zone::Dynamic, FreeBlocks::cut_tail);
         self.newest(index)
     }
 
@@ -159,20 +159,6 @@ impl Arena {
         if let Some(tag) = record.tag() {
             record.set_tag(Tag { state, ..tag });
         }
-    }
-
-    /// Allocates a block of the dynamic zone with the given cut.
-    #[inline]
-    fn place_by(&mut self, bytes: u64, cut: impl FnOnce(&mut FreeBlocks, &mut Table, u64) -> u32) -> u32 {
-        let Some(size) = self.round(bytes) else { return NONE };
-        if self.table.reserve(1).is_err() {
-            return NONE;
-        }
-        let index = cut(&mut self.dynamic.free, &mut self.table, size);
-        if index != NONE {
-            self.occupy(index, size, Zone::Dynamic, self.shift);
-        }
-        index
     }
 
     fn place_at(&mut self, offset: u64, bytes: u64) -> u32 {

@@ -6,7 +6,6 @@ mod tests;
 
 use crate::streams::ticks::Ticks;
 use crate::streams::uses::{Awaited, Streams, Uses, add, await_also};
-use crate::streams::waits::StreamOrder;
 pub(crate) use parts::Part;
 use parts::Parts;
 use std::mem;
@@ -84,46 +83,27 @@ impl<S: Stream> UseMap<S> {
         new
     }
 
+    /// Returns the tick of the cached part that contains `range` and that only the stream used.
+    #[inline]
+    fn recent_tick(&self, range: &Range<u64>, stream: &S) -> Option<u64> {
+        self.recent.iter().find(|recent| recent.holds(range, stream)).map(|recent| recent.tick)
+    }
+
+    /// Returns the tick of the part that contains `range`, if only the stream used it.
+    #[inline]
+    fn own_tick(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
+        let recent = self.recent_tick(range, stream);
+        if recent.is_some() { recent } else { self.becomes_known_as(range, stream) }
+    }
+
     /// Whether `range` is recorded as freed by only this stream in this tick: its free then records nothing.
     #[inline]
     pub(crate) fn is_of(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        let [first, second] = &self.recent;
-        let holds = |recent: &RecentPart| recent.holds(range, stream) && recent.tick == self.ticks.now();
-        holds(first) || holds(second) || self.becomes_known_as(range, stream) == Some(self.ticks.now())
-    }
-
-    /// Whether `range` is recorded as used by the stream alone.
-    #[inline]
-    fn is_own(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        let [first, second] = &self.recent;
-        first.holds(range, stream)
-            || second.holds(range, stream)
-            || self.becomes_known_as(range, stream).is_some()
-    }
-
-    /// Returns the parts that overlap `range`, in order, each with its last wait for the stream of `reach`.
-    /// The last wait is the largest value of `point` over the streams that it must wait for, with their ticks;
-    /// `None` if it need not wait.
-    pub(crate) fn last_waits(
-        &self,
-        range: &Range<u64>,
-        reach: &StreamOrder,
-        point: impl Fn(StreamId, u64) -> u64,
-    ) -> impl Iterator<Item = (Range<u64>, Option<u64>)> {
-        self.parts.overlapping(range).map(move |part| {
-            let mut last = None;
-            part.has(|user, tick| {
-                if !reach.covers(user, tick) {
-                    last = last.max(Some(point(user, tick)));
-                }
-                false
-            });
-            (part.start..part.end, last)
-        })
+        self.own_tick(range, stream) == Some(self.ticks.now())
     }
 
     /// Returns the parts that overlap `range`, in order.
-    pub(crate) fn parts(&self, range: &Range<u64>) -> impl Iterator<Item = &Part<S>> {
+    pub(crate) fn parts<'a>(&'a self, range: &Range<u64>) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
         self.parts.overlapping(range)
     }
 
@@ -179,9 +159,7 @@ impl<S: Stream> UseMap<S> {
     /// Whether no other stream wrote any part of `range` last, or may still read it.
     #[inline]
     pub(crate) fn is_nobody_elses(&self, range: &Range<u64>, stream: &S) -> bool {
-        let [first, second] = &self.recent;
-        first.holds(range, stream)
-            || second.holds(range, stream)
+        self.recent_tick(range, stream).is_some()
             || self.parts.overlapping(range).all(|part| !self.is_anothers(part, stream.id()))
     }
 
@@ -219,8 +197,7 @@ impl<S: Stream> UseMap<S> {
     /// are [taken](Self::take_dropped). Returns `false` and does nothing if too many are kept.
     #[inline]
     pub(crate) fn put_own(&mut self, range: Range<u64>, stream: &S) -> bool {
-        let is_here = |recent: &RecentPart| recent.holds(&range, stream) && recent.tick == self.ticks.now();
-        self.recent.iter().any(is_here) || self.put_own_anew(range, stream)
+        self.recent_tick(&range, stream) == Some(self.ticks.now()) || self.put_own_anew(range, stream)
     }
 
     #[cold]
@@ -262,13 +239,13 @@ impl<S: Stream> UseMap<S> {
     /// nothing.
     #[inline]
     pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
-        if self.is_own(range, stream) { None } else { self.others_of(range, stream) }
+        if self.own_tick(range, stream).is_some() { None } else { self.others_of(range, stream) }
     }
 
     /// Whether `stream` can get `range` without a wait. Records are unchanged.
     #[inline]
     pub(crate) fn needs_no_wait(&mut self, range: &Range<u64>, stream: &S) -> bool {
-        self.is_own(range, stream) || self.has_no_others(range, stream)
+        self.own_tick(range, stream).is_some() || self.has_no_others(range, stream)
     }
 
     #[cold]
@@ -300,11 +277,10 @@ impl<S: Stream> UseMap<S> {
     #[cold]
     fn becomes_known_as(&mut self, range: &Range<u64>, stream: &S) -> Option<u64> {
         let part = self.parts.at(range.start).filter(|part| part.is_of(stream.id()))?;
-        let (tick, recent) = (
-            part.tick,
-            RecentPart { start: part.start, end: part.end, stream: stream.id().get(), tick: part.tick },
-        );
+        let recent =
+            RecentPart { start: part.start, end: part.end, stream: stream.id().get(), tick: part.tick };
         let holds = recent.holds(range, stream);
+        let tick = recent.tick;
         self.note_recent(recent);
         holds.then_some(tick)
     }

@@ -22,45 +22,9 @@ pub(crate) struct Part<S> {
     pub(super) tick: u64,
 }
 
+/// The chunks, of which none is empty.
 #[derive(Debug)]
-pub(super) struct Parts<S> {
-    /// None of the chunks is empty.
-    chunks: Vec<Vec<Part<S>>>,
-}
-
-/// The parts that overlap a range, by offset.
-#[derive(Debug)]
-pub(super) struct Overlapping<'a, S> {
-    /// The chunk of the next part, and the chunks after it.
-    chunks: &'a [Vec<Part<S>>],
-    /// The next part's index in the first chunk.
-    place: usize,
-    range: Range<u64>,
-}
-
-impl<'a, S> Iterator for Overlapping<'a, S> {
-    type Item = &'a Part<S>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        while let Some((first, others)) = self.chunks.split_first() {
-            let Some(part) = first.get(self.place) else {
-                (self.chunks, self.place) = (others, 0);
-                continue;
-            };
-            self.place += 1;
-            let Range { start, end } = self.range;
-            if start >= end || part.start >= end {
-                break;
-            }
-            if part.end > start {
-                return Some(part);
-            }
-        }
-        self.chunks = &[];
-        None
-    }
-}
+pub(super) struct Parts<S>(Vec<Vec<Part<S>>>);
 
 impl<S: Stream> Part<S> {
     pub(super) fn new(range: Range<u64>, uses: Uses<S>, tick: u64) -> Self {
@@ -100,37 +64,56 @@ impl<S: Stream> Part<S> {
             && (self.only.is_some() || self.uses.is_alike(&other.uses))
     }
 
-    fn within(&self, range: &Range<u64>) -> Self {
-        let (start, end) = (self.start.max(range.start), self.end.min(range.end));
-        Self { start, end, uses: self.uses.clone(), ..*self }
+    /// Removes everything from `offset` on, which is in the part, and returns it.
+    fn split_off(&mut self, offset: u64) -> Self {
+        let back = Self { start: offset, uses: self.uses.clone(), ..*self };
+        self.end = offset;
+        back
     }
 }
 
 impl<S: Stream> Parts<S> {
     pub(super) fn new() -> Self {
-        Self { chunks: Vec::new() }
+        Self(Vec::new())
     }
 
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Part<S>> {
-        self.chunks.iter().flatten()
+        self.0.iter().flatten()
+    }
+
+    /// Returns the chunk and index of the last part that starts at or before `offset`.
+    #[inline]
+    fn place(&self, offset: u64) -> Option<(usize, usize)> {
+        let starts = |part: &Part<S>| part.start <= offset;
+        let chunk = self.0.partition_point(|parts| parts.first().is_some_and(starts)).checked_sub(1)?;
+        Some((chunk, self.0[chunk].partition_point(starts) - 1))
     }
 
     /// Returns the last part that starts at or before `offset`.
+    #[inline]
     pub(super) fn at(&self, offset: u64) -> Option<&Part<S>> {
         let (chunk, place) = self.place(offset)?;
-        self.chunks.get(chunk)?.get(place)
-    }
-
-    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
-        let (chunk, place) = self.place(offset)?;
-        self.chunks.get_mut(chunk)?.get_mut(place)
+        self.0[chunk].get(place)
     }
 
     #[inline]
-    pub(super) fn overlapping(&self, range: &Range<u64>) -> Overlapping<'_, S> {
-        let (chunk, place) = self.place(range.start).unwrap_or_default();
-        Overlapping { chunks: self.chunks.get(chunk..).unwrap_or_default(), place, range: range.clone() }
+    pub(super) fn at_mut(&mut self, offset: u64) -> Option<&mut Part<S>> {
+        let (chunk, place) = self.place(offset)?;
+        self.0[chunk].get_mut(place)
+    }
+
+    /// Returns the parts that overlap a range, by offset.
+    #[inline]
+    pub(super) fn overlapping<'a>(
+        &'a self,
+        &Range { start, end }: &Range<u64>,
+    ) -> impl Iterator<Item = &'a Part<S>> + use<'a, S> {
+        let (chunk, place) = self.place(start).unwrap_or_default();
+        let first = self.0.get(chunk).map_or(&[][..], |parts| &parts[place..]);
+        let others = self.0.get(chunk + 1..).unwrap_or_default();
+        let until = move |part: &&Part<S>| start < end && part.start < end;
+        first.iter().chain(others.iter().flatten()).take_while(until).filter(move |part| part.end > start)
     }
 
     /// Replaces everything in the range of a part that is not empty, and joins it with
@@ -142,7 +125,7 @@ impl<S: Stream> Parts<S> {
         if self.is_at_edge(chunk, at, end) {
             return self.put_across(new, tell);
         }
-        let parts = &mut self.chunks[chunk];
+        let parts = &mut self.0[chunk];
         // The first part that it touches.
         let mut first = at - usize::from(at > 0 && parts[at].start == start);
         first += parts[first..].iter().take_while(|part| part.end < start).count();
@@ -154,7 +137,7 @@ impl<S: Stream> Parts<S> {
                     return left.start..left.end;
                 }
             } else {
-                let rest = (left.end > end).then(|| left.within(&(end..u64::MAX)));
+                let rest = (left.end > end).then(|| left.split_off(end));
                 left.end = start;
                 first += 1;
                 rest.into_iter().for_each(|rest| parts.insert(first, rest));
@@ -184,8 +167,8 @@ impl<S: Stream> Parts<S> {
 
     /// Whether a part up to `end` may touch another chunk than the one where it starts, or there is no chunk.
     fn is_at_edge(&self, chunk: usize, at: usize, end: u64) -> bool {
-        let last = self.chunks.get(chunk).and_then(|parts| parts.last());
-        let next = self.chunks.get(chunk + 1).and_then(|parts| parts.first());
+        let last = self.0.get(chunk).and_then(|parts| parts.last());
+        let next = self.0.get(chunk + 1).and_then(|parts| parts.first());
         let is_next = |last: &Part<S>| last.end <= end && next.is_some_and(|next| next.start <= end);
         at == 0 && chunk > 0 || last.is_none_or(is_next)
     }
@@ -208,33 +191,30 @@ impl<S: Stream> Parts<S> {
     /// Removes the last part that starts at or before `offset`, if `is_such` holds for it.
     fn remove_if(&mut self, offset: u64, is_such: impl FnOnce(&Part<S>) -> bool) -> Option<Part<S>> {
         let (chunk, place) = self.place(offset)?;
-        if !is_such(self.chunks.get(chunk)?.get(place)?) {
-            return None;
+        let parts = &mut self.0[chunk];
+        let part = is_such(&parts[place]).then(|| parts.remove(place));
+        if parts.is_empty() {
+            self.0.remove(chunk);
         }
-        let part = self.chunks[chunk].remove(place);
-        self.drop_if_empty(chunk);
-        Some(part)
+        part
     }
 
     /// Adds a part that overlaps no other.
     fn insert(&mut self, part: Part<S>) {
-        let (chunk, place) = match self.place(part.start) {
-            Some((chunk, place)) => (chunk, place + 1),
-            None => (0, 0),
-        };
-        if self.chunks.is_empty() {
-            self.chunks.push(Vec::with_capacity(CHUNK + 2));
+        if self.0.is_empty() {
+            self.0.push(Vec::with_capacity(CHUNK + 1));
         }
-        self.chunks[chunk].insert(place, part);
+        let (chunk, place) = self.place(part.start).map_or((0, 0), |(chunk, place)| (chunk, place + 1));
+        self.0[chunk].insert(place, part);
         self.split_if_full(chunk);
     }
 
     fn split_if_full(&mut self, chunk: usize) {
-        let parts = &mut self.chunks[chunk];
+        let parts = &mut self.0[chunk];
         if parts.len() > CHUNK {
-            let mut back = Vec::with_capacity(CHUNK + 2);
+            let mut back = Vec::with_capacity(CHUNK + 1);
             back.extend(parts.drain(CHUNK / 2..));
-            self.chunks.insert(chunk + 1, back);
+            self.0.insert(chunk + 1, back);
         }
     }
 
@@ -243,54 +223,22 @@ impl<S: Stream> Parts<S> {
         if range.is_empty() {
             return;
         }
-        let (mut chunk, mut place) = self.place(range.start).unwrap_or_default();
-        if let Some(part) = self.chunks.get_mut(chunk).and_then(|parts| parts.get_mut(place))
-            && part.start < range.start
-        {
-            // The part may extend into the range, or beyond it.
-            place += 1;
-            if part.end > range.start {
-                let rest = part.within(&(range.end..u64::MAX));
-                tell(part.within(range));
-                part.end = range.start;
-                if rest.start < rest.end {
-                    self.insert(rest);
-                    return;
-                }
+        for edge in [range.start, range.end] {
+            let across = self.at_mut(edge).filter(|part| part.start < edge && edge < part.end);
+            if let Some(back) = across.map(|part| part.split_off(edge)) {
+                self.insert(back);
             }
         }
-        while let Some(parts) = self.chunks.get_mut(chunk) {
-            let behind = place + parts[place..].partition_point(|part| part.end <= range.end);
-            parts.drain(place..behind).for_each(&mut tell);
-            if let Some(part) = parts.get_mut(place) {
-                if part.start < range.end {
-                    let told = part.within(range);
-                    part.start = range.end;
-                    tell(told);
-                }
-                self.drop_if_empty(chunk);
-                return;
-            }
-            place = 0;
-            if !self.drop_if_empty(chunk) {
+        let mut chunk = self.place(range.start).map_or(0, |(chunk, _)| chunk);
+        while let Some(parts) = self.0.get_mut(chunk).filter(|parts| parts[0].start < range.end) {
+            let first = parts.partition_point(|part| part.start < range.start);
+            let behind = parts.partition_point(|part| part.start < range.end);
+            parts.drain(first..behind).for_each(&mut tell);
+            if parts.is_empty() {
+                self.0.remove(chunk);
+            } else {
                 chunk += 1;
             }
         }
-    }
-
-    fn drop_if_empty(&mut self, chunk: usize) -> bool {
-        let is_empty = self.chunks.get(chunk).is_some_and(Vec::is_empty);
-        if is_empty {
-            self.chunks.remove(chunk);
-        }
-        is_empty
-    }
-
-    /// Returns the chunk and index of the last part that starts at or before `offset`.
-    #[inline]
-    fn place(&self, offset: u64) -> Option<(usize, usize)> {
-        let starts = |part: &Part<S>| part.start <= offset;
-        let chunk = self.chunks.partition_point(|parts| parts.first().is_some_and(starts)).checked_sub(1)?;
-        Some((chunk, self.chunks[chunk].partition_point(starts) - 1))
     }
 }

@@ -109,11 +109,11 @@ proptest! {
                     let open: BTreeMap<_, _> =
                         users.iter().filter(is_open).map(|&(user, tick)| (names[user].id(), tick)).collect();
                     let reach = uses.ticks.reach(names[to].id());
-                    let last: Vec<_> = uses.last_waits(&range, &reach, |_, tick| tick).collect();
-                    prop_assert_eq!(last.iter().filter_map(|(_, last)| *last).max(), open.values().max().copied());
-                    let is_in = |part: &Range<u64>| part.start < range.end && range.start < part.end;
-                    prop_assert!(last.iter().all(|(part, _)| is_in(part)));
-                    prop_assert!(last.windows(2).all(|pair| pair[0].0.end <= pair[1].0.start));
+                    let parts: Vec<_> = uses.parts(&range).collect();
+                    let is_open = parts.iter().any(|part| part.has(|user, tick| !reach.covers(user, tick)));
+                    prop_assert_eq!(is_open, !open.is_empty());
+                    prop_assert!(parts.iter().all(|part| part.start < range.end && range.start < part.end));
+                    prop_assert!(parts.windows(2).all(|pair| pair[0].end <= pair[1].start));
                     let is_own = uses.needs_no_wait(&range, &names[to]);
                     prop_assert_eq!(is_own, open.is_empty());
                     if one < two {
@@ -205,15 +205,6 @@ proptest! {
         prop_assert!(uses.awaited_for(&(8..16), &stream).is_none());
     }
 
-    #[test]
-    fn neighbours_of_one_stream_are_one_part(order in Just((0..16u64).collect::<Vec<_>>()).prop_shuffle()) {
-        let stream = Named(StreamId::next());
-        let mut uses = UseMap::new();
-        for block in order {
-            let _ = uses.put(block * 4..block * 4 + 4, Uses::new(stream.clone()));
-        }
-        prop_assert_eq!(uses.parts.iter().count(), 1);
-    }
 }
 
 /// A request changes nothing. Under the lock no handle is the last, even of a stream that needs no wait.

@@ -1,9 +1,9 @@
 //! The record of a growing arena's physical memory.
 
-use super::cover::{Extent, Holes};
-use super::last_search::Search;
+use super::cover::Extent;
+use super::search::Search;
 use super::stitched_range::{Part, Retiring, Stitched, Weight};
-use crate::arena::engine::{Arena, BlockId, Zone};
+use crate::arena::engine::{BlockId, Zone};
 use crate::overlap::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -124,20 +124,6 @@ impl<B: Backend> Backing<B> {
     /// The part of the range that contains an offset.
     pub(in crate::arena) fn zone_at(&self, offset: u64) -> Zone {
         if offset < self.front { Zone::Stable } else { Zone::Dynamic }
-    }
-
-    /// Free parts of at least `least` bytes, of the range's second part or of both.
-    pub(in crate::arena) fn holes(&self, engine: &Arena, least: u64, of_both: bool) -> Holes {
-        if least == self.granularity
-            && !of_both
-            && let Some(holes) = self.search.holes_of(engine.moment())
-        {
-            return holes;
-        }
-        // About as many as the last search found.
-        let mut holes = Holes::with_capacity(2 * self.search.holes.count());
-        holes.find(engine, least, of_both);
-        holes
     }
 
     /// Records that the second part ends at `end` from now on.

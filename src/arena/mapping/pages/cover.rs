@@ -1,7 +1,6 @@
 //! Extents of a growing arena's range, and their free parts. Numbers only.
 
 use crate::arena::engine::{Arena, FreeBlock};
-use std::iter;
 
 /// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,14 +55,6 @@ impl Holes {
         Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
     }
 
-    pub(super) fn with_capacity(count: usize) -> Self {
-        Self(Vec::with_capacity(count))
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.0.len()
-    }
-
     #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = Extent> + '_ {
         self.0.iter().map(Extent::of)
@@ -78,26 +69,17 @@ impl Holes {
         }
     }
 
+    /// As [`find`](Self::find), of an arena.
+    pub(in crate::arena) fn in_arena(engine: &Arena, bytes: u64, of_both: bool) -> Self {
+        let mut holes = Self::default();
+        holes.find(engine, bytes, of_both);
+        holes
+    }
+
     /// Adds free extents that are in none of the holes.
     pub(super) fn with(mut self, more: &[Extent]) -> Self {
         self.0.extend(more.iter().map(|extent| FreeBlock::unnamed(extent.start, extent.bytes)));
         self.0.sort_unstable_by_key(|room| room.offset);
-        self
-    }
-
-    /// Removes everything after `end`. Returns the bytes of the last hole before.
-    pub(super) fn cut_at(&mut self, end: u64) -> u64 {
-        let Some(room) = self.0.last_mut() else { return 0 };
-        let uncut = room.bytes;
-        room.bytes = uncut.min(end.saturating_sub(room.offset));
-        uncut
-    }
-
-    /// Restores the bytes of the last hole.
-    pub(super) fn uncut(mut self, bytes: u64) -> Self {
-        if let Some(room) = self.0.last_mut() {
-            room.bytes = bytes;
-        }
         self
     }
 
@@ -114,35 +96,24 @@ impl Holes {
 
     /// Returns the pieces with a free front or back, and the contiguous free bytes at both. The pieces are
     /// sorted by offset and do not overlap.
-    pub(super) fn ends_of(&self, pieces: &[Extent]) -> impl Iterator<Item = (Extent, u64, u64)> {
-        let mut holes = self.0.iter().map(Extent::of).peekable();
-        // The last hole that starts before a piece ends may extend into the next one.
-        let mut last = None;
-        let mut place = 0;
-        iter::from_fn(move || {
-            loop {
-                let is_reached =
-                    |hole: Extent| pieces.get(place).is_some_and(|piece| hole.end() > piece.start);
-                if !last.is_some_and(is_reached) {
-                    // Most pieces are in no hole.
-                    place = first_ending_after(holes.peek()?.start, pieces, place);
-                }
-                let piece = *pieces.get(place)?;
-                place += 1;
-                let mut front = last.map_or(0, |hole: Extent| hole.reach_in(piece));
-                while let Some(hole) = holes.next_if(|hole| hole.start < piece.end()) {
-                    if hole.start <= piece.start {
-                        front = hole.reach_in(piece);
-                    }
-                    last = Some(hole);
-                }
-                let reaches = last.filter(|hole| hole.end() >= piece.end() && hole.start < piece.end());
-                let back = reaches.map_or(0, |hole| piece.end() - hole.start.max(piece.start));
-                if front > 0 || back > 0 {
-                    return Some((piece, front, back));
+    pub(super) fn ends_of(&self, pieces: &[Extent]) -> Vec<(Extent, u64, u64)> {
+        let (mut ends, mut first) = (Vec::<(Extent, u64, u64)>::new(), 0);
+        for hole in self.0.iter().map(Extent::of) {
+            // Most pieces are in no hole.
+            first = first_ending_after(hole.start, pieces, first);
+            for &piece in pieces[first..].iter().take_while(|piece| piece.start < hole.end()) {
+                let front = if hole.start <= piece.start { hole.reach_in(piece) } else { 0 };
+                let back =
+                    if hole.end() >= piece.end() { piece.end() - hole.start.max(piece.start) } else { 0 };
+                match ends.last_mut() {
+                    // The hole at its front was the one before.
+                    Some((last, _, its_back)) if *last == piece => *its_back = back,
+                    _ if front > 0 || back > 0 => ends.push((piece, front, back)),
+                    _ => {}
                 }
             }
-        })
+        }
+        ends
     }
 
     /// The last hole that starts at or before `offset`.

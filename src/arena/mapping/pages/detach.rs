@@ -38,10 +38,20 @@ impl<B: Backend> Backing<B> {
         }]);
     }
 
-    /// As [`put_stitched`](Self::put_stitched), for a range that lost some pieces.
-    pub(in crate::arena) fn put_partly_unmapped(&mut self, memory: Arc<B::Memory>, parts: Vec<Part>) {
-        let bytes = parts.iter().map(|part| part.piece.bytes).sum();
-        let partly_unmapped = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
-        self.partly_unmapped.push((partly_unmapped, parts));
+    /// Keeps a range of `bytes` bytes that buffers use, and in which the given parts are mapped.
+    pub(in crate::arena) fn put_partly_unmapped(
+        &mut self,
+        memory: Arc<B::Memory>,
+        bytes: u64,
+        parts: Vec<Part>,
+    ) {
+        let range = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
+        self.partly_unmapped.push((range, parts));
+    }
+
+    /// Returns all stitched ranges that are not being retired, with their mapped parts.
+    pub(in crate::arena) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<Part>)> {
+        let whole = self.stitched.iter().map(|range| (range, range.parts()));
+        whole.chain(self.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone())))
     }
 }

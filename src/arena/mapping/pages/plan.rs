@@ -81,22 +81,20 @@ impl<B: Backend> Backing<B> {
     ) -> Option<Growth> {
         let room = self.room(budget);
         let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
-        let is_had = plain.bytes <= room && self.has_addresses(zone, plain);
         let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
+        let holes = |least, of_both| Holes::in_arena(engine, least, of_both);
+        if plain.bytes > room || !self.has_addresses(zone, plain) {
+            return may_stitch.then(|| self.plan_around(engine, bytes, budget, holes))?;
+        }
         let is_frugal = || {
             budget != Budget::Free || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
         };
-        if may_stitch && (!is_had || is_frugal()) {
-            for (least, of_both) in self.hole_sizes() {
-                let holes = self.holes(engine, least, of_both);
-                let plan = stitch::plan(&self.extents, &holes, bytes);
-                let missing = self.round(plan.missing)?;
-                if missing <= room && (missing < plain.bytes || !is_had) {
-                    return self.stitched_growth(engine, (bytes, holes), plan, missing);
-                }
-                if is_had {
-                    break;
-                }
+        if may_stitch && is_frugal() {
+            let holes = holes(self.granularity, false);
+            let plan = stitch::plan(&self.extents, &holes, bytes);
+            let missing = self.round(plan.missing)?;
+            if missing <= room && missing < plain.bytes {
+                return self.stitched_growth(engine, (bytes, holes), plan, missing);
             }
         }
         if zone == Zone::Stable && gap.is_none() && budget == Budget::Free {
@@ -105,8 +103,7 @@ impl<B: Backend> Backing<B> {
             let reserve = self.round(self.mapped >> RESERVE)?.min(room).min(left);
             plain.bytes = plain.bytes.max(reserve);
         }
-        let new = is_had.then(|| self.split(plain)).flatten()?;
-        Some(Growth::new(new, gap.is_none()))
+        Some(Growth::new(self.split(plain)?, gap.is_none()))
     }
 
     /// Bytes of physical memory that the limit leaves.
@@ -187,19 +184,15 @@ impl<B: Backend> Backing<B> {
         holes: impl Fn(u64, bool) -> Holes,
     ) -> Option<Growth> {
         let room = self.room(budget);
-        self.hole_sizes().into_iter().find_map(|(least, of_both)| {
+        // Parts below a granule are not worth a piece of a range. Memory that small requests left free is for small
+        // requests. Both serve if nothing else does.
+        let sizes = [(self.granularity, false), (self.granularity, true), (1, true)];
+        sizes.into_iter().find_map(|(least, of_both)| {
             let holes = holes(least, of_both);
             let plan = stitch::plan(&self.extents, &holes, bytes);
             let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
             self.stitched_growth(engine, (bytes, holes), plan, missing)
         })
-    }
-
-    /// Smallest holes to stitch, and whether those of both parts of the range are used, best first. Parts
-    /// below a granule are not worth a piece of a range. Memory that small requests left free is for small
-    /// requests, unless nothing else serves.
-    fn hole_sizes(&self) -> [(u64, bool); 3] {
-        [(self.granularity, false), (self.granularity, true), (1, true)]
     }
 
     /// Whether a request that is not stitched by preference gets more memory of a part if none serves.

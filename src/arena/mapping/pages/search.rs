@@ -1,11 +1,10 @@
 //! Searches the free end and the stitched ranges when no hole fits.
 
 use super::cover::{Extent, Holes};
-use super::last_search::Search;
 use super::stitch;
 use super::stitch::Fit;
 use super::{Backing, Stitched};
-use crate::arena::engine::{Arena, FreeBlock, Zone};
+use crate::arena::engine::{Arena, FreeBlock, Moment, Zone};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -17,6 +16,39 @@ pub(in crate::arena) enum Way<B: Backend> {
     End,
     Stitched(Arc<B::Memory>, Fit),
     Nothing,
+}
+
+/// The last search for a range, and its result. The next search is mostly for as many bytes with the same
+/// free memory, or for more bytes with less of it.
+#[derive(Debug, Default)]
+pub(super) struct Search {
+    /// The time of the search; `None` if ranges or pieces have changed.
+    pub(super) moment: Option<Moment>,
+    /// Free memory, if the search needed it.
+    pub(super) holes: Holes,
+    pub(super) bytes: u64,
+    /// The number of ranges searched, and the oldest result: the range, and its first piece used.
+    pub(super) ranges: usize,
+    pub(super) oldest: Option<(usize, usize)>,
+    /// Whether a range had the bytes free, but the request would use too little of it.
+    pub(super) is_spared: bool,
+}
+
+impl Search {
+    /// Invalidates the result, because ranges or pieces change.
+    pub(super) fn forget(&mut self) {
+        self.moment = None;
+    }
+
+    /// Whether a search of the oldest `ranges` ranges for `bytes` would have the same result.
+    pub(super) fn answers(&self, now: Moment, bytes: u64, ranges: usize) -> bool {
+        let Some(then) = self.moment else { return false };
+        let is_same = then == now && bytes == self.bytes && ranges == self.ranges;
+        // Too few bytes were free for a smaller request, and no memory became free.
+        let is_less =
+            self.oldest.is_none() && !self.is_spared && bytes >= self.bytes && ranges <= self.ranges;
+        is_same || is_less && then.is_as_free(now)
+    }
 }
 
 impl<B: Backend> Backing<B> {
@@ -82,17 +114,15 @@ impl<B: Backend> Backing<B> {
     fn search(&mut self, engine: &Arena, bytes: u64, ranges: usize) -> Option<(usize, usize)> {
         let now = engine.moment();
         if ranges > 0 && !self.search.answers(now, bytes, ranges) {
-            let (mut holes, mut listed) = (mem::take(&mut self.search.holes), self.search.listed);
+            let mut holes = mem::take(&mut self.search.holes);
             let (oldest, is_spared) = match self.reach(engine, bytes, ranges) {
                 Some(reach) => {
                     holes.find(engine, self.granularity, false);
-                    // The free end extends beyond all ranges.
-                    listed = Some((now, holes.cut_at(reach)));
-                    self.oldest_with(&holes, bytes, ranges)
+                    self.oldest_with(&holes, bytes, ranges, reach)
                 }
                 None => (None, false),
             };
-            self.search = Search { moment: Some(now), holes, listed, bytes, ranges, oldest, is_spared };
+            self.search = Search { moment: Some(now), holes, bytes, ranges, oldest, is_spared };
         }
         self.search.oldest.filter(|_| ranges > 0)
     }
@@ -107,12 +137,20 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
-    /// no hole holds them. Mostly no hole reaches the end of a piece, and no range is examined. Also returns
+    /// no hole holds them. The ranges end at `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined. Also returns
     /// whether a range was spared because a block of so few bytes would occupy too much of it.
-    fn oldest_with(&self, holes: &Holes, bytes: u64, ranges: usize) -> (Option<(usize, usize)>, bool) {
+    fn oldest_with(
+        &self,
+        holes: &Holes,
+        bytes: u64,
+        ranges: usize,
+        reach: u64,
+    ) -> (Option<(usize, usize)>, bool) {
+        // The free end extends beyond all ranges.
+        let pieces = &self.extents[..self.extents.partition_point(|piece| piece.start < reach)];
         // The first piece of a range: the row of the request for which the range was made.
         let (mut oldest, mut is_spared) = ((ranges, 0), false);
-        for (place, hole) in holes.backs(&self.extents) {
+        for (place, hole) in holes.backs(pieces) {
             for &(range, number) in &self.parts_of[place] {
                 let (range, number) = (range as usize, number as usize);
                 if range > oldest.0 || range >= ranges {
@@ -194,28 +232,16 @@ mod tests {
                     2 => blocks.extend(arena.allocate_at(place, bytes)),
                     _ => {}
                 }
-                let mut holes = Holes::default();
-                holes.find(&arena, 1, false);
+                let holes = Holes::in_arena(&arena, 1, false);
                 let fit = |holes| stitch::fit(&pieces, holes, bytes, &[]);
                 let oldest = fit(&holes).map(|_| (0, 0));
                 let now = arena.moment();
-                if let Some(listed) = search.holes_of(now) {
-                    prop_assert!(listed.all().eq(holes.all()), "a plan would differ");
-                }
                 if search.answers(now, bytes, 1) {
                     prop_assert_eq!(search.oldest, oldest);
                     prop_assert!(oldest.is_none() || fit(&search.holes) == fit(&holes));
                 } else {
-                    let listed = Some((now, holes.cut_at(PIECE * PIECES)));
-                    search = Search {
-                        moment: Some(now),
-                        holes,
-                        listed,
-                        bytes,
-                        ranges: 1,
-                        oldest,
-                        is_spared: false,
-                    };
+                    search =
+                        Search { moment: Some(now), holes, bytes, ranges: 1, oldest, is_spared: false };
                 }
                 if place == 0 {
                     search.forget();

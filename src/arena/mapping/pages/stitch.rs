@@ -141,8 +141,7 @@ pub(in crate::arena) struct Plan {
 /// whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the best
 /// back and front available. A whole piece is broken for the rest only if partly used pieces do not hold it.
 pub(in crate::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
-    let (mut whole, mut fronts, mut backs) =
-        (Vec::new(), Vec::with_capacity(holes.count()), Vec::with_capacity(holes.count()));
+    let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {
             whole.push(piece);
@@ -343,7 +342,7 @@ mod tests {
         fn ends_are_those_of_each_piece((pieces, free) in heap(), but in any::<prop::sample::Index>()) {
             let (holes, mut pieces) = (holes(&free), pieces);
             pieces.remove(but.index(pieces.len()));
-            let ends: Vec<_> = holes.ends_of(&pieces).collect();
+            let ends = holes.ends_of(&pieces);
             let twin = pieces.iter().map(|&piece| (piece, holes.front_of(piece), holes.back_of(piece)));
             prop_assert_eq!(ends, twin.filter(|&(_, front, back)| front > 0 || back > 0).collect::<Vec<_>>());
         }

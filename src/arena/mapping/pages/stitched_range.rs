@@ -89,6 +89,11 @@ impl<B: Backend> Stitched<B> {
         self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
     }
 
+    /// Whether all its pieces are among the mapped parts.
+    pub(in crate::arena) fn is_whole(&self, mapped: &[Part]) -> bool {
+        !self.pieces.is_empty() && mapped.len() == self.pieces.len()
+    }
+
     /// Whether no buffer uses it. Under the arena's lock that does not change.
     pub(in crate::arena) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.memory) == 1

@@ -49,12 +49,6 @@ impl<B: Backend> Backing<B> {
         self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
     }
 
-    /// Keeps the previous range of `bytes` bytes, in which the given pieces are still mapped.
-    pub(in crate::arena) fn put_old(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
-        let age = self.next_age();
-        self.partly_unmapped.push((Stitched { bytes, ..Stitched::new(age, memory, Vec::new()) }, parts));
-    }
-
     /// The bound on stitched ranges, including retiring ones.
     pub(in crate::arena) fn most_stitched(&self) -> Weight {
         let capacity = self.capacity();
