@@ -5,10 +5,12 @@
 
 use super::ArenaBuffer;
 use super::detach::Phase;
-use super::state::State;
-use crate::arena::engine::{BlockId, Zone};
+use super::find::Waits;
+use super::mapping::pages::Budget;
+use super::request::Request;
+use super::state::{Place, State, Taken};
+use crate::arena::engine::Zone;
 use crate::cache::core::Space;
-use crate::streams::order::Order;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
 
@@ -36,25 +38,31 @@ impl<B: Backend> ArenaBuffer<B> {
             return None;
         }
         let state = State::<B>::attached_of(space)?;
-        let size = bytes.checked_next_multiple_of(state.engine.alignment())?;
         state.uses.ticks.used_by(stream.id());
-        let (block, offset, size) = state.take_anew((bytes, size), stream)?;
+        let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        let Taken { block, stitched } = state.find(&request, Budget::Free, &Waits::Avoid).ok()??;
+        let (mut offset, mut size, _) = state.await_users(block, stream);
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
-        state.slots.insert(block, writer);
-        let stays = state.backing.is_some();
-        let range = match &mut self.range {
-            Some(range) if Arc::ptr_eq(range, &state.range) => range,
+        if let Some(Place { memory, offset: place, more }) = stitched {
+            (size, _) = state.await_more_users(&more, stream, (size, None));
+            state.slots.insert(block, writer).has_more(more);
+            (self.range, self.stitched_at, offset) = (Some(memory), Some(place), place);
+        } else {
+            state.slots.insert(block, writer);
             // Not the last handle of a replaced range: the state has one.
-            slot => slot.insert(state.handle()),
-        };
-        let address = if stays { range.address().map_or(0, |start| start + offset) } else { 0 };
+            if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
+                self.range = Some(state.handle());
+            }
+        }
+        let stays = state.backing.is_some();
+        let start = if stays { self.range().address() } else { None };
         (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
         self.is_emptied = false;
         let end = if stays { 0 } else { offset + size };
-        Some(Refill { end, address, dropped })
+        Some(Refill { end, address: start.map_or(0, |start| start + offset), dropped })
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
@@ -84,29 +92,6 @@ impl<B: Backend> ArenaBuffer<B> {
         true
     }
 
-    /// As [`empty`](Self::empty), for a block whose free gets markers. Returns work to do without any lock:
-    /// recording them, and dropping handles.
-    #[cold]
-    pub(crate) fn empty_marked(&mut self, space: &mut Space) -> Option<impl FnOnce() + Send + use<B>> {
-        if self.stitched_at.is_some() {
-            return None;
-        }
-        let arena = Arc::clone(&self.arena);
-        let state = State::<B>::attached_of(space)?;
-        let is_marked = state.marks(self.block);
-        let slots = &mut state.slots;
-        slots.get(self.block).filter(|slot| (slot.uses.is_shared() || is_marked) && !slot.moving)?;
-        let slot = slots.remove(self.block)?;
-        let (dropped, to_record) = state.free_marked(self.block, &slot);
-        self.stream = Some(slot.uses.writer.clone());
-        let handle = state.keep_handle_of_emptied(&mut self.range);
-        self.becomes_empty();
-        Some(move || {
-            arena.freed(&to_record);
-            drop((dropped, to_record, slot, handle));
-        })
-    }
-
     #[inline]
     fn becomes_empty(&mut self) {
         if self.holds.get().is_some() {
@@ -128,39 +113,5 @@ impl<B: Backend> State<B> {
     #[inline]
     fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
         if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
-    }
-
-    /// Allocates a new block from the engine, unless its bytes need a wait.
-    #[inline(always)]
-    fn take_anew(&mut self, (bytes, size): (u64, u64), stream: &B::Stream) -> Option<(BlockId, u64, u64)> {
-        // Only with pending markers: without them, the check below finds memory of a busy stream.
-        let avoids_waits = !self.markers.is_empty() && self.uses.ticks.are_several() && self.is_large(size);
-        let block =
-            if avoids_waits { self.place_without_wait(size, stream)? } else { self.place(bytes, size)? };
-        let (offset, size) = self.engine.extent(block);
-        if !avoids_waits && !self.uses.needs_no_wait(&(offset..offset + size), stream) {
-            // The general path gets the same block, or one with a shorter wait.
-            self.free_freed(block);
-            return None;
-        }
-        self.note_peak();
-        self.uses.note_reused(&(offset..offset + size));
-        Some((block, offset, size))
-    }
-
-    #[inline]
-    fn place(&mut self, bytes: u64, size: u64) -> Option<BlockId> {
-        let Self { engine, backing, .. } = self;
-        match backing {
-            None => engine.allocate(bytes, Zone::Dynamic).ok(),
-            Some(backing) if backing.stitches(size) => match engine.allocate_in_hole(bytes) {
-                None if backing.end_is_oldest(engine, size) => engine.allocate_at_end(bytes),
-                found => found,
-            },
-            Some(backing) => {
-                let zone = backing.zone_of(bytes);
-                engine.allocate(bytes, zone).ok()
-            }
-        }
     }
 }

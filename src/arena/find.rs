@@ -50,6 +50,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Takes memory whatever the streams that used it.
+    #[inline]
     fn find_any(
         &mut self,
         &Request { bytes, alignment, zone, .. }: &Request<'_, B::Stream>,
@@ -103,6 +104,7 @@ impl<B: Backend> State<B> {
 
     /// As [`find_any`](Self::find_any), for memory without a wait, preferably not last used by other streams that are
     /// busy.
+    #[inline]
     fn find_unawaited(
         &mut self,
         request: &Request<'_, B::Stream>,
@@ -111,6 +113,12 @@ impl<B: Backend> State<B> {
         let Some(taken) = self.find_any(request, budget)? else { return Ok(None) };
         let (stream, is_anyones) = (request.stream, self.markers.is_empty());
         let Self { engine, uses, .. } = self;
+        if is_anyones && taken.stitched.is_none() {
+            let (offset, size) = engine.extent(taken.block);
+            if uses.needs_no_wait(&(offset..offset + size), stream) {
+                return Ok(Some(taken));
+            }
+        }
         let blocks = [taken.block]
             .into_iter()
             .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));

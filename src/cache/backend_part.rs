@@ -1,6 +1,6 @@
 //! The backend's part of a block.
 
-use crate::cache::core::{DeferredWork, ErasedPart, PoolCore, Space};
+use crate::cache::core::{ErasedPart, PoolCore, Space};
 use crate::cache::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
@@ -63,11 +63,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
             SourceMemory::Arena(buffer) => buffer.empty(space),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
         }
-    }
-
-    fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork> {
-        let SourceMemory::Arena(buffer) = &mut self.extent else { return None };
-        Some(Box::new(buffer.empty_marked(space)?))
     }
 
     fn address(&self) -> Option<(u64, bool)> {

@@ -2,7 +2,7 @@
 
 use crate::arena::Refill;
 use crate::cache::backend_part::BackendPart;
-pub(crate) use crate::cache::core::{Block, DeferredWork};
+pub(crate) use crate::cache::core::Block;
 use crate::cache::core::{ChildBlocks, PoolCore, Space};
 use crate::cache::magazine::class_table::{self, NO_BIN};
 use crate::cache::supply::SourceMemory;
@@ -47,11 +47,6 @@ impl Block {
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
     pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
         self.part.empty(space)
-    }
-
-    /// As [`empty`](Self::empty), for a block whose free gets markers. Returns the remaining work.
-    pub(crate) fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork> {
-        self.part.empty_marked(space)
     }
 
     /// Its current address, on devices that have addresses.

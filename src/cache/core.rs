@@ -235,13 +235,9 @@ pub(super) struct ChildState {
     pub(super) live_bytes: u64,
 }
 
-/// Work to be done without any lock.
-pub(crate) type DeferredWork = Box<dyn FnOnce() + Send>;
-
 /// Operations of a block's [part](crate::cache::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, space: &mut Space) -> bool;
-    fn empty_marked(&mut self, space: &mut Space) -> Option<DeferredWork>;
     fn address(&self) -> Option<(u64, bool)>;
     fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;

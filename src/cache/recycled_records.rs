@@ -4,7 +4,7 @@
 //! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
 //! the first time, the general path is taken.
 
-use crate::cache::block::{Block, DeferredWork};
+use crate::cache::block::Block;
 use crate::cache::depot::Depot;
 use crate::source::Key;
 use std::time::Duration;
@@ -68,21 +68,6 @@ impl Depot {
             self.note_back(class, requested);
         }
         refused
-    }
-
-    /// As [`recycle_live`](Self::recycle_live), for a block whose free gets markers. The work is done unlocked.
-    ///
-    /// # Errors
-    /// The block, if it cannot be recycled.
-    #[cold]
-    pub(crate) fn recycle_marked(&mut self, mut block: Box<Block>) -> Result<DeferredWork, Box<Block>> {
-        if !self.has_room_for_records() {
-            return Err(block);
-        }
-        let Some(work) = block.empty_marked(&mut self.space) else { return Err(block) };
-        self.note_back(block.key.class, block.requested);
-        self.keep_record(block);
-        Ok(work)
     }
 
     #[inline]

@@ -145,13 +145,9 @@ impl PoolCore {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let (mut work, mut surplus) = (None, depot.recycle_live(block));
-        if let Some(block) = surplus {
-            surplus = depot.recycle_marked(block).map(|left| work = Some(left)).err();
-        }
+        let surplus = depot.recycle_live(block);
         drop(depot);
         if surplus.is_none() {
-            work.into_iter().for_each(|work| work());
             lock.notify_freed();
         }
         surplus

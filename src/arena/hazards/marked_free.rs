@@ -5,27 +5,12 @@ use crate::arena::live_block::LiveBlock;
 use crate::arena::state::State;
 use crate::streams::markers::UNMARKED;
 use crate::streams::order::Freed;
-use crate::streams::uses::Streams;
 use vrampool_backend::{Backend, Stream};
 
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
 const MARKED_FROM: u64 = 1 << 20;
 
 impl<B: Backend> State<B> {
-    /// Frees a block whose streams get markers, is not stitched, and has no slot any more. Returns handles to
-    /// drop without the lock, and streams whose markers are to be recorded.
-    #[cold]
-    pub(in crate::arena) fn free_marked(
-        &mut self,
-        block: BlockId,
-        slot: &LiveBlock<B::Stream>,
-    ) -> (Streams<B::Stream>, Freed<B::Stream>) {
-        let (offset, size) = self.engine.extent(block);
-        let dropped = self.uses.put(offset..offset + size, slot.uses.clone());
-        self.free_freed(block);
-        (dropped, self.end_tick(slot, size))
-    }
-
     /// Whether the free of a block gets markers: several streams used it, or its stream's marker is due.
     #[inline]
     pub(in crate::arena) fn marks(&self, block: BlockId) -> bool {
