@@ -9,7 +9,7 @@ use super::find::Waits;
 use super::mapping::pages::Budget;
 use super::request::Request;
 use super::state::{Place, State, Taken};
-use crate::arena::engine::Zone;
+use crate::arena::engine::{BlockId, Zone};
 use crate::cache::core::Space;
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -40,22 +40,23 @@ impl<B: Backend> ArenaBuffer<B> {
         let state = State::<B>::attached_of(space)?;
         state.uses.ticks.used_by(stream.id());
         let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
-        let Taken { block, stitched } = state.find(&request, Budget::Free, &Waits::Avoid).ok()??;
-        let (mut offset, mut size, _) = state.await_users(block, stream);
+        let (block, more, more_bytes) = match state.find_at_once(&request) {
+            Some(block) => (block, Vec::new(), 0),
+            None => self.take_elsewhere(state, &request)?,
+        };
+        let (mut offset, size, _) = state.await_users(block, stream);
+        let size = size + more_bytes;
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
-        if let Some(Place { memory, offset: place, more }) = stitched {
-            (size, _) = state.await_more_users(&more, stream, (size, None));
-            state.slots.insert(block, writer).has_more(more);
-            (self.range, self.stitched_at, offset) = (Some(memory), Some(place), place);
-        } else {
-            state.slots.insert(block, writer);
+        let slot = state.slots.insert(block, writer);
+        if let Some(place) = self.stitched_at {
+            slot.has_more(more);
+            offset = place;
+        } else if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
             // Not the last handle of a replaced range: the state has one.
-            if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
-                self.range = Some(state.handle());
-            }
+            self.range = Some(state.handle());
         }
         let stays = state.backing.is_some();
         let start = if stays { self.range().address() } else { None };
@@ -63,6 +64,23 @@ impl<B: Backend> ArenaBuffer<B> {
         self.is_emptied = false;
         let end = if stays { 0 } else { offset + size };
         Some(Refill { end, address: start.map_or(0, |start| start + offset), dropped })
+    }
+
+    /// Takes memory that the first search did not find, and that needs no wait. Returns the first block and, of a
+    /// stitched range, the others and their bytes.
+    #[cold]
+    #[inline(never)]
+    fn take_elsewhere(
+        &mut self,
+        state: &mut State<B>,
+        request: &Request<'_, B::Stream>,
+    ) -> Option<(BlockId, Vec<BlockId>, u64)> {
+        let Taken { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
+        let Some(Place { memory, offset, more }) = stitched else { return Some((block, Vec::new(), 0)) };
+        let (bytes, _) = state.await_more_users(&more, request.stream, (0, None));
+        // Not the last handle of the range: the state has one.
+        (self.range, self.stitched_at) = (Some(memory), Some(offset));
+        Some((block, more, bytes))
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).

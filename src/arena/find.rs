@@ -49,45 +49,70 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Takes memory whatever the streams that used it.
-    #[inline]
-    fn find_any(
+    /// Takes a block that needs no wait if the [first choice](Self::first_choice) is one, as it mostly is.
+    #[inline(always)]
+    pub(super) fn find_at_once(&mut self, request: &Request<'_, B::Stream>) -> Option<BlockId> {
+        if !self.markers.is_empty() {
+            return None;
+        }
+        let block = self.first_choice(request).ok()??;
+        let (offset, size) = self.engine.extent(block);
+        if !self.uses.needs_no_wait(&(offset..offset + size), request.stream) {
+            self.free_freed(block);
+            return None;
+        }
+        Some(block)
+    }
+
+    /// Takes a block of the part of the range that serves a request: of a hole, if the request may be stitched. Returns
+    /// `None` if a growing arena has none.
+    #[inline(always)]
+    fn first_choice(
         &mut self,
         &Request { bytes, alignment, zone, .. }: &Request<'_, B::Stream>,
-        budget: Budget,
-    ) -> Result<Option<Taken<B>>, ArenaError> {
+    ) -> Result<Option<BlockId>, ArenaError> {
         let Self { engine, backing, .. } = self;
         let Some(backing) = backing else {
-            return engine.allocate_aligned(bytes, alignment, zone).map(|block| Some(Taken::plain(block)));
-        };
-        let plain = |block: Result<BlockId, ArenaError>| match block {
-            Ok(block) => Ok(Some(Taken::plain(block))),
-            Err(error) if error.is_out_of_memory() => Ok(None),
-            Err(error) => Err(error),
-        };
-        let zone = backing.zone_of(bytes);
-        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else {
-            return plain(engine.allocate(bytes, zone));
+            return engine.allocate_aligned(bytes, alignment, zone).map(Some);
         };
         let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
-        let stitches = backing.stitches(size) && !is_plain;
-        let served = match stitches {
-            true => Ok(engine.allocate_in_hole(bytes).map(Taken::plain)),
-            false => plain(engine.allocate_aligned(bytes, alignment, zone)),
-        };
-        if let found @ (Ok(Some(_)) | Err(_)) = served {
-            return found;
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        if !is_plain && size.is_some_and(|size| backing.stitches(size)) {
+            return Ok(engine.allocate_in_hole(bytes));
         }
+        let zone = backing.zone_of(bytes);
+        match engine.allocate_aligned(bytes, alignment, zone) {
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Takes memory whatever the streams that used it.
+    fn find_any(
+        &mut self,
+        request: &Request<'_, B::Stream>,
+        budget: Budget,
+    ) -> Result<Option<Taken<B>>, ArenaError> {
+        if let Some(block) = self.first_choice(request)? {
+            return Ok(Some(Taken::plain(block)));
+        }
+        let Self { engine, backing: Some(backing), .. } = self else { return Ok(None) };
+        let &Request { bytes, alignment, .. } = request;
+        let zone = backing.zone_of(bytes);
+        let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else { return Ok(None) };
+        let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
+        let stitches = backing.stitches(size) && !is_plain;
         // Memory that grows now would be found at the end the next time.
         if !stitches && backing.grows_for(engine, zone, (size, alignment), budget) {
             return Ok(None);
         }
-        if zone == Zone::Stable
-            && let found @ (Ok(Some(_)) | Err(_)) =
-                plain(engine.allocate_aligned(bytes, alignment, Zone::Dynamic))
-        {
-            // There is room in the part for large requests.
-            return found;
+        if zone == Zone::Stable {
+            match engine.allocate_aligned(bytes, alignment, Zone::Dynamic) {
+                // There is room in the part for large requests.
+                Ok(block) => return Ok(Some(Taken::plain(block))),
+                Err(error) if error.is_out_of_memory() => {}
+                Err(error) => return Err(error),
+            }
         }
         if is_plain {
             return Ok(None);
@@ -104,7 +129,6 @@ impl<B: Backend> State<B> {
 
     /// As [`find_any`](Self::find_any), for memory without a wait, preferably not last used by other streams that are
     /// busy.
-    #[inline]
     fn find_unawaited(
         &mut self,
         request: &Request<'_, B::Stream>,
@@ -113,12 +137,6 @@ impl<B: Backend> State<B> {
         let Some(taken) = self.find_any(request, budget)? else { return Ok(None) };
         let (stream, is_anyones) = (request.stream, self.markers.is_empty());
         let Self { engine, uses, .. } = self;
-        if is_anyones && taken.stitched.is_none() {
-            let (offset, size) = engine.extent(taken.block);
-            if uses.needs_no_wait(&(offset..offset + size), stream) {
-                return Ok(Some(taken));
-            }
-        }
         let blocks = [taken.block]
             .into_iter()
             .chain(taken.stitched.iter().flat_map(|place| place.more.iter().copied()));
