@@ -31,6 +31,7 @@ use crate::pool::buffer::Buffer;
 use crate::pool::children::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
+use crate::sync::Instant;
 use std::marker::PhantomData;
 use std::mem;
 use std::panic::Location;
@@ -229,13 +230,27 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let (core, began) = (self.core(), times::begin_sample());
-        let large = if core.is_observed() { None } else { core.allocate_large::<B>(bytes, stream, None) };
-        let served = match large {
-            Some(served) => served.map(Buffer::new),
-            None => self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core)),
-        };
-        core.end_sample(began);
+        if times::is_sampled() {
+            return self.allocate_timed(bytes, stream);
+        }
+        let core = self.core();
+        if !core.is_observed()
+            && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
+        {
+            return served.map(Buffer::new);
+        }
+        self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
+    }
+
+    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        times::restart(1);
+        let began = Instant::now();
+        let served = self.allocate_past_magazines(bytes, stream);
+        self.core().count_time(began);
         served
     }
 
