@@ -101,13 +101,10 @@ impl PoolCore {
         }
     }
 
-    /// Counts the time of a request since `began`, if it is timed.
-    #[inline]
-    pub(crate) fn end_sample(&self, began: Option<Instant>) {
-        if let Some(began) = began {
-            let time = began.elapsed();
-            self.depot().counters.allocation.add(time);
-        }
+    /// Counts the time of a request that began at `began`.
+    pub(crate) fn count_time(&self, began: Instant) {
+        let time = began.elapsed();
+        self.depot().counters.allocation.add(time);
     }
 
     #[inline]

@@ -69,9 +69,12 @@ impl<B: Backend> Pool<B> {
         if let Some(block) = magazine::take(core, bytes, stream.id()) {
             return Ok(Buffer::new(block));
         }
-        let began = times::begin_sample();
+        let began = times::is_sampled().then(|| {
+            times::restart(0);
+            Instant::now()
+        });
         let served = self.allocate_waiting(bytes, stream, timeout);
-        core.end_sample(began);
+        began.into_iter().for_each(|began| core.count_time(began));
         served
     }
 

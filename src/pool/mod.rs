@@ -230,15 +230,9 @@ impl<B: Backend> Pool<B> {
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        match times::begin_sample() {
-            None => self.allocate_untimed(bytes, stream),
-            Some(began) => self.allocate_timed(began, bytes, stream),
+        if times::is_sampled() {
+            return self.allocate_timed(bytes, stream);
         }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn allocate_untimed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
         if !core.is_observed()
             && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
@@ -248,12 +242,15 @@ impl<B: Backend> Pool<B> {
         self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
     }
 
+    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
     #[cold]
     #[inline(never)]
     #[track_caller]
-    fn allocate_timed(&self, began: Instant, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        let served = self.allocate_untimed(bytes, stream);
-        self.core().end_sample(Some(began));
+    fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+        times::restart(1);
+        let began = Instant::now();
+        let served = self.allocate_past_magazines(bytes, stream);
+        self.core().count_time(began);
         served
     }
 

@@ -2,7 +2,6 @@
 
 use crate::figures;
 use crate::figures::FigureLabel::{Histogram, None as Plain};
-use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -145,18 +144,24 @@ histogram! {
 /// Of how many requests of a thread one is timed: a prime, so that no loop has the same one timed in each pass.
 const SAMPLE: u32 = 509;
 
-/// Returns the time if this request is timed.
+thread_local! {
+    /// Requests before the next one that is timed.
+    static LEFT: Cell<u32> = const { Cell::new(SAMPLE - 1) };
+}
+
+/// Counts a request of this thread. Returns whether it is timed.
 #[inline]
-pub(crate) fn begin_sample() -> Option<Instant> {
-    thread_local! {
-        /// Requests until the next one that is timed.
-        static LEFT: Cell<u32> = const { Cell::new(SAMPLE) };
-    }
+pub(crate) fn is_sampled() -> bool {
     // Executions of a model share no state.
     if cfg!(model) {
-        return None;
+        return false;
     }
-    let left = LEFT.get() - 1;
-    LEFT.set(if left == 0 { SAMPLE } else { left });
-    (left == 0).then(Instant::now)
+    let left = LEFT.get();
+    LEFT.set(left.wrapping_sub(1));
+    left == 0
+}
+
+/// Starts to count anew, at a request that is timed, and that is counted `again` times more.
+pub(crate) fn restart(again: u32) {
+    LEFT.set(SAMPLE - 1 + again);
 }
