@@ -4,7 +4,7 @@
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `reserved_bytes`: bytes reserved on the device, and their peak; `former_ranges`: ranges before a resize;
-//! * `request`: the way from a request to a buffer; `find`: the memory that serves a request;
+//! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock; `live_block`: users
 //!   and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
@@ -34,6 +34,7 @@ mod request;
 mod reserved_bytes;
 mod reset;
 mod resize;
+mod serve;
 mod state;
 mod stats;
 

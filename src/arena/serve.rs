@@ -9,6 +9,7 @@ use super::core::ArenaCore;
 use super::find::Waits;
 use super::hazards::clear::Refused;
 use super::mapping::pages::Budget;
+use super::request::Request;
 use super::state::{State, Taken};
 use crate::arena::engine::Zone;
 use crate::error::{Error, Forbidden};
@@ -25,18 +26,6 @@ const RECLAIMS: u32 = 2;
 
 /// Most searches for memory that a capture allows: one becomes useless only if a capture begins after the search.
 const SEARCHES: u32 = 3;
-
-/// A request for a block.
-#[derive(Debug)]
-pub(super) struct Request<'a, S> {
-    pub(super) bytes: u64,
-    pub(super) alignment: u64,
-    /// Only in an arena of fixed size. A growing arena chooses by the size.
-    pub(super) zone: Zone,
-    pub(super) stream: &'a S,
-    /// Whether the stream is captured, if that may matter.
-    pub(super) is_captured: bool,
-}
 
 impl<B: Backend> ArenaCore<B> {
     /// Allocates a block. Before a growing arena maps more, `reclaim` may return memory to it, and returns whether it
