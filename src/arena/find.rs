@@ -2,10 +2,10 @@
 //! for.
 
 use super::hazards::clear::Refused;
-use super::mapping::pages::{Budget, Extent, Way};
+use super::mapping::pages::{Budget, Way, take_extents};
 use super::request::Request;
 use super::state::{State, Taken};
-use crate::arena::engine::{Arena, ArenaError, BlockId, FreeBlock, Zone};
+use crate::arena::engine::{ArenaError, BlockId, Zone};
 use crate::error::Error;
 use vrampool_backend::Backend;
 
@@ -188,25 +188,4 @@ impl<B: Backend> State<B> {
     pub(super) fn zone_of(&self, request: &Request<'_, B::Stream>) -> Zone {
         self.backing.as_ref().map_or(request.zone, |backing| backing.zone_of(request.bytes))
     }
-}
-
-/// Allocates extents in the free blocks that `room_of` returns, all or none.
-pub(super) fn take_extents(
-    engine: &mut Arena,
-    extents: &[Extent],
-    room_of: impl Fn(Extent) -> FreeBlock,
-) -> Result<Vec<BlockId>, ArenaError> {
-    let mut blocks = Vec::with_capacity(extents.len());
-    for &extent in extents {
-        match engine.allocate_in_free(room_of(extent), extent.start, extent.bytes) {
-            Ok(block) => blocks.push(block),
-            Err(error) => {
-                for block in blocks {
-                    let _ = engine.free(block);
-                }
-                return Err(error);
-            }
-        }
-    }
-    Ok(blocks)
 }

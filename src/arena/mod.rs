@@ -4,9 +4,9 @@
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
 //!   `reserved_bytes`: bytes reserved on the device, and their peak; `former_ranges`: ranges before a resize;
-//! * `request`: the way from a request to a buffer; `find`: the memory that serves a request;
-//! * `core`: the data that handles and buffers share; `state`: the part under the lock
-//!   (`state_lock`); `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;
+//! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
+//! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
+//!   `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
 //! * `compaction`: moves blocks with their data; `reset`: forgets all blocks;
@@ -32,6 +32,7 @@ mod request;
 mod reserved_bytes;
 mod reset;
 mod resize;
+mod serve;
 mod state;
 mod state_lock;
 mod stats;

@@ -12,7 +12,7 @@ use super::holes::Holes;
 use super::record::{ASIDE, NONE, Record};
 use super::table::{Table, end_of};
 use super::zone::Zone;
-use std::mem;
+use std::iter;
 
 /// Blocks that may not fit an alignment above the arena's, to try before a block that must fit.
 const PROBES: u32 = 16;
@@ -30,56 +30,6 @@ pub(super) struct FreeBlocks {
     ring: u32,
     pub(super) count: u32,
     holes: Holes,
-}
-
-/// Free blocks of at least some size, by size, and last the tail.
-pub(super) struct AtLeast<'a> {
-    free: &'a FreeBlocks,
-    table: &'a Table,
-    /// The block in hand, if it is still to be returned.
-    hand: u32,
-    in_bins: Next,
-    /// Most blocks still to be returned, besides the tail.
-    most: usize,
-    /// Whether the tail is still to be returned.
-    tail: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Next {
-    /// The first block of the smallest size from this size up, on demand: an earlier block mostly serves.
-    From(u64),
-    /// This block, or `NONE`.
-    Is(u32),
-}
-
-impl Iterator for AtLeast<'_> {
-    type Item = u32;
-
-    #[inline]
-    fn next(&mut self) -> Option<u32> {
-        let table = self.table;
-        if self.most > 0 {
-            let next = match self.in_bins {
-                Next::From(bytes) => self.free.holes.smallest(table, bytes),
-                Next::Is(index) => index,
-            };
-            self.in_bins = Next::Is(next);
-            if self.hand != NONE && (next == NONE || table[self.hand].bytes <= table[next].bytes) {
-                self.most -= 1;
-                return Some(mem::replace(&mut self.hand, NONE));
-            }
-            if next != NONE {
-                self.most -= 1;
-                self.in_bins = match table[next].twin {
-                    NONE => table[next].bytes.checked_add(1).map_or(Next::Is(NONE), Next::From),
-                    twin => Next::Is(twin),
-                };
-                return Some(next);
-            }
-        }
-        mem::take(&mut self.tail).then_some(self.free.tail)
-    }
 }
 
 impl FreeBlocks {
@@ -231,10 +181,32 @@ impl FreeBlocks {
 
     /// Returns the `most` smallest free blocks of at least `bytes`, by size, and last the tail.
     #[inline]
-    pub(super) fn at_least<'a>(&'a self, table: &'a Table, bytes: u64, most: usize) -> AtLeast<'a> {
-        let is_enough = |index: u32| index != NONE && table[index].bytes >= bytes;
-        let hand = if is_enough(self.hand) { self.hand } else { NONE };
-        AtLeast { free: self, table, hand, in_bins: Next::From(bytes), most, tail: is_enough(self.tail) }
+    pub(super) fn at_least<'a>(
+        &'a self,
+        table: &'a Table,
+        bytes: u64,
+        most: usize,
+    ) -> impl Iterator<Item = u32> + 'a {
+        let is_enough = |index: &u32| *index != NONE && table[*index].bytes >= bytes;
+        let (mut hand, tail) = (Some(self.hand).filter(is_enough), Some(self.tail).filter(is_enough));
+        let mut last = NONE;
+        // Each is searched for on demand, because an earlier block mostly serves.
+        let in_bins = iter::from_fn(move || {
+            last = match last {
+                NONE => self.holes.smallest(table, bytes),
+                last if table[last].twin != NONE => table[last].twin,
+                last => self.holes.smallest(table, table[last].bytes.checked_add(1)?),
+            };
+            (last != NONE).then_some(last)
+        });
+        let mut in_bins = in_bins.fuse().peekable();
+        let by_size = iter::from_fn(move || match (hand, in_bins.peek()) {
+            (Some(index), next) if next.is_none_or(|&next| table[index].bytes <= table[next].bytes) => {
+                hand.take()
+            }
+            _ => in_bins.next(),
+        });
+        by_size.take(most).chain(tail)
     }
 
     /// Calls `act` with each free block of at least `bytes`, in any order.
@@ -296,16 +268,6 @@ impl FreeBlocks {
             self.holes.remove(table, index);
             table[index].bytes = bytes;
             self.keep(table, index);
-        } else {
-            self.holes.resize(table, index, bytes);
-        }
-    }
-
-    /// Shrinks a free block whose end stays.
-    #[inline(always)]
-    pub(super) fn shrink(&mut self, table: &mut Table, index: u32, bytes: u64) {
-        if table[index].back == ASIDE {
-            table[index].bytes = bytes;
         } else {
             self.holes.resize(table, index, bytes);
         }

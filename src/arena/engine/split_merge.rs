@@ -13,7 +13,7 @@ impl Space {
             return index;
         }
         // The free block's record remains that of the rest.
-        self.free.shrink(table, index, room - bytes);
+        self.free.resize(table, index, room - bytes);
         table[index].offset = offset + bytes;
         table.take(offset, bytes, index)
     }

@@ -2,8 +2,7 @@
 //! or new memory and ranges stitched of such holes. The search is exhaustive.
 
 use crate::arena::engine::{ArenaError, FreeBlock, SpanState, Zone};
-use crate::arena::find::take_extents;
-use crate::arena::mapping::pages::{Budget, Extent, Growth, Holes};
+use crate::arena::mapping::pages::{Budget, Extent, Growth, Holes, take_extents};
 use crate::arena::request::Request;
 use crate::arena::state::{State, Taken};
 use smallvec::SmallVec;

@@ -1,7 +1,7 @@
 //! The record of a growing arena's physical memory.
 
 use super::cover::Extent;
-use super::search::Search;
+use super::last_search::Search;
 use super::stitched_range::{Part, Retiring, Stitched, Weight};
 use crate::arena::engine::{BlockId, Zone};
 use crate::overlap::Overlap;

@@ -1,6 +1,6 @@
 //! Extents of a growing arena's range, and their free parts. Numbers only.
 
-use crate::arena::engine::{Arena, FreeBlock};
+use crate::arena::engine::{Arena, ArenaError, BlockId, FreeBlock};
 
 /// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,4 +141,25 @@ impl Holes {
         let reaches = last.filter(|hole| hole.end() >= extent.end());
         reaches.map_or(0, |hole| extent.end() - hole.start.max(extent.start))
     }
+}
+
+/// Allocates extents in the free blocks that `room_of` returns, all or none.
+pub(in crate::arena) fn take_extents(
+    engine: &mut Arena,
+    extents: &[Extent],
+    room_of: impl Fn(Extent) -> FreeBlock,
+) -> Result<Vec<BlockId>, ArenaError> {
+    let mut blocks = Vec::with_capacity(extents.len());
+    for &extent in extents {
+        match engine.allocate_in_free(room_of(extent), extent.start, extent.bytes) {
+            Ok(block) => blocks.push(block),
+            Err(error) => {
+                for block in blocks {
+                    let _ = engine.free(block);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(blocks)
 }

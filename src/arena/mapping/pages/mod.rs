@@ -6,7 +6,7 @@
 //! * `gaps`: unmapped parts of the range;
 //! * `plan`: the memory to make for a request;
 //! * `stitched_range`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
-//! * `search`: existing memory for a request that no hole holds;
+//! * `search`: existing memory for a request that no hole holds; `last_search`: its last result;
 //! * `stitch`: selects the pieces of a stitched range;
 //! * `detach`: detaches and restores all of it.
 //!
@@ -35,6 +35,7 @@ mod backing;
 mod cover;
 mod detach;
 mod gaps;
+mod last_search;
 mod plan;
 mod search;
 mod stitch;
@@ -42,7 +43,7 @@ mod stitched_range;
 mod stitched_ranges;
 
 pub(in crate::arena) use backing::{Backing, MOST_ADDRESSES};
-pub(in crate::arena) use cover::{Extent, Holes};
+pub(in crate::arena) use cover::{Extent, Holes, take_extents};
 pub(in crate::arena) use plan::{Budget, Growth, runs};
 pub(in crate::arena) use search::Way;
 pub(in crate::arena) use stitched_range::{Part, Retiring, Stitched, Weight};
