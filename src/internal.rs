@@ -1,12 +1,14 @@
 //! For this repository's crates only; no stability guarantee.
 
+use crate::cache::magazine;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::pool::builder::PoolBuilder;
 use std::ops::Range;
-use vrampool_backend::Backend;
+use std::sync::Arc;
+use vrampool_backend::{Backend, StreamId, fork};
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.
@@ -14,6 +16,34 @@ use vrampool_backend::Backend;
 #[must_use]
 pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream) -> Option<Buffer<B>> {
     pool.allocate_ready(bytes, stream)
+}
+
+/// Where a thread finds its idle blocks of a pool. It keeps nothing of the pool, which may be dropped.
+#[derive(Debug, Clone, Copy)]
+pub struct Hits {
+    slot: u8,
+    /// The address of the pool's state.
+    core: usize,
+}
+
+impl Hits {
+    /// Those of a pool.
+    #[must_use]
+    pub fn of<B: Backend>(pool: &Pool<B>) -> Self {
+        let core = &pool.handle.core;
+        Self { slot: core.slot, core: Arc::as_ptr(core) as usize }
+    }
+
+    /// Allocates from this thread's idle blocks, for work on a stream of the pool's device. `B` is the pool's. `None`
+    /// is no failure: [`Pool::allocate`] serves the request.
+    #[inline(always)]
+    #[must_use]
+    pub fn take<B: Backend>(self, bytes: u64, stream: StreamId) -> Option<Buffer<B>> {
+        if fork::is_child() {
+            return None;
+        }
+        magazine::take_at(self.slot, self.core, bytes, stream).map(Buffer::new)
+    }
 }
 
 /// Releases a buffer if the pool keeps its memory, without a call that may wait. Returns the buffer otherwise;

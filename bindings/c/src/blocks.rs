@@ -5,11 +5,12 @@ use crate::failure::{Failure, Status};
 use crate::memory::Memory;
 use crate::recording::Note;
 use crate::streams::{self, Named};
+use crate::table::{self, Table};
 use parking_lot::{Condvar, Mutex};
-use rustc_hash::FxBuildHasher;
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::mem;
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
 use vrampool::internal::BriefLock;
 
@@ -18,14 +19,12 @@ use vrampool::internal::BriefLock;
 const SHARDS: u32 = 4;
 
 /// A live block.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The handle of its pool.
     pub(crate) pool: u64,
     /// The stream it was allocated for, by the handle that was given.
     pub(crate) stream: usize,
-    /// That stream itself: the handle may be another stream's on another thread, or later.
-    id: StreamId,
     /// [`streams::epoch`] when the handle was looked up.
     epoch: u64,
     /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be
@@ -38,8 +37,8 @@ pub(crate) struct Held {
 
 impl Held {
     pub(crate) fn new(pool: u64, stream: Named, memory: Memory, note: Note) -> Self {
-        let Named { raw, id, epoch } = stream;
-        Self { pool, stream: raw, id, epoch, is_unordered: false, note, memory }
+        let Named { raw, epoch, .. } = stream;
+        Self { pool, stream: raw, epoch, is_unordered: false, note, memory }
     }
 
     /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be
@@ -49,80 +48,84 @@ impl Held {
         self.stream == raw && raw != streams::PER_THREAD && self.epoch == streams::epoch()
     }
 
-    /// The stream it was allocated for.
-    pub(crate) fn stream_id(&self) -> StreamId {
-        self.id
-    }
-
-    /// Whether it was allocated for this stream.
-    pub(crate) fn is_of(&self, stream: StreamId) -> bool {
-        self.id == stream
+    /// The stream it was allocated for: the handle may be another stream's on another thread, or later.
+    pub(crate) fn stream_id(&self) -> Option<StreamId> {
+        match &self.memory {
+            Memory::Pool(buffer) => Some(buffer.stream_id()),
+            Memory::Captured(captured) => Some(captured.stream),
+            Memory::Elsewhere => None,
+        }
     }
 }
 
 /// On two cache lines that nothing else shares, because a processor fetches two at once.
 #[repr(align(128))]
-struct Shard(BriefLock<HashMap<u64, Held, FxBuildHasher>>);
+struct Shard(BriefLock<Table<Held>>);
 
-static BLOCKS: [Shard; 1 << SHARDS] =
-    [const { Shard(BriefLock::new(HashMap::with_hasher(FxBuildHasher))) }; 1 << SHARDS];
+static BLOCKS: [Shard; 1 << SHARDS] = [const { Shard(BriefLock::new(Table::new())) }; 1 << SHARDS];
 
 #[inline(always)]
-fn shard(address: u64) -> &'static BriefLock<HashMap<u64, Held, FxBuildHasher>> {
-    // Fibonacci hashing: the upper bits of the product depend on all of the address's.
-    let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &BLOCKS[(hash >> (u64::BITS - SHARDS)) as usize].0
+fn shard(address: u64) -> &'static BriefLock<Table<Held>> {
+    &BLOCKS[(table::hash(address) >> (u64::BITS - SHARDS)) as usize].0
 }
 
 /// Notes a block, made where it is to be. Answers whether it did: another one may be there, which cannot be.
 #[inline(always)]
 #[must_use]
 pub(crate) fn insert(address: u64, make: impl FnOnce() -> Held) -> bool {
-    match shard(address).lock().entry(address) {
-        Entry::Vacant(vacant) => {
-            vacant.insert(make());
-            true
-        }
-        Entry::Occupied(_) => false,
-    }
+    shard(address).lock().insert(address, make)
 }
 
-/// Forgets a block and answers it, unless `check` objects.
-#[inline(always)]
-pub(crate) fn remove(
-    address: u64,
-    mut check: impl FnMut(&Held) -> Result<(), Failure>,
-) -> Result<Held, Failure> {
+/// Forgets a block, and answers it, unless `check` objects.
+pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<Held, Failure> {
     loop {
         let mut shard = shard(address).lock();
-        match shard.entry(address) {
-            Entry::Occupied(occupied) if matches!(occupied.get().memory, Memory::Elsewhere) => {}
-            Entry::Occupied(occupied) => {
-                check(occupied.get())?;
-                return Ok(occupied.remove());
-            }
-            Entry::Vacant(_) => return Err(foreign(address)),
+        let held = shard.get(address).ok_or_else(|| foreign(address))?;
+        if !matches!(held.memory, Memory::Elsewhere) {
+            check(held)?;
+            return shard.take(address, |held| Some(mem::take(held))).ok_or_else(|| foreign(address));
         }
         drop(shard);
         wait_for(address);
     }
 }
 
+/// Forgets a block of a pool that is freed in the order of its own stream, and answers its memory; `None` where
+/// freeing it takes more, or it is not `such`.
+#[inline(always)]
+pub(crate) fn remove_plain(
+    address: u64,
+    stream: usize,
+    is_such: impl FnOnce(&Held, &Buffer<AnyDevice>) -> bool,
+) -> Option<Buffer<AnyDevice>> {
+    shard(address).lock().take(address, |held| {
+        let Memory::Pool(buffer) = &held.memory else { return None };
+        if !held.is_plainly_of(stream)
+            || held.is_unordered
+            || held.note.is_recorded()
+            || !is_such(held, buffer)
+        {
+            return None;
+        }
+        match mem::replace(&mut held.memory, Memory::Elsewhere) {
+            Memory::Pool(buffer) => Some(buffer),
+            _ => None,
+        }
+    })
+}
+
 /// Forgets a block and returns it; `None` where no block begins, or another call has it.
 #[inline(always)]
 pub(crate) fn remove_ready(address: u64) -> Option<Held> {
-    match shard(address).lock().entry(address) {
-        Entry::Occupied(occupied) if matches!(occupied.get().memory, Memory::Elsewhere) => None,
-        Entry::Occupied(occupied) => Some(occupied.remove()),
-        Entry::Vacant(_) => None,
-    }
+    let take = |held: &mut Held| (!matches!(held.memory, Memory::Elsewhere)).then(|| mem::take(held));
+    shard(address).lock().take(address, take)
 }
 
 /// Looks at a block.
 pub(crate) fn look<T>(address: u64, look: impl Fn(&Held) -> T) -> Result<T, Failure> {
     loop {
         let shard = shard(address).lock();
-        let held = shard.get(&address).ok_or_else(|| foreign(address))?;
+        let held = shard.get(address).ok_or_else(|| foreign(address))?;
         if !matches!(held.memory, Memory::Elsewhere) {
             return Ok(look(held));
         }
@@ -145,7 +148,7 @@ fn wait_for(address: u64) {
     tests::WAITS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let is_elsewhere = |held: &Held| matches!(held.memory, Memory::Elsewhere);
     // A call that returns a block puts it there first, and then notifies under this lock.
-    while shard(address).lock().get(&address).is_some_and(is_elsewhere) {
+    while shard(address).lock().get(address).is_some_and(is_elsewhere) {
         RETURNED.wait(&mut returns);
     }
 }
@@ -157,7 +160,7 @@ pub(crate) fn borrow<T>(
 ) -> Result<T, Failure> {
     let mut held = loop {
         let mut shard = shard(address).lock();
-        let held = shard.get_mut(&address).ok_or_else(|| foreign(address))?;
+        let held = shard.get_mut(address).ok_or_else(|| foreign(address))?;
         if !matches!(held.memory, Memory::Elsewhere) {
             let memory = mem::replace(&mut held.memory, Memory::Elsewhere);
             break Returned { address, held: Some(Held { memory, ..*held }) };
@@ -180,7 +183,7 @@ struct Returned {
 impl Drop for Returned {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            if let Some(place) = shard(self.address).lock().get_mut(&self.address) {
+            if let Some(place) = shard(self.address).lock().get_mut(self.address) {
                 *place = held;
             }
             drop(RETURNS.lock());
@@ -197,20 +200,20 @@ pub(crate) fn each_of(pool: u64, mut look: impl FnMut(u64, &Held)) {
             .lock()
             .iter()
             .filter(|(_, held)| held.pool == pool)
-            .for_each(|(&address, held)| look(address, held));
+            .for_each(|(address, held)| look(address, held));
     }
 }
 
 /// Of which pools there are live blocks: for rare calls, because all are looked at.
 pub(crate) fn pools() -> HashSet<u64> {
     let mut pools = HashSet::new();
-    BLOCKS.iter().for_each(|shard| pools.extend(shard.0.lock().values().map(|held| held.pool)));
+    BLOCKS.iter().for_each(|shard| pools.extend(shard.0.lock().iter().map(|(_, held)| held.pool)));
     pools
 }
 
 /// The block that an address is in: for rare calls, because all are looked at.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
-    let within = |(&start, held): (&u64, &Held)| {
+    let within = |(start, held): (u64, &Held)| {
         let bytes = held.memory.buffer()?.capacity();
         (start..start.checked_add(bytes)?).contains(&address).then_some((start, bytes))
     };
@@ -288,7 +291,7 @@ mod tests {
         assert!(is_plainly);
         streams::forget();
         assert!(!is_plainly_of(address), "it may be another stream's by now");
-        assert!(look(address, |held| held.is_of(id)).expect("live"), "which it is not");
+        assert!(look(address, |held| held.stream_id() == Some(id)).expect("live"), "which it is not");
         remove(address, |_| Ok(())).expect("live").free();
 
         // The per-thread stream's handle is another stream's on each thread.

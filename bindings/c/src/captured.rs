@@ -68,7 +68,7 @@ pub(crate) struct Captured {
     /// As long as its class. `None` only while dropping.
     buffer: Option<Buffer<AnyDevice>>,
     home: Arc<Private>,
-    stream: StreamId,
+    pub(crate) stream: StreamId,
     pub(crate) requested: u64,
     /// Another stream used it.
     pub(crate) is_shared: bool,

@@ -15,6 +15,7 @@ mod captured;
 mod failure;
 pub mod figures;
 mod fork;
+mod hits;
 mod in_flight;
 mod last_error;
 mod logging;
@@ -34,6 +35,7 @@ mod sleeping;
 mod snapshot;
 #[allow(unsafe_code, reason = "where the handle of somebody's CUDA stream is taken at its word")]
 mod streams;
+mod table;
 mod tags;
 mod torch;
 mod traces;

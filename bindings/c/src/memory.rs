@@ -4,12 +4,13 @@ use crate::captured::Captured;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum Memory {
     Pool(Buffer<AnyDevice>),
     /// Of a private pool.
     Captured(Box<Captured>),
     /// Another call has it for a moment.
+    #[default]
     Elsewhere,
 }
 

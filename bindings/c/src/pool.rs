@@ -3,18 +3,21 @@
 use crate::blocks::{self, Held};
 use crate::captured::{Captured, Captures, Id, Private};
 use crate::failure::{Failure, Status};
+use crate::hits;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::options::{Options, UNLIMITED};
-use crate::recording::Recording;
+use crate::recording::{Note, Recording};
 use crate::streams::{self, Home, Named};
 use crate::tags::{self, Tagged};
 use crate::torch::filter::Filter;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
+use std::ptr;
 use std::sync::Arc;
 use vrampool::Ledger;
 use vrampool::any::{AnyDevice, AnyStream};
+use vrampool::internal::Hits;
 use vrampool::{Backend, Buffer, Error, MemoryKind, Source, internal};
 use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
@@ -59,6 +62,18 @@ impl CPool {
         })
     }
 
+    /// A block of this thread's idle ones, if it remembers the pool of this handle and the stream. `None` is no failure.
+    #[inline(always)]
+    pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize) -> Option<u64> {
+        if tags::were_any() {
+            return None;
+        }
+        let (buffer, named) = hits::take(handle, stream, bytes)?;
+        let address = buffer.address()?;
+        let held = || Held::new(handle, named, Memory::Pool(buffer), Note::default());
+        blocks::insert(address, held).then_some(address)
+    }
+
     /// A block, under the tag of this thread's scope.
     #[inline(always)]
     pub(crate) fn allocate(&self, bytes: u64, stream: usize) -> Result<u64, Failure> {
@@ -78,15 +93,20 @@ impl CPool {
 
     #[inline(always)]
     fn allocate_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Result<u64, Failure> {
+        let (epoch, changes) = (streams::epoch(), hits::changes());
         tagged.check_awake(bytes)?;
-        let epoch = streams::epoch();
+        let is_plain = ptr::eq(tagged, &*self.main) && !self.recording.is_active();
         self.home.with_stream(raw, |stream| {
+            let named = Named::new(raw, stream, epoch);
+            if is_plain {
+                hits::remember(self.handle, named, changes, Hits::of(&tagged.pool));
+            }
             let buffer = match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => buffer,
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
             let address = buffer.address().ok_or_else(no_address)?;
-            self.note(address, Named::new(raw, stream, epoch), Memory::Pool(buffer))
+            self.note(address, named, Memory::Pool(buffer))
         })
     }
 

@@ -5,6 +5,7 @@
 //! pool that is in use can be. While it is not, a request asks one word for it, and a free one of its block's.
 
 use crate::failure::{Failure, Status};
+use crate::hits;
 use crate::memory::Memory;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
@@ -59,6 +60,7 @@ impl Recording {
         }
         // Relaxed, here and below: what is recorded from when is nobody's promise.
         self.present.store(number, Ordering::Relaxed);
+        hits::forget();
         Ok(())
     }
 
@@ -75,6 +77,7 @@ impl Recording {
             }
             Err(failure) => {
                 self.present.store(present.number, Ordering::Relaxed);
+                hits::forget();
                 Err(failure)
             }
         }
@@ -83,6 +86,11 @@ impl Recording {
     /// What records it now.
     pub(crate) fn present(&self) -> Result<Recorder, Failure> {
         self.recorder.load().as_ref().map(|present| present.recorder.clone()).ok_or_else(not_recorded)
+    }
+
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.present.load(Ordering::Relaxed) != 0
     }
 
     /// The pool serves a block.

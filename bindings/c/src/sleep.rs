@@ -2,6 +2,7 @@
 
 use crate::boundary::Versioned;
 use crate::failure::Failure;
+use crate::hits;
 use crate::pool::{CPool, not_virtual};
 use crate::tags::Tagged;
 use std::ffi::c_void;
@@ -83,6 +84,7 @@ impl CPool {
         for (tagged, _) in chosen.iter().filter(|(tagged, _)| !tagged.is_asleep()) {
             // First, so that idle memory is not allocated meanwhile.
             tagged.asleep.store(true, Ordering::Relaxed);
+            hits::forget();
             tagged.trim();
         }
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));

@@ -101,10 +101,16 @@ pub(crate) fn end(pool: u64) -> Result<(), Failure> {
     }
 }
 
+/// Whether any thread ever opened a scope.
+#[inline(always)]
+pub(crate) fn were_any() -> bool {
+    WERE_ANY.load(Ordering::Relaxed)
+}
+
 /// What this thread allocates from now, if it is in a scope of the pool.
 #[inline(always)]
 pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
-    if !WERE_ANY.load(Ordering::Relaxed) {
+    if !were_any() {
         return None;
     }
     SCOPES

@@ -47,10 +47,7 @@ impl Held {
     #[cold]
     #[inline(never)]
     fn note_freed_surely(&self) {
-        let stream = match &self.memory {
-            Memory::Pool(buffer) => buffer.stream_id(),
-            _ => self.stream_id(),
-        };
+        let Some(stream) = self.stream_id() else { return };
         let _ = registry::with(self.pool, |pool| {
             pool.recording.freed(self.note, stream);
             Ok(())
@@ -102,7 +99,7 @@ fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
         return Ok(());
     }
     with_stream_of(held.pool, stream, |stream| {
-        if held.is_of(stream.id()) {
+        if held.stream_id() == Some(stream.id()) {
             return Ok(());
         }
         match &mut held.memory {

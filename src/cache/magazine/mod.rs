@@ -85,6 +85,29 @@ fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Op
     taken.ok().flatten()
 }
 
+/// As [`take`], of the pool whose state is at an address, if this thread has blocks of that under its `slot`.
+#[inline(never)]
+pub(crate) fn take_at(slot: u8, address: usize, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| {
+        let local = local.try_borrow().ok()?;
+        let cache = local.caches[usize::from(slot) % SLOTS].get()?;
+        let pool = cache.pool.take();
+        let bin = match &pool {
+            // Relaxed: as in `cache`.
+            Some(of)
+                if Arc::as_ptr(of) as usize == address && cache.epoch.get() == of.epoch.load(Relaxed) =>
+            {
+                of.class_table.of_request(requested)
+            }
+            _ => None,
+        };
+        // It was taken, so there is nothing to drop.
+        mem::forget(cache.pool.replace(pool));
+        cache.pop(bin?, requested, stream)
+    });
+    taken.ok().flatten()
+}
+
 /// As [`take`], for classes that share bins.
 pub(crate) fn take_class(
     pool: &PoolCore,

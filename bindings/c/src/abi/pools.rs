@@ -10,6 +10,8 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use vrampool::Buffer;
+use vrampool::any::AnyDevice;
 
 /// `vrampool_block`.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +79,10 @@ pub extern "C" fn vrampool_allocate(
 ) -> Status {
     guard(|| {
         address.check("address")?;
-        let place = registry::with(pool, |pool| pool.allocate(bytes, stream as usize))?;
+        let place = match CPool::allocate_hit(pool, bytes, stream as usize) {
+            Some(place) => place,
+            None => registry::with(pool, |pool| pool.allocate(bytes, stream as usize))?,
+        };
         address.set(place as *mut c_void);
         Ok(())
     })
@@ -104,7 +109,7 @@ pub extern "C" fn vrampool_allocate_tagged(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_free(pool: u64, address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| free(address as u64, stream as usize, |held| is_of(pool, held)))
+    guard(|| free(address as u64, stream as usize, Expected { pool, bytes: None }))
 }
 
 /// As the header says.
@@ -115,15 +120,7 @@ pub extern "C" fn vrampool_free_sized(
     bytes: u64,
     stream: *mut c_void,
 ) -> Status {
-    guard(|| {
-        free(address as u64, stream as usize, |held| {
-            is_of(pool, held)?;
-            match held.memory.requested() {
-                requested if requested == bytes => Ok(()),
-                requested => Err(mismatch(&format!("{requested} bytes were requested, not {bytes}"))),
-            }
-        })
-    })
+    guard(|| free(address as u64, stream as usize, Expected { pool, bytes: Some(bytes) }))
 }
 
 /// As the header says.
@@ -132,7 +129,7 @@ pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_
     guard(|| {
         let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
         free_at(place, |address| match stream.get() {
-            Some(stream) => free(address, stream as usize, |_| Ok(())),
+            Some(stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
             None => blocks::remove(address, |_| Ok(())).map(Held::free),
         })
     })
@@ -165,12 +162,33 @@ fn free_at(place: &AtomicPtr<c_void>, free: impl FnOnce(u64) -> Result<(), Failu
     free(address as u64).inspect_err(|_| place.store(address, Ordering::Release))
 }
 
-#[inline(always)]
-fn is_of(pool: u64, held: &Held) -> Result<(), Failure> {
-    if pool == 0 || pool == held.pool {
-        return Ok(());
+/// What a caller says of the block that it frees.
+#[derive(Debug, Clone, Copy)]
+struct Expected {
+    /// 0 for any.
+    pool: u64,
+    /// Bytes that were asked for.
+    bytes: Option<u64>,
+}
+
+impl Expected {
+    #[inline(always)]
+    fn is_right(self, held: &Held, requested: u64) -> bool {
+        (self.pool == 0 || self.pool == held.pool) && self.bytes.is_none_or(|bytes| bytes == requested)
     }
-    Err(mismatch(&format!("it belongs to pool {}, not to {pool}", held.pool)))
+
+    /// # Errors
+    /// [`Status::MISMATCH`], with what is not right.
+    fn check(self, held: &Held) -> Result<(), Failure> {
+        let (pool, requested) = (self.pool, held.memory.requested());
+        match self.bytes {
+            _ if self.is_right(held, requested) => Ok(()),
+            Some(bytes) if pool == 0 || pool == held.pool => {
+                Err(mismatch(&format!("{requested} bytes were requested, not {bytes}")))
+            }
+            _ => Err(mismatch(&format!("it belongs to pool {}, not to {pool}", held.pool))),
+        }
+    }
 }
 
 #[cold]
@@ -179,40 +197,27 @@ fn mismatch(reason: &str) -> Failure {
 }
 
 #[inline(always)]
-fn free(address: u64, stream: usize, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<(), Failure> {
-    if address == 0 {
-        return Ok(());
-    }
-    let mut is_elsewhere = false;
-    let removed = blocks::remove(address, |held| {
-        check(held)?;
-        is_elsewhere = !held.is_plainly_of(stream);
-        // What is refused below is refused before the block is removed.
-        if is_elsewhere { Err(Failure::new(Status::OK, "")) } else { Ok(()) }
-    });
-    match removed {
-        Ok(held) => {
-            held.free();
+fn free(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
+    let is_right = |held: &Held, buffer: &Buffer<AnyDevice>| expected.is_right(held, buffer.len());
+    match blocks::remove_plain(address, stream, is_right) {
+        Some(buffer) => {
+            drop(buffer);
             Ok(())
         }
-        Err(_) if is_elsewhere => free_elsewhere(address, stream, check),
-        Err(failure) => Err(failure),
+        None if address == 0 => Ok(()),
+        None => free_elsewhere(address, stream, expected),
     }
 }
 
-/// Frees a block on what may be another stream than it was allocated for.
+/// Frees a block that may be recorded, of a graph, or used on another stream than it was allocated for.
 #[cold]
 #[inline(never)]
-fn free_elsewhere(
-    address: u64,
-    stream: usize,
-    check: impl Fn(&Held) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
     blocks::borrow(address, |held| {
-        check(held)?;
+        expected.check(held)?;
         uses::used_on(held, stream)
     })?;
-    blocks::remove(address, check)?.free();
+    blocks::remove(address, |held| expected.check(held))?.free();
     Ok(())
 }
 
@@ -228,7 +233,7 @@ pub extern "C" fn vrampool_block_at(address: *const c_void, block: Out<'_, Block
     guard(|| {
         block.size("block")?;
         let found = blocks::look(address as u64, |held| {
-            let bytes = held.memory.buffer().map(vrampool::Buffer::capacity)?;
+            let bytes = held.memory.buffer().map(Buffer::capacity)?;
             Some(Block {
                 struct_size: 0,
                 address: address as u64,
