@@ -34,9 +34,10 @@ impl Depot {
             return None;
         }
         let mut block = self.records.pop()?;
-        let is_alike = block.key.kind == key.kind;
-        let refilled =
-            is_alike.then(|| block.refill::<B>(&mut self.space, (key.class, requested), stream)).flatten();
+        let refilled = match block.key.kind == key.kind {
+            true => block.refill::<B>(&mut self.space, (key.class, requested), stream),
+            false => None,
+        };
         let Some((end, replaced)) = refilled else {
             self.records.push(block);
             return None;
