@@ -146,8 +146,8 @@ impl<S> Pending<S> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Begins a block's move. Returns `None` if it was freed, if it is held in place, which `report` counts, or if there
-    /// is no hole in front of it any more.
+    /// Begins a block's move. Returns `None` if it was freed, if there is no hole in front of it any more, or if it is
+    /// held in place, which `report` counts.
     fn begin(&self, block: BlockId, report: &mut Compaction) -> Option<Pending<B::Stream>> {
         let mut state = self.state.lock();
         let State { engine, slots, uses, .. } = &mut *state;

@@ -300,8 +300,8 @@ fn has(pieces: &[Piece], extent: Extent) -> bool {
 }
 
 impl<B: Backend> State<B> {
-    /// Pieces of parts of the range that are entirely free, and for which `may_go` holds, the last ones first, as far as
-    /// more than `spare_bytes` above the live bytes are mapped.
+    /// Pieces of parts of the range that are entirely free, and for which `may_go` holds, the last ones first, as
+    /// far as more than `spare_bytes` above the live bytes are mapped.
     fn surplus(&self, parts: &[Zone], spare_bytes: u64, may_go: impl Fn(Extent) -> bool) -> Vec<Extent> {
         let Some(backing) = self.backing.as_ref().filter(|_| !parts.is_empty()) else { return Vec::new() };
         let unreleased: u64 = backing.unreleased.iter().map(|(extent, _)| extent.bytes).sum();

@@ -99,8 +99,9 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because
-    /// no hole holds them. The ranges end at `reach` or before. Mostly no hole reaches the end of a piece, and no range is examined. Also returns
-    /// whether a range was spared because a block of so few bytes would occupy too much of it.
+    /// no hole holds them. The ranges end at `reach` or before. Mostly no hole reaches the end of a piece, and no
+    /// range is examined. Also returns whether a range was spared because a block of so few bytes would occupy too
+    /// much of it.
     fn oldest_with(
         &self,
         holes: &Holes,
