@@ -1,6 +1,6 @@
 //! For this repository's crates only; no stability guarantee.
 
-use crate::cache::magazine;
+use crate::heap::magazine;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;

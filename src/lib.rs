@@ -82,8 +82,6 @@
 #![allow(clippy::vec_box, reason = "a block's record is boxed wherever it is, so that it moves as one word")]
 
 pub mod any;
-pub mod arena;
-mod cache;
 pub mod environment;
 mod error;
 /// Details of an [`Error`].
@@ -132,6 +130,7 @@ pub mod figures;
 pub mod hooks {
     pub use vrampool_backend::{Holder, Hook, HookCalls, HookEvent, Outcome};
 }
+mod heap;
 mod initial;
 #[cfg(not(model))]
 #[doc(hidden)]
@@ -144,21 +143,22 @@ mod serialize;
 mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {
-    pub use crate::arena::MappingCalls;
-    pub use crate::cache::stats::outcomes::{DeviceErrors, Failures, LastFailures};
-    pub use crate::cache::stats::table::{
+    pub use crate::heap::arena::MappingCalls;
+    pub use crate::heap::stats::outcomes::{DeviceErrors, Failures, LastFailures};
+    pub use crate::heap::stats::table::{
         BucketStats, Caps, Peaks, Releases, Rungs, Served, SourceStats, VirtualMemoryStats,
     };
-    pub use crate::cache::stats::times::{AllocationTimes, DriverTimes, Waits};
+    pub use crate::heap::stats::times::{AllocationTimes, DriverTimes, Waits};
 }
 mod streams;
 mod sync;
 #[cfg(feature = "metrics")]
 pub mod telemetry;
 
-pub use cache::size_class::{SizeClasses, SizeTable};
-pub use cache::stats::table::PoolStats;
 pub use error::{Error, Forbidden, OutOfMemory, Shortage};
+pub use heap::arena;
+pub use heap::size_class::{SizeClasses, SizeTable};
+pub use heap::stats::table::PoolStats;
 pub use initial::Initial;
 pub use overlap::Overlap;
 pub use pool::Pool;

@@ -18,8 +18,8 @@
 //! # }
 //! ```
 
-pub use crate::cache::size_class::SizeClasses;
-pub use crate::cache::stats::table::PoolStats;
+pub use crate::heap::size_class::SizeClasses;
+pub use crate::heap::stats::table::PoolStats;
 pub use crate::pool::Pool;
 pub use crate::pool::buffer::Buffer;
 pub use crate::source::Source;

@@ -1,7 +1,7 @@
 //! The cause of a lack of memory, as its figures show it, and the remedy.
 
-use crate::arena::engine::ArenaError;
 use crate::error::out_of_memory::{OutOfMemory, Owner, Shortage};
+use crate::heap::space::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::BackendError;

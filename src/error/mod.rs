@@ -7,7 +7,7 @@ mod out_of_memory;
 pub(crate) mod refusals;
 
 use crate::any::available::NotOpened;
-use crate::arena::engine::ArenaError;
+use crate::heap::space::ArenaError;
 pub use cause::Cause;
 pub use chain::{Chain, chain};
 pub use out_of_memory::{OtherPool, OutOfMemory, Owner, Shortage};

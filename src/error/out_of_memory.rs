@@ -1,6 +1,6 @@
 //! A lack of memory and its figures.
 
-use crate::arena::engine::ArenaError;
+use crate::heap::space::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
 use vrampool_backend::BackendError;

@@ -1,18 +1,18 @@
 //! The allocation path past the magazines.
 
-use crate::arena;
-use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
-use crate::cache::depot::{Accept, Taken};
-use crate::cache::magazine;
-use crate::cache::magazine::class_table::NO_BIN;
-use crate::cache::magazine::thread_cache::ThreadCache;
-use crate::cache::queue_position::Position;
-use crate::cache::reclaim_thread;
-use crate::cache::reservation::{NoRoom, Reservation};
-use crate::cache::stats::outcomes::Reason;
-use crate::cache::supply::SourceMemory;
 use crate::error::{Error, Forbidden, Shortage};
+use crate::heap::arena;
+use crate::heap::block::Block;
+use crate::heap::core::PoolCore;
+use crate::heap::depot::{Accept, Taken};
+use crate::heap::magazine;
+use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::queue_position::Position;
+use crate::heap::reclaim_thread;
+use crate::heap::reservation::{NoRoom, Reservation};
+use crate::heap::stats::outcomes::Reason;
+use crate::heap::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::order::Need;
 use crate::sync::Instant;

@@ -4,14 +4,14 @@
 //! while the limit, the budget, [`Overlap`](crate::Overlap) and the device leave room; an idle block behind the
 //! marker of its last use. So streams that share no data do not wait for each other.
 
-use crate::cache::block::Block;
-use crate::cache::core::PoolCore;
-use crate::cache::depot::{Accept, Taken};
-use crate::cache::evict::Permit;
-use crate::cache::magazine;
-use crate::cache::reservation::Reservation;
-use crate::cache::stats::outcomes::{DeviceCall, Reason};
 use crate::error::{Error, Forbidden};
+use crate::heap::block::Block;
+use crate::heap::core::PoolCore;
+use crate::heap::depot::{Accept, Taken};
+use crate::heap::evict::Permit;
+use crate::heap::magazine;
+use crate::heap::reservation::Reservation;
+use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::pool::allocate::Request;
 use std::sync::Arc;
 use vrampool_backend::{Backend, CaptureId, Stream};

@@ -1,12 +1,12 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
-use crate::cache::core::{Depot, PoolCore, Recall};
-use crate::cache::magazine;
-use crate::cache::queue_position::Position;
-use crate::cache::release::is_releasing;
-use crate::cache::request_queue::Awaited;
-use crate::cache::stats::times;
 use crate::error::Error;
+use crate::heap::core::{Depot, PoolCore, Recall};
+use crate::heap::magazine;
+use crate::heap::queue_position::Position;
+use crate::heap::release::is_releasing;
+use crate::heap::request_queue::Awaited;
+use crate::heap::stats::times;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::sync::Instant;
@@ -261,7 +261,7 @@ impl<'a> Wait<'a> {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use super::*;
-    use crate::cache::size_class::SizeClasses;
+    use crate::heap::size_class::SizeClasses;
     use crate::host::HostDevice;
     use std::thread;
 

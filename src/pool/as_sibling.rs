@@ -1,6 +1,6 @@
 //! A pool as one of those that release idle memory for each other.
 
-use crate::cache::core::PoolCore;
+use crate::heap::core::PoolCore;
 use crate::pool::siblings::Sibling;
 use crate::pool::{Handle, Pool};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! An allocated buffer of a pool.
 
-use crate::cache::block::Block;
-use crate::cache::core::{ChildBlocks, PoolCore};
-use crate::cache::stats::outcomes::DeviceCall;
 use crate::error::Error;
+use crate::heap::block::Block;
+use crate::heap::core::{ChildBlocks, PoolCore};
+use crate::heap::stats::outcomes::DeviceCall;
 use crate::streams::order::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,7 +1,7 @@
 //! A pool within a pool, which keeps freed memory for its own requests until it is dropped.
 
-use crate::cache::core::ChildBlocks;
 use crate::error::{Error, Forbidden};
+use crate::heap::core::ChildBlocks;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;

@@ -1,7 +1,7 @@
 //! The children of a pool, for its metrics.
 
-use crate::cache::child_blocks::ChildFigures;
-use crate::cache::core::ChildBlocks;
+use crate::heap::child_blocks::ChildFigures;
+use crate::heap::core::ChildBlocks;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Weak;

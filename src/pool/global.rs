@@ -91,7 +91,7 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
-    use crate::cache::size_class::SizeClasses;
+    use crate::heap::size_class::SizeClasses;
     use std::ffi::OsString;
     use vrampool_backend::DeviceKind;
     use vrampool_host::HostDevice;

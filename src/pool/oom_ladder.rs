@@ -1,13 +1,13 @@
 //! The out-of-memory ladder: what is tried, in order, when the device refuses memory to a miss.
 
-use crate::arena::DeviceArena;
-use crate::arena::engine::ArenaError;
-use crate::cache::core::PoolCore;
-use crate::cache::queue_position::Position;
-use crate::cache::stats::outcomes::Reason;
-use crate::cache::supply::SourceMemory;
 use crate::environment::UNLIMITED;
 use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
+use crate::heap::arena::DeviceArena;
+use crate::heap::core::PoolCore;
+use crate::heap::queue_position::Position;
+use crate::heap::space::ArenaError;
+use crate::heap::stats::outcomes::Reason;
+use crate::heap::supply::SourceMemory;
 use crate::pool::allocate::Request;
 use crate::pool::siblings;
 use crate::source::Key;

@@ -1,7 +1,7 @@
 //! What a pool holds, and for whom.
 
-use crate::cache::core::PoolCore;
-use crate::cache::stats::table::PoolStats;
+use crate::heap::core::PoolCore;
+use crate::heap::stats::table::PoolStats;
 use bytesize::ByteSize;
 use std::fmt;
 use std::thread;

@@ -1,11 +1,11 @@
 //! What a pool reads of the environment.
 
-use crate::cache::size_class::SizeClasses;
 use crate::environment::{
     BUDGET_FRACTION, GIB, INITIAL, LARGE_BUCKET, LIMIT, Lookup, MAX_BUFFERS, MAX_CACHED, MIB, OVERLAP,
     SIZE_CLASSES, SOURCE, count, parsed, share, size,
 };
 use crate::error::Error;
+use crate::heap::size_class::SizeClasses;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::source::Source;

@@ -1,9 +1,9 @@
 //! Trim, decay, compaction and changes of the limit.
 
-use crate::arena::{Compaction, DeviceArena, Moved};
-use crate::cache::core::PoolCore;
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::heap::arena::{Compaction, DeviceArena, Moved};
+use crate::heap::core::PoolCore;
 use crate::pool::Pool;
 use std::mem;
 use vrampool_backend::{Backend, fork, logging};

@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg model" cargo test --lib --release --no-default-features --target-dir target/model
 //! model::`
 
-use crate::cache::magazine;
+use crate::heap::magazine;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::sync::GlobalMutex;

@@ -3,10 +3,10 @@
 #![allow(unreachable_pub, reason = "`figures!` makes public structs")]
 
 use super::owner_figures::OwnerFigures;
-use crate::cache::child_blocks::ChildFigures;
-use crate::cache::stats::table::PoolStats;
 use crate::figures;
 use crate::figures::{FigureLabel::Each, Group};
+use crate::heap::child_blocks::ChildFigures;
+use crate::heap::stats::table::PoolStats;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vrampool_backend::Holder;

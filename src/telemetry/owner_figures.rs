@@ -156,9 +156,9 @@ impl OwnerFigures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::stats::outcomes::Failures;
-    use crate::cache::stats::table::{BucketStats, Caps, Peaks, PoolStats};
-    use crate::cache::stats::times::Waits;
+    use crate::heap::stats::outcomes::Failures;
+    use crate::heap::stats::table::{BucketStats, Caps, Peaks, PoolStats};
+    use crate::heap::stats::times::Waits;
     use std::time::Duration;
 
     /// Figures whose counts, peaks and caps are `number`, and whose gauges are `gauge`.

@@ -194,7 +194,7 @@ impl Listing {
 mod tests {
     use super::*;
     use crate::Pool;
-    use crate::cache::stats::table::BucketStats;
+    use crate::heap::stats::table::BucketStats;
     use crate::host::HostDevice;
     use crate::telemetry::sample::Value;
     use std::sync::OnceLock;

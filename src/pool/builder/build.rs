@@ -1,14 +1,14 @@
 //! Builds a pool from its settings: resolves what depends on the device and on other settings.
 
 use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED};
-use crate::arena::{ArenaBuilder, DeviceArena};
-use crate::cache::caps::Caps;
-use crate::cache::core::PoolCore;
-use crate::cache::size_class::SizeClasses;
-use crate::cache::supply::Supply;
 use crate::environment;
 use crate::environment::{UNLIMITED, as_limit};
 use crate::error::Error;
+use crate::heap::arena::{ArenaBuilder, DeviceArena};
+use crate::heap::caps::Caps;
+use crate::heap::core::PoolCore;
+use crate::heap::size_class::SizeClasses;
+use crate::heap::supply::Supply;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;

@@ -2,12 +2,12 @@
 
 mod build;
 
-use crate::arena::DeviceArena;
-use crate::cache::size_class::SizeClasses;
 use crate::environment;
 use crate::environment::Lookup;
 use crate::environment::as_cap;
 use crate::error::Error;
+use crate::heap::arena::DeviceArena;
+use crate::heap::size_class::SizeClasses;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;

@@ -1,0 +1,379 @@
+//! The byte accounts of one pool. Numbers only: no lock, no device.
+//!
+//! ```text
+//! held = out + cached ≤ taken from the device ≤ charged = held + in transit
+//! charged ≤ limit, cached ≤ max_cached, always
+//! ```
+//!
+//! Bytes *in transit* are reserved for a pending allocation of the device, or evicted and not released yet.
+//! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
+//! from the device. The limit bounds `charged`; `held` is reported.
+
+use crate::heap::caps::{Caps, Shared};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
+/// only, so a request that fits in the rest is never refused because of magazines.
+const MAGAZINES_OF_LIMIT: u64 = 8;
+
+/// Divisor of the bytes that the limit leaves beside live memory: the closer the limit, the fewer bytes are
+/// out of reach. Magazines are recalled when they have twice as much.
+const MAGAZINES_OF_REST: u64 = 4;
+
+/// Bytes by location.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// Out of the depot: live, or idle in a magazine.
+    pub(crate) out: u64,
+    /// Idle in the depot.
+    pub(crate) cached: u64,
+    /// All bytes that count against limit and budget.
+    pub(crate) charged: u64,
+}
+
+impl Bytes {
+    #[inline]
+    pub(crate) fn held(&self) -> u64 {
+        self.out + self.cached
+    }
+}
+
+/// The highest byte counts. Live counts include the deltas that threads [reported](Accounts::add); cached counts
+/// include all slots of magazines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Peak {
+    pub(crate) requested: u64,
+    pub(crate) live: u64,
+    pub(crate) cached: u64,
+    pub(crate) held: u64,
+    /// Live bytes and bytes [in flight](Accounts::in_flight).
+    pub(crate) needed: u64,
+}
+
+/// Bytes with borrowers. Both wrap: one thread may report a return before another reports the request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Delta {
+    pub(crate) requested: u64,
+    pub(crate) live: u64,
+}
+
+/// The condition for a miss to ask the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Release at least this much idle memory first; 0 = none.
+    Evict(u64),
+    /// Wait: another thread is releasing enough memory.
+    Wait,
+    /// The limit does not allow it.
+    Full,
+}
+
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    pub(crate) caps: Caps,
+    pub(crate) now: Bytes,
+    /// The part of other pools in the same caps.
+    pub(crate) others: Shared,
+    /// Whether the source is a growing arena: its ledger, if any, bounds the bytes that several pools take together.
+    pub(crate) is_charged_elsewhere: bool,
+    pub(crate) peak: Peak,
+    /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
+    /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
+    pub(crate) requested: u64,
+    /// Bytes of the slots of threads' magazines, filled or not. They count as cached.
+    pub(crate) leased: u64,
+    /// The part of `leased` whose threads did not return it in time after a recall.
+    unanswered: u64,
+    /// The highest end of a block in an arena of fixed size.
+    pub(crate) peak_end: u64,
+    /// Bytes taken from the device in total.
+    pub(crate) allocated: u64,
+    /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
+    pub(crate) in_flight: Arc<AtomicU64>,
+    /// Charged bytes when the device refused memory that would spare a wait.
+    overlap_refused_at: Option<u64>,
+    /// Bytes of borrowed blocks, as far as threads have reported.
+    live: u64,
+    /// The part in transit that will return to the device.
+    freeing: u64,
+    /// Bytes returned to the device in total.
+    freed: u64,
+    /// Counts changes that may let a refused request succeed.
+    pub(crate) changes: u64,
+}
+
+impl Accounts {
+    pub(crate) fn new(caps: Caps, in_flight: Arc<AtomicU64>) -> Self {
+        Self {
+            caps,
+            now: Bytes::default(),
+            others: Shared::default(),
+            is_charged_elsewhere: false,
+            peak: Peak::default(),
+            requested: 0,
+            live: 0,
+            leased: 0,
+            unanswered: 0,
+            peak_end: 0,
+            allocated: 0,
+            in_flight,
+            overlap_refused_at: None,
+            freeing: 0,
+            freed: 0,
+            changes: 0,
+        }
+    }
+
+    /// Whether the cap on idle bytes allows a released block of `class` to stay.
+    #[inline]
+    pub(crate) fn may_cache(&self, class: u64) -> bool {
+        (self.idle() + self.others.idle).saturating_add(class) <= self.caps.max_cached_bytes
+    }
+
+    /// Whether a bucket with `kept` idle blocks and leased slots may keep one more.
+    #[inline]
+    pub(crate) fn bucket_may_keep(&self, kept: u64) -> bool {
+        kept < self.caps.max_buffers_per_bucket
+    }
+
+    /// Returns the condition for a miss of `class` bytes.
+    #[inline]
+    pub(crate) fn admission(&self, class: u64) -> Admission {
+        let Some(needed) = self.charged_with(class) else { return Admission::Full };
+        let over_limit = needed.saturating_sub(self.caps.limit);
+        if over_limit > self.now.cached {
+            let all = self.now.cached.saturating_add(self.freeing).saturating_add(self.others.freeing);
+            return if over_limit <= all { Admission::Wait } else { Admission::Full };
+        }
+        let over_budget = needed.saturating_sub(self.caps.budget);
+        Admission::Evict(over_limit.max(over_budget.min(self.now.cached + self.idle_of_others())))
+    }
+
+    /// Returns the bytes charged to the caps together with `class` more.
+    #[inline]
+    fn charged_with(&self, class: u64) -> Option<u64> {
+        self.charged_together().checked_add(class)
+    }
+
+    /// Whether a miss of `class` bytes may ask the device, once its pool has released what it must.
+    pub(crate) fn admits(&self, class: u64) -> bool {
+        matches!(self.admission(class), Admission::Evict(_))
+    }
+
+    /// Whether new memory of `class` bytes may spare a wait: within the [bound](Caps::overlap), unless the device
+    /// refused as much before.
+    pub(crate) fn overlaps_with(&self, class: u64) -> bool {
+        let held = self.now.held().saturating_add(class);
+        let live = positive(self.live).saturating_add(class);
+        self.overlap_refused_at.is_none_or(|refused| self.now.charged < refused)
+            && self.caps.overlap.allows(held, self.peak.live.max(live))
+    }
+
+    /// Records that the device refused memory that would spare a wait. It is not asked again while as many bytes
+    /// are charged.
+    pub(crate) fn note_overlap_refused(&mut self) {
+        self.overlap_refused_at = Some(self.now.charged);
+    }
+
+    /// Counts idle memory that left its bucket and is about to be released.
+    pub(crate) fn evict(&mut self, bytes: u64) {
+        self.now.cached -= bytes;
+        self.freeing += bytes;
+    }
+
+    /// Reserves `class` bytes for a miss. Up to `evicted` of them are its own evictions that are not released
+    /// yet: the reservation replaces them, so no other request can take them in between. Returns how many
+    /// evicted bytes return to the device.
+    pub(crate) fn reserve(&mut self, class: u64, evicted: u64) -> u64 {
+        let replaced = class.min(evicted);
+        self.freeing -= replaced;
+        self.now.charged += class - replaced;
+        evicted - replaced
+    }
+
+    /// Counts evicted or dropped memory as returned to the device.
+    pub(crate) fn freed(&mut self, bytes: u64) {
+        self.changes += 1;
+        self.freeing -= bytes;
+        self.freed = self.freed.wrapping_add(bytes);
+        self.now.charged -= bytes;
+    }
+
+    /// Cancels reserved bytes that the device did not deliver.
+    pub(crate) fn cancel(&mut self, class: u64) {
+        self.changes += 1;
+        self.now.charged -= class;
+    }
+
+    /// Counts reserved bytes that the device delivered.
+    #[inline]
+    pub(crate) fn allocated(&mut self, class: u64, requested: u64) {
+        self.allocated = self.allocated.saturating_add(class);
+        self.now.out += class;
+        self.peak.held = self.peak.held.max(self.now.held());
+        self.note_cached();
+        self.make_live(class, requested);
+    }
+
+    /// Counts `class` bytes that a source delivered without a reservation.
+    #[inline]
+    pub(crate) fn taken(&mut self, class: u64, requested: u64) {
+        self.now.charged += class;
+        self.allocated(class, requested);
+    }
+
+    /// Counts an idle block that leaves its bucket.
+    pub(crate) fn reused(&mut self, class: u64) {
+        self.now.cached -= class;
+        self.now.out += class;
+    }
+
+    /// Counts a block that goes to a borrower.
+    #[inline]
+    pub(crate) fn make_live(&mut self, class: u64, requested: u64) {
+        self.live = self.live.wrapping_add(class);
+        self.requested = self.requested.wrapping_add(requested);
+        self.note_peak(self.requested, self.live);
+    }
+
+    /// Counts a block that a borrower returned.
+    pub(crate) fn returned(&mut self, class: u64, requested: u64) {
+        self.live = self.live.wrapping_sub(class);
+        self.requested = self.requested.wrapping_sub(requested);
+    }
+
+    /// Adds the bytes that a thread served from its magazines; `at_most` is the highest sum in between.
+    pub(crate) fn add(&mut self, more: Delta, at_most: Delta) {
+        self.note_peak(self.requested.wrapping_add(at_most.requested), self.live.wrapping_add(at_most.live));
+        self.requested = self.requested.wrapping_add(more.requested);
+        self.live = self.live.wrapping_add(more.live);
+    }
+
+    #[inline]
+    fn note_peak(&mut self, requested: u64, live: u64) {
+        self.peak.live = self.peak.live.max(positive(live));
+        self.peak.requested = self.peak.requested.max(positive(requested));
+        self.peak.needed = self.peak.needed.max(self.needed(live));
+    }
+
+    /// Notes the highest bytes needed, live and in flight.
+    #[inline]
+    pub(crate) fn note_needed(&mut self) {
+        self.peak.needed = self.peak.needed.max(self.needed(self.live));
+    }
+
+    #[inline]
+    fn needed(&self, live: u64) -> u64 {
+        positive(live).saturating_add(self.in_flight())
+    }
+
+    /// Returns the bytes in flight.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Counts a block that enters its bucket.
+    pub(crate) fn cached(&mut self, class: u64) {
+        self.changes += 1;
+        self.now.out -= class;
+        self.now.cached += class;
+        self.note_cached();
+    }
+
+    /// Magazines keep at most the bytes of their slots, and at most what is out.
+    #[inline]
+    fn note_cached(&mut self) {
+        self.peak.cached = self.peak.cached.max(self.most_cached());
+    }
+
+    #[inline]
+    fn most_cached(&self) -> u64 {
+        self.now.cached + self.leased.min(self.now.out)
+    }
+
+    /// Counts a block that is about to be released to the device.
+    pub(crate) fn dropped(&mut self, class: u64) {
+        self.now.out -= class;
+        self.freeing += class;
+    }
+
+    /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
+    pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
+        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others.idle);
+        let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
+        let bytes = cacheable.min(most.saturating_sub(self.leased + self.others.leased));
+        self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
+    fn rest(&self) -> u64 {
+        let idle_of_others = self.others.idle_charged + self.others.leased;
+        let live = positive(self.live) + self.others.charged.saturating_sub(idle_of_others);
+        self.caps.limit.saturating_sub(live)
+    }
+
+    /// Whether magazines have much more than they would get now, because live memory grew.
+    pub(crate) fn is_overleased(&self) -> bool {
+        self.leased > self.rest() / MAGAZINES_OF_REST * 2
+    }
+
+    /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
+    pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
+        let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
+        self.charged_with(class).is_some_and(|needed| needed.saturating_sub(self.caps.limit) <= there)
+    }
+
+    /// Returns the bytes of slots whose threads may still return them.
+    pub(crate) fn awaited(&self) -> u64 {
+        self.leased - self.unanswered
+    }
+
+    /// Stops waiting for threads that did not return their slots in time. They are not waited for again.
+    pub(crate) fn give_up_waiting(&mut self) {
+        self.unanswered = self.leased;
+    }
+
+    pub(crate) fn lease(&mut self, bytes: u64) {
+        self.leased += bytes;
+        self.note_cached();
+    }
+
+    pub(crate) fn unlease(&mut self, bytes: u64) {
+        self.leased -= bytes;
+        self.unanswered = self.unanswered.min(self.leased);
+    }
+
+    /// Returns the total of returned bytes once all memory now in transit has returned.
+    pub(crate) fn freed_when_quiet(&self) -> u64 {
+        self.freed.wrapping_add(self.freeing)
+    }
+
+    /// Whether that total has been reached.
+    pub(crate) fn has_freed(&self, bytes: u64) -> bool {
+        self.freeing == 0 || bytes.wrapping_sub(self.freed) as i64 <= 0
+    }
+
+    /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
+    pub(crate) fn reset_peaks(&mut self, end: u64) {
+        self.peak_end = end;
+        self.peak = Peak {
+            requested: positive(self.requested),
+            live: positive(self.live),
+            cached: self.most_cached(),
+            held: self.now.held(),
+            needed: self.needed(self.live),
+        };
+    }
+}
+
+/// Returns a wrapping sum as 0 while it is negative, because threads report parts of it with a delay.
+#[inline]
+pub(crate) fn positive(wrapping: u64) -> u64 {
+    (wrapping as i64).max(0) as u64
+}
+
+mod shared;
+#[cfg(test)]
+mod tests;

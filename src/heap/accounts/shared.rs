@@ -1,0 +1,53 @@
+//! Caps that hold for several pools together.
+
+use crate::heap::accounts::Accounts;
+use crate::heap::caps::Shared;
+
+impl Accounts {
+    /// Returns the bytes charged to the caps.
+    pub(crate) fn charged_together(&self) -> u64 {
+        self.now.charged + self.others.charged
+    }
+
+    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle bytes of this pool.
+    pub(crate) fn lacking(&self, class: u64) -> u64 {
+        let Some(needed) = self.charged_with(class) else { return 0 };
+        let own = self.now.cached + self.awaited();
+        let of_others = self.others.idle_charged + self.others.leased;
+        let in_transit = self.freeing + self.others.freeing;
+        if needed.saturating_sub(self.caps.limit) > own + of_others + in_transit {
+            // It is refused.
+            return 0;
+        }
+        let over = needed.saturating_sub(self.caps.limit.min(self.caps.budget));
+        over.saturating_sub(own).min(of_others)
+    }
+
+    /// Whether `class` bytes exceed the limit even if all idle memory in depots is released.
+    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
+        let idle = self.now.cached + self.idle_of_others();
+        self.charged_with(class).is_none_or(|needed| needed.saturating_sub(self.caps.limit) > idle)
+    }
+
+    /// Returns the idle bytes of other pools' depots that count against the limit.
+    #[inline]
+    pub(super) fn idle_of_others(&self) -> u64 {
+        self.others.idle_charged
+    }
+
+    /// Returns idle bytes, and those of magazines' slots.
+    #[inline]
+    pub(crate) fn idle(&self) -> u64 {
+        self.now.cached + self.leased
+    }
+
+    /// Returns what this pool has of its caps.
+    pub(crate) fn shared(&self) -> Shared {
+        let (idle, leased) = (self.idle(), self.leased);
+        if self.is_charged_elsewhere {
+            return Shared { idle, ..Shared::default() };
+        }
+        let (charged, idle_charged) = (self.now.charged, self.now.cached);
+        Shared { idle, leased, charged, idle_charged, freeing: self.freeing }
+    }
+}

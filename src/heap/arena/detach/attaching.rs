@@ -1,0 +1,245 @@
+//! The change from detached to attached.
+
+use super::detaching::Change;
+use super::phase::{DetachedPiece, Phase};
+use super::view::{Mapping, View};
+use crate::error::Error;
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::mapping::pages::{Extent, Part};
+use crate::heap::arena::panics::caught;
+use crate::heap::arena::state::State;
+use crate::heap::space::{BlockId, Zone};
+use parking_lot::MutexGuard as LongGuard;
+use std::ops::Range;
+use std::sync::Arc;
+use vrampool_backend::spi::Grant;
+use vrampool_backend::{AllocationRequest, Backend, BackendError, logging};
+
+/// An arena that has memory again, and that no thread can use yet. A drop detaches it again.
+#[derive(Debug)]
+#[must_use = "a drop detaches the arena again"]
+pub struct Attaching<'a, B: Backend> {
+    core: &'a ArenaCore<B>,
+    _alone: LongGuard<'a, ()>,
+    range: Arc<B::Memory>,
+    /// `None` once the arena is attached, or detached again.
+    change: Option<Change<B>>,
+    /// Unneeded parts of the range, held, that become gaps.
+    gaps: Vec<BlockId>,
+    /// Indices of the pieces that get new memory, and then of those that have it.
+    new: Vec<usize>,
+    /// Grant of their bytes.
+    grant: Option<Grant>,
+}
+
+impl<B: Backend> Attaching<'_, B> {
+    /// Returns the memory of the arena's range, of which only the [live](Self::live) extents may be used.
+    ///
+    /// Work on it must be complete before [`commit`](Self::commit), and before this object is dropped.
+    #[must_use]
+    pub fn memory(&self) -> &B::Memory {
+        &self.range
+    }
+
+    /// Returns the extents of live blocks in [`memory`](Self::memory), bytes, by offset. A block can have several.
+    #[must_use]
+    pub fn live(&self) -> &[Range<u64>] {
+        self.change.as_ref().map_or(&[], |change| &change.live)
+    }
+
+    /// Makes the arena usable, and returns the bytes that were taken from the device. Never fails.
+    #[allow(clippy::must_use_candidate, reason = "it is called for its effect")]
+    pub fn commit(mut self) -> u64 {
+        let Some(change) = self.change.take() else { return 0 };
+        let bytes = bytes_of(&change.pieces, &self.new);
+        let mut state = self.core.state.lock();
+        let state_now = &mut *state;
+        let mut handles = Vec::with_capacity(change.views.len());
+        if let Some(backing) = &mut state_now.backing {
+            // Pieces that could not be released are among the pieces.
+            backing.mapped = 0;
+            for DetachedPiece { extent, physical } in change.pieces {
+                if let Some(physical) = physical {
+                    backing.add(extent, physical);
+                }
+            }
+            for view in change.views {
+                handles.push(Arc::clone(&view.memory));
+                if view.is_range {
+                    continue;
+                }
+                let mapped = view.mappings.iter().filter(|mapping| mapping.is_mapped());
+                let part = |mapping: &Mapping| Part { offset: mapping.offset, piece: mapping.extent };
+                let mapped: Vec<_> = mapped.map(part).collect();
+                match view.age {
+                    Some(age) if mapped.len() == view.mappings.len() => {
+                        let pieces = mapped.into_iter().map(|part| part.piece).collect();
+                        backing.put_stitched(age, view.memory, pieces);
+                    }
+                    _ => {
+                        let bytes = mapped.iter().map(|part| part.piece.bytes).sum();
+                        backing.put_partly_unmapped(view.memory, bytes, mapped);
+                    }
+                }
+            }
+            backing.gaps.append(&mut self.gaps);
+            backing.join_gaps(&mut state_now.engine);
+        }
+        state.phase = Phase::Attached;
+        drop(state);
+        if let Some(grant) = self.grant.take() {
+            self.core.share.keep(grant);
+        }
+        drop(handles);
+        logging::debug!("arena on {}: attached, {bytes} bytes taken", self.core.id);
+        bytes
+    }
+
+    /// Takes memory for all planned pieces, and maps everything.
+    fn map(&mut self) -> Result<(), Error> {
+        let (core, Some(change)) = (self.core, &mut self.change) else { return Ok(()) };
+        let planned = std::mem::take(&mut self.new);
+        let bytes = bytes_of(&change.pieces, &planned);
+        core.share.reserve(bytes)?;
+        self.grant = Some(core.share.split(bytes));
+        let device = core.virtual_memory()?;
+        for index in planned {
+            let piece = &mut change.pieces[index];
+            let request = AllocationRequest::new(piece.extent.bytes, core.kind);
+            piece.physical = Some(core.timed(|| device.create_physical(&request))?);
+            self.new.push(index);
+        }
+        Ok(core.map_views(&mut change.views, &change.pieces)?)
+    }
+}
+
+impl<B: Backend> Drop for Attaching<'_, B> {
+    fn drop(&mut self) {
+        let Some(mut change) = self.change.take() else { return };
+        let mut unused = Vec::new();
+        let (unmapped, panic) = caught(|| self.core.unmap_views(&mut change.views));
+        match unmapped {
+            Ok(()) => {
+                for &index in &self.new {
+                    unused.extend(change.pieces[index].physical.take());
+                }
+            }
+            // Mapped pieces keep their memory for the next attachment.
+            Err(error) => {
+                logging::warn!("arena on {}: detached with memory, because {error}", self.core.id);
+                if let Some(grant) = &mut self.grant {
+                    self.core.share.keep(grant.split(bytes_of(&change.pieces, &self.new)));
+                }
+            }
+        }
+        let mut state = self.core.state.lock();
+        for gap in self.gaps.drain(..) {
+            state.engine.release(gap);
+        }
+        drop(state);
+        // Nothing that was mapped before is unmapped now.
+        drop(self.core.finish_detached(change));
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
+        drop(unused);
+        self.grant = None;
+        panic.go_on();
+    }
+}
+
+impl<B: Backend> ArenaCore<B> {
+    pub(super) fn begin_attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
+        let alone = self.changing.lock();
+        let mut state = self.state.lock();
+        let Some(change) = state.take_detached() else { return Ok(None) };
+        let mut gaps = Vec::new();
+        let planned = state.plan_attachment(&change, &mut gaps);
+        let range = Arc::clone(&state.range);
+        drop(state);
+        let (change, new) = (Some(change), Vec::new());
+        // From here on a drop reverses everything.
+        let mut attaching = Attaching { core: self, _alone: alone, range, change, gaps, new, grant: None };
+        attaching.new = planned?;
+        attaching.map()?;
+        Ok(Some(attaching))
+    }
+
+    /// Forgets the blocks of a detached arena: it is attached and empty. Returns false if it is not detached.
+    /// The caller holds the lock of changes.
+    pub(in crate::heap::arena) fn attach_empty(&self) -> Result<bool, Error> {
+        let mut state = self.state.lock();
+        let Some(mut change) = state.take_detached() else { return Ok(false) };
+        drop(state);
+        let (unmapped, panic) = caught(|| self.unmap_views(&mut change.views));
+        if let Err(error) = unmapped {
+            drop(self.finish_detached(change));
+            panic.go_on();
+            return Err(error.into());
+        }
+        let mut state = self.state.lock();
+        let slots: Vec<_> = state.slots.drain().collect();
+        state.engine.reset();
+        let front = state.backing.as_ref().map_or(0, |backing| backing.front);
+        let emptied = state.engine.set_end(Zone::Stable, 0);
+        let emptied = emptied.and_then(|()| state.engine.set_end(Zone::Dynamic, front));
+        let mut unmapped = 0;
+        if let Some(backing) = &mut state.backing {
+            unmapped = std::mem::take(&mut backing.mapped);
+            backing.gaps.clear();
+            backing.cut_at(front);
+        }
+        state.phase = Phase::Attached;
+        drop(state);
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
+        let returned = self.share.split(unmapped);
+        drop((slots, change.views, change.pieces));
+        drop(returned);
+        change.on_free.call(&change.live);
+        emptied?;
+        Ok(true)
+    }
+}
+
+/// Bytes of the pieces with these indices.
+fn bytes_of(pieces: &[DetachedPiece], indices: &[usize]) -> u64 {
+    indices.iter().map(|&index| pieces[index].extent.bytes).sum()
+}
+
+/// Whether any of the sorted extents is in the piece.
+fn is_needed(live: &[Range<u64>], piece: Extent) -> bool {
+    let first = live.partition_point(|extent| extent.end <= piece.start);
+    live.get(first).is_some_and(|extent| extent.start < piece.end())
+}
+
+impl<B: Backend> State<B> {
+    /// Begins a change of a detached arena. Returns `None` if it is not detached.
+    fn take_detached(&mut self) -> Option<Change<B>> {
+        let phase = std::mem::replace(&mut self.phase, Phase::Changing);
+        let Phase::Detached(detached) = phase else {
+            self.phase = phase;
+            return None;
+        };
+        let views = detached.views.into_iter().filter_map(View::strong).collect();
+        Some(Change { pieces: detached.pieces, views, live: self.live(), on_free: detached.on_free })
+    }
+
+    /// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.
+    fn plan_attachment(&mut self, change: &Change<B>, gaps: &mut Vec<BlockId>) -> Result<Vec<usize>, Error> {
+        let (mut new, mut needed) = (Vec::new(), 0);
+        for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
+            match (is_needed(&change.live, *extent), physical) {
+                (false, None) => {
+                    gaps.push(self.engine.hold_at(extent.start, extent.bytes)?);
+                    continue;
+                }
+                (true, None) => new.push(index),
+                (_, Some(_)) => {}
+            }
+            needed += extent.bytes;
+        }
+        let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
+        if needed > limit {
+            return Err(BackendError::out_of_memory(needed, Some(limit)).into());
+        }
+        Ok(new)
+    }
+}

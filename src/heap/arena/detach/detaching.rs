@@ -1,0 +1,212 @@
+//! The change from attached to detached.
+
+use super::patience::Patience;
+use super::phase::{Detached, DetachedPiece, OnFree, Phase};
+use super::view::{Kept, MapState, Mapping, View};
+use crate::error::{Error, Forbidden};
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::live_block::LiveBlock;
+use crate::heap::arena::panics::caught;
+use crate::heap::arena::state::State;
+use crate::heap::space::ArenaError;
+use crate::streams::order::Need;
+use crate::streams::uses::{Streams, add};
+use parking_lot::MutexGuard as LongGuard;
+use std::ops::Range;
+use std::sync::Arc;
+use vrampool_backend::spi::Grant;
+use vrampool_backend::{Backend, BackendError, logging};
+
+/// An arena whose memory no work uses, and no thread can use. A drop makes it usable again.
+#[derive(Debug)]
+#[must_use = "a drop makes the arena usable again"]
+pub struct Detaching<'a, B: Backend> {
+    core: &'a ArenaCore<B>,
+    _alone: LongGuard<'a, ()>,
+    range: Arc<B::Memory>,
+    /// `None` once the arena is detached.
+    change: Option<Change<B>>,
+}
+
+/// An arena whose memory is unmapped and not yet released. A drop maps it again.
+#[derive(Debug)]
+#[must_use = "a drop maps the memory again"]
+pub struct Unmapped<'a, B: Backend>(Detaching<'a, B>);
+
+/// The parts of an arena that is neither attached nor detached.
+#[derive(Debug)]
+pub(super) struct Change<B: Backend> {
+    pub(super) pieces: Vec<DetachedPiece>,
+    /// The range is the first.
+    pub(super) views: Vec<Kept<B>>,
+    /// The extents of live blocks at its beginning, by offset.
+    pub(super) live: Vec<Range<u64>>,
+    pub(super) on_free: OnFree,
+}
+
+impl<'a, B: Backend> Detaching<'a, B> {
+    /// Returns the memory of the arena's range, of which only the [live](Self::live) extents may be used.
+    ///
+    /// Work on it must be complete before [`unmap`](Self::unmap), and before this object is dropped.
+    #[must_use]
+    pub fn memory(&self) -> &B::Memory {
+        &self.range
+    }
+
+    /// Returns the extents of live blocks in [`memory`](Self::memory), bytes, by offset. A block can have several.
+    #[must_use]
+    pub fn live(&self) -> &[Range<u64>] {
+        self.change.as_ref().map_or(&[], |change| &change.live)
+    }
+
+    /// Unmaps all memory. The device does not have it back yet.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device fails. The arena is then usable again, with all contents; if the device fails
+    /// again during the reversal, it is detached and keeps its physical memory with all contents, and the next
+    /// [`attach`](crate::arena::DeviceArena::attach) maps that.
+    pub fn unmap(mut self) -> Result<Unmapped<'a, B>, Error> {
+        if let Some(change) = &mut self.change {
+            self.core.unmap_views(&mut change.views)?;
+        }
+        Ok(Unmapped(self))
+    }
+}
+
+impl<B: Backend> Unmapped<'_, B> {
+    /// Releases the physical memory to the device, and returns its bytes. Never fails.
+    ///
+    /// `on_free` is called once with the extents of each block that is freed from now until the arena is attached, also
+    /// with those freed since [`detach`](crate::arena::DeviceArena::detach): at once, or after an attachment that
+    /// failed. It may be called by several threads at a time, and after a later change has begun.
+    pub fn commit(mut self, on_free: impl Fn(&[Range<u64>]) + Send + Sync + 'static) -> u64 {
+        let core = self.0.core;
+        let Some(mut change) = self.0.change.take() else { return 0 };
+        change.on_free = OnFree::new(on_free);
+        let physical: Vec<_> = change.pieces.iter_mut().filter_map(|piece| piece.physical.take()).collect();
+        let freed = physical.iter().map(|physical| physical.len()).sum();
+        // Returned after the memory is dropped: only then are the bytes available to other arenas.
+        let returned = core.finish_detached(change);
+        drop(physical);
+        drop(returned);
+        logging::debug!("arena on {}: detached, {freed} bytes released", core.id);
+        freed
+    }
+}
+
+impl<B: Backend> Drop for Detaching<'_, B> {
+    fn drop(&mut self) {
+        let Some(mut change) = self.change.take() else { return };
+        let (mapped, panic) = caught(|| self.core.map_views(&mut change.views, &change.pieces));
+        match mapped {
+            Ok(()) => self.core.state.lock().phase = Phase::Attached,
+            Err(error) => {
+                logging::warn!("arena on {}: detached with its memory, because {error}", self.core.id);
+                drop(self.core.finish_detached(change));
+            }
+        }
+        panic.go_on();
+    }
+}
+
+impl<B: Backend> ArenaCore<B> {
+    pub(super) fn begin_detach(&self, mut patience: Patience) -> Result<Option<Detaching<'_, B>>, Error> {
+        let waited = self.wait_for_others()?;
+        let alone = self.changing.lock();
+        // Pieces whose unmapping failed before are released now, or the device fails.
+        self.release_completed(&[], 0, &waited)?;
+        let mut state = self.state.lock();
+        if state.backing.is_none() {
+            let operation = "detaching the memory of an arena that does not grow";
+            return Err(BackendError::unsupported(operation).into());
+        }
+        if matches!(state.phase, Phase::Detached(_)) {
+            return Ok(None);
+        }
+        // Holds are taken under the lock that is held here.
+        while state.slots.iter().any(LiveBlock::is_held) {
+            // New regions wait for the lock of changes, so that they cannot put the change off.
+            state.phase = Phase::Changing;
+            drop(state);
+            let waits = patience.pause();
+            state = self.state.lock();
+            state.phase = Phase::Attached;
+            if !waits {
+                return Err(ArenaError::Pinned.into());
+            }
+        }
+        let (mut users, live) = (state.users_of_free(|_, _| true), state.live());
+        state.slots.iter().for_each(|slot| slot.uses.each(|user| add(&mut users, user)));
+        let (pieces, views) = state.mapped();
+        let range = Arc::clone(&state.range);
+        state.phase = Phase::Changing;
+        drop(state);
+        // From here on a drop reverses everything.
+        let change = Change { pieces, views, live, on_free: OnFree::default() };
+        let detaching = Detaching { core: self, _alone: alone, range, change: Some(change) };
+        self.synchronize_users(&users, detaching.live())?;
+        Ok(Some(detaching))
+    }
+
+    fn synchronize_users(&self, users: &Streams<B::Stream>, live: &[Range<u64>]) -> Result<(), Error> {
+        let bytes = live.iter().map(|extent| extent.end - extent.start).sum();
+        // A wait for a captured stream would invalidate the capture.
+        let need = Need { requested: bytes, class: bytes };
+        users.iter().try_for_each(|user| need.check(&self.device, user, Forbidden::Release))?;
+        Ok(users.iter().try_for_each(|user| self.device.synchronize(user))?)
+    }
+
+    /// Makes the arena detached, keeping memory that could not be released. Returns the grant of unmapped
+    /// memory, to be dropped after that memory.
+    pub(super) fn finish_detached(&self, change: Change<B>) -> Grant {
+        let Change { pieces, views, live, on_free } = change;
+        let (views, handles): (Vec<_>, Vec<_>) = views.into_iter().map(View::weak).unzip();
+        let detached = Detached { pieces, views, on_free: on_free.clone() };
+        let mut state = self.state.lock();
+        // Blocks may have been freed in the meantime.
+        let still = state.live();
+        let (mut whole, mut unmapped) = (None, 0);
+        if let Some(backing) = &mut state.backing {
+            let (was_mapped, kept) = (backing.mapped, detached.kept());
+            whole = Some(backing.take_all());
+            backing.mapped = kept;
+            unmapped = was_mapped.saturating_sub(kept);
+        }
+        state.phase = Phase::Detached(Box::new(detached));
+        drop(state);
+        let returned = self.share.split(unmapped);
+        let is_freed =
+            |extent: &Range<u64>| still.binary_search_by_key(&extent.start, |live| live.start).is_err();
+        on_free.call(&live.into_iter().filter(is_freed).collect::<Vec<_>>());
+        // Drops that call the device run without the lock.
+        drop((whole, handles));
+        returned
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Returns all pieces, and all their views except ranges that no buffer uses.
+    fn mapped(&self) -> (Vec<DetachedPiece>, Vec<Kept<B>>) {
+        let Some(backing) = &self.backing else { return (Vec::new(), Vec::new()) };
+        let pieces = backing.extents.iter().zip(&backing.physical);
+        let pieces = pieces
+            .map(|(&extent, physical)| DetachedPiece { extent, physical: Some(physical.clone()) })
+            .collect();
+        let mapping = |offset, extent| Mapping { offset, extent, state: MapState::Accessible };
+        let mut views = vec![View {
+            memory: Arc::clone(&self.range),
+            is_range: true,
+            age: None,
+            mappings: backing.extents.iter().map(|&extent| mapping(extent.start, extent)).collect(),
+        }];
+        for (range, parts) in backing.ranges().filter(|(range, _)| !range.is_unused()) {
+            views.push(View {
+                memory: Arc::clone(&range.memory),
+                is_range: false,
+                age: range.is_whole(&parts).then_some(range.age),
+                mappings: parts.iter().map(|part| mapping(part.offset, part.piece)).collect(),
+            });
+        }
+        (pieces, views)
+    }
+}

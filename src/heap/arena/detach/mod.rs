@@ -1,0 +1,146 @@
+//! Detaches the physical memory of a growing arena: it returns to the device, the addresses stay. Attaches memory
+//! at the same addresses later.
+//!
+//! * `phase`: whether an arena has its memory;
+//! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
+//! * `patience`: a bounded wait for regions;
+//! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
+//!
+//! A failed call leaves the arena as it was. Blocks keep their addresses. Both directions keep the handles of
+//! physical memory until nothing can fail any more. If the reversal fails too (a second fault in one call), the
+//! arena is detached and keeps its physical memory, and the next attachment maps it again.
+//!
+//! Contents are not kept: a caller copies them in between. `ArenaCore::attached` is the one place where a detached
+//! arena refuses a request.
+
+mod attaching;
+mod detaching;
+mod map_views;
+mod patience;
+mod phase;
+mod view;
+
+pub use attaching::Attaching;
+pub use detaching::{Detaching, Unmapped};
+pub(super) use phase::{OnFree, Phase};
+
+use super::DeviceArena;
+use super::state::State;
+use crate::error::Error;
+use crate::heap::space::BlockId;
+use patience::Patience;
+use std::ops::Range;
+use std::time::Duration;
+use vrampool_backend::{Backend, fork};
+
+/// Whether a [growing](crate::arena::ArenaBuilder::growing) arena has its physical memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Attachment {
+    /// Memory is mapped as needed. Also of any other arena.
+    Attached,
+    /// Between the other two.
+    Changing,
+    /// The device has the physical memory, and blocks keep their addresses.
+    Detached,
+}
+
+impl<B: Backend> DeviceArena<B> {
+    /// Begins to return all physical memory to the device. Blocks stay live at their addresses.
+    ///
+    /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
+    /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
+    ///
+    /// From the start of the wait until the result is dropped, new regions and allocations wait. Then a detached arena
+    /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
+    /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
+    /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does both.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use vrampool::{Backend, host::HostDevice, arena::{Attachment, DeviceArena}};
+    /// # fn main() -> Result<(), vrampool::Error> {
+    /// # let device = HostDevice::new();
+    /// # if device.virtual_memory().is_none() { return Ok(()) }
+    /// let stream = device.create_stream()?;
+    /// let arena = DeviceArena::builder(&device).growing().build()?;
+    /// let block = arena.allocate(4 << 20, &stream)?;
+    /// let detaching = arena.detach(Duration::ZERO)?.expect("attached");
+    /// assert_eq!(detaching.live(), block.parts());
+    /// assert_eq!(detaching.unmap()?.commit(|_freed| {}), 4 << 20);
+    /// assert_eq!((arena.attachment(), arena.reserved_bytes()), (Attachment::Detached, 0));
+    /// assert!(block.on(&stream).is_err());
+    /// assert_eq!(arena.attach()?.expect("detached").commit(), 4 << 20);
+    /// assert!(block.on(&stream).is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Arena`] with [`Pinned`](super::ArenaError::Pinned) if a region of a block still exists;
+    /// [`Error::Capture`] while a captured stream uses a block; [`Error::Backend`] if the device fails, or the arena is
+    /// not a growing one. The arena is then as before.
+    pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
+        fork::check()?;
+        self.core.begin_detach(Patience::of(timeout)).map_err(|error| self.explain(error, None))
+    }
+
+    /// Takes physical memory for all live blocks, and maps it at their addresses. Its contents are undefined.
+    ///
+    /// Returns `None` if the arena is not detached. The bytes are granted by its limit and its
+    /// [`Ledger`](crate::Ledger) before the first call of the device.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device fails; [`Error::OutOfMemory`] if it has too little memory, or if the limit or the
+    /// ledger has no room. The arena is then detached, and a later call can succeed.
+    pub fn attach(&self) -> Result<Option<Attaching<'_, B>>, Error> {
+        fork::check()?;
+        self.core.begin_attach().map_err(|error| self.explain(error, None))
+    }
+
+    /// Returns whether the arena has its physical memory: never in a forked child.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        if fork::is_child() {
+            return Attachment::Detached;
+        }
+        match self.core.state.lock().phase {
+            Phase::Attached => Attachment::Attached,
+            Phase::Changing => Attachment::Changing,
+            Phase::Detached(_) => Attachment::Detached,
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Returns the call that reports the free of a block to the owner of a detached arena, to be made without the
+    /// lock.
+    #[inline]
+    pub(super) fn freed_detached(&self, block: BlockId) -> Option<(OnFree, Vec<Range<u64>>)> {
+        match &self.phase {
+            Phase::Detached(detached) => {
+                let slot = self.slots.get(block)?;
+                let blocks = std::iter::once(block).chain(slot.more().iter().copied());
+                let freed = blocks.map(|block| self.extent(block)).collect();
+                Some((detached.on_free.clone(), freed))
+            }
+            _ => None,
+        }
+    }
+
+    /// The extents of the blocks of all buffers, by offset.
+    fn live(&self) -> Vec<Range<u64>> {
+        let blocks = self
+            .slots
+            .named()
+            .flat_map(|(block, slot)| std::iter::once(block).chain(slot.more().iter().copied()));
+        let mut live: Vec<_> = blocks.map(|block| self.extent(block)).collect();
+        live.sort_unstable_by_key(|extent| extent.start);
+        live
+    }
+
+    fn extent(&self, block: BlockId) -> Range<u64> {
+        let (start, bytes) = self.engine.extent(block);
+        start..start + bytes
+    }
+}

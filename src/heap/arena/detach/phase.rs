@@ -1,0 +1,72 @@
+//! Whether an arena has its physical memory.
+
+use super::view::View;
+use crate::heap::arena::mapping::pages::Extent;
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use vrampool_backend::{Backend, Physical};
+
+#[derive(Debug)]
+pub(in crate::heap::arena) enum Phase<B: Backend> {
+    Attached,
+    /// Threads that find this phase wait for the lock of changes and look again; a free does not wait.
+    Changing,
+    Detached(Box<Detached<B>>),
+}
+
+/// An arena without its physical memory.
+#[derive(Debug)]
+pub(in crate::heap::arena) struct Detached<B: Backend> {
+    /// By offset.
+    pub(super) pieces: Vec<DetachedPiece>,
+    /// The range, and the stitched ranges that buffers use.
+    pub(super) views: Vec<View<Weak<B::Memory>>>,
+    pub(super) on_free: OnFree,
+}
+
+/// The extent of a piece, and its physical memory if that could not be released.
+#[derive(Debug)]
+pub(super) struct DetachedPiece {
+    pub(super) extent: Extent,
+    pub(super) physical: Option<Physical>,
+}
+
+impl<B: Backend> Detached<B> {
+    /// Bytes of addresses of stitched ranges.
+    pub(in crate::heap::arena) fn stitched_bytes(&self) -> u64 {
+        let stitched = self.views.iter().filter(|view| !view.is_range && view.memory.strong_count() > 0);
+        stitched.map(View::bytes).sum()
+    }
+
+    /// Bytes of physical memory that could not be released.
+    pub(super) fn kept(&self) -> u64 {
+        let kept = self.pieces.iter().filter(|piece| piece.physical.is_some());
+        kept.map(|piece| piece.extent.bytes).sum()
+    }
+}
+
+/// Called with the extents of blocks that are freed while the arena is detached.
+#[derive(Clone, Default)]
+pub(in crate::heap::arena) struct OnFree(Option<Arc<Callback>>);
+
+type Callback = dyn Fn(&[Range<u64>]) + Send + Sync;
+
+impl OnFree {
+    pub(super) fn new(call: impl Fn(&[Range<u64>]) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(call)))
+    }
+
+    /// Must be called without the lock.
+    pub(in crate::heap::arena) fn call(&self, freed: &[Range<u64>]) {
+        if let Some(call) = self.0.as_ref().filter(|_| !freed.is_empty()) {
+            call(freed);
+        }
+    }
+}
+
+impl fmt::Debug for OnFree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OnFree").field(&self.0.is_some()).finish()
+    }
+}

@@ -1,0 +1,135 @@
+//! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
+//!
+//! A pool calls these functions under the lock that it has with the arena. They make no device call, never block, and
+//! never drop the last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
+
+use super::ArenaBuffer;
+use super::detach::Phase;
+use super::find::Waits;
+use super::mapping::pages::Budget;
+use super::request::Request;
+use super::state::{Place, State, Taken};
+use crate::heap::core::Space;
+use crate::heap::space::{BlockId, Zone};
+use std::sync::{Arc, OnceLock};
+use vrampool_backend::{Backend, Memory, Stream};
+
+/// The place of a refilled [empty](ArenaBuffer::empty) buffer.
+#[derive(Debug)]
+pub(crate) struct Refill<S> {
+    /// End of the block in a range of fixed size, bytes; 0 in a growing arena.
+    pub(crate) end: u64,
+    /// Permanent address, if the device has addresses and the block never moves; else 0.
+    pub(crate) address: u64,
+    /// Must be dropped without any lock.
+    pub(crate) dropped: Option<S>,
+}
+
+impl<B: Backend> ArenaBuffer<B> {
+    /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
+    #[inline(always)]
+    pub(crate) fn refill(
+        &mut self,
+        space: &mut Space,
+        bytes: u64,
+        stream: &B::Stream,
+    ) -> Option<Refill<B::Stream>> {
+        if !self.is_emptied {
+            return None;
+        }
+        let state = State::<B>::attached_of(space)?;
+        state.uses.ticks.used_by(stream.id());
+        let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        let (block, more, more_bytes) = match state.find_at_once(&request) {
+            Some(block) => (block, Vec::new(), 0),
+            None => self.take_elsewhere(state, &request)?,
+        };
+        let (mut offset, size, _) = state.await_users(block, stream);
+        let size = size + more_bytes;
+        let (writer, dropped) = match self.stream.take() {
+            Some(kept) if kept.id() == stream.id() => (kept, None),
+            other => (stream.clone(), other),
+        };
+        let slot = state.slots.insert(block, writer);
+        if let Some(place) = self.stitched_at {
+            slot.has_more(more);
+            offset = place;
+        } else if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
+            // Not the last handle of a replaced range: the state has one.
+            self.range = Some(state.handle());
+        }
+        let stays = state.backing.is_some();
+        let start = if stays { self.range().address() } else { None };
+        (self.block, self.len, self.size, self.alignment) = (block, bytes, size, 1);
+        self.is_emptied = false;
+        let end = if stays { 0 } else { offset + size };
+        Some(Refill { end, address: start.map_or(0, |start| start + offset), dropped })
+    }
+
+    /// Takes memory that the first search did not find, and that needs no wait. Returns the first block and, of a
+    /// stitched range, the others and their bytes.
+    #[cold]
+    #[inline(never)]
+    fn take_elsewhere(
+        &mut self,
+        state: &mut State<B>,
+        request: &Request<'_, B::Stream>,
+    ) -> Option<(BlockId, Vec<BlockId>, u64)> {
+        let Taken { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
+        let Some(Place { memory, offset, more }) = stitched else { return Some((block, Vec::new(), 0)) };
+        let (bytes, _) = state.await_more_users(&more, request.stream, (0, None));
+        // Not the last handle of the range: the state has one.
+        (self.range, self.stitched_at) = (Some(memory), Some(offset));
+        Some((block, more, bytes))
+    }
+
+    /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
+    #[inline]
+    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
+        if self.stitched_at.is_some() {
+            return false;
+        }
+        let state = State::<B>::attached_of(space);
+        let Some(state) = state.filter(|state| !state.marks(self.block)) else { return false };
+        let may_mark = state.may_mark(self.block);
+        let State { engine, slots, uses, .. } = &mut *state;
+        let Some(user) = slots.sole_user(self.block) else { return false };
+        let (offset, size) = engine.extent(self.block);
+        if !uses.put_own(offset..offset + size, user) {
+            return false;
+        }
+        if may_mark {
+            uses.freed_unmarked(user, size);
+            self.arena.note_markers(uses.are_any_unasked());
+        }
+        self.stream = slots.take_sole(self.block);
+        state.free_freed(self.block);
+        // Not the last handle while the lock is held: the block was live in this range, so the state has one.
+        drop(state.keep_handle_of_emptied(&mut self.range));
+        self.becomes_empty();
+        true
+    }
+
+    #[inline]
+    fn becomes_empty(&mut self) {
+        if self.holds.get().is_some() {
+            self.holds = OnceLock::new();
+        }
+        self.is_emptied = true;
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// The state in a locked depot, unless the arena is detached.
+    #[inline]
+    fn attached_of(space: &mut Space) -> Option<&mut Self> {
+        Self::of(space).filter(|state| matches!(state.phase, Phase::Attached))
+    }
+
+    /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the
+    /// range. Returns a handle to drop, if any.
+    #[inline]
+    fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
+    }
+}

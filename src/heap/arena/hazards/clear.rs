@@ -1,0 +1,153 @@
+//! Memory for a request that must not wait for some streams: the smallest hole that they did not use, a stitched range,
+//! or new memory and ranges stitched of such holes. The search is exhaustive.
+
+use crate::heap::arena::mapping::pages::{Budget, Extent, Growth, Holes, take_extents};
+use crate::heap::arena::request::Request;
+use crate::heap::arena::state::{State, Taken};
+use crate::heap::space::{ArenaError, FreeBlock, SpanState, Zone};
+use smallvec::SmallVec;
+use vrampool_backend::{Backend, Stream, StreamId};
+
+/// Streams that a request must not wait for.
+#[derive(Debug)]
+pub(in crate::heap::arena) enum Refused {
+    /// Those of captures, for an uncaptured stream: neither waits for the other.
+    Captured(SmallVec<[StreamId; 4]>),
+    /// All streams: memory must need no wait.
+    All,
+    /// As [`All`](Self::All), and memory must not have been used by another stream last.
+    Others,
+}
+
+impl Refused {
+    fn has(&self, user: StreamId) -> bool {
+        if let Self::Captured(captured) = self { captured.contains(&user) } else { true }
+    }
+}
+
+/// A part of a hole without a wait, or with waits only for allowed streams.
+#[derive(Debug, Clone, Copy)]
+struct Clear {
+    zone: Zone,
+    start: u64,
+    bytes: u64,
+}
+
+impl<B: Backend> State<B> {
+    /// Takes mapped memory [clear](Clear) of refused streams: the smallest hole's part, else a stitched
+    /// range.
+    pub(in crate::heap::arena) fn find_clear(
+        &mut self,
+        request: &Request<'_, B::Stream>,
+        refused: &Refused,
+    ) -> Option<Taken<B>> {
+        let size = request.bytes.checked_next_multiple_of(self.engine.alignment())?;
+        let (zone, alignment) = (self.zone_of(request), request.alignment.max(self.engine.alignment()));
+        let clear = self.clear_parts(request.stream, refused);
+        let place = |part: &Clear| {
+            let place = part.start.checked_next_multiple_of(alignment)?;
+            (place.checked_add(size)? <= part.start + part.bytes).then_some(place)
+        };
+        let smallest = clear
+            .iter()
+            .filter(|part| part.zone == zone || self.backing.is_some() && part.zone == Zone::Dynamic)
+            .filter_map(|part| Some((part.zone != zone, part.bytes, place(part)?)))
+            .min();
+        if let Some((_, _, place)) = smallest {
+            return self.engine.allocate_at(place, size).ok().map(Taken::plain);
+        }
+        if alignment > self.engine.alignment() {
+            return None;
+        }
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
+        let room = |extent: Extent| FreeBlock::unnamed(extent.start, extent.bytes);
+        Taken::stitched(take_extents(engine, &fit.extents, room).ok()?, memory, fit.offset)
+    }
+
+    /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is
+    /// stitched of clear parts. The existing parts are held.
+    ///
+    /// # Errors
+    /// [`ArenaError::NoSpace`] if neither fits within the limit.
+    pub(in crate::heap::arena) fn plan_clear(
+        &mut self,
+        &Request { bytes, alignment, stream, .. }: &Request<'_, B::Stream>,
+        budget: Budget,
+        refused: &Refused,
+    ) -> Result<Growth, ArenaError> {
+        let clear = self.clear_parts(stream, refused);
+        // What the stream itself freed serves it.
+        let others = self.uses.ticks.in_flight_of_others(stream.id());
+        let needed = self.engine.used().saturating_add(others).saturating_add(bytes);
+        let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
+        let size = bytes.checked_next_multiple_of(engine.alignment());
+        let planned = size.and_then(|size| {
+            let place = engine.end(Zone::Dynamic).checked_next_multiple_of(alignment);
+            let plain = || backing.plan_end(engine, size, place?, budget);
+            let stitched = || {
+                let holes = |least, of_both| holes_of(&clear, least, of_both);
+                (alignment <= engine.alignment()).then(|| backing.plan_around(engine, size, budget, holes))?
+            };
+            match plain() {
+                Some(growth) if budget == Budget::Free && !backing.is_loose(&growth, needed) => Some(growth),
+                // The one that needs less new memory first.
+                plain => stitched().or(plain),
+            }
+        });
+        let growth = planned.ok_or_else(|| ArenaError::NoSpace {
+            bytes,
+            alignment,
+            zone: Zone::Dynamic,
+            available_bytes: clear.iter().map(|part| part.bytes).sum(),
+            largest_bytes: clear.iter().map(|part| part.bytes).max().unwrap_or(0),
+        })?;
+        self.hold_parts(growth)
+    }
+
+    /// Whether free memory that no other stream used last would serve a request, in parts.
+    pub(in crate::heap::arena) fn has_own(&self, bytes: u64, stream: &B::Stream) -> bool {
+        let is_large = |part: &&Clear| part.zone == Zone::Dynamic;
+        self.backing.is_some() && {
+            let own = self.clear_parts(stream, &Refused::Others);
+            own.iter().filter(is_large).map(|part| part.bytes).sum::<u64>() >= bytes
+        }
+    }
+
+    /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
+    /// offset. An uncaptured stream can wait for the [marker](crate::streams::markers) of a stream that is captured.
+    fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
+        let Self { engine, uses, markers, .. } = self;
+        let reach = uses.ticks.reach(stream.id());
+        let is_refused = |user: StreamId, tick: u64| {
+            let is_ordered = || match refused {
+                Refused::Captured(_) => markers.covering(user, tick).is_some(),
+                Refused::All | Refused::Others => false,
+            };
+            refused.has(user) && !reach.covers(user, tick) && !is_ordered()
+        };
+        let (mut clear, is_own) = (Vec::new(), matches!(refused, Refused::Others));
+        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
+            let (mut start, end) = (span.offset, span.offset + span.bytes);
+            let mut add = |start: u64, end: u64| {
+                if start < end {
+                    clear.push(Clear { zone: span.zone, start, bytes: end - start });
+                }
+            };
+            for part in uses.parts(&(start..end)) {
+                if part.has(is_refused) || is_own && uses.is_anothers(part, stream.id()) {
+                    add(start, part.start.min(end));
+                    start = start.max(part.end);
+                }
+            }
+            add(start, end);
+        }
+        clear
+    }
+}
+
+/// The parts of at least `least` bytes, in the range's second part or in both.
+fn holes_of(clear: &[Clear], least: u64, of_both: bool) -> Holes {
+    let is_such = |part: &&Clear| part.bytes >= least && (of_both || part.zone == Zone::Dynamic);
+    Holes::of(clear.iter().filter(is_such).map(|part| (part.start, part.bytes)))
+}

@@ -1,0 +1,68 @@
+//! Frees of blocks whose streams get [markers](crate::streams::markers), once several streams use the arena.
+
+use crate::heap::arena::live_block::LiveBlock;
+use crate::heap::arena::state::State;
+use crate::heap::space::{BlockId, Zone};
+use crate::streams::markers::UNMARKED;
+use crate::streams::order::Freed;
+use vrampool_backend::{Backend, Stream};
+
+/// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
+const MARKED_FROM: u64 = 1 << 20;
+
+impl<B: Backend> State<B> {
+    /// Whether the free of a block gets markers: several streams used it, or its stream's marker is due.
+    #[inline]
+    pub(in crate::heap::arena) fn marks(&self, block: BlockId) -> bool {
+        self.may_mark(block) && self.is_marker_due(self.engine.extent(block).1, self.slots.sole_user(block))
+    }
+
+    /// Whether a free of the block gets a marker, or its bytes are counted until the stream gets one, or the stream is
+    /// asked later.
+    #[inline]
+    pub(in crate::heap::arena) fn may_mark(&self, block: BlockId) -> bool {
+        self.uses.ticks.are_several() && self.are_concurrent && self.is_marked(block)
+    }
+
+    #[cold]
+    fn is_marked(&self, block: BlockId) -> bool {
+        match &self.backing {
+            Some(_) => self.engine.zone(block) == Ok(Zone::Dynamic),
+            None => self.engine.extent(block).1 >= MARKED_FROM,
+        }
+    }
+
+    /// Whether markers are wanted, and `user` has freed more than 1/[`UNMARKED`] of the peak of needed bytes since its
+    /// last one, a block of `bytes` included. Always for a block of several streams.
+    #[cold]
+    pub(in crate::heap::arena) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
+        let ticks = &self.uses.ticks;
+        let most = self.peak_needed.max(self.engine.peak_used()) / UNMARKED;
+        user.is_none_or(|user| ticks.are_markers_wanted() && ticks.unmarked(user.id()) + bytes > most)
+    }
+
+    /// Ends the tick of a free of `bytes`.
+    pub(in crate::heap::arena) fn end_tick(
+        &mut self,
+        slot: &LiveBlock<B::Stream>,
+        bytes: u64,
+    ) -> Freed<B::Stream> {
+        let users = slot.uses.users();
+        if users.len() > 1 {
+            self.uses.ticks.shared();
+        }
+        // Bytes of several streams are counted with the next marker of each alone.
+        let unmarked = slot.uses.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id()));
+        let bytes = bytes + unmarked;
+        let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
+        self.peak_needed = self.peak_needed.max(needed);
+        self.uses.ticks.count_marker();
+        Freed { users, tick: self.uses.ticks.begin(), bytes }
+    }
+
+    /// Bytes of a block and of those stitched to it.
+    pub(in crate::heap::arena) fn bytes_of(&self, block: BlockId, slot: &LiveBlock<B::Stream>) -> u64 {
+        let more: u64 = slot.more().iter().map(|&block| self.engine.extent(block).1).sum();
+        self.engine.extent(block).1 + more
+    }
+}

@@ -1,0 +1,179 @@
+//! Keeps streams that share no data side by side. Once several streams use an arena, a request prefers, in this
+//! order: memory that needs no wait; the same after a poll of [markers](crate::streams::markers), and of streams
+//! without one; newly mapped memory; the memory with the earliest marker.
+//!
+//! While no other stream is known to be busy, the choice among memory without a wait is that of a program with
+//! one stream. Otherwise memory that the request's stream used last comes first, because the other streams
+//! would have to wait for it later.
+
+use super::ranges::Part;
+use crate::heap::arena::request::Request;
+use crate::heap::arena::state::State;
+use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
+use crate::streams::waits::StreamOrder;
+use smallvec::SmallVec;
+use vrampool_backend::{Backend, Stream};
+
+/// Most free blocks to examine for a place without a wait, and most parts of them in the way.
+const ROOMS: usize = 256;
+
+/// Most free blocks to examine for the earliest wait, and most parts of them.
+const PARTS: usize = 64;
+
+/// As [`ROOMS`], for a place that the stream itself used.
+const OWN: usize = 24;
+
+/// Later than any tick.
+const NOW: u64 = u64::MAX;
+
+impl<B: Backend> State<B> {
+    /// Whether a request maps new memory instead of waiting for another stream.
+    pub(in crate::heap::arena) fn prefers_growth(
+        &self,
+        &Request { bytes, alignment, .. }: &Request<'_, B::Stream>,
+    ) -> bool {
+        let are_several = self.are_concurrent && self.uses.ticks.are_several();
+        let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        let needed = self.needed_with(size.unwrap_or(bytes));
+        size.is_some_and(|size| backing.grows_without_wait(&self.engine, size, alignment, needed))
+    }
+
+    /// The peak of live bytes and bytes in flight, including a request of `bytes`.
+    pub(in crate::heap::arena) fn needed_with(&self, bytes: u64) -> u64 {
+        let now = self.engine.used() + self.uses.ticks.in_flight();
+        self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
+    }
+
+    /// Whether a block of so many bytes belongs in the zone of large blocks.
+    #[inline]
+    pub(in crate::heap::arena) fn is_large(&self, bytes: u64) -> bool {
+        self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
+    }
+
+    /// Exchanges a block of the dynamic zone for one with an earlier wait, if there is one. A captured stream gets one
+    /// without a wait only.
+    #[cold]
+    pub(in crate::heap::arena) fn move_without_wait(
+        &mut self,
+        block: BlockId,
+        stream: &B::Stream,
+        is_captured: bool,
+    ) -> Result<BlockId, ArenaError> {
+        let (start, bytes) = self.engine.extent(block);
+        let reach = self.uses.ticks.reach(stream.id());
+        let last =
+            self.uses.parts(&(start..start + bytes)).filter_map(|part| self.wait_for(part, &reach)).max();
+        let Some(last) = last.filter(|_| self.engine.zone(block) == Ok(Zone::Dynamic)) else {
+            return Ok(block);
+        };
+        // With these reserved, allocating it again succeeds anywhere, also at the original place.
+        if self.engine.reserve_blocks(2).is_err() {
+            return Ok(block);
+        }
+        self.engine.free(block)?;
+        let place = match self.find_with_wait(bytes, ROOMS, None, &reach) {
+            None if !is_captured => self.find_earliest(bytes, last, &reach),
+            place => place,
+        };
+        match place {
+            Some((room, place)) => self.engine.allocate_in_free(room, place, bytes),
+            None => self.engine.allocate_at(start, bytes),
+        }
+    }
+
+    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait. Places that no
+    /// other stream used last come first, and alone count while such memory would serve in parts: otherwise
+    /// those streams would have to wait for theirs later.
+    #[cold]
+    pub(in crate::heap::arena) fn place_without_wait(
+        &mut self,
+        size: u64,
+        stream: &B::Stream,
+    ) -> Option<BlockId> {
+        let own = self.place_without(size, OWN, |part| self.uses.is_anothers(part, stream.id()));
+        let (room, place) = match own {
+            Some(place) => place,
+            None if self.has_own(size, stream) => return None,
+            None => self.find_with_wait(size, ROOMS, None, &self.uses.ticks.reach(stream.id()))?,
+        };
+        self.engine.allocate_in_free(room, place, size).ok()
+    }
+
+    /// Finds the place with the earliest wait before `last`.
+    fn find_earliest(&self, bytes: u64, last: u64, reach: &StreamOrder) -> Option<(FreeBlock, u64)> {
+        let rooms = self.engine.fitting_blocks(bytes, PARTS);
+        let parts = rooms.flat_map(|room| self.uses.parts(&(room.offset..room.offset + room.bytes)));
+        let mut waits: SmallVec<[u64; PARTS]> = parts
+            .take(PARTS)
+            .filter_map(|part| self.wait_for(part, reach))
+            .filter(|wait| *wait < last)
+            .collect();
+        waits.sort_unstable();
+        let place = |wait| self.find_with_wait(bytes, PARTS, Some(wait), reach);
+        let earliest = waits.partition_point(|&wait| place(wait).is_none());
+        place(*waits.get(earliest)?)
+    }
+
+    /// Finds a place with a wait up to that tick, or without one, in one of the smallest sufficient rooms.
+    fn find_with_wait(
+        &self,
+        bytes: u64,
+        most: usize,
+        wait: Option<u64>,
+        reach: &StreamOrder,
+    ) -> Option<(FreeBlock, u64)> {
+        self.place_without(bytes, most, |part| self.wait_for(part, reach) > wait)
+    }
+
+    /// Returns the tick of the marker that the stream of `reach` must wait for before it uses a part; `None` if it need
+    /// not wait. A stream without a marker, including a captured one, counts as [`NOW`].
+    fn wait_for(&self, part: &Part<B::Stream>, reach: &StreamOrder) -> Option<u64> {
+        let mut last = None;
+        part.has(|user, tick| {
+            if !reach.covers(user, tick) {
+                let marker = self.markers.covering(user, tick);
+                last = last.max(Some(marker.map_or(NOW, |marker| marker.tick)));
+            }
+            false
+        });
+        last
+    }
+
+    /// Finds a place in one of the smallest sufficient rooms, or at the free end, without parts for which
+    /// `is_in_the_way` holds. Examines at most `most` rooms, and skips at most `most` such parts in either.
+    fn place_without(
+        &self,
+        bytes: u64,
+        most: usize,
+        is_in_the_way: impl Fn(&Part<B::Stream>) -> bool,
+    ) -> Option<(FreeBlock, u64)> {
+        let (free_end, mut left) = (self.engine.free_end(Zone::Dynamic), most);
+        for room in self.engine.fitting_blocks(bytes, most) {
+            if room.offset == free_end {
+                left = most;
+            }
+            let all = room.offset..room.offset + room.bytes;
+            let mut place = all.start;
+            for part in self.uses.parts(&all) {
+                let is_in_the_way = is_in_the_way(part);
+                let free_until = if is_in_the_way { part.start } else { part.end.min(all.end) };
+                if free_until.saturating_sub(place) >= bytes {
+                    return Some((room, place));
+                }
+                if is_in_the_way {
+                    // When the budget is used up, the rest of the room is not examined.
+                    place = if left > 0 { part.end } else { all.end };
+                    left = left.saturating_sub(1);
+                }
+                if place >= all.end {
+                    break;
+                }
+            }
+            if all.end.saturating_sub(place) >= bytes {
+                return Some((room, place));
+            }
+        }
+        None
+    }
+}

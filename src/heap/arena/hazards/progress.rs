@@ -1,0 +1,142 @@
+//! Polls the [markers](crate::streams::markers) of streams when a request finds no memory without a wait.
+
+use crate::heap::arena::DeviceArena;
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::state::State;
+use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::core::Space;
+use crate::streams::markers::Markers;
+use crate::streams::order::{Freed, Order};
+use crate::streams::ticks::Ticks;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vrampool_backend::{Backend, Stream, StreamId};
+
+impl<B: Backend> DeviceArena<B> {
+    /// Whether its streams have markers, or are to be asked: a hint that a pool over the arena keeps.
+    pub(crate) fn has_markers(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.core.has_markers)
+    }
+
+    /// As [`Order::with_markers`], for the pool over the arena.
+    pub(crate) fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
+        Order::with_markers(&*self.core, act)
+    }
+
+    /// Returns the markers and ticks in a locked depot, if it has an arena.
+    pub(crate) fn order_in(space: &Space) -> Option<(&Markers<B>, &Ticks)> {
+        State::<B>::in_space(space).map(|state| (&state.markers, &state.uses.ticks))
+    }
+
+    /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn poll(&self, stream: &B::Stream) {
+        drop(self.core.lock_for_request(stream));
+    }
+}
+
+impl<B: Backend> ArenaCore<B> {
+    /// Returns whether a request's stream is captured, if that may matter. Must be called without the lock.
+    #[inline]
+    pub(in crate::heap::arena) fn is_captured(&self, stream: &B::Stream) -> bool {
+        // Relaxed: a thread that does not see a marker places its memory as if there were none.
+        self.has_markers.load(Ordering::Relaxed) && self.device.is_capturing(stream) != Ok(false)
+    }
+
+    /// Locks the state for a request of `stream`, after a poll if one is due, and after other streams that freed
+    /// memory without a marker were asked whether they are idle.
+    #[inline]
+    pub(in crate::heap::arena) fn lock_for_request(&self, stream: &B::Stream) -> StateGuard<'_, B> {
+        let mut state = self.state.lock();
+        if state.markers.is_due() {
+            state = self.note_done(state);
+        } else {
+            state.markers.pass();
+        }
+        if state.uses.are_others_unasked(stream.id()) { self.ask_others(state, stream.id()) } else { state }
+    }
+
+    #[cold]
+    fn ask_others<'a>(&'a self, mut state: StateGuard<'a, B>, stream: StreamId) -> StateGuard<'a, B> {
+        let users = state.uses.take_unasked(stream);
+        let tick = state.uses.ticks.begin();
+        drop(state);
+        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let mut state = self.state.lock();
+        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
+        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
+        drop(state);
+        // Without the lock, because one of these may be the last handle.
+        drop(idle);
+        self.state.lock()
+    }
+
+    /// Keeps the hint that requests have markers to poll, or streams to ask.
+    #[inline]
+    pub(in crate::heap::arena) fn note_markers(&self, are_any: bool) {
+        if are_any && !self.has_markers.load(Ordering::Relaxed) {
+            self.has_markers.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Polls the markers of each stream.
+    #[cold]
+    pub(in crate::heap::arena) fn note_done<'a>(&'a self, state: StateGuard<'a, B>) -> StateGuard<'a, B> {
+        drop(state);
+        Order::poll(self);
+        self.state.lock()
+    }
+}
+
+impl<B: Backend> State<B> {
+    fn has_any_to_ask(&self) -> bool {
+        !self.markers.is_empty() || self.uses.are_any_unasked()
+    }
+}
+
+impl<B: Backend> Order<B> for ArenaCore<B> {
+    fn device(&self) -> &B {
+        &self.device
+    }
+
+    fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
+        let state = &mut *self.state.lock();
+        let acted = act(&mut state.markers, &mut state.uses.ticks);
+        self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
+        acted
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use super::*;
+    use crate::host::HostDevice;
+    use std::sync::mpsc::channel;
+
+    /// A point that was begun before a resize is added to the points of the next range.
+    #[test]
+    fn a_point_is_behind_nothing_that_was_freed_after_it_was_made() {
+        const BYTES: u64 = 1 << 16;
+        let device = HostDevice::new();
+        let [writer, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let arena = DeviceArena::builder(&device).limit(BYTES).build().expect("an arena");
+        let free = || {
+            let block = arena.allocate(BYTES, &writer).expect("memory");
+            block.used_on(&reader).expect("no fault");
+        };
+        (0..9).for_each(|_| free());
+        let tick = arena.core.state.lock().uses.ticks.begin();
+        arena.resize(BYTES).expect("memory");
+        arena.core.freed(&Freed { users: [reader.clone()].into_iter().collect(), tick, bytes: 0 });
+        device.synchronize(&reader).expect("no fault");
+        let (go, told) = channel::<()>();
+        let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();
+        reader.launch([], [], kernel).expect("queued");
+        free();
+        let waits = arena.stream_waits();
+        let _next = arena.allocate(BYTES, &writer).expect("memory");
+        assert_eq!(arena.stream_waits(), waits + 1, "the reader is not done with it");
+        go.send(()).expect("it listens");
+    }
+}

@@ -1,0 +1,188 @@
+//! The slow path of one request of a growing arena: repeats the search, and plans and maps missing memory. If
+//! mapping is refused, it climbs the ladder of mappings.
+
+use super::make::{Lack, MakeFailure};
+use super::pages::{Budget, Growth, Weight};
+use crate::error::Error;
+use crate::heap::arena::ArenaBuffer;
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::find::Waits;
+use crate::heap::arena::hazards::clear::Refused;
+use crate::heap::arena::request::Request;
+use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::space::Zone;
+use parking_lot::MutexGuard as LongMutexGuard;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError};
+
+/// Most rungs of the ladder of mappings. The first retires ranges whose work is complete, the others wait for that
+/// work: several, because other threads may take the mappings that they free.
+const RUNGS: u8 = 4;
+
+/// The request and its attempts so far. No other thread changes the arena meanwhile.
+struct Attempt<'a, B: Backend> {
+    arena: &'a Arc<ArenaCore<B>>,
+    request: &'a Request<'a, B::Stream>,
+    waits: Waits,
+    /// Whether the new memory only spares a wait: the first obstacle ends the attempt.
+    is_beside: bool,
+    alone: Option<LongMutexGuard<'a, ()>>,
+    budget: Budget,
+    /// The device's out-of-memory error, if any.
+    shortage: Option<BackendError>,
+    /// Rungs climbed.
+    rungs: u8,
+}
+
+/// A buffer, or `None` if the state has changed: search again.
+type Outcome<B> = Result<Option<ArenaBuffer<B>>, Error>;
+
+impl<B: Backend> ArenaCore<B> {
+    /// Serves a request after another search of mapped memory, or from new memory or a new stitched range.
+    pub(in crate::heap::arena) fn grow(
+        self: &Arc<Self>,
+        request: &Request<'_, B::Stream>,
+        waits: Waits,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.attempt(request, waits, (self.changing.lock(), false))
+    }
+
+    /// Serves a request without a wait for another stream, from new memory if necessary. The thread has the
+    /// right to change the arena. Fails rather than releasing memory or waiting.
+    pub(in crate::heap::arena) fn grow_beside<'a>(
+        self: &'a Arc<Self>,
+        request: &'a Request<'a, B::Stream>,
+        alone: LongMutexGuard<'a, ()>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        // Memory that the stream itself used last is preferred, also in parts: the other streams need theirs later.
+        self.attempt(request, Waits::Refuse(Refused::Others), (alone, true))
+    }
+
+    fn attempt<'a>(
+        self: &'a Arc<Self>,
+        request: &'a Request<'a, B::Stream>,
+        waits: Waits,
+        (alone, is_beside): (LongMutexGuard<'a, ()>, bool),
+    ) -> Result<ArenaBuffer<B>, Error> {
+        drop(self.attached(request.bytes, || self.state.lock())?);
+        self.widen();
+        let mut attempt = Attempt {
+            arena: self,
+            request,
+            waits,
+            is_beside,
+            alone: Some(alone),
+            budget: Budget::Free,
+            shortage: None,
+            rungs: 0,
+        };
+        loop {
+            if let Some(buffer) = attempt.step()? {
+                return Ok(buffer);
+            }
+        }
+    }
+}
+
+impl<B: Backend> Attempt<'_, B> {
+    /// Takes memory that is available by now, or plans and makes what is missing.
+    fn step(&mut self) -> Outcome<B> {
+        let request = self.request;
+        let mut state = self.arena.attached(request.bytes, || self.arena.state.lock())?;
+        if let Some(taken) = state.find(request, self.budget, &self.waits)? {
+            return self.arena.hand_out(state, taken, request).map(Some);
+        }
+        // New memory for small requests is at the end of their part, and has room for this one.
+        let is_small_beside =
+            self.is_beside && state.zone_of(request) == Zone::Stable && state.has_front_for(request.bytes);
+        let planned = match &self.waits {
+            Waits::Refuse(refused) if !is_small_beside => state.plan_clear(request, self.budget, refused),
+            _ => state.plan_growth(request, self.budget),
+        };
+        if matches!(self.waits, Waits::Refuse(Refused::Others))
+            && !planned.as_ref().is_ok_and(|growth| growth.new.is_empty())
+        {
+            // Rather than new memory, the stream gets memory that others used last and that needs no wait.
+            if let Ok(growth) = planned {
+                state.give_up(&growth);
+            }
+            self.waits = Waits::Refuse(Refused::All);
+            return Ok(None);
+        }
+        match planned {
+            Ok(growth) => self.make(state, growth),
+            Err(refusal) if self.is_beside => Err(refusal.into()),
+            // The device's refusal is the cause, if there was one.
+            Err(refusal) => Err(self.shortage.take().map_or(refusal.into(), Error::from)),
+        }
+    }
+
+    /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.
+    fn among_others<T>(&mut self, wait: impl FnOnce(&ArenaCore<B>) -> T) -> T {
+        drop(self.alone.take());
+        let outcome = wait(self.arena);
+        self.alone = Some(self.arena.changing.lock());
+        outcome
+    }
+
+    /// Makes the memory, adds it to the arena, and serves the request before any other.
+    fn make(&mut self, mut state: StateGuard<'_, B>, growth: Growth) -> Outcome<B> {
+        let weight = growth.stitched.as_ref().map_or(Weight::default(), |(pieces, _)| Weight::of(pieces));
+        if !state.may_stitch(weight) {
+            state.give_up(&growth);
+            drop(state);
+            let refusal = BackendError::out_of_memory(weight.bytes, None);
+            return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
+        }
+        drop(state);
+        let is_stitched = growth.stitched.is_some();
+        match self.arena.build(growth) {
+            Ok((mut state, taken)) => {
+                let taken = match taken {
+                    None => state.find(self.request, self.budget, &self.waits)?,
+                    taken => taken,
+                };
+                let Some(taken) = taken else { return Ok(None) };
+                let served = self.arena.hand_out(state, taken, self.request).map(Some);
+                if is_stitched {
+                    self.arena.retire_surplus();
+                }
+                served
+            }
+            Err(failure) => self.retreat(failure),
+        }
+    }
+
+    /// Climbs a rung for mappings or addresses of `weight`. A wait also releases free memory of `parts` of the range.
+    fn climb(&mut self, weight: Weight, parts: &[Zone], refusal: BackendError) -> Outcome<B> {
+        self.rungs += 1;
+        if self.rungs > RUNGS {
+            return Err(refusal.into());
+        }
+        if self.rungs > 1 {
+            self.among_others(|arena| arena.release_unused(parts));
+        }
+        self.arena.make_way(weight);
+        Ok(None)
+    }
+
+    /// Handles a failure to make the memory.
+    fn retreat(&mut self, failure: MakeFailure) -> Outcome<B> {
+        if self.is_beside {
+            if let Some(backing) = &mut self.arena.state.lock().backing {
+                backing.note_growth_refused();
+            }
+            return Err(failure.into_error().into());
+        }
+        let lacks = failure.lacks;
+        let error = failure.into_error();
+        if error.is_out_of_memory() && lacks == Lack::Mappings {
+            return self.climb(Weight::MAX, &[Zone::Stable, Zone::Dynamic], error);
+        }
+        if !error.is_out_of_memory() || self.budget == Budget::Exhausted {
+            return Err(error.into());
+        }
+        (self.budget, self.shortage) = (self.budget.refused(), Some(error));
+        Ok(None)
+    }
+}

@@ -1,0 +1,230 @@
+//! Adds memory to a growing arena. The way of a request to new memory is in `attempt`.
+
+use super::make::{Made, MakeFailure};
+use super::pages::{Budget, Extent, Growth, runs};
+use crate::error::Error;
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::request::Request;
+use crate::heap::arena::state::{State, Taken};
+use crate::heap::arena::state_lock::StateGuard;
+use crate::heap::space::{ArenaError, BlockId, Zone};
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::{Backend, BackendError, Physical};
+
+/// The lock under which new memory was added, and the block of a stitched range, if one was made.
+type Added<'a, B> = (StateGuard<'a, B>, Option<Taken<B>>);
+
+impl<B: Backend> ArenaCore<B> {
+    /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; those of the device. Nothing is mapped then.
+    pub(in crate::heap::arena) fn map_initial(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<(), Error> {
+        let _alone = self.changing.lock();
+        let mut state = self.state.lock();
+        let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
+        let bytes = if bytes <= limit { bytes.min(backing.limit) } else { bytes };
+        let Some(growth) = backing.plan_initial(engine, bytes) else {
+            return Err(BackendError::out_of_memory(bytes, Some(backing.limit)).into());
+        };
+        let growth = state.hold_parts(growth)?;
+        drop(state);
+        match self.build(growth) {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.into_error().into()),
+        }
+    }
+
+    /// Makes the memory of a planned growth and adds it to the arena.
+    pub(super) fn build(&self, growth: Growth) -> Result<Added<'_, B>, MakeFailure> {
+        let state = self.state.lock();
+        let range = Arc::clone(&state.range);
+        let pieces = growth.stitched.iter().flat_map(|(pieces, _)| pieces);
+        let mapped = pieces.filter_map(|&piece| {
+            let physical = state.backing.as_ref()?.physical(piece)?;
+            Some((piece, physical.clone()))
+        });
+        let mapped: Vec<_> = mapped.collect();
+        drop(state);
+        let made = self.make(&growth, &range, &mapped);
+        let mut state = self.state.lock();
+        match made {
+            Ok(made) => {
+                let taken = state.commit(growth, made);
+                Ok((state, taken))
+            }
+            Err(mut failure) => {
+                state.give_up(&growth);
+                state.keep_unreleased(&growth, mem::take(&mut failure.unreleased));
+                Err(failure)
+            }
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Plans a growth for a request, and holds its existing parts.
+    pub(in crate::heap::arena) fn plan_growth(
+        &mut self,
+        request: &Request<'_, B::Stream>,
+        budget: Budget,
+    ) -> Result<Growth, ArenaError> {
+        let (zone, &Request { bytes, alignment, .. }) = (self.zone_of(request), request);
+        let size = bytes.checked_next_multiple_of(self.engine.alignment());
+        let Self { engine, backing, .. } = self;
+        let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
+            let plan = |zone| backing.plan(engine, zone, (size, alignment), budget);
+            plan(zone).or_else(|| plan(Zone::Dynamic))
+        });
+        let Some(growth) = planned else {
+            return Err(match engine.allocate_aligned(bytes, alignment, zone) {
+                Err(error) => error,
+                Ok(block) => {
+                    let _ = engine.free(block);
+                    ArenaError::HostMemory
+                }
+            });
+        };
+        self.hold_parts(growth)
+    }
+
+    /// Whether the part for small requests has addresses for new memory that serves `bytes`.
+    pub(in crate::heap::arena) fn has_front_for(&self, bytes: u64) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.has_front_for(&self.engine, bytes))
+    }
+
+    /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
+    /// adding it cannot fail.
+    pub(in crate::heap::arena) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
+        let held = self.hold_each(&mut growth);
+        let records = 3 + 2 * (growth.held.len() + growth.new.len());
+        match held.and_then(|()| self.engine.promise_blocks(records)) {
+            Ok(()) => Ok(growth),
+            Err(error) => {
+                self.give_up(&growth);
+                Err(error)
+            }
+        }
+    }
+
+    fn hold_each(&mut self, growth: &mut Growth) -> Result<(), ArenaError> {
+        let Growth { new, stitched, held, .. } = growth;
+        for &extent in stitched.iter().flat_map(|(_, fit)| &fit.extents) {
+            let is_new = new.iter().any(|new| new.start <= extent.start && extent.start < new.end());
+            held.push(if is_new { None } else { Some(self.engine.hold_at(extent.start, extent.bytes)?) });
+        }
+        Ok(())
+    }
+
+    /// Frees the held parts and the kept records of an abandoned growth.
+    pub(in crate::heap::arena) fn give_up(&mut self, growth: &Growth) {
+        self.engine.end_promise();
+        growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
+    }
+
+    /// Adds new memory and returns the block of a stitched range, if one was made.
+    fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<Taken<B>> {
+        let Growth { new, is_at_end, stitched, held } = growth;
+        self.engine.end_promise();
+        self.add_pieces(&new, is_at_end, made.new);
+        let Self { engine, backing: Some(backing), .. } = self else { return None };
+        let mut taken = None;
+        if let (Some((pieces, fit)), Some(memory)) = (stitched, made.stitched) {
+            backing.add_stitched(Arc::clone(&memory), pieces);
+            let block = |(extent, block): (&Extent, Option<BlockId>)| match block {
+                Some(block) => {
+                    engine.let_in(block);
+                    Some(block)
+                }
+                None => engine.allocate_at(extent.start, extent.bytes).ok(),
+            };
+            let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
+            taken = Taken::stitched(blocks, memory, fit.offset);
+        }
+        // Younger than the stitched range, which served first.
+        self.note_end(&new, is_at_end);
+        taken
+    }
+
+    /// Adds the first pieces of an abandoned growth, which could be neither made accessible nor unmapped, until a
+    /// release unmaps them.
+    fn keep_unreleased(&mut self, growth: &Growth, physical: Vec<Physical>) {
+        let extents = &growth.new[..physical.len().min(growth.new.len())];
+        self.add_pieces(extents, growth.is_at_end, physical);
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        for &extent in extents {
+            let block = engine.hold_at(extent.start, extent.bytes);
+            backing.unreleased.extend(block.map(|block| (extent, block)));
+        }
+        self.note_end(extents, growth.is_at_end);
+    }
+
+    /// Records the end of the second part after pieces were added there.
+    fn note_end(&mut self, added: &[Extent], is_at_end: bool) {
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        if is_at_end && added.first().is_some_and(|extent| backing.zone_at(extent.start) == Zone::Dynamic) {
+            backing.ends_at(engine.end(Zone::Dynamic));
+        }
+    }
+
+    /// Adds pieces at the end of a part of the range, or at the starts of gaps. Their records were promised.
+    fn add_pieces(&mut self, extents: &[Extent], is_at_end: bool, made: Vec<Physical>) {
+        // No work uses new memory, whatever used these addresses before: blocks may have been freed while they slept.
+        for extent in extents {
+            let range = extent.start..extent.end();
+            self.uses.note_reused(&range);
+            let done = self.uses.take(range);
+            self.uses.keep_dropped(done);
+        }
+        let Self { engine, backing: Some(backing), .. } = self else { return };
+        let Some(last) = extents.last() else { return };
+        match is_at_end {
+            // There are records, and the added offsets are new.
+            true => _ = engine.set_end(backing.zone_at(last.start), last.end()),
+            false => runs(extents).iter().for_each(|&run| backing.fill(engine, run)),
+        }
+        for (&extent, physical) in extents.iter().zip(made) {
+            backing.add(extent, physical);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use crate::Backend;
+    use crate::heap::arena::DeviceArena;
+    use crate::host::{Call, HostDevice};
+    use vrampool_backend::spi::Ledger;
+
+    const PAGE: u64 = 4096;
+
+    /// Without memory of the host for records nothing is mapped. New memory that can be neither made accessible nor
+    /// unmapped is kept until it can be released.
+    #[test]
+    fn what_is_mapped_is_never_forgotten() {
+        let device = HostDevice::builder().memory_limit(1 << 24).granularity(PAGE).build();
+        if device.virtual_memory().is_none() {
+            return;
+        }
+        let stream = device.create_stream().expect("a stream");
+        let ledger = Ledger::new(64 * PAGE);
+        let arena = DeviceArena::builder(&device).growing().limit(64 * PAGE).within(&ledger).build();
+        let arena = arena.expect("an arena");
+        let block = arena.allocate(4 * PAGE, &stream).expect("memory");
+        let calls = arena.mapping().calls;
+        let set_full = |is_full| arena.core.state.lock().engine.host_is_full = is_full;
+        set_full(true);
+        assert!(arena.allocate(8 * PAGE, &stream).is_err(), "the host is full");
+        assert_eq!((arena.mapping().calls, ledger.charged()), (calls, 4 * PAGE), "nothing is mapped");
+        set_full(false);
+        [Call::SetAccess, Call::Unmap].iter().for_each(|&call| device.faults().fail_nth(call, 1));
+        assert!(arena.allocate(8 * PAGE, &stream).is_err());
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (12 * PAGE, 12 * PAGE), "it is mapped");
+        let other = arena.allocate(8 * PAGE, &stream).expect("it is mapped elsewhere");
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (20 * PAGE, 20 * PAGE));
+        drop((block, other));
+        assert_eq!(arena.release(0).expect("no fault"), 20 * PAGE);
+        assert_eq!((arena.reserved_bytes(), ledger.charged()), (0, 0));
+    }
+}

@@ -1,0 +1,197 @@
+//! The record of a growing arena's physical memory.
+
+use super::cover::Extent;
+use super::last_search::Search;
+use super::stitched_range::{Part, Retiring, Stitched, Weight};
+use crate::heap::space::{BlockId, Zone};
+use crate::overlap::Overlap;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use vrampool_backend::spi::Ledger;
+use vrampool_backend::{Backend, Physical};
+
+/// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
+const SMALL: u64 = 2;
+
+/// Cap on the capacity for which a growing arena reserves addresses, bytes.
+pub(in crate::heap::arena) const MOST_ADDRESSES: u64 = 4 << 40;
+
+/// The physical memory of a growing arena's range.
+#[derive(Debug)]
+pub(in crate::heap::arena) struct Backing<B: Backend> {
+    pub(in crate::heap::arena) granularity: u64,
+    /// The physical memory limit, bytes.
+    pub(in crate::heap::arena) limit: u64,
+    /// The device's memory, bytes.
+    pub(super) total: u64,
+    /// The ledger shared with other arenas, if any.
+    pub(super) ledger: Option<Ledger>,
+    pub(super) overlap: Overlap,
+    /// Mapped bytes up to which streams are spared waits by new memory.
+    pub(super) overlap_within: u64,
+    /// Largest piece, bytes.
+    pub(super) piece_bytes: u64,
+    /// The start of the range's second part, and the largest possible end.
+    pub(in crate::heap::arena) front: u64,
+    pub(in crate::heap::arena) addresses: u64,
+    /// Pieces of physical memory by their offset in the range, and their handles.
+    pub(in crate::heap::arena) extents: Vec<Extent>,
+    pub(in crate::heap::arena) physical: Vec<Physical>,
+    /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
+    pub(super) parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
+    /// Unmapped parts of the range, held.
+    pub(in crate::heap::arena) gaps: Vec<BlockId>,
+    /// Pieces that could be neither made accessible nor unmapped, held.
+    pub(in crate::heap::arena) unreleased: Vec<(Extent, BlockId)>,
+    /// Bytes of all pieces.
+    pub(in crate::heap::arena) mapped: u64,
+    /// The peak of `mapped` under a pool, since it was restarted.
+    pub(in crate::heap::arena) mapped_peak: u64,
+    /// Ends of the range in ascending order, each with the time at which it was reached.
+    pub(super) ends: Vec<(u64, u64)>,
+    /// By age.
+    pub(in crate::heap::arena) stitched: Vec<Stitched<B>>,
+    /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
+    pub(in crate::heap::arena) partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
+    /// Weight of the whole stitched ranges.
+    pub(super) in_ranges: Weight,
+    /// Retiring ranges, oldest batch first, and their weight.
+    pub(in crate::heap::arena) retiring: VecDeque<Retiring<B>>,
+    pub(in crate::heap::arena) retiring_weight: Weight,
+    /// Number of ends and stitched ranges so far.
+    pub(super) ages: u64,
+    /// The last search for a range.
+    pub(super) search: Search,
+    /// Mapped bytes at the time when the device refused memory that would spare a wait.
+    pub(super) growth_refused_at: Option<u64>,
+    /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
+    pub(in crate::heap::arena) decays: bool,
+}
+
+impl<B: Backend> Backing<B> {
+    /// Creates an empty backing. The first part has `front` of the `addresses`; the device has `total` bytes.
+    pub(in crate::heap::arena) fn new(
+        granularity: u64,
+        (limit, total): (u64, u64),
+        piece_bytes: u64,
+        (front, addresses): (u64, u64),
+    ) -> Self {
+        Self {
+            granularity,
+            limit: limit - limit % granularity,
+            total,
+            ledger: None,
+            overlap: Overlap::default(),
+            overlap_within: u64::MAX,
+            piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
+            front,
+            addresses,
+            extents: Vec::new(),
+            physical: Vec::new(),
+            parts_of: Vec::new(),
+            gaps: Vec::new(),
+            unreleased: Vec::new(),
+            mapped: 0,
+            mapped_peak: 0,
+            ends: Vec::new(),
+            stitched: Vec::new(),
+            partly_unmapped: Vec::new(),
+            in_ranges: Weight::default(),
+            retiring: VecDeque::new(),
+            retiring_weight: Weight::default(),
+            ages: 0,
+            search: Search::default(),
+            growth_refused_at: None,
+            decays: false,
+        }
+    }
+
+    /// Sets the ledger, which limits its resources too.
+    pub(in crate::heap::arena) fn within(self, ledger: Option<Ledger>) -> Self {
+        Self { ledger, ..self }
+    }
+
+    /// Sets the bounds on memory that spares waits between streams.
+    pub(in crate::heap::arena) fn overlapping(self, overlap: Overlap, overlap_within: u64) -> Self {
+        Self { overlap, overlap_within, ..self }
+    }
+
+    /// The part of the range that serves a request.
+    pub(in crate::heap::arena) fn zone_of(&self, bytes: u64) -> Zone {
+        if self.front > 0 && bytes <= self.granularity / SMALL { Zone::Stable } else { Zone::Dynamic }
+    }
+
+    /// The part of the range that contains an offset.
+    pub(in crate::heap::arena) fn zone_at(&self, offset: u64) -> Zone {
+        if offset < self.front { Zone::Stable } else { Zone::Dynamic }
+    }
+
+    /// Records that the second part ends at `end` from now on.
+    pub(in crate::heap::arena) fn ends_at(&mut self, end: u64) {
+        let age = self.next_age();
+        self.ends.retain(|&(other, _)| other < end);
+        self.ends.push((end, age));
+    }
+
+    /// Records that the second part was cut off at `end`.
+    pub(in crate::heap::arena) fn cut_at(&mut self, end: u64) {
+        let kept = self.ends.partition_point(|&(other, _)| other < end);
+        if let Some(next) = self.ends.get_mut(kept) {
+            next.0 = end;
+            self.ends.truncate(kept + 1);
+        }
+    }
+
+    pub(in crate::heap::arena) fn add(&mut self, extent: Extent, physical: Physical) {
+        self.mapped += extent.bytes;
+        self.mapped_peak = self.mapped_peak.max(self.mapped);
+        let place = self.extents.partition_point(|other| other.start < extent.start);
+        self.extents.insert(place, extent);
+        self.physical.insert(place, physical);
+        self.parts_of.insert(place, SmallVec::new());
+        self.search.forget();
+    }
+
+    /// Removes pieces that are in no stitched range any more. Returns their physical memory.
+    pub(in crate::heap::arena) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
+        let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
+        starts.sort_unstable();
+        let is_removed = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
+        let are_removed: Vec<bool> = self.extents.iter().map(is_removed).collect();
+        if !are_removed.contains(&true) {
+            return Vec::new();
+        }
+        // Three lists in the same order.
+        let (mut of_extents, mut of_physical, mut of_parts) =
+            (are_removed.iter(), are_removed.iter(), are_removed.iter());
+        self.extents.retain(|_| of_extents.next() != Some(&true));
+        self.parts_of.retain(|_| of_parts.next() != Some(&true));
+        let removed: Vec<_> = self.physical.extract_if(.., |_| of_physical.next() == Some(&true)).collect();
+        self.mapped -= removed.iter().map(Physical::len).sum::<u64>();
+        self.search.forget();
+        removed
+    }
+
+    fn place_of(&self, extent: Extent) -> Option<usize> {
+        self.extents.binary_search_by_key(&extent.start, |piece| piece.start).ok()
+    }
+
+    /// Bytes of addresses, including stitched ranges.
+    pub(in crate::heap::arena) fn address_bytes(&self) -> u64 {
+        self.addresses + self.stitched_weight().bytes
+    }
+
+    /// Mappings: each piece counts as often as it is mapped.
+    pub(in crate::heap::arena) fn mappings(&self) -> u64 {
+        self.extents.len() as u64 + self.stitched_weight().parts
+    }
+
+    pub(super) fn next_age(&mut self) -> u64 {
+        self.ages += 1;
+        self.ages
+    }
+
+    pub(in crate::heap::arena) fn physical(&self, extent: Extent) -> Option<&Physical> {
+        self.physical.get(self.place_of(extent)?)
+    }
+}

@@ -1,0 +1,49 @@
+//! The physical memory of a growing arena: pieces, and where they are mapped.
+//!
+//! Each piece is mapped once in the arena's range and any number of times in stitched ranges.
+//!
+//! * `backing`: the record of it all; `cover`: extents of the range, and their free parts;
+//! * `gaps`: unmapped parts of the range;
+//! * `plan`: the memory to make for a request;
+//! * `stitched_range`: a stitched range; `stitched_ranges`: all of them, and the bounds on them;
+//! * `search`: existing memory for a request that no hole holds; `last_search`: its last result;
+//! * `stitch`: selects the pieces of a stitched range;
+//! * `detach`: detaches and restores all of it.
+//!
+//! Only `make`, `release`, `retire`, `reserve_addresses` and the arena's `detach` call the device. The arena's
+//! lock protects it.
+//!
+//! # Placement of a request
+//!
+//! The range has two parts, each of which grows at its end: one for small requests, one for all others. So a
+//! small block never keeps a large piece from becoming free.
+//!
+//! 1. A request gets the smallest sufficient hole, as in any arena.
+//! 2. If no hole holds a large request, it gets the *oldest* sufficient memory among the stitched ranges and
+//!    the free end. A program that repeats itself thus finds the memory that was first made for it, and makes
+//!    no more driver calls. (By induction: later memory is younger than memory that served before.)
+//! 3. Otherwise, and if reclaimed idle memory of a pool does not serve either, the range grows at the end of
+//!    a part or in a gap. Mapped bytes stay within 1 + 1/256 of the peak of live bytes since the last decay.
+//! 4. Beyond that, or at the limit, a range is stitched of free pieces, and only the missing bytes are made.
+//!    At the limit, pieces that small requests left free may be stitched for a large request too.
+//!
+//! Once several streams use the arena, a request that would wait for another stream grows the range first,
+//! within the limit, the ledger, the budget and the [bound on overlap](crate::Overlap): a wait costs a loop
+//! that runs ahead of the device more than memory does.
+
+mod backing;
+mod cover;
+mod detach;
+mod gaps;
+mod last_search;
+mod plan;
+mod search;
+mod stitch;
+mod stitched_range;
+mod stitched_ranges;
+
+pub(in crate::heap::arena) use backing::{Backing, MOST_ADDRESSES};
+pub(in crate::heap::arena) use cover::{Extent, Holes, take_extents};
+pub(in crate::heap::arena) use plan::{Budget, Growth, runs};
+pub(in crate::heap::arena) use search::Way;
+pub(in crate::heap::arena) use stitched_range::{Part, Retiring, Stitched, Weight};

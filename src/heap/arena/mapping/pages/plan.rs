@@ -1,0 +1,319 @@
+//! Plans new memory for a request that no mapped memory serves.
+
+use super::stitch;
+use super::stitch::{Fit, Plan};
+use super::{Backing, Extent, Holes};
+use crate::heap::space::{Arena, BlockId, Zone};
+use vrampool_backend::Backend;
+
+/// Smaller requests are stitched only at the limit, granules: each piece of a range costs driver calls.
+const STITCHED_FROM: u64 = 1;
+
+/// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
+const SLACK: u32 = 6;
+
+/// Largest piece as a share of the mapped bytes, as a power of two. Each piece costs driver calls; larger pieces cost
+/// more memory than they save calls.
+const PIECE: u32 = 7;
+
+/// Largest piece of memory that is mapped before any request, bytes.
+const INITIAL_PIECE: u64 = 16 << 20;
+
+/// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
+const RESERVE: u32 = 10;
+
+/// Smallest piece as a share of a growth, as a power of two: the first request may be for most of the device.
+const FEW_PIECES: u32 = 10;
+
+/// As [`FEW_PIECES`], regardless of the configured piece size.
+const MOST_PIECES: u32 = 16;
+
+/// How much physical memory a request may ask the device for, by the device's earlier refusals of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::heap::arena) enum Budget {
+    /// No allocation was refused yet.
+    Free,
+    /// An allocation was refused: request as little as possible.
+    Frugal,
+    /// That was refused too.
+    Exhausted,
+}
+
+impl Budget {
+    pub(in crate::heap::arena) fn refused(self) -> Self {
+        if self == Self::Free { Self::Frugal } else { Self::Exhausted }
+    }
+}
+
+/// The memory to make for a request.
+#[derive(Debug)]
+pub(in crate::heap::arena) struct Growth {
+    /// New physical memory, mapped in the range: consecutive at the end of a part, or in gaps.
+    pub(in crate::heap::arena) new: Vec<Extent>,
+    /// Whether the new memory is at the end of a part.
+    pub(in crate::heap::arena) is_at_end: bool,
+    /// The pieces of a new stitched range, if any, and the part of it that the request gets.
+    pub(in crate::heap::arena) stitched: Option<(Vec<Extent>, Fit)>,
+    /// For each extent of that part, the block that holds it until the new memory is made; `None` for new memory.
+    pub(in crate::heap::arena) held: Vec<Option<BlockId>>,
+}
+
+impl Growth {
+    fn new(new: Vec<Extent>, is_at_end: bool) -> Self {
+        Self { new, is_at_end, stitched: None, held: Vec::new() }
+    }
+}
+
+impl<B: Backend> Backing<B> {
+    /// Whether requests of `bytes` may get a stitched range before the limit is reached.
+    pub(in crate::heap::arena) fn stitches(&self, bytes: u64) -> bool {
+        bytes >= STITCHED_FROM.saturating_mul(self.granularity)
+    }
+
+    /// Plans the memory for a request of `bytes`, a multiple of the arena's alignment, that no mapped memory
+    /// of the part serves. Returns `None` if the limit does not allow it.
+    pub(in crate::heap::arena) fn plan(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        (bytes, alignment): (u64, u64),
+        budget: Budget,
+    ) -> Option<Growth> {
+        let room = self.room(budget);
+        let (mut plain, gap) = self.plain(engine, zone, bytes, alignment)?;
+        let may_stitch = zone == Zone::Dynamic && alignment <= engine.alignment();
+        let holes = |least, of_both| Holes::in_arena(engine, least, of_both);
+        if plain.bytes > room || !self.has_addresses(zone, plain) {
+            return may_stitch.then(|| self.plan_around(engine, bytes, budget, holes))?;
+        }
+        let is_frugal = || {
+            budget != Budget::Free || self.stitches(bytes) && !self.is_tight_with(engine, bytes, plain.bytes)
+        };
+        if may_stitch && is_frugal() {
+            let holes = holes(self.granularity, false);
+            let plan = stitch::plan(&self.extents, &holes, bytes);
+            let missing = self.round(plan.missing)?;
+            if missing <= room && missing < plain.bytes {
+                return self.stitched_growth(engine, (bytes, holes), plan, missing);
+            }
+        }
+        if zone == Zone::Stable && gap.is_none() && budget == Budget::Free {
+            // Small requests are numerous, so some memory is added in reserve.
+            let left = self.front.saturating_sub(plain.start);
+            let reserve = self.round(self.mapped >> RESERVE)?.min(room).min(left);
+            plain.bytes = plain.bytes.max(reserve);
+        }
+        Some(Growth::new(self.split(plain)?, gap.is_none()))
+    }
+
+    /// Bytes of physical memory that the limit leaves.
+    fn room(&self, budget: Budget) -> u64 {
+        if budget == Budget::Exhausted { 0 } else { self.limit.saturating_sub(self.mapped) }
+    }
+
+    /// Whether mapped bytes stay close to the peak of live bytes after adding `added`.
+    fn is_tight_with(&self, engine: &Arena, bytes: u64, added: u64) -> bool {
+        self.is_tight(engine.peak_used().max(engine.used().saturating_add(bytes)), added)
+    }
+
+    /// Whether mapped bytes stay close to `needed` bytes after adding `added`.
+    fn is_tight(&self, needed: u64, added: u64) -> bool {
+        self.mapped.saturating_add(added) <= needed + (needed >> SLACK)
+    }
+
+    /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak
+    /// of live bytes and bytes in flight.
+    pub(in crate::heap::arena) fn grows_without_wait(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        alignment: u64,
+        needed: u64,
+    ) -> bool {
+        let Some(added) = self.round(bytes) else { return false };
+        let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
+        let held = self.mapped.saturating_add(added);
+        let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
+        self.growth_refused_at.is_none_or(|refused| self.mapped < refused)
+            && alignment <= engine.alignment()
+            && self.overlap.allows(held, most_live)
+            && held <= self.overlap_within.max(needed)
+            && added <= self.room(Budget::Free)
+            && self.has_addresses(Zone::Dynamic, end)
+    }
+
+    /// Records that the device refused such memory. It is not asked again while as many bytes are mapped.
+    pub(in crate::heap::arena) fn note_growth_refused(&mut self) {
+        self.growth_refused_at = Some(self.mapped);
+    }
+
+    /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
+    pub(in crate::heap::arena) fn plan_end(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        start: u64,
+        budget: Budget,
+    ) -> Option<Growth> {
+        let end = engine.end(Zone::Dynamic);
+        let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
+        let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
+        Some(Growth::new(new, true))
+    }
+
+    /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
+    pub(in crate::heap::arena) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
+        !self.is_tight(needed, growth.new.iter().map(|extent| extent.bytes).sum())
+    }
+
+    /// Plans memory before any request: at least `bytes` at the end of the range. `None` if the limit or the addresses
+    /// do not allow it.
+    pub(in crate::heap::arena) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
+        let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
+        let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, INITIAL_PIECE))??;
+        Some(Growth::new(new, true))
+    }
+
+    /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
+    /// at least some bytes, in the second part of the range or in both.
+    pub(in crate::heap::arena) fn plan_around(
+        &self,
+        engine: &Arena,
+        bytes: u64,
+        budget: Budget,
+        holes: impl Fn(u64, bool) -> Holes,
+    ) -> Option<Growth> {
+        let room = self.room(budget);
+        // Parts below a granule are not worth a piece of a range. Memory that small requests left free is for small
+        // requests. Both serve if nothing else does.
+        let sizes = [(self.granularity, false), (self.granularity, true), (1, true)];
+        sizes.into_iter().find_map(|(least, of_both)| {
+            let holes = holes(least, of_both);
+            let plan = stitch::plan(&self.extents, &holes, bytes);
+            let missing = self.round(plan.missing).filter(|&missing| missing <= room)?;
+            self.stitched_growth(engine, (bytes, holes), plan, missing)
+        })
+    }
+
+    /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
+    pub(in crate::heap::arena) fn grows_for(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        (bytes, alignment): (u64, u64),
+        budget: Budget,
+    ) -> bool {
+        let plain = self.plain(engine, zone, bytes, alignment);
+        !self.stitches(bytes)
+            && plain
+                .is_some_and(|(plain, _)| plain.bytes <= self.room(budget) && self.has_addresses(zone, plain))
+    }
+
+    /// Whether the first part has addresses for new memory that serves a small request of `bytes`.
+    pub(in crate::heap::arena) fn has_front_for(&self, engine: &Arena, bytes: u64) -> bool {
+        self.plain(engine, Zone::Stable, bytes, 1).is_some_and(|(new, _)| new.start < self.front)
+    }
+
+    /// Returns the missing memory of a part for a request, at its end or in a gap. That is the smallest with
+    /// addresses, or the end if none has.
+    fn plain(
+        &self,
+        engine: &Arena,
+        zone: Zone,
+        bytes: u64,
+        alignment: u64,
+    ) -> Option<(Extent, Option<usize>)> {
+        let reach = |start: u64| start.checked_next_multiple_of(alignment.max(1))?.checked_add(bytes);
+        let start = engine.end(zone);
+        let lacking = reach(engine.free_end(zone))?.saturating_sub(start);
+        let end = Extent { start, bytes: self.round(lacking)? };
+        let in_gap = self.gaps.iter().enumerate().filter_map(|(gap, &block)| {
+            let (start, room) = engine.extent(block);
+            let bytes = self.round(reach(start)? - start)?;
+            let fits = bytes <= room && self.zone_at(start) == zone;
+            fits.then_some((Extent { start, bytes }, Some(gap)))
+        });
+        let least = in_gap.min_by_key(|(extent, _)| (extent.bytes, extent.start));
+        Some(match least {
+            Some((extent, gap)) if extent.bytes <= end.bytes || !self.has_addresses(zone, end) => {
+                (extent, gap)
+            }
+            _ => (end, None),
+        })
+    }
+
+    fn stitched_growth(
+        &self,
+        engine: &Arena,
+        (bytes, holes): (u64, Holes),
+        plan: Plan,
+        missing: u64,
+    ) -> Option<Growth> {
+        let end = Extent { start: engine.end(Zone::Dynamic), bytes: missing };
+        let (new, is_at_end) = match self.gap_of(engine, missing) {
+            _ if missing == 0 => (Vec::new(), true),
+            Some(start) => (self.split(Extent { start, bytes: missing })?, false),
+            None if self.has_addresses(Zone::Dynamic, end) => (self.split(end)?, true),
+            None => (self.split_over_gaps(engine, missing)?, false),
+        };
+        let pieces: Vec<_> = plan.front.into_iter().chain(new.iter().copied()).chain(plan.back).collect();
+        let fit = stitch::fit(&pieces, &holes.with(&new), bytes, &new)?;
+        Some(Growth { stitched: Some(stitch::trim(pieces, fit, bytes)), ..Growth::new(new, is_at_end) })
+    }
+
+    /// As [`split`](Self::split), over as many gaps as necessary, the largest first.
+    fn split_over_gaps(&self, engine: &Arena, mut missing: u64) -> Option<Vec<Extent>> {
+        let mut gaps: Vec<_> = self.gaps.iter().map(|&gap| engine.extent(gap)).collect();
+        gaps.retain(|(start, _)| *start >= self.front);
+        gaps.sort_unstable_by_key(|&(start, bytes)| (u64::MAX - bytes, start));
+        let mut new = Vec::new();
+        for (start, bytes) in gaps {
+            let bytes = bytes.min(missing);
+            missing -= bytes;
+            if bytes > 0 {
+                new.extend(self.split(Extent { start, bytes })?);
+            }
+        }
+        (missing == 0).then_some(new)
+    }
+
+    /// Whether the part has addresses for an extent of it. A full first part ends where the second one starts, so the
+    /// offset alone does not name the part.
+    fn has_addresses(&self, zone: Zone, extent: Extent) -> bool {
+        let end = if zone == Zone::Stable { self.front } else { self.addresses };
+        extent.start.checked_add(extent.bytes).is_some_and(|last| last <= end)
+    }
+
+    fn round(&self, bytes: u64) -> Option<u64> {
+        bytes.checked_next_multiple_of(self.granularity)
+    }
+
+    fn split(&self, all: Extent) -> Option<Vec<Extent>> {
+        self.split_up_to(all, self.mapped >> PIECE)
+    }
+
+    /// Splits an extent into pieces, if there are addresses for it.
+    fn split_up_to(&self, all: Extent, largest: u64) -> Option<Vec<Extent>> {
+        if !self.has_addresses(self.zone_at(all.start), all) {
+            return None;
+        }
+        let few = self.round(all.bytes >> FEW_PIECES)?;
+        let largest = (largest - largest % self.granularity).max(2 * self.granularity);
+        let most = largest.max(few).min(self.piece_bytes);
+        let most = most.max(self.round(all.bytes >> MOST_PIECES)?);
+        let starts = (all.start..all.end()).step_by(usize::try_from(most).unwrap_or(usize::MAX));
+        Some(starts.map(|start| Extent { start, bytes: most.min(all.end() - start) }).collect())
+    }
+}
+
+/// Joins adjacent extents.
+pub(in crate::heap::arena) fn runs(extents: &[Extent]) -> Vec<Extent> {
+    let mut runs: Vec<Extent> = Vec::new();
+    for &extent in extents {
+        match runs.last_mut() {
+            Some(last) if last.end() == extent.start => last.bytes += extent.bytes,
+            _ => runs.push(extent),
+        }
+    }
+    runs
+}

@@ -1,0 +1,122 @@
+//! A stitched range, and what stitched ranges take.
+
+use super::cover::Extent;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use vrampool_backend::Backend;
+
+/// A range of pieces that are also mapped in the arena's own range.
+#[derive(Debug)]
+pub(in crate::heap::arena) struct Stitched<B: Backend> {
+    pub(in crate::heap::arena) age: u64,
+    /// When a buffer last got memory of it.
+    pub(in crate::heap::arena) used: u64,
+    pub(in crate::heap::arena) memory: Arc<B::Memory>,
+    pub(in crate::heap::arena) pieces: Box<[Extent]>,
+    pub(super) bytes: u64,
+    /// The end of its last piece in the arena's range.
+    pub(super) end: u64,
+    /// Whether it serves requests that use little of it.
+    pub(super) serves_any: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(in crate::heap::arena) struct Part {
+    /// Offset in the stitched range.
+    pub(in crate::heap::arena) offset: u64,
+    pub(in crate::heap::arena) piece: Extent,
+}
+
+/// Ranges that are being retired, mapped until work that may use their addresses is complete.
+#[derive(Debug)]
+pub(in crate::heap::arena) struct Retiring<B: Backend> {
+    pub(in crate::heap::arena) ranges: Vec<Stitched<B>>,
+    /// Streams with such work, and the event to be reached on each.
+    pub(in crate::heap::arena) users: SmallVec<[B::Stream; 2]>,
+    pub(in crate::heap::arena) events: Vec<B::Event>,
+    /// The tick in which no buffer had them any more.
+    pub(in crate::heap::arena) tick: u64,
+}
+
+/// Resources of stitched ranges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::heap::arena) struct Weight {
+    /// Pieces mapped in them.
+    pub(in crate::heap::arena) parts: u64,
+    /// Bytes of their addresses.
+    pub(in crate::heap::arena) bytes: u64,
+}
+
+impl Weight {
+    pub(in crate::heap::arena) const MAX: Self = Self { parts: u64::MAX, bytes: u64::MAX };
+
+    pub(in crate::heap::arena) fn of(pieces: &[Extent]) -> Self {
+        Self { parts: pieces.len() as u64, bytes: pieces.iter().map(|piece| piece.bytes).sum() }
+    }
+
+    pub(in crate::heap::arena) fn plus(self, other: Self) -> Self {
+        Self { parts: self.parts.saturating_add(other.parts), bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    pub(in crate::heap::arena) fn minus(self, other: Self) -> Self {
+        Self { parts: self.parts.saturating_sub(other.parts), bytes: self.bytes.saturating_sub(other.bytes) }
+    }
+
+    pub(in crate::heap::arena) fn is_within(self, most: Self) -> bool {
+        self.parts <= most.parts && self.bytes <= most.bytes
+    }
+
+    /// `count` eighths of it.
+    pub(in crate::heap::arena) fn eighths(self, count: u64) -> Self {
+        let share = |whole: u64| whole / 8 * count + whole % 8 * count / 8;
+        Self { parts: share(self.parts), bytes: share(self.bytes) }
+    }
+}
+
+impl<B: Backend> Stitched<B> {
+    pub(super) fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
+        Self { age, used: age, memory, pieces: pieces.into(), bytes, end, serves_any: false }
+    }
+
+    /// All pieces with their offsets in the range.
+    pub(in crate::heap::arena) fn parts(&self) -> Vec<Part> {
+        let offsets = self.pieces.iter().scan(0, |end, piece| {
+            *end += piece.bytes;
+            Some(*end - piece.bytes)
+        });
+        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
+    }
+
+    /// Whether all its pieces are among the mapped parts.
+    pub(in crate::heap::arena) fn is_whole(&self, mapped: &[Part]) -> bool {
+        !self.pieces.is_empty() && mapped.len() == self.pieces.len()
+    }
+
+    /// Whether no buffer uses it. Under the arena's lock that does not change.
+    pub(in crate::heap::arena) fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.memory) == 1
+    }
+
+    pub(in crate::heap::arena) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        Weight { parts: self.pieces.len() as u64, bytes: self.bytes }
+    }
+
+    /// Whether it serves a request that would get the given pieces: it uses enough of the range.
+    #[inline]
+    pub(super) fn serves(&self, used: &[Extent]) -> bool {
+        let Weight { parts, bytes } = Weight::of(used);
+        self.serves_any || (2 * bytes >= self.bytes && 4 * parts >= 3 * self.pieces.len() as u64)
+    }
+}
+
+impl<B: Backend> Retiring<B> {
+    pub(in crate::heap::arena) fn weight(&self) -> Weight {
+        self.ranges.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus)
+    }
+}

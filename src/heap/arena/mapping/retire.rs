@@ -1,0 +1,181 @@
+//! Retires unneeded stitched ranges, whole, once the work that may use their addresses is complete.
+//!
+//! `pages::stitched_ranges` selects them. No request waits for that work on the host: events are recorded
+//! when a range is taken out, and polled when others are. Work of other devices cannot be polled; if there
+//! may be some, ranges wait for a release that waits for it. They still count, so the bounds hold; a quarter
+//! of the bounds is left for them. Only the last rung of the out-of-memory ladder waits, without a lock.
+
+use super::pages::{Extent, Retiring, Stitched, Weight, runs};
+use super::release::Waited;
+use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::state::State;
+use crate::heap::space::{BlockId, Zone};
+use crate::streams::uses::{Streams, add};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
+
+impl<B: Backend> ArenaCore<B> {
+    /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
+    pub(in crate::heap::arena) fn retire_surplus(&self) {
+        let state = self.state.lock();
+        let Some(backing) = &state.backing else { return };
+        let most = backing.most_stitched();
+        let is_over = !backing.stitched_weight().minus(backing.retiring_weight).is_within(most.eighths(6));
+        let has_some = !backing.retiring.is_empty();
+        drop(state);
+        if is_over || has_some {
+            self.retire_to(is_over.then(|| most.eighths(5)));
+        }
+    }
+
+    /// Retires ranges to make room for `weight`, or all of them, and unmaps those whose work is complete.
+    pub(in crate::heap::arena) fn make_way(&self, weight: Weight) {
+        let most = self.state.lock().backing.as_ref().map(|backing| backing.most_stitched().minus(weight));
+        self.retire_to(most.map(|most| if weight == Weight::MAX { Weight::default() } else { most }));
+    }
+
+    /// Retires ranges until the others take at most `most`, if set, and unmaps those whose work is complete.
+    fn retire_to(&self, most: Option<Weight>) {
+        let mut state = self.state.lock();
+        let Some(backing) = &mut state.backing else { return };
+        let going = most.map(|most| backing.take_unused(most)).unwrap_or_default();
+        drop(state);
+        self.retire(going);
+        self.reap(&Waited::default());
+    }
+
+    /// Starts to retire ranges that were removed and that no buffer uses. Ranges that a captured stream used
+    /// stay, because its work runs whenever the graph is launched.
+    fn retire(&self, mut ranges: Vec<Stitched<B>>) {
+        if ranges.is_empty() {
+            return;
+        }
+        let users = self.state.lock().users_of(&ranges);
+        let is_captured = |user: &B::Stream| self.device.is_capturing(user) != Ok(false);
+        let captured: Streams<_> = users.iter().filter(|user| is_captured(user)).cloned().collect();
+        if !captured.is_empty() {
+            let mut state = self.state.lock();
+            let stays = |range: &mut Stitched<B>| {
+                let users = state.users_of(std::slice::from_ref(range));
+                users.iter().any(|user| captured.iter().any(|other| other.id() == user.id()))
+            };
+            let staying: Vec<_> = ranges.extract_if(.., stays).collect();
+            if let Some(backing) = &mut state.backing {
+                backing.restore(staying);
+            }
+        }
+        let users = users.into_iter().filter(|user| captured.iter().all(|other| other.id() != user.id()));
+        let users: Streams<_> = users.collect();
+        let events: Result<Vec<_>, _> = users.iter().map(|user| self.device.record(user)).collect();
+        let mut state = self.state.lock();
+        let tick = state.uses.ticks.now();
+        let Some(backing) = &mut state.backing else { return };
+        match events {
+            Ok(events) if !ranges.is_empty() => {
+                let batch = Retiring { ranges, users, events, tick };
+                backing.retiring_weight = backing.retiring_weight.plus(batch.weight());
+                backing.retiring.push_back(batch);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
+                backing.restore(ranges);
+            }
+        }
+    }
+
+    /// Unmaps retiring ranges whose work is complete, including that of other devices: there are none, or a
+    /// release waited for them. Only for the thread that may change the arena.
+    pub(in crate::heap::arena) fn reap(&self, waited: &Waited) {
+        let mut state = self.state.lock();
+        let Some(backing) = &mut state.backing else { return };
+        // They count until they are unmapped.
+        let mut batches = std::mem::take(&mut backing.retiring);
+        drop(state);
+        let (mut unmapped, mut unused, mut kept) = (Weight::default(), Vec::new(), Vec::new());
+        let reaped = catch_unwind(AssertUnwindSafe(|| {
+            let mut has_others = None;
+            let mut have_others = || {
+                let ask = || self.virtual_memory().is_ok_and(VirtualMemory::has_others);
+                *has_others.get_or_insert_with(ask)
+            };
+            while let Some(batch) = batches.front_mut() {
+                batch.events.retain(|event| event.is_complete() != Ok(true));
+                if !batch.events.is_empty() || !waited.is_behind(batch.tick) && have_others() {
+                    break;
+                }
+                let Some(batch) = batches.pop_front() else { break };
+                unmapped = unmapped.plus(batch.weight());
+                unused.extend(batch.ranges);
+            }
+            while let Some(range) = unused.pop() {
+                let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
+                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes()))
+                };
+                // Dropping it would also unmap it, but would wait for unrelated work.
+                match self.virtual_memory().and_then(unmap) {
+                    Ok(()) => self.timed(|| drop(range)),
+                    Err(error) => {
+                        logging::warn!("arena on {}: a stitched range stays, because {error}", self.id);
+                        kept.push(range);
+                    }
+                }
+            }
+        }));
+        // Ranges left over by a panic are whole.
+        kept.append(&mut unused);
+        let mut state = self.state.lock();
+        let Some(backing) = &mut state.backing else { return };
+        backing.retiring_weight = backing.retiring_weight.minus(unmapped);
+        backing.retiring = batches;
+        backing.restore(kept);
+        drop(state);
+        if let Err(panic) = reaped {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for
+    /// the work that used them, so the caller must hold no lock.
+    pub(in crate::heap::arena) fn release_unused(&self, parts: &[Zone]) {
+        if let Err(error) = self.release(parts, 0) {
+            logging::warn!("arena on {}: {error}", self.id);
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// Whether one more stitched range of `weight` is allowed.
+    pub(in crate::heap::arena) fn may_stitch(&self, weight: Weight) -> bool {
+        let may = |backing: &super::pages::Backing<B>| {
+            backing.stitched_weight().plus(weight).is_within(backing.most_stitched())
+        };
+        weight == Weight::default() || self.backing.as_ref().is_none_or(may)
+    }
+
+    /// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
+    /// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
+    /// ordered after all earlier users.
+    pub(in crate::heap::arena) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
+        let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        pieces.dedup();
+        self.users_of_pieces(&runs(&pieces))
+    }
+
+    /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
+    pub(in crate::heap::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
+        let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
+        let is_there = |block: &BlockId| {
+            let (start, bytes) = self.engine.extent(*block);
+            let next = extents.partition_point(|run| run.end() <= start);
+            extents.get(next).is_some_and(|run| run.start < start + bytes)
+        };
+        for (block, slot) in self.slots.named() {
+            if [block].iter().chain(slot.more()).any(is_there) {
+                slot.uses.users().iter().for_each(|user| add(&mut users, user));
+            }
+        }
+        users
+    }
+}

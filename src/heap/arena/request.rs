@@ -1,0 +1,15 @@
+//! A request for a block.
+
+use crate::heap::space::Zone;
+
+/// A request for a block.
+#[derive(Debug)]
+pub(super) struct Request<'a, S> {
+    pub(super) bytes: u64,
+    pub(super) alignment: u64,
+    /// Only in an arena of fixed size. A growing arena chooses by the size.
+    pub(super) zone: Zone,
+    pub(super) stream: &'a S,
+    /// Whether the stream is captured, if that may matter.
+    pub(super) is_captured: bool,
+}

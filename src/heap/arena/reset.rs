@@ -1,0 +1,86 @@
+//! Resets or resizes an arena, unless a pool has blocks of it.
+
+use super::DeviceArena;
+use super::hazards::ranges::UseMap;
+use super::live_block::LiveBlock;
+use super::state::State;
+use crate::error::Error;
+use crate::heap::space::{ArenaError, ArenaLayout, Zone};
+use vrampool_backend::{Backend, fork, logging};
+
+impl<B: Backend> DeviceArena<B> {
+    /// Forgets all blocks at once: the whole range is free.
+    ///
+    /// A detached arena is attached with nothing mapped. Existing buffers return errors from then on, and free
+    /// nothing. Reused memory still waits for the work that used it. Waits for a running compaction.
+    ///
+    /// # Errors
+    /// [`Error::Arena`] with [`Pinned`](ArenaError::Pinned) while a region of a block exists, because its bytes
+    /// would belong to another block; with [`ServesPool`](ArenaError::ServesPool) while a pool over the arena, or
+    /// a buffer of it, exists.
+    pub fn reset(&self) -> Result<(), Error> {
+        fork::check()?;
+        let _quiet = self.core.changing.lock();
+        self.core.state.check_unused()?;
+        if self.core.attach_empty()? {
+            return Ok(());
+        }
+        let mut state = self.core.state.lock();
+        let State { engine, slots, uses, backing, .. } = &mut *state;
+        if slots.iter().any(LiveBlock::is_held) {
+            return Err(ArenaError::Pinned.into());
+        }
+        let mut dropped = Vec::new();
+        for (block, slot) in slots.drain() {
+            for &block in [block].iter().chain(slot.more()) {
+                let (offset, size) = engine.extent(block);
+                dropped.extend(uses.put(offset..offset + size, slot.uses.clone()));
+            }
+        }
+        let backing = backing.as_mut();
+        match backing {
+            None => engine.reset(),
+            Some(backing) => backing.reset(engine)?,
+        }
+        drop(state);
+        drop(dropped);
+        Ok(())
+    }
+
+    /// Replaces the range by one of `bytes` bytes, and forgets all blocks as [`reset`](Self::reset) does.
+    ///
+    /// The kind of memory and the stable share stay the same. The new range is reserved before the old one is
+    /// released (with its last buffer), so a failure changes nothing. In a growing arena only the limit
+    /// changes.
+    ///
+    /// # Errors
+    /// [`Error::Backend`] if the device has too little memory for both; [`Error::Arena`] for an invalid size, and
+    /// with [`ServesPool`](ArenaError::ServesPool) in an arena of fixed size, as [`reset`](Self::reset).
+    pub fn resize(&self, bytes: u64) -> Result<(), Error> {
+        fork::check()?;
+        if self.is_growing() {
+            return self.set_limit(bytes);
+        }
+        let quiet = self.core.changing.lock();
+        self.core.state.check_unused()?;
+        let (capacity, stable, alignment) =
+            (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());
+        // The quotient is a share of the new size, so it fits; u128 keeps the product exact.
+        let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
+        let layout =
+            ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
+        let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
+        let mut state = self.core.state.lock();
+        resized.peak = state.peak;
+        // Pending points and waits do not apply to the new range.
+        resized.uses = UseMap::after(&mut state.uses);
+        resized.former_ranges = std::mem::take(&mut state.former_ranges);
+        resized.former_ranges.push(&state.range);
+        let old = std::mem::replace(&mut *state, resized);
+        drop(state);
+        drop(quiet);
+        logging::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
+        drop(old);
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The way from a request to a buffer, in arenas of fixed size and growing ones.
+//!
+//! The order is: mapped memory; memory that a pool keeps idle; newly mapped memory. If a capture forbids the wait
+//! that the first memory found needs, other memory serves: the smallest hole without such a wait; a stitched range;
+//! for an uncaptured stream, new memory or a range stitched of such holes.
+
+use super::ArenaBuffer;
+use super::core::ArenaCore;
+use super::find::Waits;
+use super::hazards::clear::Refused;
+use super::mapping::pages::Budget;
+use super::request::Request;
+use super::state::Taken;
+use super::state_lock::StateGuard;
+use crate::error::{Error, Forbidden};
+use crate::heap::space::Zone;
+use crate::streams::order::{Freed, Need, Order};
+use crate::streams::uses::Awaited;
+use parking_lot::MutexGuard as LongMutexGuard;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Stream, StreamId, logging};
+
+/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
+const RECLAIMS: u32 = 2;
+
+/// Most searches for memory that a capture allows: one becomes useless only if a capture begins after the search.
+const SEARCHES: u32 = 3;
+
+impl<B: Backend> ArenaCore<B> {
+    /// Allocates a block. Before a growing arena maps more, `reclaim` may return memory to it, and returns whether it
+    /// did; that memory is searched first.
+    #[inline(always)]
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        (bytes, alignment, zone): (u64, u64, Zone),
+        stream: &B::Stream,
+        reclaim: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        self.check_device(stream)?;
+        let request = Request { bytes, alignment, zone, stream, is_captured: self.is_captured(stream) };
+        let served = match self.serve(&request, Budget::Free, true) {
+            Ok(Some(buffer)) => return Ok(buffer),
+            Ok(None) => self.serve_anew(&request, reclaim),
+            Err(error) => Err(error),
+        };
+        match served {
+            Err(refusal @ Error::Capture { forbidden: Forbidden::Wait, .. }) => {
+                self.serve_elsewhere(&request)?.ok_or(refusal)
+            }
+            served => served,
+        }
+    }
+
+    /// Serves a request from mapped memory. Returns `None` if none serves, or if making memory is better. That is so
+    /// for memory with a wait, too, if the request may be `spared` one and [prefers](State::prefers_growth) that.
+    #[inline]
+    fn serve(
+        self: &Arc<Self>,
+        request: &Request<'_, B::Stream>,
+        budget: Budget,
+        spared: bool,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
+        let state = &mut *locked;
+        // Before the search, which depends on it: the first request of a second stream waits for nobody either.
+        state.uses.ticks.used_by(request.stream.id());
+        let waits = if spared && state.prefers_growth(request) { Waits::Avoid } else { Waits::Allow };
+        match state.find(request, budget, &waits)? {
+            Some(taken) => self.hand_out(locked, taken, request).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Serves a request of a growing arena that no mapped memory serves without a wait.
+    #[cold]
+    fn serve_anew(
+        self: &Arc<Self>,
+        request: &Request<'_, B::Stream>,
+        mut reclaim: impl FnMut() -> bool,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        // A capture must not request memory from the driver.
+        let need = Need { requested: request.bytes, class: request.bytes };
+        if let Err(refused) = need.check(&self.device, request.stream, Forbidden::Allocation) {
+            return self.serve(request, Budget::Exhausted, false)?.ok_or(refused);
+        }
+        for _ in 0..RECLAIMS {
+            // Without the lock, which destructors may take.
+            if !reclaim() {
+                break;
+            }
+            if let Some(buffer) = self.serve(request, Budget::Free, true)? {
+                return Ok(buffer);
+            }
+        }
+        if self.state.lock().prefers_growth(request) {
+            // A thread that changes the arena may wait for a stream for long.
+            if let Some(alone) = self.changing.try_lock()
+                && let Some(buffer) = self.grow_without_wait(request, alone)?
+            {
+                return Ok(buffer);
+            }
+            if let Some(buffer) = self.serve(request, Budget::Free, false)? {
+                return Ok(buffer);
+            }
+        }
+        self.grow(request, Waits::Allow)
+    }
+
+    /// Takes memory without a wait after streams were asked, or new memory. Returns `None` if neither is available.
+    fn grow_without_wait<'a>(
+        self: &'a Arc<Self>,
+        request: &'a Request<'a, B::Stream>,
+        alone: LongMutexGuard<'a, ()>,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        self.ask_unmarked(request.stream);
+        let mut state = self.attached(request.bytes, || self.state.lock())?;
+        if !state.markers.is_empty() {
+            state = self.note_done(state);
+        }
+        // Without markers nobody is busy, and no memory needs a wait.
+        if state.markers.is_empty() {
+            return Ok(None);
+        }
+        state.uses.ticks.want_markers();
+        if !state.prefers_growth(request) {
+            return Ok(None);
+        }
+        if let Some(taken) = state.find(request, Budget::Free, &Waits::Avoid)? {
+            return self.hand_out(state, taken, request).map(Some);
+        }
+        drop(state);
+        match self.grow_beside(request, alone) {
+            Ok(grown) => Ok(Some(grown)),
+            Err(error) => {
+                logging::debug!("arena on {}: {error}; a stream waits", self.id);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Asks the streams that used free memory without a marker whether they are idle. Records a marker on each
+    /// other one, so that it is polled later.
+    fn ask_unmarked(&self, stream: &B::Stream) {
+        let mut state = self.state.lock();
+        let is_unmarked = |user: &B::Stream, tick| {
+            user.id() != stream.id() && state.markers.covering(user.id(), tick).is_none()
+        };
+        let users = state.users_of_free(is_unmarked);
+        if users.is_empty() {
+            return;
+        }
+        let tick = state.uses.ticks.begin();
+        drop(state);
+        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let mut state = self.state.lock();
+        idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
+        drop(state);
+    }
+
+    /// Serves a request whose wait a capture forbids. Returns `None` if no memory serves without such a wait.
+    #[cold]
+    fn serve_elsewhere(
+        self: &Arc<Self>,
+        request: &Request<'_, B::Stream>,
+    ) -> Result<Option<ArenaBuffer<B>>, Error> {
+        let is_captured = self.device.is_capturing(request.stream)?;
+        let mut waits = Waits::Refuse(Refused::All);
+        for _ in 0..SEARCHES {
+            if !is_captured {
+                waits = Waits::Refuse(Refused::Captured(self.captured_users_of_free(request.stream)?));
+            }
+            let mut state = self.attached(request.bytes, || self.state.lock())?;
+            let Some(taken) = state.find(request, Budget::Free, &waits)? else { break };
+            match self.hand_out(state, taken, request) {
+                Err(Error::Capture { .. }) => {}
+                served => return served.map(Some),
+            }
+        }
+        if is_captured || self.state.lock().backing.is_none() {
+            return Ok(None);
+        }
+        match self.grow(request, waits) {
+            // Memory is free behind a capture, so the caller returns the capture's error.
+            Err(error) if error.is_out_of_memory() => Ok(None),
+            grown => grown.map(Some),
+        }
+    }
+
+    /// Returns captured streams, other than this one, that used free memory.
+    fn captured_users_of_free(&self, stream: &B::Stream) -> Result<SmallVec<[StreamId; 4]>, Error> {
+        let users = self.state.lock().users_of_free(|user, _| user.id() != stream.id());
+        let mut captured = SmallVec::new();
+        for user in &users {
+            if self.device.is_capturing(user)? {
+                captured.push(user.id());
+            }
+        }
+        Ok(captured)
+    }
+
+    /// Returns a buffer of taken memory, ordered after the work of earlier users of its bytes.
+    #[inline(always)]
+    pub(super) fn hand_out(
+        self: &Arc<Self>,
+        mut locked: StateGuard<'_, B>,
+        Taken { block, stitched }: Taken<B>,
+        request: &Request<'_, B::Stream>,
+    ) -> Result<ArenaBuffer<B>, Error> {
+        let (stream, state) = (request.stream, &mut *locked);
+        let (_, mut size, mut before) = state.await_users(block, stream);
+        if let Some(place) = &stitched {
+            (size, before) = state.await_more_users(&place.more, stream, (size, before));
+        }
+        let slot = state.slots.insert(block, stream.clone());
+        if let Some(before) = &before {
+            before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
+        }
+        let (range, stitched_at) = match stitched {
+            None => (state.handle(), None),
+            Some(place) => {
+                slot.has_more(place.more);
+                (place.memory, Some(place.offset))
+            }
+        };
+        let dropped = state.uses.take_dropped();
+        drop(locked);
+        drop(dropped);
+        let sizes = (request.bytes, size, request.alignment);
+        let mut buffer = ArenaBuffer::new(Arc::clone(self), range, block, sizes);
+        buffer.stitched_at = stitched_at;
+        let Some(before) = before else { return Ok(buffer) };
+        match self.put_behind(&before, &buffer, stream) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.take_back(&buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees a new block that no caller received. Its stream used none of its bytes.
+    #[cold]
+    fn take_back(&self, buffer: &ArenaBuffer<B>) {
+        let mut state = self.state.lock();
+        let slot = state.slots.remove(buffer.block);
+        if let Some(slot) = &slot {
+            [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
+        }
+        drop(state);
+        drop(slot);
+    }
+
+    /// Orders later work on `stream` after the work of a new block's earlier users.
+    #[cold]
+    fn put_behind(
+        &self,
+        before: &Awaited<B::Stream>,
+        buffer: &ArenaBuffer<B>,
+        stream: &B::Stream,
+    ) -> Result<(), Error> {
+        self.take_over(before, stream, buffer.need())?;
+        if let Some(slot) = self.state.lock().slots.get_mut(buffer.block) {
+            slot.uses.forget_readers();
+        }
+        Ok(())
+    }
+}

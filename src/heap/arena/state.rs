@@ -1,0 +1,245 @@
+//! The state under an arena's lock.
+
+use super::detach::Phase;
+use super::former_ranges::FormerRanges;
+use super::hazards::ranges::UseMap;
+use super::live_block::{LiveBlock, LiveBlocks};
+use super::mapping::pages::Backing;
+use crate::error::Error;
+use crate::heap::space::{Arena, ArenaLayout, BlockId, SpanState};
+use crate::streams::markers::Markers;
+use crate::streams::order::Freed;
+use crate::streams::uses::{Awaited, Streams, await_also};
+use std::sync::Arc;
+use vrampool_backend::AllocationRequest;
+use vrampool_backend::{Backend, Capabilities, MemoryKind};
+
+/// Range handles that are kept for further buffers.
+const HANDLES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct State<B: Backend> {
+    /// The range. Buffers keep it alive beyond a resize.
+    pub(super) range: Arc<B::Memory>,
+    /// Handles of the range from freed buffers, for new ones: a count shared between threads is expensive.
+    handles: Vec<Arc<B::Memory>>,
+    pub(super) engine: Arena,
+    pub(super) slots: LiveBlocks<B::Stream>,
+    pub(super) uses: UseMap<B::Stream>,
+    pub(super) markers: Markers<B>,
+    /// Only in a growing arena.
+    pub(super) backing: Option<Backing<B>>,
+    /// Only in an arena of fixed size.
+    pub(super) former_ranges: FormerRanges<B::Memory>,
+    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
+    pub(super) reserved_peak: u64,
+    /// Whether the device runs streams concurrently. If not, no request waits.
+    pub(super) are_concurrent: bool,
+    pub(super) phase: Phase<B>,
+    /// Bytes of a compaction's staging blocks.
+    pub(super) staged: u64,
+    /// The peak of bytes used by other blocks, over all ranges so far.
+    pub(super) peak: u64,
+    /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
+    pub(super) peak_needed: u64,
+}
+
+/// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
+/// handle of a stream may wait for its work.
+#[derive(Debug)]
+pub(super) struct AfterFree<S> {
+    _dropped: (Option<S>, Option<Streams<S>>),
+    /// Set if the free records markers.
+    pub(super) to_record: Option<Freed<S>>,
+}
+
+impl<S> Default for AfterFree<S> {
+    fn default() -> Self {
+        Self { _dropped: (None, None), to_record: None }
+    }
+}
+
+/// The memory that serves a request.
+#[derive(Debug)]
+pub(super) struct Taken<B: Backend> {
+    pub(super) block: BlockId,
+    pub(super) stitched: Option<Place<B>>,
+}
+
+/// The place of a stitched block.
+#[derive(Debug)]
+pub(super) struct Place<B: Backend> {
+    pub(super) memory: Arc<B::Memory>,
+    pub(super) offset: u64,
+    /// The other engine blocks of the stitched block.
+    pub(super) more: Vec<BlockId>,
+}
+
+impl<B: Backend> Taken<B> {
+    pub(super) fn plain(block: BlockId) -> Self {
+        Self { block, stitched: None }
+    }
+
+    /// A stitched block of the given engine blocks; `None` if there are none.
+    pub(super) fn stitched(mut blocks: Vec<BlockId>, memory: Arc<B::Memory>, offset: u64) -> Option<Self> {
+        if blocks.is_empty() {
+            return None;
+        }
+        let block = blocks.remove(0);
+        Some(Self { block, stitched: Some(Place { memory, offset, more: blocks }) })
+    }
+}
+
+impl<B: Backend> State<B> {
+    pub(super) fn reserve(
+        device: &B,
+        kind: MemoryKind,
+        layout: ArenaLayout,
+        bytes: u64,
+    ) -> Result<Self, Error> {
+        let engine = Arena::new(layout)?;
+        Ok(Self::new(device, engine, device.allocate(&AllocationRequest::new(bytes, kind))?, None))
+    }
+
+    pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
+        Self {
+            reserved_peak: 0,
+            range: Arc::new(range),
+            handles: Vec::with_capacity(HANDLES),
+            engine,
+            slots: LiveBlocks::new(),
+            uses: UseMap::new(),
+            markers: Markers::new(),
+            are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
+            backing,
+            former_ranges: FormerRanges::default(),
+            phase: Phase::Attached,
+            staged: 0,
+            peak: 0,
+            peak_needed: 0,
+        }
+    }
+
+    /// All streams that may use a block; none if it is stale.
+    pub(super) fn users_of_live(&self, block: BlockId) -> Streams<B::Stream> {
+        self.slots.get(block).map(|slot| slot.uses.users()).unwrap_or_default()
+    }
+
+    /// Frees a block whose slot is removed.
+    #[inline]
+    pub(super) fn free_freed(&mut self, block: BlockId) {
+        // The block is live, and does not move.
+        let _ = self.engine.free(block);
+    }
+
+    /// Returns a new block's offset and size, and the streams to wait for, if any. Its slot does not exist
+    /// yet.
+    // Not in a struct with the block's name: that would be stored in parts and read as one. A processor waits
+    // until such stores have reached the cache.
+    #[inline(always)]
+    pub(super) fn await_users(
+        &mut self,
+        block: BlockId,
+        stream: &B::Stream,
+    ) -> (u64, u64, Option<Awaited<B::Stream>>) {
+        let (offset, size) = self.engine.extent(block);
+        self.note_peak();
+        self.uses.note_reused(&(offset..offset + size));
+        (offset, size, self.uses.awaited_for(&(offset..offset + size), stream))
+    }
+
+    /// Frees a block that is not moving. Does nothing for a stale block.
+    #[inline(always)]
+    pub(super) fn free(&mut self, block: BlockId) -> AfterFree<B::Stream> {
+        let Some(slot) = self.slots.remove(block) else { return AfterFree::default() };
+        let dropped = self.uses.take_dropped();
+        let mut replaced = (!dropped.is_empty()).then_some(dropped);
+        let (may_mark, bytes) = (self.may_mark(block), self.bytes_of(block, &slot));
+        let is_marked = slot.uses.is_shared() || may_mark && self.is_marker_due(bytes, slot.uses.only_user());
+        if !slot.more().is_empty() {
+            let others = self.free_more(&slot);
+            if !others.is_empty() {
+                replaced.get_or_insert_default().extend(others);
+            }
+        }
+        let (offset, size) = self.engine.extent(block);
+        if self.engine.free(block).is_ok() {
+            let range = offset..offset + size;
+            if slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream)) {
+                let dropped = self.uses.put(range, slot.uses.clone());
+                replaced.get_or_insert_default().extend(dropped);
+            }
+        }
+        let to_record = is_marked.then(|| self.end_tick(&slot, bytes));
+        if to_record.is_none() && may_mark {
+            self.uses.freed_unmarked(&slot.uses.writer, bytes);
+        }
+        AfterFree { _dropped: (Some(slot.uses.writer), replaced), to_record }
+    }
+
+    /// Frees the other engine blocks of a stitched block.
+    #[cold]
+    fn free_more(&mut self, slot: &LiveBlock<B::Stream>) -> Streams<B::Stream> {
+        let mut replaced = Streams::new();
+        for &block in slot.more() {
+            let (offset, size) = self.engine.extent(block);
+            let range = offset..offset + size;
+            if self.engine.free(block).is_ok()
+                && slot.uses.only_user().is_none_or(|stream| !self.uses.is_of(&range, stream))
+            {
+                replaced.extend(self.uses.put(range, slot.uses.clone()));
+            }
+        }
+        replaced
+    }
+
+    /// As [`await_users`](Self::await_users), for the other engine blocks of a stitched block.
+    #[cold]
+    pub(super) fn await_more_users(
+        &mut self,
+        more: &[BlockId],
+        stream: &B::Stream,
+        (mut size, mut before): (u64, Option<Awaited<B::Stream>>),
+    ) -> (u64, Option<Awaited<B::Stream>>) {
+        for &block in more {
+            let (_, bytes, users) = self.await_users(block, stream);
+            size += bytes;
+            let users = users.iter().flatten();
+            users.for_each(|(user, tick)| await_also(before.get_or_insert_default(), user, *tick));
+        }
+        (size, before)
+    }
+
+    /// Returns the streams that used free memory, and for which `is_such` holds with the tick of the free.
+    pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
+        let free = self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free));
+        self.uses.users_in(free.map(|span| span.offset..span.offset + span.bytes), is_such)
+    }
+
+    /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.
+    pub(super) fn replace_range(&mut self, range: B::Memory) -> (Arc<B::Memory>, Vec<Arc<B::Memory>>) {
+        let handles = std::mem::replace(&mut self.handles, Vec::with_capacity(HANDLES));
+        (std::mem::replace(&mut self.range, Arc::new(range)), handles)
+    }
+
+    #[inline]
+    pub(super) fn handle(&mut self) -> Arc<B::Memory> {
+        self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
+    }
+
+    /// Keeps a handle of the current range if there is room, else returns it, to be dropped without the lock.
+    #[inline]
+    pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
+        let is_kept = self.handles.len() < HANDLES
+            && handle.as_ref().is_some_and(|handle| Arc::ptr_eq(handle, &self.range));
+        if !is_kept {
+            return handle;
+        }
+        self.handles.extend(handle);
+        None
+    }
+
+    pub(super) fn note_peak(&mut self) {
+        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
+    }
+}

@@ -1,0 +1,122 @@
+//! The lock of an arena's state. The depot of a pool over the arena is under the same lock.
+
+use super::state::State;
+use crate::heap::caps::Caps;
+use crate::heap::core::{Depot, ErasedSpace, LockedDepot, Space};
+use crate::heap::size_class::SizeClasses;
+use crate::heap::space::ArenaError;
+use crate::streams::ticks::Ticks;
+use crate::sync::{Condvar, MutexGuard};
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use vrampool_backend::{Backend, MemoryKind};
+
+/// The lock of an arena's state.
+pub(super) struct StateLock<B: Backend> {
+    lock: &'static LockedDepot,
+    state: PhantomData<fn() -> State<B>>,
+}
+
+/// The locked state.
+pub(super) struct StateGuard<'a, B: Backend> {
+    depot: MutexGuard<'static, Depot>,
+    state: PhantomData<&'a mut State<B>>,
+}
+
+impl<B: Backend> StateLock<B> {
+    pub(super) fn new(state: State<B>) -> Self {
+        let (kind, classes, caps) = (MemoryKind::default(), SizeClasses::default(), Caps::default());
+        let depot = Depot::new(kind, classes, 0, caps, Space::Arena(Box::new(state)));
+        Self { lock: LockedDepot::new(depot), state: PhantomData }
+    }
+
+    /// The lock, for the pool over the arena.
+    pub(super) fn shared(&self) -> &'static LockedDepot {
+        self.lock
+    }
+
+    /// Checks that no pool has blocks of the arena: that none over it has a handle or a live buffer.
+    pub(super) fn check_unused(&self) -> Result<(), ArenaError> {
+        let mut depot = self.lock.depot.lock();
+        let is_in_use = depot.has_pool && (!depot.is_closed() || depot.stats().live_buffers > 0);
+        if is_in_use { Err(ArenaError::ServesPool) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> StateGuard<'_, B> {
+        StateGuard { depot: self.lock.depot.lock(), state: PhantomData }
+    }
+}
+
+impl<B: Backend> Drop for StateLock<B> {
+    fn drop(&mut self) {
+        let state = mem::replace(&mut self.lock.depot.lock().space, Space::order(()));
+        self.lock.vacate();
+        // Not under the lock.
+        drop(state);
+    }
+}
+
+impl<B: Backend> StateGuard<'_, B> {
+    /// Unlocks until `changed` is notified.
+    pub(super) fn wait(self, changed: &Condvar) -> Self {
+        Self { depot: changed.wait(self.depot, None), state: PhantomData }
+    }
+}
+
+impl<B: Backend> Deref for StateGuard<'_, B> {
+    type Target = State<B>;
+
+    #[inline]
+    fn deref(&self) -> &State<B> {
+        match State::in_space(&self.depot.space) {
+            Some(state) => state,
+            None => unreachable!("an arena's lock has its state"),
+        }
+    }
+}
+
+impl<B: Backend> DerefMut for StateGuard<'_, B> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State<B> {
+        match State::of(&mut self.depot.space) {
+            Some(state) => state,
+            None => unreachable!("an arena's lock has its state"),
+        }
+    }
+}
+
+impl<B: Backend> State<B> {
+    /// The state in a locked depot, if it has one.
+    #[inline]
+    pub(super) fn of(space: &mut Space) -> Option<&mut Self> {
+        let Space::Arena(state) = space else { return None };
+        (&mut **state as &mut dyn Any).downcast_mut()
+    }
+
+    /// As [`of`](Self::of), for reading.
+    #[inline]
+    pub(super) fn in_space(space: &Space) -> Option<&Self> {
+        let Space::Arena(state) = space else { return None };
+        (&**state as &dyn Any).downcast_ref()
+    }
+}
+
+impl<B: Backend> ErasedSpace for State<B> {
+    fn ticks(&self) -> &Ticks {
+        &self.uses.ticks
+    }
+
+    fn ticks_mut(&mut self) -> &mut Ticks {
+        &mut self.uses.ticks
+    }
+}
+
+impl<B: Backend> fmt::Debug for StateLock<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateLock").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! The backend's part of a block.
+
+use crate::heap::core::{ErasedPart, PoolCore, Space};
+use crate::heap::supply::SourceMemory;
+use crate::streams::order::{Need, WaitFor};
+use crate::streams::uses::{Access, Streams, Uses};
+use smallvec::SmallVec;
+use std::ops::Range;
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, Memory, Stream, StreamId};
+
+/// The backend's part of a block.
+pub(super) struct BackendPart<B: Backend> {
+    pub(super) extent: SourceMemory<B>,
+    /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
+    /// moved one.
+    pub(super) uses: Uses<B::Stream>,
+    pub(super) ticket: Option<Ticket>,
+}
+
+impl<B: Backend> BackendPart<B> {
+    /// The streams that may use it.
+    pub(super) fn users(&self) -> Streams<B::Stream> {
+        match &self.extent {
+            SourceMemory::Arena(buffer) => buffer.users(),
+            _ => self.uses.users(),
+        }
+    }
+
+    /// As [`users`](Self::users), under the depot's lock.
+    pub(super) fn users_in(&self, space: &Space) -> Streams<B::Stream> {
+        match &self.extent {
+            SourceMemory::Arena(buffer) => buffer.users_in(space),
+            _ => self.uses.users(),
+        }
+    }
+}
+
+impl<B: Backend> Drop for BackendPart<B> {
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
+    fn drop(&mut self) {
+        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
+        let Some(memory) = memory.take() else { return };
+        let writer = &self.uses.writer;
+        for reader in &self.uses.before(writer, Access::Write) {
+            // Captured work is not pending, and neither the device nor the host could wait for it.
+            if device.is_capturing(reader).unwrap_or(false) {
+                continue;
+            }
+            // If the device cannot wait, the host does. If that fails too, no work is pending any more.
+            let need = Need { requested: 0, class: memory.len() };
+            if need.before(device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
+                let _ = device.synchronize(reader);
+            }
+        }
+        device.free_on(memory, writer);
+    }
+}
+
+impl<B: Backend> ErasedPart for BackendPart<B> {
+    fn empty(&mut self, space: &mut Space) -> bool {
+        match &mut self.extent {
+            SourceMemory::Arena(buffer) => buffer.empty(space),
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
+        }
+    }
+
+    fn address(&self) -> Option<(u64, bool)> {
+        self.extent.address()
+    }
+
+    fn parts(&self) -> Vec<Range<u64>> {
+        self.extent.parts()
+    }
+
+    fn ticket(&mut self) -> &mut Option<Ticket> {
+        &mut self.ticket
+    }
+
+    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]> {
+        self.users_in(space).iter().map(Stream::id).collect()
+    }
+
+    fn mark(&self, pool: &PoolCore) -> u64 {
+        pool.record_markers::<B>(self.users())
+    }
+}

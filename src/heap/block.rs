@@ -1,0 +1,365 @@
+//! What a [block](Block) does: its memory, class and stream order.
+
+use crate::error::{Error, Forbidden};
+use crate::heap::arena::Refill;
+use crate::heap::backend_part::BackendPart;
+pub(crate) use crate::heap::core::Block;
+use crate::heap::core::{ChildBlocks, PoolCore, Space};
+use crate::heap::magazine::class_table::{self, NO_BIN};
+use crate::heap::supply::SourceMemory;
+use crate::source::Key;
+use crate::streams::order::{Need, Order, WaitFor};
+use crate::streams::uses::{Access, Streams, Uses};
+use std::any::Any;
+use std::fmt;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_backend::fork::ForkArc;
+use vrampool_backend::spi::Ticket;
+use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
+
+impl Block {
+    pub(crate) fn new<B: Backend>(
+        extent: SourceMemory<B>,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        pool: &Arc<PoolCore>,
+    ) -> Box<Self> {
+        let part = BackendPart { extent, uses: Uses::new(stream.clone()), ticket: None };
+        Box::new(Block {
+            next: None,
+            key,
+            requested,
+            ready_on: AtomicU64::new(stream.id().get()),
+            stream: stream.id(),
+            freed: AtomicU64::new(0),
+            bin: bin_of(pool, key),
+            pool: Arc::clone(pool),
+            home: None,
+            place: AtomicU64::new(0),
+            part: Box::new(part),
+        })
+    }
+
+    /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
+    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
+        self.part.empty(space)
+    }
+
+    /// Its current address, on devices that have addresses.
+    #[inline]
+    pub(crate) fn address(&self) -> Option<u64> {
+        // Relaxed: every thread that computes the address stores the same number.
+        match self.place.load(Ordering::Relaxed) {
+            0 => self.find_address(),
+            place => Some(place),
+        }
+    }
+
+    #[cold]
+    fn find_address(&self) -> Option<u64> {
+        let (address, stays) = self.part.address()?;
+        if stays {
+            self.place.store(address, Ordering::Relaxed);
+        }
+        Some(address)
+    }
+
+    /// Its byte ranges in an arena.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
+        self.part.parts()
+    }
+
+    /// The hooks' ticket of the request that it serves, if they know of it.
+    pub(crate) fn ticket(&mut self) -> &mut Option<Ticket> {
+        self.part.ticket()
+    }
+
+    /// Makes an [emptied](Self::empty) record a block of the arena again, if that needs only bookkeeping.
+    /// Returns its end in the arena, and streams to be dropped without any lock.
+    #[inline(always)]
+    pub(crate) fn refill<B: Backend>(
+        &mut self,
+        space: &mut Space,
+        (class, requested): (u64, u64),
+        stream: &B::Stream,
+    ) -> Option<(u64, [Option<B::Stream>; 2])> {
+        let part = self.part_mut::<B>();
+        let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
+        let Refill { end, address, dropped } = buffer.refill(space, class, stream)?;
+        let id = stream.id();
+        let writer = &mut part.uses.writer;
+        let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));
+        // The kind of memory is the arena's, unchanged.
+        (self.key.class, self.requested, self.stream) = (class, requested, id);
+        *self.ready_on.get_mut() = id.get();
+        *self.place.get_mut() = address;
+        self.bin = bin_of(&self.pool, self.key);
+        Some((end, [dropped, other]))
+    }
+
+    /// Records that it is live: what was known of its last free is over.
+    #[inline(always)]
+    pub(crate) fn begin_use(&mut self) {
+        *self.freed.get_mut() = 0;
+    }
+
+    /// The tick of its free, or one in which it was idle; 0 if neither is known.
+    #[inline]
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
+    }
+
+    /// Records a tick in which it is idle, unless an earlier one is known.
+    pub(crate) fn note_idle(&self, tick: u64) {
+        if self.freed() == 0 {
+            self.freed.store(tick, Ordering::Relaxed);
+        }
+    }
+
+    /// A stream whose work is before the end of the block's use: a reader, or the last writer.
+    pub(crate) fn last_user(&self, space: &Space) -> StreamId {
+        match self.ready_on.load(Ordering::Relaxed) {
+            0 => self.part.user_ids(space).first().copied().unwrap_or(self.stream),
+            _ => self.stream,
+        }
+    }
+
+    /// The stream that alone used it, if no other did.
+    #[inline]
+    pub(crate) fn sole_user(&self) -> Option<StreamId> {
+        (self.ready_on.load(Ordering::Relaxed) != 0).then_some(self.stream)
+    }
+
+    /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
+    /// unless `is_captured`, before `stream`.
+    pub(crate) fn is_done(&self, space: &Space, stream: StreamId, is_captured: bool) -> bool {
+        let (tick, ticks) = (self.freed(), space.ticks());
+        let is_over = |user: StreamId| match is_captured {
+            true => ticks.are_done(user, tick),
+            false => ticks.cover(user, stream, tick),
+        };
+        tick > 0
+            && match self.ready_on.load(Ordering::Relaxed) {
+                0 => self.part.user_ids(space).into_iter().all(is_over),
+                _ => is_over(self.stream),
+            }
+    }
+
+    /// As [`users`](Self::users), under the depot's lock.
+    pub(crate) fn users_in<B: Backend>(&self, space: &Space) -> Streams<B::Stream> {
+        self.part::<B>().users_in(space)
+    }
+
+    /// The streams that may use it.
+    pub(crate) fn users<B: Backend>(&self) -> Streams<B::Stream> {
+        self.part::<B>().users()
+    }
+
+    /// Hands the block, whose users need not be waited for, to `stream`.
+    ///
+    /// # Errors
+    /// Those of the device, and [`Error::Capture`], where an arena moved the block and `stream` has to wait for that.
+    pub(crate) fn adopt<B: Backend>(&mut self, stream: &B::Stream) -> Result<(), Error> {
+        let BackendPart { extent, uses, .. } = self.part_mut::<B>();
+        if let SourceMemory::Arena(buffer) = extent {
+            buffer.adopt(stream)?;
+        }
+        uses.written_by(stream, None);
+        self.stream = stream.id();
+        *self.ready_on.get_mut() = stream.id().get();
+        Ok(())
+    }
+
+    /// Makes `stream` wait for every user of the idle block, and hands the block to it. A capture refuses a block
+    /// that was used outside of it, because that use may still be pending. On failure the block still belongs to
+    /// all of them. Returns the waits, except an arena's within a capture, which counts its own.
+    pub(crate) fn take_over<B: Backend>(
+        &mut self,
+        stream: &B::Stream,
+        capture: Option<CaptureId>,
+    ) -> Result<u64, Error> {
+        if let Some(capture) = capture {
+            return match self.is_in::<B>(capture, stream.id()) {
+                true => self.hand_over::<B>(stream, WaitFor::Reuse),
+                false => Err(self.need().refused(Forbidden::Wait)),
+            };
+        }
+        let users = self.users::<B>().into_iter().map(|user| (user, self.freed())).collect();
+        let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
+        self.adopt::<B>(stream)?;
+        Ok(waits)
+    }
+
+    /// Records markers on the streams that used the block, which is about to be idle.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn mark(&mut self) {
+        let pool = Arc::clone(&self.pool);
+        *self.freed.get_mut() = self.part.mark(&pool);
+    }
+
+    fn need(&self) -> Need {
+        Need { requested: self.requested, class: self.key.class }
+    }
+
+    /// Whether work on `stream` may use it without any wait.
+    #[inline(always)]
+    pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
+        // Relaxed: only the exclusive owner of the block calls this.
+        self.ready_on.load(Ordering::Relaxed) == stream.get()
+    }
+
+    fn part<B: Backend>(&self) -> &BackendPart<B> {
+        match (&*self.part as &dyn Any).downcast_ref() {
+            Some(part) => part,
+            None => unreachable!("a pool serves requests with its backend's blocks"),
+        }
+    }
+
+    fn part_mut<B: Backend>(&mut self) -> &mut BackendPart<B> {
+        match (&mut *self.part as &mut dyn Any).downcast_mut() {
+            Some(part) => part,
+            None => unreachable!("a pool serves requests with its backend's blocks"),
+        }
+    }
+
+    pub(crate) fn stream<B: Backend>(&self) -> &B::Stream {
+        &self.part::<B>().uses.writer
+    }
+
+    pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
+        self.part::<B>().extent.memory()
+    }
+
+    /// The memory that contains it, for callers that do not use its position.
+    pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
+        self.part::<B>().extent.range()
+    }
+
+    /// Returns its first `len` bytes for reading on `stream`, which must have borrowed or taken it.
+    pub(crate) fn region<B: Backend>(
+        &self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<Region<'_, B::Memory>, Error> {
+        self.part::<B>().extent.region(len, stream)
+    }
+
+    /// Returns its first `len` bytes for writing on `stream`, to which it was handed over.
+    pub(crate) fn region_mut<B: Backend>(
+        &mut self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<RegionMut<'_, B::Memory>, Error> {
+        self.part_mut::<B>().extent.region_mut(len, stream)
+    }
+
+    /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits, except an
+    /// arena's, which counts its own.
+    pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
+        let BackendPart { extent, uses, .. } = self.part::<B>();
+        let mut waits = 0;
+        if let SourceMemory::Arena(buffer) = extent {
+            buffer.use_on(stream)?;
+        } else {
+            let users = uses.before(stream, Access::Read);
+            if !users.is_empty() {
+                let (device, users) =
+                    (&self.pool.supply::<B>().device, users.iter().map(|user| (user, None)));
+                let (more, capture) = self.need().before(device, users, stream, WaitFor::Data)?;
+                uses.read_by(stream, capture);
+                waits = more;
+            }
+        }
+        self.has_user(stream.id());
+        Ok(waits)
+    }
+
+    /// Records `stream`, which is not captured, as a user without inserting a wait.
+    pub(crate) fn record_stream<B: Backend>(&self, stream: &B::Stream) -> Result<(), Error> {
+        let BackendPart { extent, uses, .. } = self.part::<B>();
+        match extent {
+            SourceMemory::Arena(buffer) => buffer.note_stream(stream)?,
+            _ => uses.recorded_on(stream),
+        }
+        self.has_user(stream.id());
+        Ok(())
+    }
+
+    /// From now on no stream may use it without a wait, unless `user` is its writer.
+    fn has_user(&self, user: StreamId) {
+        if user != self.stream {
+            // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
+            self.ready_on.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `stream` is the writer, and all other uses are part of the capture.
+    fn is_in<B: Backend>(&self, capture: CaptureId, stream: StreamId) -> bool {
+        let BackendPart { extent, uses, .. } = self.part::<B>();
+        self.stream == stream
+            && match extent {
+                SourceMemory::Arena(buffer) => buffer.are_reads_in(capture),
+                _ => uses.are_reads_in(capture),
+            }
+    }
+
+    /// Makes `stream` wait for every user of the block, and hands the block to it. On failure the block still
+    /// belongs to all of them. Returns the waits, except an arena's, which counts its own.
+    pub(crate) fn hand_over<B: Backend>(&mut self, stream: &B::Stream, until: WaitFor) -> Result<u64, Error> {
+        if self.is_ready_on(stream.id()) {
+            return Ok(0);
+        }
+        let (pool, need) = (Arc::clone(&self.pool), self.need());
+        let BackendPart { extent, uses, .. } = self.part_mut::<B>();
+        let (waits, capture);
+        if let SourceMemory::Arena(buffer) = extent {
+            (waits, capture) = (0, buffer.hand_over(stream, until)?);
+            uses.written_by(stream, None);
+        } else {
+            let users = uses.before(stream, Access::Write);
+            let users = users.iter().map(|user| (user, None));
+            (waits, capture) = need.before(&pool.supply::<B>().device, users, stream, until)?;
+            uses.written_by(stream, capture);
+        }
+        self.stream = stream.id();
+        // In a capture the order holds in a graph only, so the next owner waits for all users.
+        *self.ready_on.get_mut() = if capture.is_some() { 0 } else { stream.id().get() };
+        Ok(waits)
+    }
+}
+
+impl Block {
+    /// Assigns the block to a child of its pool, to which its free returns it. It serves `requested` bytes there, for
+    /// which the child asked the pool for `class` bytes.
+    pub(crate) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
+        (self.bin, self.requested, self.home) = (NO_BIN, requested, Some((home.clone(), class)));
+    }
+
+    /// Assigns the block to its pool again, which counts as requested the `class` that the child asked for: a geometric
+    /// class may have borrowed the block from a larger one.
+    pub(super) fn leave_home(&mut self, class: u64) {
+        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), class, None);
+    }
+}
+
+/// Returns the magazine bin for blocks of `key`, if the bin is for their class only.
+#[inline]
+fn bin_of(pool: &PoolCore, key: Key) -> u8 {
+    let is_kept = pool.class_table.are_unshared() && pool.has_magazine_for(key);
+    if is_kept { class_table::number(key.class) } else { NO_BIN }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("key", &self.key)
+            .field("requested", &self.requested)
+            .field("ready_on", &self.ready_on)
+            .finish_non_exhaustive()
+    }
+}

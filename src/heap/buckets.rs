@@ -1,0 +1,201 @@
+//! Idle blocks and request counts of a pool, by kind and class. Under the depot's lock.
+
+use crate::heap::core::Block;
+pub(crate) use crate::heap::core::{Bucket, Buckets, Requests};
+use crate::heap::magazine::class_table;
+use crate::heap::size_class::SizeClasses;
+use crate::source::Key;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use vrampool_backend::{MemoryKind, StreamId};
+
+/// Number of a bucket's newest blocks that are searched for one of the same stream. The bound keeps the
+/// search independent of the bucket's size.
+pub(crate) const SAME_STREAM_SEARCH: usize = 16;
+
+/// Number of buckets from which empty ones are forgotten: exact classes make one bucket per size.
+const MAX_EMPTY_BUCKETS: usize = 4096;
+
+impl Buckets {
+    pub(crate) fn new(classes: SizeClasses) -> Self {
+        Self {
+            classes,
+            list: Vec::new(),
+            places: FxHashMap::default(),
+            guesses: Box::new([0; 256]),
+            forget_from: MAX_EMPTY_BUCKETS,
+            forgotten: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the bucket for `key`, adding it if it is missing.
+    #[inline]
+    pub(crate) fn of(&mut self, key: &Key) -> &mut Bucket {
+        let place = match self.place(key) {
+            Some(place) => place,
+            None => self.add(*key),
+        };
+        &mut self.list[place]
+    }
+
+    #[inline]
+    pub(crate) fn find(&mut self, key: &Key) -> Option<&mut Bucket> {
+        let place = self.place(key)?;
+        self.list.get_mut(place)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, key: &Key) -> Option<usize> {
+        let guess = self.guesses[usize::from(class_table::number(key.class))];
+        match self.list.get(guess) {
+            Some(bucket) if bucket.key == *key => Some(guess),
+            _ => self.look_up(*key),
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, key: Key) -> Option<usize> {
+        let place = *self.places.get(&key)?;
+        self.guesses[usize::from(class_table::number(key.class))] = place;
+        Some(place)
+    }
+
+    #[cold]
+    fn add(&mut self, key: Key) -> usize {
+        if self.list.len() >= self.forget_from {
+            self.forget_empty();
+        }
+        let (idle, requests) = (VecDeque::new(), Requests::default());
+        self.list.push(Bucket { key, idle, leased: 0, has_overflowed: false, last_request: 0, requests });
+        self.places.insert(key, self.list.len() - 1);
+        self.list.len() - 1
+    }
+
+    /// Returns the counts of a class, in its bucket or, for a forgotten bucket, in `forgotten`.
+    pub(crate) fn requests(&mut self, key: Key) -> &mut Requests {
+        match self.place(&key) {
+            Some(place) => &mut self.list[place].requests,
+            None => self.forgotten.entry(self.classes.reported(key.class)).or_default(),
+        }
+    }
+
+    /// Returns the keys of filled buckets: least recently requested first, then larger classes first.
+    pub(crate) fn stalest(&self) -> Vec<Key> {
+        let mut filled: Vec<&Bucket> = self.list.iter().filter(|bucket| !bucket.idle.is_empty()).collect();
+        filled.sort_unstable_by_key(|bucket| (bucket.last_request, std::cmp::Reverse(bucket.key.class)));
+        filled.into_iter().map(|bucket| bucket.key).collect()
+    }
+
+    /// Takes all idle blocks of one kind that need no wait for `stream`.
+    pub(crate) fn take_all_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
+        let mut ready = Vec::new();
+        for bucket in self.list.iter_mut().filter(|bucket| bucket.key.kind == kind) {
+            for block in mem::take(&mut bucket.idle) {
+                match block.is_ready_on(stream) {
+                    true => ready.push(block),
+                    false => bucket.idle.push_back(block),
+                }
+            }
+        }
+        ready
+    }
+
+    /// Returns class, counts and idle blocks of all buckets, present or forgotten. A class may occur twice.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (u64, Requests, u64)> {
+        let present =
+            self.list.iter().map(|bucket| (bucket.key.class, bucket.requests, bucket.idle.len() as u64));
+        present.chain(self.forgotten.iter().map(|(&class, &requests)| (class, requests, 0)))
+    }
+
+    fn forget_empty(&mut self) {
+        let (classes, forgotten) = (&self.classes, &mut self.forgotten);
+        self.list.retain(|bucket| {
+            let is_empty = bucket.idle.is_empty() && bucket.leased == 0;
+            if is_empty {
+                let requests = forgotten.entry(classes.reported(bucket.key.class)).or_default();
+                requests.hits += bucket.requests.hits;
+                requests.misses += bucket.requests.misses;
+            }
+            !is_empty
+        });
+        self.places = (0..).zip(&self.list).map(|(place, bucket)| (bucket.key, place)).collect();
+        // Doubling avoids scanning buckets that are in use again and again.
+        self.forget_from = MAX_EMPTY_BUCKETS.max(2 * self.list.len());
+    }
+}
+
+impl Bucket {
+    /// Returns the number of idle blocks and slots.
+    pub(crate) fn kept(&self) -> u64 {
+        self.idle.len() as u64 + self.leased
+    }
+
+    /// Takes the newest block that needs no wait for `stream`.
+    #[inline]
+    pub(crate) fn take_newest_ready(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        if self.idle.back()?.is_ready_on(stream) {
+            return self.idle.pop_back();
+        }
+        self.take_ready_below(stream)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_ready_below(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        let newest = self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
+        let (place, _) = newest.skip(1).find(|(_, block)| block.is_ready_on(stream)).unzip();
+        self.idle.remove(place?)
+    }
+
+    /// Takes the oldest block for which `is_such` holds, because its work is likeliest to be complete;
+    /// preferably one last owned by `stream`, which leaves other streams theirs.
+    pub(crate) fn take_oldest(
+        &mut self,
+        stream: StreamId,
+        is_such: impl Fn(&Block) -> bool,
+    ) -> Option<Box<Block>> {
+        let mut oldest = self.idle.iter().take(SAME_STREAM_SEARCH);
+        let own = oldest.clone().position(|block| block.stream == stream && is_such(block));
+        let place = own.or_else(|| oldest.position(|block| is_such(block)))?;
+        self.idle.remove(place)
+    }
+
+    /// Takes a block that needs a wait: the newest last owned by `stream`, which keeps blocks with their
+    /// streams; else the oldest.
+    pub(crate) fn take_any(&mut self, stream: StreamId) -> Option<Box<Block>> {
+        let mut newest = self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
+        let place = newest.find(|(_, block)| block.stream == stream).map_or(0, |(place, _)| place);
+        self.idle.remove(place)
+    }
+
+    /// Takes the newest blocks, up to `most`, as long as they need no wait for `stream`; oldest first.
+    pub(crate) fn take_ready(&mut self, stream: StreamId, most: u64) -> Vec<Box<Block>> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let ready = self.idle.iter().rev().take(most).take_while(|block| block.is_ready_on(stream)).count();
+        self.idle.drain(self.idle.len() - ready..).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_forgotten_buckets_are_kept() {
+        let mut buckets = Buckets::new(SizeClasses::Exact(1));
+        let key = |class| Key { kind: MemoryKind::default(), class };
+        let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
+        for class in 1..=rounds {
+            buckets.of(&key(class)).requests.misses += 1;
+            assert_eq!(buckets.find(&key(class)).map(|bucket| bucket.key), Some(key(class)));
+        }
+        assert!(buckets.list.len() <= MAX_EMPTY_BUCKETS, "empty buckets are forgotten");
+        let sum = |buckets: &Buckets| {
+            buckets
+                .counts()
+                .fold((0, 0), |sum, (_, requests, _)| (sum.0 + requests.hits, sum.1 + requests.misses))
+        };
+        assert_eq!(sum(&buckets), (0, rounds), "and what they counted is not");
+    }
+}

@@ -1,0 +1,354 @@
+//! State that a pool's handles, buffers and idle blocks share, whatever the backend.
+//!
+//! A block knows its pool, and the pool's depot holds blocks in its buckets. These types are therefore in one
+//! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
+
+use crate::error::refusals::Refusals;
+use crate::heap::accounts::Accounts;
+use crate::heap::caps::{Caps, Shared};
+use crate::heap::counts::Counters;
+use crate::heap::magazine::class_table::ClassTable;
+use crate::heap::magazine::counters::ThreadCounters;
+use crate::heap::magazine::slots::NO_SLOT;
+use crate::heap::request_queue::Queue;
+use crate::heap::size_class::SizeClasses;
+use crate::source::Key;
+use crate::streams::ticks::Ticks;
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::ops::Range;
+// Of a block: the model does not step through its atomics.
+use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use vrampool_backend::fork::ForkArc;
+use vrampool_backend::spi::{Hooks, Ticket};
+use vrampool_backend::{DeviceId, MemoryKind, StreamId};
+
+/// The state of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolCore {
+    pub(crate) device: DeviceId,
+    pub(crate) name: String,
+    /// When it was created, in seconds since 1970.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "for publishers"))]
+    pub(crate) start: u64,
+    pub(crate) kind: MemoryKind,
+    pub(crate) classes: SizeClasses,
+    pub(crate) max_allocation: u64,
+    /// The largest class: as large as the device allocates in one piece, and as the limit allows.
+    pub(super) largest_class: StdAtomicU64,
+    pub(crate) caps: Caps,
+    pub(crate) class_table: ClassTable,
+    /// The number under which threads keep magazines for it.
+    pub(crate) slot: u8,
+    /// The epoch that usable magazines belong to. A new epoch recalls their memory. Every hit reads it, so it
+    /// is separate from fields that are often written.
+    pub(crate) epoch: AtomicU64,
+    pub(crate) hooks: Hooks,
+    /// Whether the device runs streams concurrently.
+    pub(crate) are_streams_concurrent: bool,
+    /// Whether frees of large blocks may get markers, because streams compete for memory: a hint.
+    pub(crate) marks: AtomicBool,
+    /// Whether the streams of its arena have markers: a hint.
+    pub(crate) has_markers: Arc<AtomicBool>,
+    /// Whether the device reported that it is lost.
+    pub(crate) is_device_lost: AtomicBool,
+    /// The refused requests that are logged.
+    pub(crate) refusals: Refusals,
+    pub(super) lock: PoolLock,
+    /// The pool whose caps hold for both together. Its lock has the common account.
+    pub(super) root: Option<Arc<PoolCore>>,
+    /// The [`Supply`] of its backend.
+    pub(super) supply: Box<dyn Any + Send + Sync>,
+}
+
+/// A pool's exclusive use of a lock.
+#[derive(Debug)]
+pub(crate) struct PoolLock {
+    pub(crate) lock: &'static LockedDepot,
+    /// Whether it is the lock of the arena that serves the pool.
+    pub(super) is_of_arena: bool,
+}
+
+/// A depot behind its [lock](crate::heap::depot_lock).
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct LockedDepot {
+    pub(crate) depot: Mutex<Depot>,
+    /// Number of sleeping requests, plus one if the pool shares its caps: then each release also looks for sleeping
+    /// requests of the other pools. It changes under the lock that the requests release, so later holders see it.
+    pub(super) asleep: AtomicU64,
+    /// Locked after a depot.
+    pub(super) together: Mutex<Together>,
+}
+
+/// The account of pools with the [same caps](crate::heap::shared_caps).
+#[derive(Default)]
+pub(super) struct Together {
+    pub(super) sums: Shared,
+    /// Number of sleeping requests of all pools.
+    pub(super) asleep: u64,
+    pub(super) pools: Vec<(&'static LockedDepot, Weak<PoolCore>)>,
+}
+
+/// A locked depot, and the locked account that its pool shares with others.
+pub(crate) struct DepotGuard {
+    /// `None` only during a wait.
+    pub(super) depot: Option<MutexGuard<'static, Depot>>,
+    pub(super) together: Option<MutexGuard<'static, Together>>,
+}
+
+/// The order between the streams of a depot, and the arena that serves its misses, if one does.
+#[derive(Debug)]
+pub(crate) enum Space {
+    /// The markers are the backend's.
+    Order { ticks: Ticks, markers: Box<dyn Any + Send> },
+    /// The state of the arena, which has the order.
+    Arena(Box<dyn ErasedSpace>),
+}
+
+/// The state of an arena of any backend.
+pub(crate) trait ErasedSpace: Any + Send + fmt::Debug {
+    fn ticks(&self) -> &Ticks;
+    fn ticks_mut(&mut self) -> &mut Ticks;
+}
+
+/// The [shared store](crate::heap::depot) of idle blocks.
+#[derive(Debug)]
+pub(crate) struct Depot {
+    /// The kind of memory that magazines take.
+    pub(crate) kind: MemoryKind,
+    pub(super) classes: SizeClasses,
+    /// Number of larger classes from which an empty class may borrow.
+    pub(super) borrow_classes: u32,
+    pub(crate) buckets: Buckets,
+    pub(crate) accounts: Accounts,
+    /// The lock with the common account, if the pool has its caps together with others.
+    pub(super) shares: Option<&'static LockedDepot>,
+    /// The pool's part of that account.
+    pub(super) told: Shared,
+    pub(crate) counters: Counters,
+    /// Counts requests; a bucket stores the value of its last request.
+    pub(super) clock: u64,
+    /// Counters of threads' magazines.
+    pub(crate) thread_counters: Vec<Arc<ThreadCounters>>,
+    /// How many of the first of them the [reclaim thread](crate::heap::reclaim_thread) awaits.
+    pub(crate) awaited: usize,
+    /// Magazines of earlier epochs release their memory to the source.
+    pub(crate) trimmed: u64,
+    /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
+    pub(crate) without_slot: u64,
+    /// Records without memory.
+    pub(crate) records: Vec<Box<Block>>,
+    /// Whether it is a pool's, and not only the lock of an arena.
+    pub(crate) has_pool: bool,
+    pub(crate) space: Space,
+    /// Requests that wait.
+    pub(crate) queue: Queue,
+    /// The program has closed the pool: requests are refused, and returned blocks are not kept.
+    pub(crate) closed_by_user: bool,
+    /// The last pool handle was dropped: returned blocks are not kept.
+    pub(super) no_handles: bool,
+}
+
+/// Idle blocks of one class.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    pub(super) key: Key,
+    /// Oldest release first.
+    pub(crate) idle: VecDeque<Box<Block>>,
+    /// Slots of magazines, filled or not. They count as idle blocks.
+    pub(crate) leased: u64,
+    /// Whether a cap refused a block of the class since idle ones were last released: more of them would not
+    /// spare another wait.
+    pub(crate) has_overflowed: bool,
+    /// The [clock](Depot::clock) at its last request.
+    pub(crate) last_request: u64,
+    pub(crate) requests: Requests,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Requests {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+/// The [buckets](crate::heap::buckets) of a depot.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    pub(super) classes: SizeClasses,
+    pub(super) list: Vec<Bucket>,
+    /// Index of each bucket in the list.
+    pub(super) places: FxHashMap<Key, usize>,
+    /// Index of the last bucket found for a class of this [number](crate::heap::magazine::class_table::number).
+    pub(super) guesses: Box<[usize; 256]>,
+    /// Number of buckets from which empty ones are forgotten.
+    pub(super) forget_from: usize,
+    /// Hits and misses of forgotten buckets, by reported class.
+    pub(super) forgotten: BTreeMap<u64, Requests>,
+}
+
+/// The record of a block. It moves, boxed and by value, between buffer, magazine and bucket.
+///
+/// It holds a handle of its pool, so that these moves touch no reference count. An idle block thus keeps its
+/// pool's shared state alive. The last pool handle empties the buckets and so breaks the cycle.
+///
+/// The fields that every path needs are here. Fields of the backend's types are behind a type-erased
+/// [part](ErasedPart), so one thread-local variable serves the pools of all backends.
+pub(crate) struct Block {
+    /// The block below it in a magazine.
+    pub(crate) next: Option<Box<Block>>,
+    pub(crate) key: Key,
+    /// Bytes requested by the current, or last, borrower.
+    pub(crate) requested: u64,
+    /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
+    /// earlier users. 0 after another stream has read it.
+    pub(super) ready_on: StdAtomicU64,
+    /// The stream that allocated or wrote it last.
+    pub(crate) stream: StreamId,
+    /// A tick in which it was idle: markers of that tick or later follow its last use. 0 if unknown.
+    pub(super) freed: StdAtomicU64,
+    /// The magazine bin that takes it, if that bin is for its class only.
+    pub(crate) bin: u8,
+    pub(crate) pool: Arc<PoolCore>,
+    /// The child of the pool that it returns to, and the class that the child asked for.
+    pub(super) home: Option<(ForkArc<ChildBlocks>, u64)>,
+    /// Its address, while it is known and fixed; 0 otherwise.
+    pub(super) place: StdAtomicU64,
+    /// The part of its backend, boxed so that a move copies one word.
+    pub(super) part: Box<dyn ErasedPart>,
+}
+
+/// Blocks that a child of a pool [keeps](crate::heap::child_blocks) for itself. Of the pool's figures they are live.
+#[derive(Debug, Default)]
+pub(crate) struct ChildBlocks(pub(super) GlobalMutex<ChildState>);
+
+#[derive(Debug, Default)]
+pub(super) struct ChildState {
+    pub(super) is_closed: bool,
+    pub(super) idle: Vec<Box<Block>>,
+    pub(super) live_buffers: u64,
+    pub(super) live_bytes: u64,
+}
+
+/// Operations of a block's [part](crate::heap::backend_part) of any backend.
+pub(super) trait ErasedPart: Any + Send + Sync {
+    fn empty(&mut self, space: &mut Space) -> bool;
+    fn address(&self) -> Option<(u64, bool)>;
+    fn parts(&self) -> Vec<Range<u64>>;
+    fn ticket(&mut self) -> &mut Option<Ticket>;
+    /// The streams that may use it, under the depot's lock.
+    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]>;
+    /// Records markers on the users. Returns the tick of the free.
+    fn mark(&self, pool: &PoolCore) -> u64;
+}
+
+/// The purpose of a new epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recall {
+    /// Recalls slots for threads without any. Blocks go to the depot.
+    Slots,
+    /// Recalls memory. Blocks go to the source.
+    Memory,
+}
+
+/// The epoch of pools without a handle.
+pub(super) const CLOSED_EPOCH: u64 = 0;
+
+/// An epoch that no pool is ever in.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The latest epoch of any pool. Each epoch is unique, so no two pools are ever in the same.
+static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
+
+/// Number of pools closed so far.
+#[cfg(not(model))]
+pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
+#[cfg(model)]
+loom::lazy_static! {
+    pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
+}
+
+impl Space {
+    pub(crate) fn order(markers: impl Any + Send) -> Self {
+        Self::Order { ticks: Ticks::from_one(), markers: Box::new(markers) }
+    }
+
+    /// The order of frees and markers.
+    #[inline]
+    pub(crate) fn ticks(&self) -> &Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ticks_mut(&mut self) -> &mut Ticks {
+        match self {
+            Self::Order { ticks, .. } => ticks,
+            Self::Arena(state) => state.ticks_mut(),
+        }
+    }
+}
+
+impl PoolCore {
+    /// Returns the class of a request, clamped to what the device allocates in one piece and to the limit while the
+    /// request fits. `None` if the device never allocates as much.
+    pub(crate) fn class_of(&self, bytes: u64) -> Option<u64> {
+        // Relaxed: the limit is checked again under the lock.
+        let class = self.classes.round_within(bytes, self.largest_class());
+        class.or_else(|| self.classes.round_within(bytes, self.max_allocation))
+    }
+
+    pub(crate) fn largest_class(&self) -> u64 {
+        self.largest_class.load(Relaxed)
+    }
+
+    /// Applies a changed limit to later requests.
+    pub(crate) fn set_largest_class(&self, caps: &Caps) {
+        self.largest_class.store(caps.largest_class(self.max_allocation), Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn depot(&self) -> DepotGuard {
+        self.lock.lock.lock()
+    }
+
+    /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
+    pub(crate) fn notify_freed(&self) {
+        self.lock.lock.notify_freed();
+    }
+
+    pub(crate) fn has_magazines(&self) -> bool {
+        self.slot != NO_SLOT
+    }
+
+    #[inline]
+    pub(crate) fn has_magazine_for(&self, key: Key) -> bool {
+        self.caps.magazines_take(key.class) && self.has_magazines() && key.kind == self.kind
+    }
+
+    /// Whether it has hooks, which [observe](crate::heap::observed) it.
+    #[inline(always)]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.class_table.is_observed()
+    }
+
+    /// Whether its caps hold for it and others together.
+    pub(crate) fn shares_caps(&self) -> bool {
+        self.depot().shares.is_some()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.epoch.load(Relaxed) == CLOSED_EPOCH
+    }
+}
+
+pub(super) fn next_epoch() -> u64 {
+    EPOCH.fetch_add(1, Relaxed) + 1
+}

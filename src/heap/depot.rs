@@ -1,0 +1,298 @@
+//! The shared store of idle blocks, by kind and class, with its accounts and counters, under one lock.
+//!
+//! Nothing here calls the device or drops a block. Exchange with threads' magazines is in
+//! `magazine_exchange`.
+
+use crate::heap::accounts::Accounts;
+use crate::heap::caps::{Caps, Shared};
+pub(crate) use crate::heap::core::Depot;
+use crate::heap::core::{Block, Buckets, Requests, Space};
+use crate::heap::counts::Counters;
+use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::request_queue::Queue;
+use crate::heap::size_class::SizeClasses;
+use crate::source::Key;
+use smallvec::SmallVec;
+use vrampool_backend::{MemoryKind, StreamId};
+
+/// The idle blocks that a request accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accept {
+    /// Blocks that only the request's stream used.
+    Ready,
+    /// Blocks whose work is known to be complete or, unless the request's stream is captured, before it.
+    Done { is_captured: bool },
+    /// Blocks that need no wait, else any.
+    Any,
+}
+
+/// The result of a search for an idle block.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Idle(Box<Block>),
+    /// Blocks are idle that the request does not accept.
+    Busy,
+    /// No block is idle.
+    Nothing,
+}
+
+impl Depot {
+    pub(crate) fn new(
+        kind: MemoryKind,
+        classes: SizeClasses,
+        borrow_classes: u32,
+        caps: Caps,
+        space: Space,
+    ) -> Self {
+        // Others borrow from none, which is then known without a look at the classes.
+        let borrow_classes =
+            if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
+        let in_flight = space.ticks().shared_in_flight();
+        Self {
+            kind,
+            buckets: Buckets::new(classes.clone()),
+            classes,
+            borrow_classes,
+            accounts: Accounts::new(caps, in_flight),
+            shares: None,
+            told: Shared::default(),
+            counters: Counters::default(),
+            clock: 0,
+            thread_counters: Vec::new(),
+            trimmed: 0,
+            awaited: 0,
+            without_slot: 0,
+            records: Vec::new(),
+            has_pool: false,
+            space,
+            queue: Queue::default(),
+            closed_by_user: false,
+            no_handles: false,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.no_handles
+    }
+
+    /// Whether returned blocks go to the source.
+    #[inline]
+    pub(super) fn keeps_nothing(&self) -> bool {
+        self.no_handles || self.closed_by_user
+    }
+
+    /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.closed_by_user || self.queue.deadlines() > 0
+    }
+
+    /// Returns the key of `class` in magazines.
+    pub(crate) fn key_of(&self, class: u64) -> Key {
+        Key { kind: self.kind, class }
+    }
+
+    /// Takes an idle block that a request [accepts](Accept) from the buckets of `keys`, the request's own
+    /// [first](Self::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
+    /// [`count_hand_over`](Self::count_hand_over).
+    pub(crate) fn take(
+        &mut self,
+        keys: &[Key],
+        requested: u64,
+        stream: StreamId,
+        cache: Option<&ThreadCache>,
+        accept: Accept,
+    ) -> Taken {
+        if let Some(cache) = cache {
+            self.apply_delta(cache);
+        }
+        self.space.ticks_mut().used_by(stream);
+        self.clock += 1;
+        let Some(key) = keys.first() else { return Taken::Nothing };
+        let bucket = self.buckets.of(key);
+        bucket.last_request = self.clock;
+        if bucket.idle.is_empty()
+            && self.accounts.now.cached == 0
+            && cache.is_none_or(|cache| cache.leased.get() == 0)
+        {
+            // No class has an idle block.
+            return Taken::Nothing;
+        }
+        let mut found = None;
+        if accept == Accept::Any {
+            found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
+        }
+        match found.or_else(|| keys.iter().find_map(|&key| self.find(key, stream, cache, accept))) {
+            Some(mut block) => {
+                if block.is_ready_on(stream) {
+                    self.buckets.requests(*key).hits += 1;
+                }
+                block.requested = requested;
+                self.accounts.make_live(block.key.class, requested);
+                Taken::Idle(block)
+            }
+            None if keys.iter().any(|&key| self.has_idle(key, cache)) => Taken::Busy,
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
+    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+        let mut keys = SmallVec::from_buf_and_len([key; 3], 1);
+        if self.borrow_classes > 0 {
+            keys.extend(self.larger_keys(key));
+        }
+        keys
+    }
+
+    fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
+        let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
+        larger.map(move |class| Key { class, ..key })
+    }
+
+    /// Whether a block of a class is idle in its bucket or this thread's magazine.
+    fn has_idle(&mut self, key: Key, cache: Option<&ThreadCache>) -> bool {
+        let is_stored = self.buckets.find(&key).is_some_and(|bucket| !bucket.idle.is_empty());
+        is_stored || {
+            let counters = cache.zip(self.bin_of(key)).map(|(cache, bin)| cache.counters.bin(bin));
+            counters.is_some_and(|counters| counters.class() == key.class && counters.idle() > 0)
+        }
+    }
+
+    /// Takes the newest idle block for `key` that needs no wait for `stream`, of its class or of a larger one that may
+    /// serve it, and counts the hit. `None` does not mean a miss: call [`take`](Self::take).
+    #[inline(always)]
+    pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let own = self.buckets.find(&key);
+        match own.and_then(|bucket| Some((bucket.take_newest_ready(stream)?, bucket))) {
+            Some((block, bucket)) => {
+                self.clock += 1;
+                bucket.last_request = self.clock;
+                bucket.requests.hits += 1;
+                Some(self.make_live(block, requested))
+            }
+            None => self.borrow_ready(key, requested, stream),
+        }
+    }
+
+    /// As [`take_ready`](Self::take_ready), of the larger classes.
+    #[inline(never)]
+    fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        if self.borrow_classes == 0 || self.accounts.now.cached == 0 {
+            return None;
+        }
+        let mut larger = self.larger_keys(key);
+        let mut block = larger.find_map(|key| self.find_stored(key, stream, Accept::Ready))?;
+        self.clock += 1;
+        let bucket = self.buckets.of(&key);
+        bucket.last_request = self.clock;
+        bucket.requests.hits += 1;
+        block.requested = requested;
+        self.accounts.make_live(block.key.class, requested);
+        Some(block)
+    }
+
+    /// Counts a hit whose block was not ready, with its waits. Not before it is, because no count may fall.
+    pub(crate) fn count_hand_over(&mut self, key: Key, waits: u64) {
+        self.buckets.requests(key).hits += 1;
+        self.counters.stream_waits += waits;
+        self.counters.reuse_waits += waits;
+    }
+
+    /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
+    #[inline]
+    pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
+        let is_empty =
+            |buckets: &mut Buckets, key| buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty());
+        self.accounts.now.cached == 0
+            || is_empty(&mut self.buckets, key)
+                && self.larger_keys(key).all(|key| is_empty(&mut self.buckets, key))
+    }
+
+    /// Counts a request that the source served.
+    #[inline]
+    pub(crate) fn count_miss(&mut self, key: Key) {
+        self.note_request(key).misses += 1;
+    }
+
+    /// Notes that a class is requested. Returns its counts.
+    #[inline]
+    pub(crate) fn note_request(&mut self, mut key: Key) -> &mut Requests {
+        self.clock += 1;
+        if !self.accounts.caps.cache(key.class) {
+            // Such a class never has idle blocks, so it is counted in its reported class and needs no bucket.
+            key.class = self.classes.reported(key.class);
+        }
+        let bucket = self.buckets.of(&key);
+        bucket.last_request = self.clock;
+        &mut bucket.requests
+    }
+
+    /// Counts a block that goes from its bucket to a borrower.
+    #[inline]
+    fn make_live(&mut self, mut block: Box<Block>, requested: u64) -> Box<Block> {
+        self.note_reused(&block);
+        block.requested = requested;
+        self.counters.live_buffers += 1;
+        self.accounts.reused(block.key.class);
+        self.accounts.make_live(block.key.class, requested);
+        block
+    }
+
+    /// Counts a block in flight that leaves its bucket.
+    #[inline]
+    pub(crate) fn note_reused(&mut self, block: &Block) {
+        if self.space.ticks().are_any_freed() {
+            self.note_landed(block);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_landed(&mut self, block: &Block) {
+        let user = block.last_user(&self.space);
+        self.space.ticks_mut().reused(user, block.freed(), block.key.class);
+    }
+
+    /// Takes an idle block of one bucket out of the depot.
+    pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId, accepted: Accept) -> Option<Box<Block>> {
+        let Self { buckets, space, .. } = self;
+        let bucket = buckets.find(&key)?;
+        let block = match accepted {
+            Accept::Ready => bucket.take_newest_ready(stream),
+            Accept::Done { is_captured } => {
+                bucket.take_oldest(stream, |block| block.is_done(space, stream, is_captured))
+            }
+            Accept::Any => bucket.take_any(stream),
+        }?;
+        self.note_reused(&block);
+        self.counters.live_buffers += 1;
+        self.accounts.reused(key.class);
+        Some(block)
+    }
+
+    /// Takes up to `most` newest blocks of one bucket, until one needs a wait for `stream`; oldest first.
+    pub(crate) fn unstore_ready(&mut self, key: Key, stream: StreamId, most: u64) -> Vec<Box<Block>> {
+        let Some(bucket) = self.buckets.find(&key) else { return Vec::new() };
+        let blocks = bucket.take_ready(stream, most);
+        blocks.iter().for_each(|block| self.note_reused(block));
+        self.counters.live_buffers += blocks.len() as u64;
+        self.accounts.reused(key.class * blocks.len() as u64);
+        blocks
+    }
+
+    /// Puts a block in its bucket, for which the caps have room.
+    pub(crate) fn store(&mut self, block: Box<Block>) {
+        self.counters.live_buffers -= 1;
+        self.accounts.cached(block.key.class);
+        block.note_idle(self.space.ticks().now());
+        self.buckets.of(&block.key).idle.push_back(block);
+    }
+
+    /// Counts a block of a magazine that is about to be released to the source.
+    pub(crate) fn discard(&mut self, block: &Block) {
+        self.counters.live_buffers -= 1;
+        self.counters.released.evicted += 1;
+        self.accounts.dropped(block.key.class);
+    }
+}

@@ -1,0 +1,100 @@
+//! A depot behind its lock, at an address that outlives its pool.
+//!
+//! A block that is freed owns a handle of its pool, and moves into the depot. A guard borrowed from the pool
+//! would borrow from the moved value, and a further handle would cost two atomic counts at each free. The
+//! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the locks
+//! of dropped pools, so their number is the highest number of simultaneous pools.
+//! A pool over an arena has the lock of the arena. An empty depot is a few
+//! kilobytes, mostly the guesses of its [buckets](crate::heap::buckets).
+
+use crate::heap::core::{Depot, Together};
+pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
+use crate::sync::{AtomicU64, GlobalMutex, Mutex};
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Locks of dropped pools and arenas.
+static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
+
+impl PoolLock {
+    /// Puts a pool's depot under a lock: that of the `arena` which serves the pool, or one of its own. Returns `None`
+    /// if the arena serves, or served, another pool.
+    pub(crate) fn new(mut depot: Depot, arena: Option<&'static LockedDepot>) -> Option<Self> {
+        let Some(lock) = arena else {
+            return Some(Self { lock: LockedDepot::new(depot), is_of_arena: false });
+        };
+        let mut locked = lock.depot.lock();
+        if locked.has_pool {
+            return None;
+        }
+        depot.has_pool = true;
+        depot.accounts.in_flight = locked.space.ticks().shared_in_flight();
+        mem::swap(&mut depot.space, &mut locked.space);
+        let _empty = mem::replace(&mut *locked, depot);
+        drop(locked);
+        Some(Self { lock, is_of_arena: true })
+    }
+}
+
+impl Drop for PoolLock {
+    fn drop(&mut self) {
+        if self.lock.lock().shares.is_some() {
+            self.lock.leave_shared();
+        }
+        if !self.is_of_arena {
+            self.lock.vacate();
+        }
+    }
+}
+
+impl LockedDepot {
+    /// Puts a depot under the lock of a dropped owner, or a new one.
+    pub(crate) fn new(depot: Depot) -> &'static Self {
+        // A model's locks do not outlive its run.
+        let vacant = if cfg!(model) { None } else { VACANT.lock().pop() };
+        match vacant {
+            Some(lock) => {
+                let _empty = mem::replace(&mut *lock.depot.lock(), depot);
+                lock
+            }
+            None => {
+                let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
+                let together = Mutex::new(Together::default());
+                Box::leak(Box::new(Self { depot, asleep, together }))
+            }
+        }
+    }
+
+    /// Keeps the lock for a later owner.
+    pub(crate) fn vacate(&'static self) {
+        VACANT.lock().push(self);
+    }
+
+    /// Wakes the requests that can go on after a release or a cancelled reservation. Call it without the lock.
+    #[inline]
+    pub(crate) fn notify_freed(&'static self) {
+        // Relaxed: the caller held the lock after its change.
+        if self.asleep.load(Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&'static self) {
+        for other in self.wake_own() {
+            other.wake_own();
+        }
+    }
+
+    /// Wakes those of this depot. Returns the locks of other pools with the same caps if requests of them sleep.
+    fn wake_own(&'static self) -> Vec<&'static Self> {
+        let mut depot = self.lock();
+        let others = depot.sleeping_others();
+        let Depot { queue, accounts, closed_by_user, .. } = &mut *depot;
+        let woken = queue.wake_ready(accounts, *closed_by_user);
+        drop(depot);
+        woken.iter().for_each(|woken| woken.notify_all());
+        others
+    }
+}

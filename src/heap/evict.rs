@@ -1,0 +1,127 @@
+//! Takes idle blocks out of the depot, and grants misses permission to ask the source.
+
+use crate::heap::accounts::Admission;
+use crate::heap::block::Block;
+use crate::heap::depot::Depot;
+use crate::source::Key;
+use std::mem;
+use vrampool_backend::{MemoryKind, StreamId};
+
+/// The outcome of a miss's request for permission.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Permit {
+    /// Drop the blocks without the lock, report `surplus` bytes as freed, then ask the device.
+    Granted { evicted: Vec<Box<Block>>, surplus: u64 },
+    /// Wait until memory is freed, then ask again.
+    Wait,
+    /// The limit does not allow it.
+    Refused,
+    /// The limit allows it only beside fewer bytes than earlier requests wait for.
+    ReservedForWaiter,
+    /// The program has closed the pool.
+    Closed,
+}
+
+impl Depot {
+    /// Whether a miss of `class` bytes has to release memory first.
+    #[inline]
+    pub(crate) fn is_short_of(&self, class: u64) -> bool {
+        self.queue.awaits_release()
+            || self.is_guarded()
+            || self.accounts.admission(class) != Admission::Evict(0)
+    }
+
+    /// Whether `class` bytes are reserved for earlier requests with a deadline than the request of this `number`.
+    #[inline]
+    pub(crate) fn is_reserved_for_waiter(&self, class: u64, number: u64) -> bool {
+        let before = self.queue.reserved_before(number);
+        before > 0 && self.is_over_limit_with(class.saturating_add(before))
+    }
+
+    /// Whether `class` bytes exceed the limit even if this depot and those with the same caps release all idle memory.
+    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
+        self.accounts.is_over_limit_with(class)
+    }
+
+    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
+    /// `number` is the request's in the queue. With `may_wait`, earlier requests that wait for memory that is being
+    /// released come first.
+    pub(crate) fn permit(&mut self, class: u64, number: u64, may_wait: bool) -> Permit {
+        if self.closed_by_user {
+            return Permit::Closed;
+        }
+        if self.is_reserved_for_waiter(class, number) {
+            return Permit::ReservedForWaiter;
+        }
+        let before = if may_wait { self.queue.released_before(number) } else { 0 };
+        let admission = self.accounts.admission(class);
+        let is_behind = before > 0 && admission != Admission::Full;
+        if is_behind && !self.accounts.admits(class.saturating_add(before)) {
+            return Permit::Wait;
+        }
+        match admission {
+            Admission::Wait => Permit::Wait,
+            Admission::Full => Permit::Refused,
+            Admission::Evict(bytes) => {
+                let evicted = self.evict(bytes);
+                if !evicted.is_empty() {
+                    self.counters.rungs.evict += 1;
+                }
+                let bytes = evicted.iter().map(|block| block.key.class).sum();
+                let surplus = self.accounts.reserve(class, bytes);
+                Permit::Granted { evicted, surplus }
+            }
+        }
+    }
+
+    /// Takes out at least `bytes` of idle memory, or all. Order: least recently requested classes, then
+    /// larger classes, then the oldest release in a class.
+    pub(crate) fn evict(&mut self, bytes: u64) -> Vec<Box<Block>> {
+        if bytes == 0 {
+            return Vec::new();
+        }
+        self.note_hits();
+        let (mut evicted, mut freed) = (Vec::new(), 0);
+        for key in self.buckets.stalest() {
+            let Some(bucket) = self.buckets.find(&key) else { continue };
+            while freed < bytes
+                && let Some(block) = bucket.idle.pop_front()
+            {
+                freed += key.class;
+                bucket.has_overflowed = false;
+                evicted.push(block);
+            }
+        }
+        evicted.iter().for_each(|block| self.note_reused(block));
+        self.counters.released.evicted += evicted.len() as u64;
+        self.accounts.evict(freed);
+        evicted
+    }
+
+    /// Takes out all idle memory of one kind that needs no wait for `stream`.
+    pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
+        let evicted = self.buckets.take_all_ready(kind, stream);
+        evicted.iter().for_each(|block| self.note_reused(block));
+        self.counters.released.evicted += evicted.len() as u64;
+        self.accounts.evict(evicted.iter().map(|block| block.key.class).sum());
+        evicted
+    }
+
+    /// Updates the stamps of buckets whose classes magazines have served, bypassing the depot.
+    fn note_hits(&mut self) {
+        for counters in &self.thread_counters {
+            for class in counters.hit_classes() {
+                if let Some(bucket) = self.buckets.find(&Key { kind: self.kind, class }) {
+                    bucket.last_request = self.clock;
+                }
+            }
+        }
+    }
+
+    /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
+    pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
+        self.no_handles = true;
+        (self.evict(u64::MAX), mem::take(&mut self.records))
+    }
+}

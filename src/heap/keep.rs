@@ -1,0 +1,103 @@
+//! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
+
+use crate::heap::core::{Block, Depot, Space};
+use crate::heap::magazine::thread_cache::ThreadCache;
+
+impl Depot {
+    /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
+    /// have no room for it.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let class = block.key.class;
+        if self.keeps_nothing() || !self.accounts.may_cache(class) {
+            return Some(block);
+        }
+        let bucket = self.buckets.of(&block.key);
+        if !self.accounts.bucket_may_keep(bucket.kept()) {
+            return Some(block);
+        }
+        note_idle(&block, &mut self.space);
+        self.accounts.returned(class, block.requested);
+        self.accounts.cached(class);
+        bucket.idle.push_back(block);
+        self.counters.live_buffers -= 1;
+        None
+    }
+
+    /// Puts a returned block in this thread's `cache` or its bucket. Returns a block that is not kept: the
+    /// caller [recycles](Self::recycle) it, or drops it without the lock and then reports it as freed.
+    #[inline]
+    pub(crate) fn put(&mut self, block: Box<Block>, cache: Option<&ThreadCache>) -> Option<Box<Block>> {
+        if let Some(cache) = cache {
+            self.apply_delta(cache);
+        }
+        let unplaced = match cache {
+            Some(cache) if !self.keeps_nothing() && self.accounts.caps.magazines_take(block.key.class) => {
+                self.keep_in_bin(block, cache)
+            }
+            _ => Some(block),
+        };
+        let block = unplaced?;
+        let class = block.key.class;
+        self.accounts.returned(class, block.requested);
+        if self.keeps_nothing() {
+            self.counters.live_buffers -= 1;
+            self.accounts.dropped(class);
+            return Some(block);
+        }
+        if !self.accounts.caps.cache(class) {
+            return Some(self.surplus(block, false));
+        }
+        if !self.accounts.may_cache(class) {
+            self.buckets.of(&block.key).has_overflowed = true;
+            self.counters.released.by_byte_cap += 1;
+            let with_others = self.accounts.leased > cache.map_or(0, |cache| cache.leased.get());
+            return Some(self.surplus(block, with_others));
+        }
+        let bucket = self.buckets.of(&block.key);
+        if !self.accounts.bucket_may_keep(bucket.kept()) {
+            bucket.has_overflowed = true;
+            self.counters.released.by_bucket_cap += 1;
+            let with_others = bucket.leased > cache.map_or(0, |cache| cache.slots_of(class));
+            return Some(self.surplus(block, with_others));
+        }
+        note_idle(&block, &mut self.space);
+        self.accounts.cached(class);
+        bucket.idle.push_back(block);
+        self.counters.live_buffers -= 1;
+        None
+    }
+
+    /// Whether the caps, as they are now, have room for one more idle block.
+    pub(crate) fn has_room_for(&mut self, block: &Block) -> bool {
+        let kept = self.buckets.of(&block.key).kept();
+        !self.keeps_nothing()
+            && self.accounts.may_cache(block.key.class)
+            && self.accounts.bucket_may_keep(kept)
+    }
+
+    /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
+    #[inline]
+    fn surplus(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
+        self.without_slot += u64::from(with_others);
+        self.counters.live_buffers -= 1;
+        self.accounts.dropped(block.key.class);
+        block
+    }
+}
+
+/// Records the tick in which a block becomes idle. A block with markers is in flight.
+#[inline]
+fn note_idle(block: &Block, space: &mut Space) {
+    match block.freed() {
+        0 => block.note_idle(space.ticks().now()),
+        tick => note_in_flight(block, tick, space),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_in_flight(block: &Block, tick: u64, space: &mut Space) {
+    let user = block.last_user(space);
+    space.ticks_mut().freed(user, tick, block.key.class);
+}

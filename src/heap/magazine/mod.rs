@@ -1,0 +1,344 @@
+//! Idle blocks of one thread: hits without a lock, a shared cache line, or a reference count.
+//!
+//! ```text
+//!  thread-local        thread cache of pool 0              depot of pool 0 (one lock)
+//!  ┌──────────┐        ┌──────────────────────┐            ┌────────────────────────┐
+//!  │ slot 0 ──┼───────▶│ bin of 4 KiB   ▣▣▢   │  refill ◀──│ bucket of 4 KiB  ▣▣▣▣  │
+//!  │ slot 1   │        │ bin of 64 KiB  ▣▢    │──▶ spill   │   slots leased: 3      │
+//!  │ …        │        │ …                    │            │ bucket of 64 KiB …     │
+//!  └──────────┘        └──────────────────────┘            └────────────────────────┘
+//!                       ▣ idle block   ▢ slot that a block may come back to
+//! ```
+//!
+//! A *thread cache* is one thread's magazines for one pool. It has a *bin* for each class, linked through the
+//! blocks' records. A bin holds at most as many blocks as it has *slots*. Slots are leased from the depot,
+//! where they count against the caps like idle blocks, filled or not. So the caps hold at every instant, and
+//! a hit need not check them.
+//!
+//! A thread cache is valid for one *epoch* of its pool. A trim, a close, or a lack of slots for another thread
+//! starts a new epoch. Each thread then returns its blocks at its next request of a small class or free. A
+//! request that finds no memory waits a moment for that.
+//!
+//! Blocks of a thread that makes no call are out of reach: to take them, each hit would need a lock or an
+//! atomic operation. They are at most an eighth of the limit in all threads, and less when the limit is near.
+//! Such a thread keeps at most [`PoolBuilder::magazine_bytes`](crate::PoolBuilder) until it ends. It keeps blocks of
+//! a closed pool until it next visits any pool's depot for a small class or a free.
+//!
+//! A thread frees nothing when it ends: its blocks move to the depot, and [another
+//! thread](crate::heap::reclaim_thread) frees those of closed pools.
+
+pub(crate) mod class_table;
+pub(crate) mod counters;
+pub(crate) mod slots;
+pub(crate) mod thread_cache;
+
+use crate::heap::block::Block;
+use crate::heap::core::{CLOSED, NEVER, PoolCore};
+use crate::heap::depot::Depot;
+use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::magazine::slots::SLOTS;
+use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::sync::thread_slot::{Leave, ThreadSlot};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use vrampool_backend::{StreamId, fork};
+
+/// The caches of one thread, by pool.
+struct Local {
+    caches: [OnceCell<Box<ThreadCache>>; SLOTS],
+    /// Number of pools that were closed when it last searched for thread caches of closed pools.
+    closed: Cell<u64>,
+}
+
+/// Borrowed exclusively at the thread's end only.
+type LocalSlot = ThreadSlot<RefCell<Local>>;
+
+#[cfg(not(model))]
+thread_local! {
+    static LOCAL: LocalSlot = const { LocalSlot::new(RefCell::new(Local::new())) };
+    static END: End = const { End };
+}
+
+#[cfg(model)]
+loom::thread_local! {
+    static LOCAL: LocalSlot = LocalSlot::new(RefCell::new(Local::new()));
+    static END: End = End;
+}
+
+/// Empties the thread's caches at its end. Joining a pool registers its destructor.
+struct End;
+
+/// Takes the newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`.
+/// `None` does not mean a miss: ask the depot.
+#[inline(always)]
+pub(crate) fn take(pool: &PoolCore, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let bin = pool.class_table.of_request(requested)?;
+    take_of_bin(pool, bin, requested, stream)
+}
+
+/// As [`take`], of a bin.
+#[inline(never)]
+fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| local.try_borrow().ok()?.cache(pool)?.pop(bin, requested, stream));
+    taken.ok().flatten()
+}
+
+/// As [`take`], of the pool whose state is at an address, if this thread has blocks of that under its `slot`.
+#[inline(never)]
+pub(crate) fn take_at(slot: u8, address: usize, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    let taken = LOCAL.try_with(|local| {
+        let local = local.try_borrow().ok()?;
+        let cache = local.caches[usize::from(slot) % SLOTS].get()?;
+        let pool = cache.pool.take();
+        let bin = match &pool {
+            // Relaxed: as in `cache`.
+            Some(of)
+                if Arc::as_ptr(of) as usize == address && cache.epoch.get() == of.epoch.load(Relaxed) =>
+            {
+                of.class_table.of_request(requested)
+            }
+            _ => None,
+        };
+        // It was taken, so there is nothing to drop.
+        mem::forget(cache.pool.replace(pool));
+        cache.pop(bin?, requested, stream)
+    });
+    taken.ok().flatten()
+}
+
+/// As [`take`], for classes that share bins.
+pub(crate) fn take_class(
+    pool: &PoolCore,
+    class: u64,
+    requested: u64,
+    stream: StreamId,
+) -> Option<Box<Block>> {
+    let bin = pool.class_table.of_class(class)?;
+    with_local(|local| {
+        let cache = local?.cache(pool)?;
+        if cache.counters.bin(bin).class() != class {
+            return None;
+        }
+        cache.pop(bin, requested, stream)
+    })
+}
+
+/// Puts a block in this thread's magazine for its class. Returns the block if there is no room.
+#[inline(always)]
+pub(crate) fn put(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
+    match bin {
+        NO_BIN => Some(block),
+        bin => put_in_bin(bin, block),
+    }
+}
+
+/// A separate function, so that callers need not save the registers that it uses.
+#[inline(never)]
+fn put_in_bin(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
+    let mut block = Some(block);
+    let _ = LOCAL.try_with(|local| {
+        let Ok(local) = local.try_borrow() else { return };
+        block = block.take().and_then(|block| match local.cache(&block.pool) {
+            Some(cache) => cache.push(bin, block),
+            None => Some(block),
+        });
+    });
+    block
+}
+
+/// As [`put`], for classes that share bins.
+pub(crate) fn put_in_shared_bin(block: Box<Block>) -> Option<Box<Block>> {
+    with_local(|local| {
+        let bin = block.pool.class_table.of_class(block.key.class);
+        match (local.and_then(|local| local.cache(&block.pool)), bin) {
+            (Some(cache), Some(bin)) if cache.counters.bin(bin).class() == block.key.class => {
+                cache.push(bin, block)
+            }
+            _ => Some(block),
+        }
+    })
+}
+
+/// Adds this thread's delta to the depot of `pool`. Returns whether nothing else is due: its cache is of the
+/// current epoch, and it has no caches of closed pools.
+#[inline]
+pub(crate) fn apply_delta(pool: &PoolCore, depot: &mut Depot) -> bool {
+    with_local(|local| {
+        let Some(local) = local else { return true };
+        let cache = local.cache(pool);
+        if let Some(cache) = cache {
+            depot.apply_delta(cache);
+        }
+        (cache.is_some() || !pool.has_magazines()) && local.closed.get() == CLOSED.load(Relaxed)
+    })
+}
+
+/// Calls `visit` with this thread's cache for `pool`, joined to its current epoch. The cache is `None` if the
+/// pool is closed or has no magazines, or the thread is ending.
+pub(crate) fn visit<T>(pool: &Arc<PoolCore>, visit: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
+    with_local(|local| visit(local.and_then(|local| local.join(pool))))
+}
+
+/// As [`visit`], but only with an existing thread cache of the current epoch.
+pub(crate) fn inspect<T>(pool: &PoolCore, act: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
+    with_local(|local| act(local.and_then(|local| local.cache(pool))))
+}
+
+/// As [`visit`], with a block that returns to its pool.
+pub(crate) fn visit_with<T>(
+    block: Box<Block>,
+    visit: impl FnOnce(Option<&ThreadCache>, Box<Block>) -> T,
+) -> T {
+    with_local(|local| {
+        let cache = local.and_then(|local| local.join(&block.pool));
+        visit(cache, block)
+    })
+}
+
+/// Returns this thread's blocks and slots to the depot of `pool`.
+pub(crate) fn leave(pool: &PoolCore) {
+    with_local(|local| {
+        if let Some(cache) = local.and_then(|local| local.caches[usize::from(pool.slot) % SLOTS].get()) {
+            cache.leave();
+        }
+    });
+}
+
+/// Calls `act` with this thread's caches, or with `None` while they are emptied at the thread's end.
+#[inline]
+fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
+    let mut act = Some(act);
+    let acted = LOCAL.try_with(|local| act.take().map(|act| act(local.try_borrow().ok().as_deref())));
+    match (acted, act) {
+        (Ok(Some(answer)), _) => answer,
+        (_, Some(act)) => act(None),
+        (_, None) => unreachable!("it acted and answered"),
+    }
+}
+
+/// Does the work of a thread's end. In a model, joins do not wait for the destruction of thread-local
+/// variables, so threads call this themselves.
+#[cfg(all(test, model))]
+pub(crate) fn end_thread() {
+    drop(End);
+    crate::heap::reclaim_thread::free();
+}
+
+impl Local {
+    const fn new() -> Self {
+        Self { caches: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
+    }
+
+    /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
+    #[inline(always)]
+    fn cache(&self, pool: &PoolCore) -> Option<&ThreadCache> {
+        let cache = self.caches[usize::from(pool.slot) % SLOTS].get()?;
+        // Relaxed: a recall takes effect at some later call, and no data is published with the epoch.
+        (cache.epoch.get() == pool.epoch.load(Relaxed)).then_some(cache)
+    }
+
+    /// Leaves all thread caches. Frees nothing, because a driver's thread-local variables may be destroyed.
+    fn end(&mut self) {
+        for cache in self.caches.iter_mut().filter_map(OnceCell::take) {
+            // Depots may be locked by threads that do not exist in a forked child.
+            if fork::is_child() {
+                mem::forget(cache);
+            } else {
+                cache.leave_at_end();
+            }
+        }
+    }
+
+    /// Returns the thread cache for `pool` in its current epoch, after leaving old epochs and closed pools.
+    #[inline]
+    fn join(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
+        match self.cache(pool) {
+            cache
+                if self.closed.get() == CLOSED.load(Relaxed)
+                    && (cache.is_some() || !pool.has_magazines()) =>
+            {
+                cache
+            }
+            _ => self.join_anew(pool),
+        }
+    }
+
+    #[cold]
+    fn join_anew(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
+        // Acquire: pairs with the release of a pool's closing. The search is not repeated, so each counted
+        // pool must be seen as closed.
+        let closed = CLOSED.load(Acquire);
+        if self.closed.replace(closed) != closed {
+            self.caches.iter().filter_map(OnceCell::get).for_each(|cache| {
+                let of = cache.pool.take();
+                let is_closed = of.as_ref().is_some_and(|pool| pool.is_closed());
+                cache.pool.set(of);
+                if is_closed {
+                    cache.leave();
+                }
+            });
+        }
+        if !pool.has_magazines() || pool.is_closed() || END.try_with(|_| ()).is_err() {
+            return None;
+        }
+        let cache = self.caches[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(ThreadCache::new()));
+        if cache.epoch.get() != pool.epoch.load(Relaxed) {
+            cache.leave();
+            // A destructor that ran in `leave` may have joined already.
+            if cache.epoch.get() == NEVER {
+                let epoch = pool.depot().enroll(&cache.counters, &pool.epoch)?;
+                cache.pool.set(Some(Arc::clone(pool)));
+                cache.epoch.set(epoch);
+            }
+        }
+        self.cache(pool)
+    }
+}
+
+impl Leave for RefCell<Local> {
+    fn leave(&mut self) {
+        self.get_mut().end();
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let _ = LOCAL.try_with(|local| local.try_borrow_mut().map(|mut local| local.end()));
+    }
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use super::{LOCAL, Local};
+    use crate::host::HostDevice;
+    use crate::sync::thread_slot::KeyedSlot;
+    use crate::{Backend, Pool};
+    use std::cell::RefCell;
+    use std::thread;
+
+    thread_local! {
+        static KEYED: KeyedSlot<RefCell<Local>> = const { KeyedSlot(RefCell::new(Local::new())) };
+    }
+
+    /// With variables found by keys, the slot may be destroyed before its guard.
+    #[test]
+    fn a_slot_that_is_destroyed_before_its_guard_loses_nothing() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("good settings");
+        let ending = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                drop(pool.allocate(1000, &stream).expect("memory"));
+                // The variable that is used last is destroyed first.
+                LOCAL.with(|local| KEYED.with(|keyed| local.swap(&keyed.0)));
+            }
+        });
+        ending.join().expect("no panic");
+        let stats = pool.stats();
+        assert_eq!((stats.live_buffers, stats.live_bytes, stats.idle_bytes), (0, 0, 1024), "{stats:?}");
+        assert_eq!(pool.trim().expect("a trim"), 1024);
+    }
+}

@@ -1,0 +1,295 @@
+//! One thread's magazines for one pool: bins of idle blocks, linked through their records.
+
+use crate::heap::accounts::Delta;
+use crate::heap::block::Block;
+use crate::heap::buckets::SAME_STREAM_SEARCH;
+use crate::heap::core::{NEVER, PoolCore};
+use crate::heap::magazine::class_table;
+use crate::heap::magazine::class_table::BINS;
+use crate::heap::magazine::counters::{HighWater, ThreadCounters};
+use crate::heap::reclaim_thread;
+use std::cell::Cell;
+use std::mem;
+use std::sync::Arc;
+use vrampool_backend::StreamId;
+
+/// One thread's magazines for one pool at a time. Fields used by each hit come first, to share a line.
+#[repr(C, align(64))]
+pub(crate) struct ThreadCache {
+    /// The epoch of the pool that its content belongs to.
+    pub(crate) epoch: Cell<u64>,
+    pub(crate) counters: Arc<ThreadCounters>,
+    /// Bytes served from its bins, less returned ones, since the last report.
+    live: HighWater,
+    bins: [Cell<Option<Box<Block>>>; BINS],
+    /// State of each bin for refills.
+    refills: [Cell<RefillState>; BINS],
+    /// Bytes of all its slots.
+    pub(crate) leased: Cell<u64>,
+    pub(crate) pool: Cell<Option<Arc<PoolCore>>>,
+}
+
+/// Why a thread gives up magazines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaving {
+    Pool,
+    /// The thread ends, and nothing may be freed.
+    Thread,
+}
+
+/// The former pool of a thread cache, and the blocks that the pool does not keep.
+struct Vacated {
+    pool: Arc<PoolCore>,
+    dismissed: Vec<Box<Block>>,
+    /// Whether the thread that frees what ended threads left awaits this.
+    was_awaited: bool,
+}
+
+/// Use of a bin, as of its last refill.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RefillState {
+    /// Number of blocks of the last refill.
+    pub(crate) refill: u64,
+    /// Hits at that time.
+    pub(crate) hits: u64,
+    /// Idle blocks at that time.
+    pub(crate) idle: u64,
+}
+
+impl ThreadCache {
+    pub(crate) fn new() -> Self {
+        Self {
+            epoch: Cell::new(NEVER),
+            counters: Arc::new(ThreadCounters::new()),
+            bins: [const { Cell::new(None) }; BINS],
+            refills: [const { Cell::new(RefillState { refill: 0, hits: 0, idle: 0 }) }; BINS],
+            live: HighWater::new(),
+            leased: Cell::new(0),
+            pool: Cell::new(None),
+        }
+    }
+
+    #[inline(always)]
+    fn bin(&self, bin: u8) -> &Cell<Option<Box<Block>>> {
+        &self.bins[usize::from(bin) % BINS]
+    }
+
+    /// Returns the slots of the bin that holds `class`.
+    pub(crate) fn slots_of(&self, class: u64) -> u64 {
+        let bin = self.counters.bin(class_table::number(class));
+        if bin.class() == class { bin.slots() } else { 0 }
+    }
+
+    pub(crate) fn refill_state(&self, bin: u8) -> &Cell<RefillState> {
+        &self.refills[usize::from(bin) % BINS]
+    }
+
+    /// Serves a hit if the newest block in the bin needs no wait.
+    #[inline(always)]
+    pub(crate) fn pop(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let bin = self.bin(number);
+        let mut block = bin.take()?;
+        if !block.is_ready_on(stream) {
+            set(bin, Some(block));
+            return self.pop_below(number, requested, stream);
+        }
+        set(bin, block.next.take());
+        self.count_hit(number, &mut block, requested);
+        Some(block)
+    }
+
+    /// As [`pop`](Self::pop), for one of the blocks below: streams that take turns have their blocks in one
+    /// bin.
+    #[cold]
+    #[inline(never)]
+    fn pop_below(&self, number: u8, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        let mut block = self.unstack(number, SAME_STREAM_SEARCH, |block| block.is_ready_on(stream))?;
+        self.count_hit(number, &mut block, requested);
+        Some(block)
+    }
+
+    #[inline(always)]
+    fn count_hit(&self, bin: u8, block: &mut Block, requested: u64) {
+        block.requested = requested;
+        let counters = self.counters.bin(bin);
+        counters.pop();
+        counters.hit();
+        self.live.rise(block.key.class);
+        self.counters.requested().rise(requested);
+    }
+
+    /// Keeps a returned block of `bin`, if the bin has a slot for it.
+    #[inline(always)]
+    pub(crate) fn push(&self, bin: u8, block: Box<Block>) -> Option<Box<Block>> {
+        if !self.counters.bin(bin).push() {
+            return Some(block);
+        }
+        self.live.fall(block.key.class);
+        self.counters.requested().fall(block.requested);
+        self.stack(bin, block);
+        None
+    }
+
+    /// Whether no block was served or returned since [`take_delta`](Self::take_delta).
+    #[inline]
+    pub(crate) fn has_no_delta(&self) -> bool {
+        self.live.is_untouched() && self.counters.requested().is_untouched()
+    }
+
+    /// Returns and resets the bytes served since the last call, and the highest sum in between.
+    pub(crate) fn take_delta(&self) -> (Delta, Delta) {
+        let ((live, most_live), (requested, most_requested)) =
+            (self.live.take(), self.counters.requested().take());
+        (Delta { requested, live }, Delta { requested: most_requested, live: most_live })
+    }
+
+    /// Puts a block on top of its bin, uncounted.
+    #[inline(always)]
+    pub(crate) fn stack(&self, bin: u8, mut block: Box<Block>) {
+        let bin = self.bin(bin);
+        // `next` is empty, so there is nothing to drop.
+        mem::forget(mem::replace(&mut block.next, bin.take()));
+        set(bin, Some(block));
+    }
+
+    /// Takes out the newest of the first `search` blocks of a bin that satisfies `wanted`, uncounted.
+    pub(crate) fn unstack(
+        &self,
+        bin: u8,
+        search: usize,
+        wanted: impl Fn(&Block) -> bool,
+    ) -> Option<Box<Block>> {
+        let bin = self.bin(bin);
+        let mut head = bin.take();
+        let mut found = None;
+        let mut link = &mut head;
+        for _ in 0..search {
+            match link {
+                Some(block) if wanted(block) => {
+                    let next = block.next.take();
+                    found = mem::replace(link, next);
+                    break;
+                }
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        set(bin, head);
+        found
+    }
+
+    /// Calls `visit` with the first `most` blocks of a bin.
+    pub(crate) fn visit(&self, bin: u8, most: usize, mut visit: impl FnMut(&Block)) {
+        let bin = self.bin(bin);
+        let head = bin.take();
+        let mut next = head.as_deref();
+        for _ in 0..most {
+            let Some(block) = next else { break };
+            visit(block);
+            next = block.next.as_deref();
+        }
+        set(bin, head);
+    }
+
+    /// Takes out all but the newest `keep` blocks of a bin, uncounted; newest first.
+    pub(crate) fn unstack_below(&self, bin: u8, keep: u64) -> Vec<Box<Block>> {
+        let bin = self.bin(bin);
+        let mut head = bin.take();
+        let mut link = &mut head;
+        for _ in 0..keep {
+            match link {
+                Some(block) => link = &mut block.next,
+                None => break,
+            }
+        }
+        let mut below = Vec::new();
+        let mut rest = link.take();
+        while let Some(mut block) = rest {
+            rest = block.next.take();
+            below.push(block);
+        }
+        set(bin, head);
+        below
+    }
+
+    /// Returns blocks and slots to their depot.
+    pub(crate) fn leave(&self) {
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Pool) {
+            pool.release_blocks(dismissed);
+            if was_awaited {
+                reclaim_thread::done();
+            }
+        }
+    }
+
+    /// As [`leave`](Self::leave) at the thread's end: drops neither a block nor the last handle of a pool.
+    pub(crate) fn leave_at_end(&self) {
+        if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Thread) {
+            reclaim_thread::leave(pool, dismissed, was_awaited);
+        }
+    }
+
+    fn vacate(&self, leaving: Leaving) -> Option<Vacated> {
+        let epoch = self.epoch.replace(NEVER);
+        let pool = self.pool.take()?;
+        let mut depot = pool.depot();
+        let (dismissed, was_awaited) = depot.dismiss(self, epoch, leaving);
+        drop(depot);
+        // Other threads may also wait for its slots.
+        pool.notify_freed();
+        self.leased.set(0);
+        Some(Vacated { pool, dismissed, was_awaited })
+    }
+}
+
+/// Sets a bin that is known to be empty, so there is nothing to drop.
+#[inline(always)]
+fn set(bin: &Cell<Option<Box<Block>>>, blocks: Option<Box<Block>>) {
+    mem::forget(bin.replace(blocks));
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use crate::host::HostDevice;
+    use crate::{Backend, Buffer, Pool};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    /// With the depot's lock held: the next buffer is allocated, then the previous freed, in changing sizes.
+    #[test]
+    fn a_free_that_its_bin_has_room_for_needs_no_lock() {
+        let device = HostDevice::new();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device).build().expect("good settings");
+        let ((warm, is_warm), (go, going), (done, is_done)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let worker = thread::spawn({
+            let pool = pool.clone();
+            move || {
+                let turn = |before: Option<Buffer<HostDevice>>, bytes| {
+                    let next = pool.allocate(bytes, &stream).expect("memory");
+                    drop(before);
+                    next
+                };
+                let mut last = turn(None, 1000);
+                for bytes in [900, 1000, 900, 1000] {
+                    last = turn(Some(last), bytes);
+                }
+                warm.send(()).expect("somebody waits");
+                going.recv().expect("somebody says so");
+                for bytes in [900, 1000, 900, 1000, 900] {
+                    last = turn(Some(last), bytes);
+                }
+                done.send(()).expect("somebody waits");
+            }
+        });
+        is_warm.recv().expect("it works");
+        let depot = pool.handle.core.depot();
+        go.send(()).expect("it listens");
+        let outcome = is_done.recv_timeout(Duration::from_secs(60));
+        drop(depot);
+        worker.join().expect("no panic");
+        assert!(outcome.is_ok(), "it waited for the lock");
+    }
+}

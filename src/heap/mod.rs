@@ -1,0 +1,49 @@
+//! Idle memory, kept for reuse: buckets by size class under one lock, and each thread's magazines above them.
+//!
+//! * `size_class`: rounding of requests; `buckets` and `depot`: idle blocks and the lock around them
+//!   (`depot_lock`);
+//! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
+//!   the depot; `reclaim_thread`: frees blocks of ended threads;
+//! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
+//!   them; `shared_caps`: caps that hold for several pools together; `request_queue` and `queue_position`:
+//!   requests that wait, in order of arrival;
+//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim` and `evict`: return
+//!   idle memory to the source; `counts`, `stats` and `read_stats`: statistics;
+//! * `observed`: both paths with hooks;
+//! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
+//!   kept for reuse;
+//! * `child_blocks`: blocks that a child of a pool keeps;
+//! * `pool_markers`: events on the streams that used idle blocks;
+//! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
+
+pub(crate) mod accounts;
+pub mod arena;
+mod backend_part;
+pub(crate) mod block;
+pub(crate) mod buckets;
+pub(crate) mod caps;
+pub(crate) mod child_blocks;
+pub(crate) mod core;
+pub(crate) mod counts;
+pub(crate) mod depot;
+pub(crate) mod depot_lock;
+pub(crate) mod evict;
+mod keep;
+pub(crate) mod magazine;
+pub(crate) mod magazine_exchange;
+mod observed;
+mod pool_core;
+pub(crate) mod pool_markers;
+pub(crate) mod queue_position;
+mod read_stats;
+pub(crate) mod reclaim;
+pub(crate) mod reclaim_thread;
+pub(crate) mod recycled_records;
+pub(crate) mod release;
+pub(crate) mod request_queue;
+pub(crate) mod reservation;
+mod shared_caps;
+pub(crate) mod size_class;
+pub mod space;
+pub(crate) mod stats;
+pub(crate) mod supply;

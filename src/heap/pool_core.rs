@@ -1,0 +1,85 @@
+//! The state of a new pool, and its source.
+
+use crate::error::refusals::Refusals;
+use crate::heap::arena::DeviceArena;
+use crate::heap::caps::Caps;
+use crate::heap::core::{Depot, PoolCore, PoolLock, Space, next_epoch};
+use crate::heap::magazine::class_table::ClassTable;
+use crate::heap::magazine::slots;
+use crate::heap::magazine::slots::NO_SLOT;
+use crate::heap::size_class::{CLAMPED, SizeClasses};
+use crate::heap::supply::Supply;
+use crate::streams::markers::Markers;
+use crate::sync::{AtomicU64, unix_seconds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64};
+use vrampool_backend::spi::Hooks;
+use vrampool_backend::{Backend, Capabilities, MemoryKind};
+
+impl PoolCore {
+    /// Returns `None` if the arena of `supply` serves, or served, another pool.
+    pub(crate) fn new<B: Backend>(
+        name: String,
+        kind: MemoryKind,
+        caps: Caps,
+        classes: SizeClasses,
+        borrow_classes: u32,
+        hooks: Hooks,
+        (supply, root): (Supply<B>, Option<Arc<Self>>),
+    ) -> Option<Arc<Self>> {
+        let max_allocation = supply.device.properties().max_allocation;
+        let mut caps = caps;
+        if classes.round(max_allocation) != Some(max_allocation) {
+            // No magazine has a bin for a class that is clamped.
+            caps.magazine_class = caps.magazine_class.min(max_allocation.saturating_sub(CLAMPED));
+        }
+        let largest = caps.magazine_bytes.min(caps.magazine_class).min(caps.cached_class);
+        let class_table = match hooks.is_empty() {
+            true => ClassTable::new(&classes, largest),
+            false => ClassTable::observed(largest),
+        };
+        let order = Space::order(Markers::<B>::new());
+        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps, order);
+        if let Some(arena) = supply.arena() {
+            depot.accounts.is_charged_elsewhere = arena.is_growing();
+        }
+        let lock = PoolLock::new(depot, supply.arena().map(DeviceArena::lock))?;
+        let core = Arc::new(Self {
+            device: supply.device.id(),
+            start: unix_seconds(),
+            max_allocation,
+            largest_class: StdAtomicU64::new(caps.largest_class(max_allocation)),
+            name,
+            kind,
+            classes,
+            caps,
+            class_table,
+            hooks,
+            are_streams_concurrent: supply
+                .device
+                .properties()
+                .capabilities
+                .contains(Capabilities::CONCURRENT_STREAMS),
+            marks: AtomicBool::new(false),
+            has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
+            is_device_lost: AtomicBool::new(false),
+            refusals: Refusals::default(),
+            slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
+            epoch: AtomicU64::new(next_epoch()),
+            lock,
+            root,
+            supply: Box::new(supply),
+        });
+        if let Some(root) = &core.root {
+            core.share(root);
+        }
+        Some(core)
+    }
+
+    pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
+        match self.supply.downcast_ref() {
+            Some(supply) => supply,
+            None => unreachable!("a pool has the supply of its own backend"),
+        }
+    }
+}

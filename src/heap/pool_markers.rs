@@ -1,0 +1,142 @@
+//! Markers of a pool's idle blocks: recorded when large blocks are freed and when idle blocks are asked for,
+//! polled when no idle block is ready.
+
+use crate::heap::arena::DeviceArena;
+use crate::heap::block::Block;
+use crate::heap::core::{PoolCore, Space};
+use crate::heap::depot::{Accept, Depot, Taken};
+use crate::heap::magazine;
+use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::source::Key;
+use crate::streams::markers::{Markers, UNMARKED};
+use crate::streams::order::{Freed, Order};
+use crate::streams::ticks::Ticks;
+use crate::streams::uses::Streams;
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::{Backend, Stream, StreamId, fork};
+
+/// The order of a pool.
+struct OfPool<'a, B>(&'a PoolCore, PhantomData<B>);
+
+impl<B: Backend> Order<B> for OfPool<'_, B> {
+    fn device(&self) -> &B {
+        &self.0.supply::<B>().device
+    }
+
+    fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
+        if let Some(arena) = self.0.supply::<B>().arena() {
+            return arena.with_markers(act);
+        }
+        let mut depot = self.0.depot();
+        let Space::Order { ticks, markers } = &mut depot.space else {
+            unreachable!("a pool without an arena has an order of its own")
+        };
+        match markers.downcast_mut() {
+            Some(markers) => act(markers, ticks),
+            None => unreachable!("a pool has the markers of its own backend"),
+        }
+    }
+}
+
+/// Returns the markers and ticks of a locked depot.
+pub(super) fn order_in<B: Backend>(space: &Space) -> (&Markers<B>, &Ticks) {
+    let order = match space {
+        Space::Order { ticks, markers } => markers.downcast_ref().map(|markers| (markers, ticks)),
+        Space::Arena(_) => DeviceArena::order_in(space),
+    };
+    match order {
+        Some(order) => order,
+        None => unreachable!("a pool serves requests with the order of its backend"),
+    }
+}
+
+impl Depot {
+    /// Returns whether the free of a block records markers. If not, counts its bytes until its stream gets one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn count_or_mark(&mut self, block: &Block) -> bool {
+        let Some(user) = block.sole_user() else { return true };
+        let needed = self.accounts.now.out + self.accounts.in_flight();
+        let ticks = self.space.ticks_mut();
+        let is_due = ticks.unmarked(user) + block.key.class > needed / UNMARKED;
+        if !is_due {
+            ticks.freed_unmarked(user, block.key.class);
+        }
+        is_due
+    }
+}
+
+impl PoolCore {
+    /// Records markers on the streams that used a block, which is about to be idle. Returns the tick of its
+    /// free, 0 if no stream got a marker.
+    pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
+        let mut depot = self.depot();
+        let ticks = depot.space.ticks_mut();
+        let bytes = match &*users {
+            [user] => ticks.take_unmarked(user.id()),
+            _ => 0,
+        };
+        let tick = ticks.begin();
+        ticks.count_marker();
+        self.marks.store(ticks.are_markers_wanted(), Relaxed);
+        drop(depot);
+        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes });
+        if is_marked { tick } else { 0 }
+    }
+
+    pub(super) fn order<B: Backend>(&self) -> impl Order<B> {
+        OfPool(self, PhantomData)
+    }
+
+    /// Updates the bytes in flight from the device.
+    pub(crate) fn poll_in_flight<B: Backend>(&self) {
+        // Without markers nothing is in flight.
+        if !fork::is_child() && self.depot().accounts.in_flight() > 0 {
+            self.order::<B>().poll();
+        }
+    }
+
+    /// Makes the next frees record markers, because a request found only memory of busy streams.
+    pub(crate) fn want_markers(&self) {
+        self.depot().space.ticks_mut().want_markers();
+        self.marks.store(true, Relaxed);
+    }
+
+    /// Takes an idle block whose work is complete or, unless `is_captured`, before the request's stream. If none is known,
+    /// polls markers, and asks streams without one whether they are idle. Each of the latter that is not gets a marker.
+    pub(crate) fn take_done<B: Backend>(
+        &self,
+        key: Key,
+        requested: u64,
+        stream: StreamId,
+        is_captured: bool,
+    ) -> Taken {
+        let order = self.order::<B>();
+        // Dropped after the lock is released: one of these may be the last handle.
+        let idle;
+        let is_due = order.with_markers(|markers, _| markers.note_request());
+        let mut depot = self.depot();
+        let keys = depot.keys_for(key);
+        let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
+        if is_due || !users.is_empty() {
+            let tick = depot.space.ticks_mut().begin();
+            drop(depot);
+            if is_due {
+                order.poll();
+            }
+            idle = order.ask(Freed { users, tick, bytes: 0 });
+            depot = self.depot();
+            let ticks = depot.space.ticks_mut();
+            idle.iter().for_each(|user| ticks.done(user.id(), tick));
+            self.marks.store(ticks.are_markers_wanted(), Relaxed);
+        }
+        let accept = Accept::Done { is_captured };
+        self.inspect(key, |cache| depot.take(&keys, requested, stream, cache, accept))
+    }
+
+    /// Calls `act` with this thread's cache, if it takes blocks of a class.
+    fn inspect<T>(&self, key: Key, act: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
+        if self.has_magazine_for(key) { magazine::inspect(self, act) } else { act(None) }
+    }
+}

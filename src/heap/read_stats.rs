@@ -1,0 +1,116 @@
+//! Reads the statistics of a pool and of its depot.
+
+use crate::error::Error;
+use crate::heap::accounts::positive;
+use crate::heap::buckets::Requests;
+use crate::heap::core::PoolCore;
+use crate::heap::counts::InMagazines;
+use crate::heap::depot::Depot;
+use crate::heap::magazine;
+use crate::heap::stats::outcomes::{DeviceCall, Reason};
+use crate::heap::stats::table::{BucketStats, PoolStats};
+use crate::sync::{Instant, unix_seconds};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::BackendError;
+
+impl Depot {
+    /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
+    pub(crate) fn stats(&mut self) -> PoolStats {
+        let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
+        let mut add = |class: u64, requests: Requests, idle: u64| {
+            let reported = self.classes.reported(class);
+            let bucket = buckets
+                .entry(reported)
+                .or_insert_with(|| BucketStats { class: reported, ..BucketStats::default() });
+            bucket.hits += requests.hits;
+            bucket.misses += requests.misses;
+            bucket.idle_buffers += idle;
+            bucket.idle_bytes += idle * class;
+        };
+        for (class, requests, idle) in self.buckets.counts() {
+            add(class, requests, idle);
+        }
+        let mut in_magazines = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
+        for counters in &self.thread_counters {
+            for (_, bin) in counters.used_bins() {
+                // A block that moves between two threads may be counted in both.
+                let unseen = (self.accounts.now.out - in_magazines.bytes) / bin.class();
+                let idle = bin.idle().min(unseen).min(self.counters.live_buffers - in_magazines.buffers);
+                add(bin.class(), Requests { hits: bin.hits(), misses: 0 }, idle);
+                in_magazines.buffers += idle;
+                in_magazines.bytes += idle * bin.class();
+            }
+            in_magazines.requested = in_magazines.requested.wrapping_add(counters.requested().sum());
+        }
+        in_magazines.requested = positive(in_magazines.requested);
+        let buckets = buckets.into_values().collect();
+        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
+    }
+}
+
+/// Whether the device reported it, rather than a check of arguments.
+fn is_failure(error: &BackendError) -> bool {
+    error.is_stream_failed() || matches!(error, BackendError::Driver { .. })
+}
+
+impl PoolCore {
+    /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
+    /// requests of this thread, and those that other threads have reported.
+    pub(crate) fn stats(&self) -> (PoolStats, u64) {
+        magazine::inspect(self, |cache| {
+            let mut depot = self.depot();
+            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
+            depot.accounts.note_needed();
+            (depot.stats(), depot.accounts.peak_end)
+        })
+    }
+
+    /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
+    pub(crate) fn reset_peaks(&self, end: u64) {
+        magazine::inspect(self, |cache| {
+            let mut depot = self.depot();
+            cache.into_iter().for_each(|cache| depot.apply_delta(cache));
+            depot.accounts.reset_peaks(end);
+        });
+    }
+
+    /// Returns idle bytes, as of all requests of this thread and those that other threads have reported.
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.depot().accounts.now.cached
+    }
+
+    pub(crate) fn count_failure(&self, reason: Reason) {
+        let now = unix_seconds();
+        let counters = &mut self.depot().counters;
+        counters.failed.add(&mut counters.last_failure, reason, now);
+    }
+
+    /// Counts a request that failed because of the device or of a capture.
+    pub(crate) fn count_device_failure(&self, error: &Error) {
+        self.note_device_error(DeviceCall::Allocate, error);
+        self.count_failure(Reason::Backend);
+    }
+
+    /// Counts an error if the device reported it.
+    #[cold]
+    pub(crate) fn note_device_error(&self, call: DeviceCall, error: &Error) {
+        if let Some(error) = error.backend().filter(|error| is_failure(error)) {
+            self.is_device_lost.fetch_or(error.is_device_lost(), Relaxed);
+            self.depot().counters.device_errors.add(call);
+        }
+    }
+
+    /// Counts the time of a request that began at `began`.
+    pub(crate) fn count_time(&self, began: Instant) {
+        let time = began.elapsed();
+        self.depot().counters.allocation.add(time);
+    }
+
+    #[inline]
+    pub(crate) fn count_waits(&self, waits: u64) {
+        if waits > 0 {
+            self.depot().counters.stream_waits += waits;
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Frees the idle blocks that ended threads left, of closed pools and beyond caps that were lowered.
+//!
+//! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
+//! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
+//! thread's magazines frees nothing. Blocks go to their pool's depot. A closed pool's depot keeps nothing, and one
+//! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that closes or
+//! trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
+//!
+//! That thread exists only while there are magazines of closed pools or from before a cap was lowered, and there is at
+//! most one. If it cannot be started, and in a child process, the calls above free the blocks.
+
+use crate::heap::block::Block;
+use crate::heap::core::PoolCore;
+use crate::sync::{GlobalCondvar, GlobalMutex, GlobalU64};
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use vrampool_backend::spi::start_thread;
+
+/// Blocks of one pool left by an ended thread.
+struct Left {
+    blocks: Vec<Box<Block>>,
+    pool: Arc<PoolCore>,
+}
+
+struct Ended {
+    left: Vec<Left>,
+    /// Number of awaited magazines that threads still have. Negative while a pool is being closed.
+    magazines: i64,
+    has_thread: bool,
+}
+
+static ENDED: GlobalMutex<Ended> =
+    GlobalMutex::new(Ended { left: Vec::new(), magazines: 0, has_thread: false });
+
+/// Signalled when the thread has work.
+static CHANGED: GlobalCondvar = GlobalCondvar::new();
+
+/// Number of entries in [`Ended::left`]: a hint.
+static LEFT: GlobalU64 = GlobalU64::new(0);
+
+/// Awaits `magazines` of threads, and starts the thread if it is needed.
+pub(crate) fn add(magazines: usize) {
+    if magazines == 0 {
+        return;
+    }
+    let mut ended = ENDED.lock();
+    ended.magazines += i64::try_from(magazines).unwrap_or(i64::MAX);
+    let is_needed = ended.magazines > 0 || !ended.left.is_empty();
+    if is_needed && !mem::replace(&mut ended.has_thread, true) {
+        drop(ended);
+        if !start() {
+            ENDED.lock().has_thread = false;
+        }
+    }
+}
+
+/// Notes that a thread gave up magazines that were awaited.
+pub(crate) fn done() {
+    ENDED.lock().magazines -= 1;
+    CHANGED.notify_all();
+}
+
+/// Lists blocks of a pool left by an ending thread. No destructor of a block or a pool runs here.
+pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, was_awaited: bool) {
+    let pool = match blocks.is_empty() {
+        false => Some(pool),
+        // Only the last handle has something to drop.
+        true => Arc::into_inner(pool).map(Arc::new),
+    };
+    let mut ended = ENDED.lock();
+    ended.magazines -= i64::from(was_awaited);
+    if let Some(pool) = pool {
+        LEFT.fetch_add(1, Relaxed);
+        ended.left.push(Left { blocks, pool });
+    }
+    drop(ended);
+    CHANGED.notify_all();
+}
+
+pub(crate) fn has_left() -> bool {
+    LEFT.load(Relaxed) > 0
+}
+
+/// Frees all listed blocks. Call it without any lock.
+pub(crate) fn free() {
+    if has_left() {
+        let left = mem::take(&mut ENDED.lock().left);
+        left.into_iter().for_each(Left::free);
+    }
+}
+
+impl Left {
+    fn free(self) {
+        LEFT.fetch_sub(1, Relaxed);
+        let Self { blocks, pool } = self;
+        pool.release_blocks(blocks);
+    }
+}
+
+/// Starts the thread. Returns whether it runs. A model runs its own threads only.
+fn start() -> bool {
+    if cfg!(model) {
+        return false;
+    }
+    let builder = std::thread::Builder::new().name("vrampool reclaim".into());
+    // A pool may be closed after a thread's local variables were destroyed, which starting a thread may need.
+    let spawn = || start_thread(|| builder.spawn(run)).is_ok();
+    catch_unwind(AssertUnwindSafe(spawn)).unwrap_or(false)
+}
+
+fn run() {
+    let mut ended = ENDED.lock();
+    loop {
+        let left = mem::take(&mut ended.left);
+        if !left.is_empty() {
+            drop(ended);
+            for left in left {
+                // A destructor's panic is printed, and the other blocks are freed.
+                let _ = catch_unwind(AssertUnwindSafe(|| left.free()));
+            }
+            ended = ENDED.lock();
+        } else if ended.magazines > 0 {
+            CHANGED.wait(&mut ended);
+        } else {
+            ended.has_thread = false;
+            return;
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Recycles records of blocks whose memory went back to an arena.
+//!
+//! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
+//! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
+//! the first time, the general path is taken.
+
+use crate::heap::block::Block;
+use crate::heap::depot::Depot;
+use crate::source::Key;
+use std::time::Duration;
+use vrampool_backend::{Backend, StreamId};
+
+/// The largest number of kept records.
+const MOST: usize = 1024;
+
+impl Depot {
+    /// Whether the next recycled record belonged to a block of `stream`.
+    #[inline]
+    pub(crate) fn next_record_is_of(&self, stream: StreamId) -> bool {
+        self.records.last().is_some_and(|record| record.stream == stream)
+    }
+
+    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be
+    /// released for it. Streams in `dropped` are to be dropped without any lock.
+    #[inline(always)]
+    pub(crate) fn serve<B: Backend>(
+        &mut self,
+        key: Key,
+        requested: u64,
+        stream: &B::Stream,
+        dropped: &mut [Option<B::Stream>; 2],
+    ) -> Option<Box<Block>> {
+        if self.is_short_of(key.class) {
+            return None;
+        }
+        let mut block = self.records.pop()?;
+        let refilled = match block.key.kind == key.kind {
+            true => block.refill::<B>(&mut self.space, (key.class, requested), stream),
+            false => None,
+        };
+        let Some((end, replaced)) = refilled else {
+            self.records.push(block);
+            return None;
+        };
+        *dropped = replaced;
+        self.accounts.taken(key.class, requested);
+        self.note_taken(key, end);
+        Some(block)
+    }
+
+    /// Returns memory of a block to the arena, or the block if that needs more than bookkeeping.
+    #[inline]
+    pub(crate) fn recycle(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let class = block.key.class;
+        let refused = self.recycle_record(block);
+        if refused.is_none() {
+            self.accounts.freed(class);
+        }
+        refused
+    }
+
+    /// As [`recycle`](Self::recycle), for a returned buffer's block of a class that is never kept. A block
+    /// that is returned is unchanged.
+    #[inline]
+    pub(crate) fn recycle_live(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+        let (class, requested) = (block.key.class, block.requested);
+        let refused = self.recycle_record(block);
+        if refused.is_none() {
+            self.note_back(class, requested);
+        }
+        refused
+    }
+
+    #[inline]
+    fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_room_for_records() || !block.empty(&mut self.space) {
+            return Some(block);
+        }
+        self.keep_record(block);
+        None
+    }
+
+    #[inline]
+    fn keep_record(&mut self, emptied: Box<Block>) {
+        self.counters.source_frees += 1;
+        self.records.push(emptied);
+    }
+
+    fn has_room_for_records(&self) -> bool {
+        self.records.len() < MOST && !self.is_closed()
+    }
+
+    /// Counts a buffer's memory as returned to the arena.
+    #[inline]
+    fn note_back(&mut self, class: u64, requested: u64) {
+        self.accounts.returned(class, requested);
+        self.counters.live_buffers -= 1;
+        self.accounts.dropped(class);
+        self.accounts.freed(class);
+    }
+
+    /// Counts the reserved bytes of `key`, which the source delivered; `time` is set if it called the driver. `end` is
+    /// the end of the highest block in an arena of fixed size.
+    pub(crate) fn commit_reservation(&mut self, key: Key, requested: u64, end: u64, time: Option<Duration>) {
+        self.accounts.allocated(key.class, requested);
+        if let Some(time) = time {
+            self.counters.served_by_driver += 1;
+            self.counters.driver.add(time);
+        }
+        self.note_taken(key, end);
+    }
+
+    #[inline]
+    fn note_taken(&mut self, key: Key, end: u64) {
+        self.accounts.peak_end = self.accounts.peak_end.max(end);
+        self.counters.source_allocations += 1;
+        self.counters.live_buffers += 1;
+        self.count_miss(key);
+    }
+}

@@ -1,0 +1,208 @@
+//! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
+
+use crate::heap::block::Block;
+use crate::heap::core::{ChildBlocks, PoolCore, Recall};
+use crate::heap::magazine;
+use crate::heap::magazine::class_table::NO_BIN;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+thread_local! {
+    /// Whether this thread is releasing memory, or calls hooks of a request that asks the device: a destructor or hook
+    /// that allocates must not wait for itself.
+    static RELEASING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl PoolCore {
+    /// Releases the block of a dropped buffer.
+    #[inline]
+    pub(crate) fn release(block: Box<Block>) {
+        if let Some(block) = magazine::put(block.bin, block) {
+            Self::release_to_depot(block);
+        }
+    }
+
+    /// Releases a block to this thread's magazine, or a large one to the depot, if it is kept there as it is.
+    /// Returns it otherwise.
+    #[inline]
+    pub(crate) fn release_ready(block: Box<Block>) -> Option<Box<Block>> {
+        match block.bin {
+            NO_BIN => Self::keep_ready(block),
+            bin => magazine::put(bin, block).and_then(Self::keep_ready),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
+        if block.pool.is_observed() || block.home.is_some() {
+            return Some(block);
+        }
+        if block.pool.has_magazine_for(block.key) {
+            let shares_bin = !block.pool.class_table.are_unshared();
+            return if shares_bin { magazine::put_in_shared_bin(block) } else { Some(block) };
+        }
+        if !block.pool.caps.cache(block.key.class) || block.pool.marks.load(Relaxed) {
+            return Some(block);
+        }
+        let lock = block.pool.lock.lock;
+        let mut depot = lock.lock();
+        if !magazine::apply_delta(&block.pool, &mut depot) {
+            return Some(block);
+        }
+        let surplus = depot.keep(block);
+        drop(depot);
+        if surplus.is_none() {
+            lock.notify_freed();
+        }
+        surplus
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_to_depot(block: Box<Block>) {
+        let Some(block) = ChildBlocks::keep(block) else { return };
+        match block.pool.is_observed() {
+            true => Self::release_observed(block),
+            false => Self::release_unobserved(block),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn release_unobserved(mut block: Box<Block>) {
+        if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
+            match magazine::put_in_shared_bin(block) {
+                Some(unplaced) => block = unplaced,
+                None => return,
+            }
+        }
+        let lock = block.pool.lock.lock;
+        if !block.pool.has_magazine_for(block.key) {
+            // The depot or the arena usually takes the block, regardless of this thread's magazines.
+            let unplaced = match block.pool.caps.cache(block.key.class) {
+                true => Self::release_cached(block),
+                false => Self::release_to_arena(block),
+            };
+            match unplaced {
+                Some(unplaced) => block = unplaced,
+                None => return,
+            }
+        }
+        let surplus = magazine::visit_with(block, |cache, block| {
+            let mut depot = lock.lock();
+            let surplus = depot.put(block, cache);
+            let Some(surplus) = surplus else {
+                drop(depot);
+                lock.notify_freed();
+                return None;
+            };
+            if depot.lacks_slots() {
+                surplus.pool.recall(&mut depot, Recall::Slots);
+            }
+            let surplus = depot.recycle(surplus);
+            drop(depot);
+            if surplus.is_none() {
+                lock.notify_freed();
+            }
+            surplus
+        });
+        if let Some(block) = surplus {
+            let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
+            pool.release_counted([block], bytes);
+        }
+    }
+
+    /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
+    /// depot.
+    #[inline(always)]
+    fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
+        let lock = block.pool.lock.lock;
+        let mut depot = lock.lock();
+        // Relaxed: a thread that does not see it frees as if there were one stream.
+        if block.pool.marks.load(Relaxed) && depot.count_or_mark(&block) {
+            drop(depot);
+            block.mark();
+            depot = lock.lock();
+        }
+        if !magazine::apply_delta(&block.pool, &mut depot) {
+            return Some(block);
+        }
+        let surplus = depot.keep(block);
+        drop(depot);
+        if surplus.is_none() {
+            lock.notify_freed();
+        }
+        surplus
+    }
+
+    /// Returns a block of a class that is never kept to the arena. Returns it if that takes more than
+    /// bookkeeping.
+    #[inline(always)]
+    fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
+        let lock = block.pool.lock.lock;
+        let mut depot = lock.lock();
+        if !magazine::apply_delta(&block.pool, &mut depot) {
+            return Some(block);
+        }
+        let surplus = depot.recycle_live(block);
+        drop(depot);
+        if surplus.is_none() {
+            lock.notify_freed();
+        }
+        surplus
+    }
+
+    /// Drops blocks that left their buckets. Returns their bytes.
+    pub(crate) fn release_blocks(&self, blocks: Vec<Box<Block>>) -> u64 {
+        let bytes = blocks.iter().map(|block| block.key.class).sum();
+        self.release_counted(blocks, bytes);
+        bytes
+    }
+
+    /// Drops blocks without any lock, because a destructor may call the pool. `freed` bytes of them return to
+    /// the device for good.
+    pub(crate) fn release_counted(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
+        let count = blocks.as_ref().len() as u64;
+        if count == 0 {
+            return;
+        }
+        let _report = ReleaseReport { pool: self, count, freed, was: RELEASING.replace(true) };
+        drop(blocks);
+    }
+}
+
+/// Reports memory as released once its destructors ran, also when one panics.
+struct ReleaseReport<'a> {
+    pool: &'a PoolCore,
+    count: u64,
+    freed: u64,
+    was: bool,
+}
+
+impl Drop for ReleaseReport<'_> {
+    fn drop(&mut self) {
+        RELEASING.set(self.was);
+        let mut depot = self.pool.depot();
+        depot.counters.source_frees += self.count;
+        depot.accounts.freed(self.freed);
+        drop(depot);
+        self.pool.notify_freed();
+    }
+}
+
+pub(crate) fn is_releasing() -> bool {
+    RELEASING.get()
+}
+
+/// Calls hooks of a request for which others wait: memory that the hooks request is refused rather than waited for.
+pub(crate) fn without_waits<T>(call: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            RELEASING.set(self.0);
+        }
+    }
+    let _reset = Reset(RELEASING.replace(true));
+    call()
+}

@@ -1,0 +1,49 @@
+//! The reserved bytes of a pending miss.
+
+use crate::error::Error;
+use crate::heap::core::PoolCore;
+use crate::source::Key;
+use std::time::Duration;
+use vrampool_backend::MemoryKind;
+
+/// Why a reservation was refused.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// The pool's limit, bytes.
+    Limit(u64),
+    /// The program has closed the pool.
+    Closed,
+    /// A release of memory is forbidden now.
+    Forbidden(Error),
+}
+
+/// Bytes that a miss may take from the device. Dropping it uncommitted, also by a panic, cancels them.
+#[derive(Debug)]
+pub(crate) struct Reservation<'a> {
+    pool: &'a PoolCore,
+    class: u64,
+    kept: bool,
+}
+
+impl<'a> Reservation<'a> {
+    pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
+        Self { pool, class, kept: false }
+    }
+
+    /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
+    /// highest block in an arena of fixed size.
+    pub(crate) fn commit(mut self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
+        self.kept = true;
+        let key = Key { kind, class: self.class };
+        self.pool.depot().commit_reservation(key, requested, end, time);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.pool.depot().accounts.cancel(self.class);
+            self.pool.notify_freed();
+        }
+    }
+}

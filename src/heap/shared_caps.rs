@@ -1,0 +1,185 @@
+//! Caps that hold for a pool and others together.
+//!
+//! Each of these pools has a separate depot. A thread that locks a depot then locks the common account, too. So the
+//! caps hold at every instant, as those of one pool do, and no thread holds the locks of two depots.
+
+use crate::heap::caps::Shared;
+use crate::heap::core::{Depot, DepotGuard, LockedDepot, PoolCore, Together};
+use crate::sync::Condvar;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+impl LockedDepot {
+    #[inline]
+    pub(crate) fn lock(&'static self) -> DepotGuard {
+        let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
+        if guard.shares.is_some() {
+            guard.enter();
+        }
+        guard
+    }
+
+    /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
+    pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
+        self.asleep.fetch_add(1, Relaxed);
+        guard.together.iter_mut().for_each(|together| together.asleep += 1);
+        guard.leave();
+        guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
+        guard.enter();
+        guard.together.iter_mut().for_each(|together| together.asleep -= 1);
+        self.asleep.fetch_sub(1, Relaxed);
+        guard
+    }
+
+    /// Removes a pool from the common account. No thread or block refers to the pool, so nothing is charged to it.
+    pub(super) fn leave_shared(&'static self) {
+        let mut guard = self.lock();
+        guard
+            .together
+            .iter_mut()
+            .for_each(|together| together.pools.retain(|(lock, _)| !ptr::eq(*lock, self)));
+        guard.leave();
+        guard.shares = None;
+        self.asleep.store(0, Relaxed);
+    }
+}
+
+impl DepotGuard {
+    /// Locks the common account.
+    #[cold]
+    #[inline(never)]
+    fn enter(&mut self) {
+        if let Some(root) = self.shares {
+            let together = root.together.lock();
+            self.accounts.others = together.sums.minus(self.told);
+            self.together = Some(together);
+        }
+    }
+
+    /// Notes the changes in the common account, and unlocks it.
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self) {
+        if let Some(mut together) = self.together.take() {
+            self.told = self.accounts.shared();
+            together.sums = self.accounts.others.plus(self.told);
+        }
+    }
+}
+
+impl Drop for DepotGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.together.is_some() {
+            self.leave();
+        }
+    }
+}
+
+impl Deref for DepotGuard {
+    type Target = Depot;
+
+    #[inline]
+    fn deref(&self) -> &Depot {
+        match &self.depot {
+            Some(depot) => depot,
+            None => unreachable!("it is locked, except during a wait"),
+        }
+    }
+}
+
+impl DerefMut for DepotGuard {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Depot {
+        match &mut self.depot {
+            Some(depot) => depot,
+            None => unreachable!("it is locked, except during a wait"),
+        }
+    }
+}
+
+impl PoolCore {
+    /// Returns the pool whose caps this one shares, or this one if it shares none.
+    pub(crate) fn root(self: &Arc<Self>) -> Arc<Self> {
+        Arc::clone(self.root.as_ref().unwrap_or(self))
+    }
+
+    /// Makes the caps of `root` bound both pools together.
+    pub(super) fn share(self: &Arc<Self>, root: &Arc<Self>) {
+        for pool in [root, self] {
+            let mut depot = pool.depot();
+            if depot.shares.is_some() {
+                continue;
+            }
+            (depot.shares, depot.told) = (Some(root.lock.lock), Shared::default());
+            depot.enter();
+            // One more than are asleep, so that each release looks for requests of all pools.
+            let asleep = pool.lock.lock.asleep.fetch_add(1, Relaxed);
+            if let Some(together) = &mut depot.together {
+                together.asleep += asleep;
+                together.pools.push((pool.lock.lock, Arc::downgrade(pool)));
+            }
+        }
+        // They may change at the same time; then they are set in the root first.
+        loop {
+            let caps = root.depot().accounts.caps;
+            let mut depot = self.depot();
+            let own = &mut depot.accounts.caps;
+            (own.max_cached_bytes, own.limit, own.budget) = (caps.max_cached_bytes, caps.limit, caps.budget);
+            self.set_largest_class(own);
+            drop(depot);
+            let now = root.depot().accounts.caps;
+            if (now.max_cached_bytes, now.limit, now.budget)
+                == (caps.max_cached_bytes, caps.limit, caps.budget)
+            {
+                break;
+            }
+        }
+    }
+
+    /// Releases idle memory of other pools with the same caps, as far as its own is not enough for `class` bytes.
+    /// Returns whether any was released.
+    pub(super) fn relieve(&self, class: u64) -> bool {
+        let lacking = self.depot().accounts.lacking(class);
+        lacking > 0 && self.trim_others(lacking) > 0
+    }
+
+    /// Releases at most about `bytes` of idle memory of other pools with the same caps. Returns the released bytes.
+    pub(crate) fn trim_others(&self, bytes: u64) -> u64 {
+        let mut released = 0;
+        for other in self.others() {
+            let idle = other.depot().accounts.idle();
+            released += other.trim_to(idle.saturating_sub(bytes.saturating_sub(released)));
+        }
+        released
+    }
+
+    /// The other pools with the same caps.
+    pub(crate) fn others(&self) -> Vec<Arc<Self>> {
+        let depot = self.depot();
+        let pools = depot.together.iter().flat_map(|together| &together.pools);
+        pools
+            .filter(|(lock, _)| !ptr::eq(*lock, self.lock.lock))
+            .filter_map(|(_, pool)| pool.upgrade())
+            .collect()
+    }
+}
+
+impl DepotGuard {
+    /// The locks of the pools with the same caps, if requests of them sleep.
+    pub(super) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
+        let together = self.together.iter().filter(|together| together.asleep > 0);
+        together.flat_map(|together| &together.pools).map(|(lock, _)| *lock).collect()
+    }
+}
+
+impl fmt::Debug for Together {
+    /// Without the pools, which refer to it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").field("sums", &self.sums).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+use crate::heap::space::{Arena, ArenaError, ArenaLayout, SpanState, Zone};
+use proptest::prelude::*;
+
+const END: u64 = 64;
+
+fn holes(arena: &Arena, bytes: u64) -> Vec<(u64, u64)> {
+    let mut holes = Vec::new();
+    arena.holes(bytes, &mut holes);
+    holes.iter().map(|room| (room.offset, room.bytes)).collect()
+}
+
+proptest! {
+    /// The naive twin is a byte map. One long function, because each step changes both.
+    #[test]
+    fn a_place_is_had_exactly_when_all_of_it_is_free(
+        steps in prop::collection::vec((0..8, 0..END, 1..END), 1..80),
+    ) {
+        let mut arena = Arena::new(ArenaLayout::new(END).alignment(1))?;
+        let (mut taken, mut blocks) = ([false; END as usize], Vec::new());
+        let (mut unlisted, mut peak, mut rooms) = (Vec::<crate::heap::space::BlockId>::new(), 0, Vec::new());
+        for (step, one, two) in steps {
+            let (moment, taken_then) = (arena.moment(), taken);
+            match step {
+                0 if !blocks.is_empty() => {
+                    let block = blocks.swap_remove(one as usize % blocks.len());
+                    let (offset, bytes) = arena.extent(block);
+                    taken[offset as usize..(offset + bytes) as usize].fill(false);
+                    arena.free(block)?;
+                }
+                1 => {
+                    let tail = arena.free_end(Zone::Dynamic);
+                    let fits = holes(&arena, two).iter().any(|&(offset, _)| offset != tail);
+                    match arena.allocate_in_hole(two) {
+                        Some(block) => {
+                            let (offset, bytes) = arena.extent(block);
+                            prop_assert!(fits && offset < tail);
+                            taken[offset as usize..(offset + bytes) as usize].fill(true);
+                            blocks.push(block);
+                        }
+                        None => prop_assert!(!fits),
+                    }
+                }
+                2 if !unlisted.is_empty() => {
+                    let block = unlisted.swap_remove(one as usize % unlisted.len());
+                    prop_assert_eq!(arena.free(block), Err(ArenaError::StaleBlock), "it is nobody's");
+                    if two % 2 == 0 {
+                        arena.let_in(block);
+                        blocks.push(block);
+                    } else {
+                        let (offset, bytes) = arena.extent(block);
+                        taken[offset as usize..(offset + bytes) as usize].fill(false);
+                        arena.release(block);
+                        prop_assert!(matches!(arena.free(block), Err(ArenaError::StaleBlock)));
+                    }
+                }
+                3 => {
+                    let range = one as usize..(one + two).min(END) as usize;
+                    let is_free = one + two <= END && !taken[range.clone()].contains(&true);
+                    let block = arena.hold_at(one, two);
+                    prop_assert_eq!(block.is_ok(), is_free);
+                    if is_free {
+                        taken[range].fill(true);
+                    }
+                    unlisted.extend(block);
+                }
+                4 => {
+                    let tail = arena.free_end(Zone::Dynamic);
+                    let block = arena.allocate_at_end(two);
+                    prop_assert_eq!(block.map(|block| arena.extent(block)), (tail + two <= END).then_some((tail, two)));
+                    if let Some(block) = block {
+                        taken[tail as usize..(tail + two) as usize].fill(true);
+                        blocks.push(block);
+                    }
+                }
+                5 if !blocks.is_empty() => {
+                    let block = blocks[one as usize % blocks.len()];
+                    let (offset, before) = arena.extent(block);
+                    if arena.resize_in_place(block, two).is_ok() {
+                        taken[offset as usize..(offset + before) as usize].fill(false);
+                        taken[offset as usize..(offset + two) as usize].fill(true);
+                    }
+                }
+                _ => {
+                    let range = one as usize..(one + two).min(END) as usize;
+                    let is_free = one + two <= END && !taken[range.clone()].contains(&true);
+                    // Arbitrary earlier rooms: most of them no longer exist, or have changed.
+                    rooms.extend(arena.fitting_blocks(1, usize::MAX));
+                    let room = rooms.get((one + two) as usize * 7 % rooms.len().max(1)).filter(|_| step == 6);
+                    let got = match room {
+                        Some(&room) => arena.allocate_in_free(room, one, two),
+                        None => arena.allocate_at(one, two),
+                    };
+                    match got {
+                        Ok(block) => {
+                            prop_assert!(is_free);
+                            prop_assert_eq!(arena.extent(block), (one, two));
+                            taken[range].fill(true);
+                            blocks.push(block);
+                        }
+                        Err(ArenaError::NoSpace { .. }) => prop_assert!(!is_free),
+                        Err(error) => prop_assert!(false, "{error}"),
+                    }
+                }
+            }
+            arena.check().map_err(TestCaseError::fail)?;
+            prop_assert!(moment != arena.moment() || taken == taken_then, "the same is free");
+            let became_free = taken.iter().zip(taken_then).any(|(now, then)| then && !now);
+            prop_assert!(!became_free || !moment.is_as_free(arena.moment()));
+            let free: Vec<_> = arena
+                .blocks()
+                .filter(|span| matches!(span.state, SpanState::Free))
+                .filter(|span| span.bytes >= 3 || span.offset + span.bytes == END)
+                .map(|span| (span.offset, span.bytes))
+                .collect();
+            prop_assert_eq!(holes(&arena, 3), free);
+            let end = (0..END).rev().find(|&at| taken[at as usize]).map_or(0, |at| at + 1);
+            prop_assert_eq!(arena.free_end(Zone::Dynamic), end);
+            let by_size = |most| -> Vec<_> {
+                arena.fitting_blocks(3, most).map(|room| (room.offset == end, room.bytes)).collect()
+            };
+            let all = by_size(usize::MAX);
+            prop_assert!(all.is_sorted(), "{all:?}");
+            let (few, has_end) = (by_size(2), all.last().is_some_and(|(is_end, _)| *is_end));
+            let holes = all.len() - usize::from(has_end);
+            prop_assert_eq!(&few[..holes.min(2)], &all[..holes.min(2)]);
+            prop_assert_eq!(&few[holes.min(2)..], &all[holes..], "the free end is never left out");
+            let held: u64 = unlisted.iter().map(|&block| arena.extent(block).1).sum();
+            let used = taken.iter().filter(|&&byte| byte).count() as u64 - held;
+            prop_assert_eq!((arena.used_in(Zone::Dynamic), arena.held()), (used, held));
+            peak = used.max(peak);
+            prop_assert_eq!(arena.peak_used(), peak, "an unlisted block never was live");
+            let end = blocks.iter().map(|&block| arena.extent(block)).map(|(offset, bytes)| offset + bytes).max();
+            prop_assert_eq!(arena.live_end(), end.unwrap_or(0));
+        }
+    }
+}

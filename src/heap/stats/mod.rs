@@ -1,0 +1,198 @@
+//! Statistics of a pool: the `table` of its figures, and their `text`.
+
+pub(crate) mod outcomes;
+#[cfg(feature = "serde")]
+mod serialize;
+pub(crate) mod table;
+mod text;
+pub(crate) mod times;
+
+use crate::environment::as_limit;
+use crate::heap::accounts::Accounts;
+use crate::heap::arena::{ArenaCounts, DeviceArena};
+use crate::heap::counts::{Counters, InMagazines};
+use crate::heap::request_queue::Queue;
+use crate::heap::stats::times::MappingCalls;
+use crate::source::Source;
+use std::time::Duration;
+use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
+use vrampool_backend::Backend;
+
+impl PoolStats {
+    /// Creates the statistics of a pool whose source is direct.
+    pub(crate) fn new(
+        accounts: &Accounts,
+        counters: &Counters,
+        in_magazines: &InMagazines,
+        buckets: Vec<BucketStats>,
+    ) -> Self {
+        let live = accounts.now.out - in_magazines.bytes;
+        let requested = in_magazines.requested.min(live);
+        let held = accounts.now.held();
+        let in_flight = accounts.in_flight();
+        let needed = live.saturating_add(in_flight);
+        let Counters {
+            live_buffers,
+            source_allocations: allocations,
+            served_by_driver,
+            source_frees: frees,
+            released,
+            stream_waits,
+            reuse_waits,
+            rungs,
+            failed,
+            last_failure,
+            device_errors,
+            waits,
+            driver,
+            allocation,
+        } = *counters;
+        let hits = buckets.iter().map(|bucket| bucket.hits).sum();
+        Self {
+            hits,
+            misses: buckets.iter().map(|bucket| bucket.misses).sum(),
+            live_buffers: live_buffers - in_magazines.buffers,
+            requested_bytes: requested,
+            live_bytes: live,
+            idle_bytes: accounts.now.cached + in_magazines.bytes,
+            held_bytes: held,
+            in_flight_bytes: in_flight,
+            needed_bytes: needed,
+            reserved_bytes: held,
+            in_transit_bytes: accounts.now.charged - held,
+            waiting_requests: 0,
+            waiting_bytes: 0,
+            oldest_wait: Duration::ZERO,
+            stream_waits,
+            reuse_waits,
+            memory_calls: allocations + frees,
+            source: SourceStats {
+                kind: Source::Direct,
+                allocations,
+                frees,
+                allocated_bytes: accounts.allocated,
+            },
+            served: Served {
+                by_cache: hits,
+                by_arena: allocations - served_by_driver,
+                by_driver: served_by_driver,
+            },
+            mapping: MappingCalls::default(),
+            virtual_memory: VirtualMemoryStats::default(),
+            peak: Peaks {
+                requested_bytes: accounts.peak.requested.max(requested),
+                live_bytes: accounts.peak.live.max(live),
+                idle_bytes: accounts.peak.cached,
+                held_bytes: accounts.peak.held,
+                reserved_bytes: accounts.peak.held,
+                needed_bytes: accounts.peak.needed.max(accounts.peak.live).max(needed),
+                limit_bytes: accounts.peak.held,
+            },
+            caps: Caps {
+                max_cached_bytes: as_limit(accounts.caps.max_cached_bytes),
+                max_buffers_per_bucket: as_limit(accounts.caps.max_buffers_per_bucket),
+                limit_bytes: as_limit(accounts.caps.limit),
+                budget_bytes: as_limit(accounts.caps.budget),
+                overlap: accounts.caps.overlap,
+            },
+            released,
+            failed,
+            last_failure,
+            device_errors,
+            rungs,
+            waits,
+            driver,
+            allocation,
+            buckets,
+        }
+    }
+
+    /// Sets the fields of requests that wait.
+    pub(crate) fn with_waiting(mut self, queue: &Queue) -> Self {
+        (self.waiting_requests, self.waiting_bytes) = (queue.deadlines(), queue.waiting_bytes());
+        self.oldest_wait = queue.oldest_wait();
+        self
+    }
+
+    /// Sets the fields that differ for a driver's pool.
+    pub(crate) fn with_driver_pool(mut self) -> Self {
+        self.source.kind = Source::Driver;
+        self
+    }
+
+    /// Sets the fields that differ for an arena. `counts` are the arena's; the
+    /// peaks are its reserved bytes, and the highest end of a block if its size is fixed.
+    pub(crate) fn with_arena<B: Backend>(
+        mut self,
+        source: Source,
+        arena: &DeviceArena<B>,
+        counts: ArenaCounts,
+        (peak_reserved, peak_end): (u64, u64),
+    ) -> Self {
+        let reserved = arena.reserved_bytes();
+        (self.source.kind, self.reserved_bytes) = (source, reserved);
+        self.peak.reserved_bytes = peak_reserved.max(reserved);
+        self.peak.limit_bytes = if arena.is_growing() { self.peak.reserved_bytes } else { peak_end };
+        self.stream_waits += counts.stream_waits;
+        // Another thread may have counted a wait of the arena in between.
+        self.reuse_waits = (self.reuse_waits + counts.reuse_waits).min(self.stream_waits);
+        self.mapping = counts.mapping;
+        self.memory_calls =
+            if source == Source::Virtual { counts.mapping.calls } else { self.served.by_driver };
+        let (arena_free_bytes, arena_largest_free_bytes) = arena.free_memory();
+        self.virtual_memory = VirtualMemoryStats {
+            mappings: arena.mappings(),
+            stitched_ranges: arena.stitched_ranges(),
+            arena_free_bytes,
+            arena_largest_free_bytes,
+            address_bytes: arena.address_bytes(),
+        };
+        self
+    }
+
+    /// Returns hits over requests, 0 to 1; 0.0 without requests.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.hits, self.hits + self.misses)
+    }
+
+    /// Returns the share of live bytes that rounding added, 0 to 1; 0.0 without live bytes.
+    #[must_use]
+    pub fn internal_fragmentation(&self) -> f64 {
+        ratio(self.live_bytes.saturating_sub(self.requested_bytes), self.live_bytes)
+    }
+
+    /// Returns the hit rate of requests after `earlier`, taken from the same pool; 0.0 without requests.
+    #[must_use]
+    pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
+        let (hits, misses) =
+            (self.hits.saturating_sub(earlier.hits), self.misses.saturating_sub(earlier.misses));
+        ratio(hits, hits + misses)
+    }
+
+    /// Returns the share of served requests without a driver call, 0 to 1; 0.0 if none was served.
+    ///
+    /// The alerts use this rate, because a virtual source serves large classes without a bucket and without
+    /// the driver.
+    #[must_use]
+    pub fn driverless_rate(&self) -> f64 {
+        ratio(self.served.by_cache + self.served.by_arena, self.served.total())
+    }
+
+    /// Returns the number of driver calls so far: `memory_calls`, plus an event and a wait for each wait between
+    /// streams.
+    ///
+    /// Not included are calls that query the progress of streams when memory of an arena is freed. Waits are
+    /// not counted for a virtual source: they are a cost of sharing memory between streams, not of mapping.
+    #[must_use]
+    pub fn driver_calls(&self) -> u64 {
+        match self.source.kind {
+            Source::Virtual => self.memory_calls,
+            _ => self.memory_calls + 2 * self.stream_waits,
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}

@@ -1,0 +1,185 @@
+//! What serves a pool's misses, and the memory that it gives.
+
+use crate::error::Error;
+use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
+use crate::source::{Key, Source};
+use std::ops::Range;
+use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
+
+/// A device, and the arena on it that serves misses, if one does.
+#[derive(Debug)]
+pub(crate) struct Supply<B: Backend> {
+    pub(crate) device: B,
+    source: Source,
+    arena: Option<DeviceArena<B>>,
+    /// Whether the arena was built for the pool, and not by the program.
+    owns_arena: bool,
+    /// Whether nothing of the arena is moved for the pool.
+    addresses_stay: bool,
+}
+
+impl<B: Backend> Supply<B> {
+    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `owns_arena`: it was built for
+    /// the pool.
+    pub(crate) fn new(
+        device: B,
+        source: Source,
+        arena: Option<DeviceArena<B>>,
+        owns_arena: bool,
+        addresses_stay: bool,
+    ) -> Self {
+        Self { device, source, arena, owns_arena, addresses_stay }
+    }
+
+    /// The end of the highest live block of an arena of fixed size; 0 for other sources.
+    pub(crate) fn highest_end(&self) -> u64 {
+        self.arena.as_ref().filter(|arena| !arena.is_growing()).map_or(0, DeviceArena::highest_end)
+    }
+
+    /// The arena, if its holes may be closed by moving blocks.
+    pub(crate) fn movable(&self) -> Option<&DeviceArena<B>> {
+        self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
+    }
+
+    /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not
+    /// when the last buffer does.
+    pub(crate) fn close(&self) {
+        self.release_arena();
+        self.reclaim();
+    }
+
+    fn release_arena(&self) {
+        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena)
+            && arena.used() > 0
+            && let Err(error) = arena.release(0)
+        {
+            logging::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
+        }
+    }
+
+    /// Lets the device release memory that it keeps for work.
+    pub(crate) fn reclaim(&self) {
+        if let Err(error) = self.device.reclaim()
+            && !error.is_device_lost()
+            && !error.is_would_block()
+        {
+            logging::warn!("device {}: dropped memory is not released: {error}", self.device.id());
+        }
+    }
+
+    /// Applies a limit to an arena of the pool's own. One of fixed size keeps its size, and refuses less.
+    pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+        let Some(arena) = self.arena.as_ref().filter(|_| self.owns_arena) else { return Ok(()) };
+        if arena.is_growing() {
+            return arena.resize(bytes);
+        }
+        let needed_bytes = arena.reserved_bytes();
+        match needed_bytes <= bytes {
+            true => Ok(()),
+            false => Err(ArenaError::CapacityInUse { capacity_bytes: bytes, needed_bytes }.into()),
+        }
+    }
+
+    pub(crate) fn source(&self) -> Source {
+        self.source
+    }
+
+    pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {
+        self.arena.as_ref()
+    }
+
+    /// Whether memory of `key` is the driver's, rather than an arena's.
+    pub(crate) fn asks_driver(&self, key: Key) -> bool {
+        self.arena.as_ref().is_none_or(|arena| arena.kind() != key.kind)
+    }
+
+    /// Memory of `key`. Before an arena maps more for it, `reclaim` may return to it the memory that serves
+    /// instead.
+    pub(crate) fn allocate(
+        &self,
+        key: Key,
+        label: &str,
+        stream: &B::Stream,
+        reclaim: impl FnMut() -> bool,
+    ) -> Result<SourceMemory<B>, Error> {
+        let request = AllocationRequest::new(key.class, key.kind).with_label(label);
+        match &self.arena {
+            Some(arena) if arena.kind() == key.kind => {
+                Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
+            }
+            _ if self.source == Source::Driver => {
+                let memory = self.device.allocate_on(&request, stream)?;
+                Ok(SourceMemory::Driver(Some(memory), self.device.clone()))
+            }
+            _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
+        }
+    }
+}
+
+/// Memory that a source gave.
+#[derive(Debug)]
+pub(crate) enum SourceMemory<B: Backend> {
+    Direct(B::Memory),
+    Arena(ArenaBuffer<B>),
+    /// And the device that takes it back in the order of a stream. `None` only while dropping.
+    Driver(Option<B::Memory>, B),
+}
+
+impl<B: Backend> SourceMemory<B> {
+    /// The memory, which keeps an arena's block where it is.
+    pub(crate) fn memory(&self) -> HeldMemory<'_, B::Memory> {
+        match self {
+            Self::Arena(buffer) => buffer.memory(),
+            Self::Direct(_) | Self::Driver(..) => HeldMemory::new(self.range(), None),
+        }
+    }
+
+    /// The memory, whether or not a block of it may move.
+    pub(crate) fn range(&self) -> &B::Memory {
+        match self {
+            Self::Direct(memory) | Self::Driver(Some(memory), _) => memory,
+            Self::Arena(buffer) => buffer.range(),
+            Self::Driver(None, _) => unreachable!("a block has its memory until it is dropped"),
+        }
+    }
+
+    /// Where it is at this moment, where the device has addresses, and whether it stays there.
+    pub(crate) fn address(&self) -> Option<(u64, bool)> {
+        match self {
+            Self::Arena(buffer) => buffer.place(),
+            Self::Direct(_) | Self::Driver(..) => Some((self.range().address()?, true)),
+        }
+    }
+
+    /// Where in its arena its bytes are, in order; nothing elsewhere.
+    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
+        match self {
+            Self::Arena(buffer) => buffer.parts(),
+            Self::Direct(_) | Self::Driver(..) => Vec::new(),
+        }
+    }
+
+    /// Its first `len` bytes for reading. Who uses memory of a device or a driver's pool is its block's to
+    /// know; an arena's block knows itself.
+    pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
+        match self {
+            Self::Arena(buffer) => buffer.region(len, stream),
+            Self::Direct(_) | Self::Driver(..) => Ok(Region::new(self.range(), 0, len, stream)?),
+        }
+    }
+
+    /// Its first `len` bytes for writing; else as [`region`](Self::region).
+    pub(crate) fn region_mut(
+        &mut self,
+        len: u64,
+        stream: &B::Stream,
+    ) -> Result<RegionMut<'_, B::Memory>, Error> {
+        match self {
+            Self::Arena(buffer) => buffer.region_mut(len, stream),
+            // All of it is the borrower's.
+            Self::Direct(_) | Self::Driver(..) => {
+                Ok(RegionMut::new(self.range(), 0, len, stream)?.with_room(u64::MAX))
+            }
+        }
+    }
+}
