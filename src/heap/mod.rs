@@ -1,4 +1,4 @@
-//! Idle memory, kept for reuse: buckets by size class under one lock, and each thread's magazines above them.
+//! The state behind a pool: idle blocks, accounts and the arena under one lock, and each thread's magazines above it.
 //!
 //! * `size_class`: rounding of requests; `buckets` and `depot`: idle blocks and the lock around them
 //!   (`depot_lock`);
@@ -14,6 +14,8 @@
 //!   kept for reuse;
 //! * `child_blocks`: blocks that a child of a pool keeps;
 //! * `pool_markers`: events on the streams that used idle blocks;
+//! * `supply`: what serves misses; `pool_core`: the state of a new pool;
+//! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
 //! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
 
 pub(crate) mod accounts;
