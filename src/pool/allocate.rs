@@ -93,7 +93,7 @@ impl PoolCore {
             }
             if !depot.has_nothing_for(key) {
                 drop(depot);
-                return self.allocate_large_beside::<B>(key, bytes, stream, announced);
+                return Some(self.allocate_large_beside::<B>(key, bytes, stream, announced));
             }
         }
         // A recycled record's stream is one of the pool's device.
@@ -126,11 +126,10 @@ impl PoolCore {
         requested: u64,
         stream: &B::Stream,
         announced: Option<&Announced<'_>>,
-    ) -> Option<Result<Box<Block>, Error>> {
-        // The general path reports an error.
-        self.check_device(stream).ok()?;
+    ) -> Result<Box<Block>, Error> {
+        self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let position = &Position::new(self);
-        Some(self.allocate_beside::<B>(&Request { key, requested, stream, announced, position }))
+        self.allocate_beside::<B>(&Request { key, requested, stream, announced, position })
     }
 
     /// Takes the newest idle block for a request that the fast magazine bins do not serve, if it needs no wait:
