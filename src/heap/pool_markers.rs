@@ -103,8 +103,9 @@ impl PoolCore {
         self.marks.store(true, Relaxed);
     }
 
-    /// Takes an idle block whose work is complete or, unless `is_captured`, before the request's stream. If none is known,
-    /// polls markers, and asks streams without one whether they are idle. Each of the latter that is not gets a marker.
+    /// Takes an idle block whose work is complete or, unless `is_captured`, before the request's stream. Before that,
+    /// polls markers if a poll is due, and asks streams of which nothing is known whether they are idle. Each of the
+    /// latter that is not gets a marker.
     pub(crate) fn take_done<B: Backend>(
         &self,
         key: Key,

@@ -62,7 +62,8 @@ impl CPool {
         })
     }
 
-    /// A block of this thread's idle ones, if it remembers the pool of this handle and the stream. `None` is no failure.
+    /// A block of this thread's idle ones, if it remembers the pool of this handle and the stream. `None` is no
+    /// failure.
     #[inline(always)]
     pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize) -> Option<u64> {
         if tags::were_any() {

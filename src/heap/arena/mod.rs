@@ -74,10 +74,11 @@ use vrampool_backend::{Backend, fork};
 /// had enqueued when they freed them. With OpenCL that may include an event that the program itself
 /// completes: do not block a thread on `stream` if that thread has yet to complete the event.
 ///
-/// Once several streams use the arena, a request asks the others whether they are idle. While they are busy, the free of
-/// a large block records an event on the streams that used it, and a request prefers memory whose events are complete. A growing arena maps new memory rather than make a
-/// stream wait, while its limit, its [`Ledger`](crate::Ledger), its [bound on overlap](ArenaBuilder::overlap) and the device
-/// leave room. Else the stream waits for the event.
+/// Once several streams use the arena, a request asks the others whether they are idle. While they are busy, the
+/// free of a large block records an event on the streams that used it, and a request prefers memory whose events are
+/// complete. A growing arena maps new memory rather than make a stream wait, while its limit, its
+/// [`Ledger`](crate::Ledger), its [bound on overlap](ArenaBuilder::overlap) and the device leave room. Else the stream
+/// waits for the event.
 /// For an arena of pageable host memory, use [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```
