@@ -1,6 +1,6 @@
 //! The backend's part of a block.
 
-use crate::heap::core::{ErasedPart, PoolCore, Space};
+use crate::heap::core::{BackendState, ErasedPart, PoolCore};
 use crate::heap::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
@@ -28,9 +28,9 @@ impl<B: Backend> BackendPart<B> {
     }
 
     /// As [`users`](Self::users), under the depot's lock.
-    pub(super) fn users_in(&self, space: &Space) -> Streams<B::Stream> {
+    pub(super) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
         match &self.extent {
-            SourceMemory::Arena(buffer) => buffer.users_in(space),
+            SourceMemory::Arena(buffer) => buffer.users_in(backend_state),
             _ => self.uses.users(),
         }
     }
@@ -58,9 +58,9 @@ impl<B: Backend> Drop for BackendPart<B> {
 }
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
-    fn empty(&mut self, space: &mut Space) -> bool {
+    fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         match &mut self.extent {
-            SourceMemory::Arena(buffer) => buffer.empty(space),
+            SourceMemory::Arena(buffer) => buffer.empty(backend_state),
             SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
         }
     }
@@ -77,8 +77,8 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
         &mut self.ticket
     }
 
-    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]> {
-        self.users_in(space).iter().map(Stream::id).collect()
+    fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]> {
+        self.users_in(backend_state).iter().map(Stream::id).collect()
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {

@@ -4,7 +4,7 @@ use crate::error::{Error, Forbidden};
 use crate::heap::arena::Refill;
 use crate::heap::backend_part::BackendPart;
 pub(crate) use crate::heap::core::Block;
-use crate::heap::core::{ChildBlocks, PoolCore, Space};
+use crate::heap::core::{BackendState, ChildBlocks, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::supply::SourceMemory;
 use crate::source::Key;
@@ -45,8 +45,8 @@ impl Block {
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.
-    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
-        self.part.empty(space)
+    pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
+        self.part.empty(backend_state)
     }
 
     /// Its current address, on devices that have addresses.
@@ -83,13 +83,13 @@ impl Block {
     #[inline(always)]
     pub(crate) fn refill<B: Backend>(
         &mut self,
-        space: &mut Space,
+        backend_state: &mut BackendState,
         (class, requested): (u64, u64),
         stream: &B::Stream,
     ) -> Option<(u64, [Option<B::Stream>; 2])> {
         let part = self.part_mut::<B>();
         let SourceMemory::Arena(buffer) = &mut part.extent else { return None };
-        let Refill { end, address, dropped } = buffer.refill(space, class, stream)?;
+        let Refill { end, address, dropped } = buffer.refill(backend_state, class, stream)?;
         let id = stream.id();
         let writer = &mut part.uses.writer;
         let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));
@@ -121,9 +121,9 @@ impl Block {
     }
 
     /// A stream whose work is before the end of the block's use: a reader, or the last writer.
-    pub(crate) fn last_user(&self, space: &Space) -> StreamId {
+    pub(crate) fn last_user(&self, backend_state: &BackendState) -> StreamId {
         match self.ready_on.load(Ordering::Relaxed) {
-            0 => self.part.user_ids(space).first().copied().unwrap_or(self.stream),
+            0 => self.part.user_ids(backend_state).first().copied().unwrap_or(self.stream),
             _ => self.stream,
         }
     }
@@ -136,22 +136,22 @@ impl Block {
 
     /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
     /// unless `is_captured`, before `stream`.
-    pub(crate) fn is_done(&self, space: &Space, stream: StreamId, is_captured: bool) -> bool {
-        let (tick, ticks) = (self.freed(), space.ticks());
+    pub(crate) fn is_done(&self, backend_state: &BackendState, stream: StreamId, is_captured: bool) -> bool {
+        let (tick, ticks) = (self.freed(), backend_state.ticks());
         let is_over = |user: StreamId| match is_captured {
             true => ticks.are_done(user, tick),
             false => ticks.cover(user, stream, tick),
         };
         tick > 0
             && match self.ready_on.load(Ordering::Relaxed) {
-                0 => self.part.user_ids(space).into_iter().all(is_over),
+                0 => self.part.user_ids(backend_state).into_iter().all(is_over),
                 _ => is_over(self.stream),
             }
     }
 
     /// As [`users`](Self::users), under the depot's lock.
-    pub(crate) fn users_in<B: Backend>(&self, space: &Space) -> Streams<B::Stream> {
-        self.part::<B>().users_in(space)
+    pub(crate) fn users_in<B: Backend>(&self, backend_state: &BackendState) -> Streams<B::Stream> {
+        self.part::<B>().users_in(backend_state)
     }
 
     /// The streams that may use it.

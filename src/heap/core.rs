@@ -104,15 +104,15 @@ pub(crate) struct DepotGuard {
 
 /// The order between the streams of a depot, and the arena that serves its misses, if one does.
 #[derive(Debug)]
-pub(crate) enum Space {
+pub(crate) enum BackendState {
     /// The markers are the backend's.
     Order { ticks: Ticks, markers: Box<dyn Any + Send> },
     /// The state of the arena, which has the order.
-    Arena(Box<dyn ErasedSpace>),
+    Arena(Box<dyn ErasedArena>),
 }
 
 /// The state of an arena of any backend.
-pub(crate) trait ErasedSpace: Any + Send + fmt::Debug {
+pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
     fn ticks(&self) -> &Ticks;
     fn ticks_mut(&mut self) -> &mut Ticks;
 }
@@ -146,7 +146,7 @@ pub(crate) struct Depot {
     pub(crate) records: Vec<Box<Block>>,
     /// Whether it is a pool's, and not only the lock of an arena.
     pub(crate) has_pool: bool,
-    pub(crate) space: Space,
+    pub(crate) backend_state: BackendState,
     /// Requests that wait.
     pub(crate) queue: Queue,
     /// The program has closed the pool: requests are refused, and returned blocks are not kept.
@@ -237,12 +237,12 @@ pub(super) struct ChildState {
 
 /// Operations of a block's [part](crate::heap::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
-    fn empty(&mut self, space: &mut Space) -> bool;
+    fn empty(&mut self, backend_state: &mut BackendState) -> bool;
     fn address(&self) -> Option<(u64, bool)>;
     fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, under the depot's lock.
-    fn user_ids(&self, space: &Space) -> SmallVec<[StreamId; 2]>;
+    fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]>;
     /// Records markers on the users. Returns the tick of the free.
     fn mark(&self, pool: &PoolCore) -> u64;
 }
@@ -273,7 +273,7 @@ loom::lazy_static! {
     pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
 }
 
-impl Space {
+impl BackendState {
     pub(crate) fn order(markers: impl Any + Send) -> Self {
         Self::Order { ticks: Ticks::from_one(), markers: Box::new(markers) }
     }

@@ -6,7 +6,7 @@
 use crate::heap::accounts::Accounts;
 use crate::heap::caps::{Caps, Shared};
 pub(crate) use crate::heap::core::Depot;
-use crate::heap::core::{Block, Buckets, Requests, Space};
+use crate::heap::core::{BackendState, Block, Buckets, Requests};
 use crate::heap::counts::Counters;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
@@ -42,12 +42,12 @@ impl Depot {
         classes: SizeClasses,
         borrow_classes: u32,
         caps: Caps,
-        space: Space,
+        backend_state: BackendState,
     ) -> Self {
         // Others borrow from none, which is then known without a look at the classes.
         let borrow_classes =
             if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
-        let in_flight = space.ticks().shared_in_flight();
+        let in_flight = backend_state.ticks().shared_in_flight();
         Self {
             kind,
             buckets: Buckets::new(classes.clone()),
@@ -64,7 +64,7 @@ impl Depot {
             without_slot: 0,
             records: Vec::new(),
             has_pool: false,
-            space,
+            backend_state,
             queue: Queue::default(),
             closed_by_user: false,
             no_handles: false,
@@ -106,7 +106,7 @@ impl Depot {
         if let Some(cache) = cache {
             self.apply_delta(cache);
         }
-        self.space.ticks_mut().used_by(stream);
+        self.backend_state.ticks_mut().used_by(stream);
         self.clock += 1;
         let Some(key) = keys.first() else { return Taken::Nothing };
         let bucket = self.buckets.of(key);
@@ -242,7 +242,7 @@ impl Depot {
     /// Counts a block in flight that leaves its bucket.
     #[inline]
     pub(crate) fn note_reused(&mut self, block: &Block) {
-        if self.space.ticks().are_any_freed() {
+        if self.backend_state.ticks().are_any_freed() {
             self.note_landed(block);
         }
     }
@@ -250,18 +250,18 @@ impl Depot {
     #[cold]
     #[inline(never)]
     fn note_landed(&mut self, block: &Block) {
-        let user = block.last_user(&self.space);
-        self.space.ticks_mut().reused(user, block.freed(), block.key.class);
+        let user = block.last_user(&self.backend_state);
+        self.backend_state.ticks_mut().reused(user, block.freed(), block.key.class);
     }
 
     /// Takes an idle block of one bucket out of the depot.
     pub(crate) fn find_stored(&mut self, key: Key, stream: StreamId, accepted: Accept) -> Option<Box<Block>> {
-        let Self { buckets, space, .. } = self;
+        let Self { buckets, backend_state, .. } = self;
         let bucket = buckets.find(&key)?;
         let block = match accepted {
             Accept::Ready => bucket.take_newest_ready(stream),
             Accept::Done { is_captured } => {
-                bucket.take_oldest(stream, |block| block.is_done(space, stream, is_captured))
+                bucket.take_oldest(stream, |block| block.is_done(backend_state, stream, is_captured))
             }
             Accept::Any => bucket.take_any(stream),
         }?;
@@ -285,7 +285,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.accounts.cached(block.key.class);
-        block.note_idle(self.space.ticks().now());
+        block.note_idle(self.backend_state.ticks().now());
         self.buckets.of(&block.key).idle.push_back(block);
     }
 

@@ -28,8 +28,8 @@ impl PoolLock {
             return None;
         }
         depot.has_pool = true;
-        depot.accounts.in_flight = locked.space.ticks().shared_in_flight();
-        mem::swap(&mut depot.space, &mut locked.space);
+        depot.accounts.in_flight = locked.backend_state.ticks().shared_in_flight();
+        mem::swap(&mut depot.backend_state, &mut locked.backend_state);
         let _empty = mem::replace(&mut *locked, depot);
         drop(locked);
         Some(Self { lock, is_of_arena: true })

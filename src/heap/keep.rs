@@ -1,6 +1,6 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
-use crate::heap::core::{Block, Depot, Space};
+use crate::heap::core::{BackendState, Block, Depot};
 use crate::heap::magazine::thread_cache::ThreadCache;
 
 impl Depot {
@@ -16,7 +16,7 @@ impl Depot {
         if !self.accounts.bucket_may_keep(bucket.kept()) {
             return Some(block);
         }
-        note_idle(&block, &mut self.space);
+        note_idle(&block, &mut self.backend_state);
         self.accounts.returned(class, block.requested);
         self.accounts.cached(class);
         bucket.idle.push_back(block);
@@ -61,7 +61,7 @@ impl Depot {
             let with_others = bucket.leased > cache.map_or(0, |cache| cache.slots_of(class));
             return Some(self.surplus(block, with_others));
         }
-        note_idle(&block, &mut self.space);
+        note_idle(&block, &mut self.backend_state);
         self.accounts.cached(class);
         bucket.idle.push_back(block);
         self.counters.live_buffers -= 1;
@@ -88,16 +88,16 @@ impl Depot {
 
 /// Records the tick in which a block becomes idle. A block with markers is in flight.
 #[inline]
-fn note_idle(block: &Block, space: &mut Space) {
+fn note_idle(block: &Block, backend_state: &mut BackendState) {
     match block.freed() {
-        0 => block.note_idle(space.ticks().now()),
-        tick => note_in_flight(block, tick, space),
+        0 => block.note_idle(backend_state.ticks().now()),
+        tick => note_in_flight(block, tick, backend_state),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_in_flight(block: &Block, tick: u64, space: &mut Space) {
-    let user = block.last_user(space);
-    space.ticks_mut().freed(user, tick, block.key.class);
+fn note_in_flight(block: &Block, tick: u64, backend_state: &mut BackendState) {
+    let user = block.last_user(backend_state);
+    backend_state.ticks_mut().freed(user, tick, block.key.class);
 }

@@ -101,12 +101,12 @@ impl Depot {
         let Some((cache, bin)) = cache.zip(self.bin_of(key)) else {
             return self.find_stored(key, stream, accepted);
         };
-        let space = &self.space;
+        let backend_state = &self.backend_state;
         let own = cache.unstack(bin, SAME_STREAM_SEARCH, |block| {
             block.key.class == key.class
                 && match accepted {
                     Accept::Ready => block.is_ready_on(stream),
-                    Accept::Done { is_captured } => block.is_done(space, stream, is_captured),
+                    Accept::Done { is_captured } => block.is_done(backend_state, stream, is_captured),
                     Accept::Any => false,
                 }
         });
@@ -133,8 +133,8 @@ impl Depot {
         let mut users = Streams::new();
         for &key in keys {
             let bin = cache.zip(self.bin_of(key));
-            let Self { buckets, space, .. } = self;
-            let (markers, ticks) = order_in::<B>(space);
+            let Self { buckets, backend_state, .. } = self;
+            let (markers, ticks) = order_in::<B>(backend_state);
             let is_unmarked = |user: StreamId, tick| {
                 !ticks.cover(user, stream, tick) && markers.covering(user, tick).is_none()
             };
@@ -145,7 +145,7 @@ impl Depot {
                     Some(user) if is_unmarked(user, block.freed()) => users.push(block.stream::<B>().clone()),
                     Some(_) => {}
                     None => {
-                        let all = block.users_in::<B>(space);
+                        let all = block.users_in::<B>(backend_state);
                         let unmarked = all.iter().filter(|user| is_unmarked(user.id(), block.freed()));
                         unmarked.for_each(|user| add(&mut users, user));
                     }

@@ -3,7 +3,7 @@
 use crate::error::refusals::Refusals;
 use crate::heap::arena::DeviceArena;
 use crate::heap::caps::Caps;
-use crate::heap::core::{Depot, PoolCore, PoolLock, Space, next_epoch};
+use crate::heap::core::{BackendState, Depot, PoolCore, PoolLock, next_epoch};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
@@ -38,7 +38,7 @@ impl PoolCore {
             true => ClassTable::new(&classes, largest),
             false => ClassTable::observed(largest),
         };
-        let order = Space::order(Markers::<B>::new());
+        let order = BackendState::order(Markers::<B>::new());
         let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps, order);
         if let Some(arena) = supply.arena() {
             depot.accounts.is_charged_elsewhere = arena.is_growing();

@@ -3,7 +3,7 @@
 
 use crate::heap::arena::DeviceArena;
 use crate::heap::block::Block;
-use crate::heap::core::{PoolCore, Space};
+use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::depot::{Accept, Depot, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::thread_cache::ThreadCache;
@@ -29,7 +29,7 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
             return arena.with_markers(act);
         }
         let mut depot = self.0.depot();
-        let Space::Order { ticks, markers } = &mut depot.space else {
+        let BackendState::Order { ticks, markers } = &mut depot.backend_state else {
             unreachable!("a pool without an arena has an order of its own")
         };
         match markers.downcast_mut() {
@@ -40,10 +40,10 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
 }
 
 /// Returns the markers and ticks of a locked depot.
-pub(super) fn order_in<B: Backend>(space: &Space) -> (&Markers<B>, &Ticks) {
-    let order = match space {
-        Space::Order { ticks, markers } => markers.downcast_ref().map(|markers| (markers, ticks)),
-        Space::Arena(_) => DeviceArena::order_in(space),
+pub(super) fn order_in<B: Backend>(backend_state: &BackendState) -> (&Markers<B>, &Ticks) {
+    let order = match backend_state {
+        BackendState::Order { ticks, markers } => markers.downcast_ref().map(|markers| (markers, ticks)),
+        BackendState::Arena(_) => DeviceArena::order_in(backend_state),
     };
     match order {
         Some(order) => order,
@@ -58,7 +58,7 @@ impl Depot {
     pub(crate) fn count_or_mark(&mut self, block: &Block) -> bool {
         let Some(user) = block.sole_user() else { return true };
         let needed = self.accounts.now.out + self.accounts.in_flight();
-        let ticks = self.space.ticks_mut();
+        let ticks = self.backend_state.ticks_mut();
         let is_due = ticks.unmarked(user) + block.key.class > needed / UNMARKED;
         if !is_due {
             ticks.freed_unmarked(user, block.key.class);
@@ -72,7 +72,7 @@ impl PoolCore {
     /// free, 0 if no stream got a marker.
     pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
         let mut depot = self.depot();
-        let ticks = depot.space.ticks_mut();
+        let ticks = depot.backend_state.ticks_mut();
         let bytes = match &*users {
             [user] => ticks.take_unmarked(user.id()),
             _ => 0,
@@ -99,7 +99,7 @@ impl PoolCore {
 
     /// Makes the next frees record markers, because a request found only memory of busy streams.
     pub(crate) fn want_markers(&self) {
-        self.depot().space.ticks_mut().want_markers();
+        self.depot().backend_state.ticks_mut().want_markers();
         self.marks.store(true, Relaxed);
     }
 
@@ -121,14 +121,14 @@ impl PoolCore {
         let keys = depot.keys_for(key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
-            let tick = depot.space.ticks_mut().begin();
+            let tick = depot.backend_state.ticks_mut().begin();
             drop(depot);
             if is_due {
                 order.poll();
             }
             idle = order.ask(Freed { users, tick, bytes: 0 });
             depot = self.depot();
-            let ticks = depot.space.ticks_mut();
+            let ticks = depot.backend_state.ticks_mut();
             idle.iter().for_each(|user| ticks.done(user.id(), tick));
             self.marks.store(ticks.are_markers_wanted(), Relaxed);
         }

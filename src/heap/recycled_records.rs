@@ -35,7 +35,7 @@ impl Depot {
         }
         let mut block = self.records.pop()?;
         let refilled = match block.key.kind == key.kind {
-            true => block.refill::<B>(&mut self.space, (key.class, requested), stream),
+            true => block.refill::<B>(&mut self.backend_state, (key.class, requested), stream),
             false => None,
         };
         let Some((end, replaced)) = refilled else {
@@ -73,7 +73,7 @@ impl Depot {
 
     #[inline]
     fn recycle_record(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_records() || !block.empty(&mut self.space) {
+        if !self.has_room_for_records() || !block.empty(&mut self.backend_state) {
             return Some(block);
         }
         self.keep_record(block);

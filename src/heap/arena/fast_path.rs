@@ -9,7 +9,7 @@ use super::find::Waits;
 use super::mapping::pages::Budget;
 use super::request::Request;
 use super::state::{Place, State, Taken};
-use crate::heap::core::Space;
+use crate::heap::core::BackendState;
 use crate::heap::space::{BlockId, Zone};
 use std::sync::{Arc, OnceLock};
 use vrampool_backend::{Backend, Memory, Stream};
@@ -30,14 +30,14 @@ impl<B: Backend> ArenaBuffer<B> {
     #[inline(always)]
     pub(crate) fn refill(
         &mut self,
-        space: &mut Space,
+        backend_state: &mut BackendState,
         bytes: u64,
         stream: &B::Stream,
     ) -> Option<Refill<B::Stream>> {
         if !self.is_emptied {
             return None;
         }
-        let state = State::<B>::attached_of(space)?;
+        let state = State::<B>::attached_of(backend_state)?;
         state.uses.ticks.used_by(stream.id());
         let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
         let (block, more, more_bytes) = match state.find_at_once(&request) {
@@ -85,11 +85,11 @@ impl<B: Backend> ArenaBuffer<B> {
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
     #[inline]
-    pub(crate) fn empty(&mut self, space: &mut Space) -> bool {
+    pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         if self.stitched_at.is_some() {
             return false;
         }
-        let state = State::<B>::attached_of(space);
+        let state = State::<B>::attached_of(backend_state);
         let Some(state) = state.filter(|state| !state.marks(self.block)) else { return false };
         let may_mark = state.may_mark(self.block);
         let State { engine, slots, uses, .. } = &mut *state;
@@ -122,8 +122,8 @@ impl<B: Backend> ArenaBuffer<B> {
 impl<B: Backend> State<B> {
     /// The state in a locked depot, unless the arena is detached.
     #[inline]
-    fn attached_of(space: &mut Space) -> Option<&mut Self> {
-        Self::of(space).filter(|state| matches!(state.phase, Phase::Attached))
+    fn attached_of(backend_state: &mut BackendState) -> Option<&mut Self> {
+        Self::of(backend_state).filter(|state| matches!(state.phase, Phase::Attached))
     }
 
     /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use crate::heap::caps::Caps;
-use crate::heap::core::{Depot, ErasedSpace, LockedDepot, Space};
+use crate::heap::core::{BackendState, Depot, ErasedArena, LockedDepot};
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::streams::ticks::Ticks;
@@ -29,7 +29,7 @@ pub(super) struct StateGuard<'a, B: Backend> {
 impl<B: Backend> StateLock<B> {
     pub(super) fn new(state: State<B>) -> Self {
         let (kind, classes, caps) = (MemoryKind::default(), SizeClasses::default(), Caps::default());
-        let depot = Depot::new(kind, classes, 0, caps, Space::Arena(Box::new(state)));
+        let depot = Depot::new(kind, classes, 0, caps, BackendState::Arena(Box::new(state)));
         Self { lock: LockedDepot::new(depot), state: PhantomData }
     }
 
@@ -53,7 +53,7 @@ impl<B: Backend> StateLock<B> {
 
 impl<B: Backend> Drop for StateLock<B> {
     fn drop(&mut self) {
-        let state = mem::replace(&mut self.lock.depot.lock().space, Space::order(()));
+        let state = mem::replace(&mut self.lock.depot.lock().backend_state, BackendState::order(()));
         self.lock.vacate();
         // Not under the lock.
         drop(state);
@@ -72,7 +72,7 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 
     #[inline]
     fn deref(&self) -> &State<B> {
-        match State::in_space(&self.depot.space) {
+        match State::in_state(&self.depot.backend_state) {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
@@ -82,7 +82,7 @@ impl<B: Backend> Deref for StateGuard<'_, B> {
 impl<B: Backend> DerefMut for StateGuard<'_, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut State<B> {
-        match State::of(&mut self.depot.space) {
+        match State::of(&mut self.depot.backend_state) {
             Some(state) => state,
             None => unreachable!("an arena's lock has its state"),
         }
@@ -92,20 +92,20 @@ impl<B: Backend> DerefMut for StateGuard<'_, B> {
 impl<B: Backend> State<B> {
     /// The state in a locked depot, if it has one.
     #[inline]
-    pub(super) fn of(space: &mut Space) -> Option<&mut Self> {
-        let Space::Arena(state) = space else { return None };
+    pub(super) fn of(backend_state: &mut BackendState) -> Option<&mut Self> {
+        let BackendState::Arena(state) = backend_state else { return None };
         (&mut **state as &mut dyn Any).downcast_mut()
     }
 
     /// As [`of`](Self::of), for reading.
     #[inline]
-    pub(super) fn in_space(space: &Space) -> Option<&Self> {
-        let Space::Arena(state) = space else { return None };
+    pub(super) fn in_state(backend_state: &BackendState) -> Option<&Self> {
+        let BackendState::Arena(state) = backend_state else { return None };
         (&**state as &dyn Any).downcast_ref()
     }
 }
 
-impl<B: Backend> ErasedSpace for State<B> {
+impl<B: Backend> ErasedArena for State<B> {
     fn ticks(&self) -> &Ticks {
         &self.uses.ticks
     }

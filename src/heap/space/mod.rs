@@ -113,11 +113,11 @@ pub(super) mod operations;
 mod places;
 mod record;
 mod resize;
-mod space;
 mod split_merge;
 mod table;
 mod trie;
 pub(super) mod zone;
+mod zone_state;
 
 pub(crate) use block::{BlockId, Span, SpanState};
 pub(crate) use compaction::Move;

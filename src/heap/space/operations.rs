@@ -5,9 +5,9 @@ use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::layout::ArenaLayout;
 use super::record::{NONE, Record, State, Tag};
-use super::space::{Space, choose};
 use super::table::{Table, end_of};
 use super::zone::Zone;
+use super::zone_state::{ZoneState, choose};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Sub-allocates a range of bytes that it never accesses. [The module](super) describes the algorithm.
@@ -32,8 +32,8 @@ pub struct Arena {
     /// The alignment, as a power of two.
     pub(super) shift: u32,
     pub(super) table: Table,
-    pub(super) stable: Space,
-    pub(super) dynamic: Space,
+    pub(super) stable: ZoneState,
+    pub(super) dynamic: ZoneState,
     pub(super) peak: u64,
     /// Makes the arena act as if the host had no memory for records.
     #[cfg(test)]
@@ -53,8 +53,8 @@ impl Arena {
             serial: 0,
             shift,
             table: Table::new()?,
-            stable: Space::new(Zone::Stable, 0, stable, shift),
-            dynamic: Space::new(Zone::Dynamic, stable, end, shift),
+            stable: ZoneState::new(Zone::Stable, 0, stable, shift),
+            dynamic: ZoneState::new(Zone::Dynamic, stable, end, shift),
             peak: 0,
             #[cfg(test)]
             host_is_full: false,
@@ -67,9 +67,9 @@ impl Arena {
     pub(crate) fn divided(alignment: u64, start: u64) -> Result<Self, ArenaError> {
         let mut arena = Self::new(ArenaLayout::new(0).alignment(alignment))?;
         let shift = arena.shift;
-        arena.stable = Space::new(Zone::Stable, 0, 0, shift);
+        arena.stable = ZoneState::new(Zone::Stable, 0, 0, shift);
         arena.stable.free = FreeBlocks::new(Zone::Stable, start, shift);
-        arena.dynamic = Space::new(Zone::Dynamic, start, start, shift);
+        arena.dynamic = ZoneState::new(Zone::Dynamic, start, start, shift);
         Ok(arena)
     }
 
@@ -295,7 +295,7 @@ impl Arena {
     }
 
     #[inline]
-    pub(super) fn space(&self, zone: Zone) -> &Space {
+    pub(super) fn space(&self, zone: Zone) -> &ZoneState {
         match zone {
             Zone::Stable => &self.stable,
             Zone::Dynamic => &self.dynamic,

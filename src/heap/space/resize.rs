@@ -3,9 +3,9 @@
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::space::choose;
 use super::table::end_of;
 use super::zone::Zone;
+use super::zone_state::choose;
 
 impl Arena {
     /// Resizes a block in place to `bytes`, rounded up to the alignment, and keeps its contents.

@@ -1,10 +1,10 @@
 //! Splits a free block to serve a request, and merges a freed block with its free neighbours.
 
 use super::record::{ASIDE, Record};
-use super::space::Space;
 use super::table::Table;
+use super::zone_state::ZoneState;
 
-impl Space {
+impl ZoneState {
     /// Takes `bytes` from the front of a free block. Requires a reserved record.
     pub(super) fn cut(&mut self, table: &mut Table, index: u32, bytes: u64) -> u32 {
         let Record { offset, bytes: room, .. } = table[index];

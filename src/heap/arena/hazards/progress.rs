@@ -4,7 +4,7 @@ use crate::heap::arena::DeviceArena;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::state::State;
 use crate::heap::arena::state_lock::StateGuard;
-use crate::heap::core::Space;
+use crate::heap::core::BackendState;
 use crate::streams::markers::Markers;
 use crate::streams::order::{Freed, Order};
 use crate::streams::ticks::Ticks;
@@ -24,8 +24,8 @@ impl<B: Backend> DeviceArena<B> {
     }
 
     /// Returns the markers and ticks in a locked depot, if it has an arena.
-    pub(crate) fn order_in(space: &Space) -> Option<(&Markers<B>, &Ticks)> {
-        State::<B>::in_space(space).map(|state| (&state.markers, &state.uses.ticks))
+    pub(crate) fn order_in(backend_state: &BackendState) -> Option<(&Markers<B>, &Ticks)> {
+        State::<B>::in_state(backend_state).map(|state| (&state.markers, &state.uses.ticks))
     }
 
     /// Polls the streams' markers, if a poll is due, and asks streams other than `stream`.

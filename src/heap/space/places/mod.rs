@@ -8,9 +8,9 @@ use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::operations::Arena;
 use super::record::{NONE, State, Tag};
-use super::space::{Space, choose};
 use super::table::end_of;
 use super::zone::Zone;
+use super::zone_state::{ZoneState, choose};
 
 /// The time of a lookup in an arena in which no block moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Arena {
         let peak = self.peak;
         let block = self.allocate_at(offset, bytes)?;
         self.peak = peak;
-        let space = self.space_at(offset);
+        let space = self.zone_around(offset);
         space.used -= bytes;
         space.live -= 1;
         space.held += bytes;
@@ -142,14 +142,14 @@ impl Arena {
 
     fn take_in(&mut self, block: BlockId) {
         let (offset, bytes) = self.extent(block);
-        let space = self.space_at(offset);
+        let space = self.zone_around(offset);
         space.held -= bytes;
         space.used += bytes;
         space.live += 1;
         self.tag(block, State::Live);
     }
 
-    fn space_at(&mut self, offset: u64) -> &mut Space {
+    fn zone_around(&mut self, offset: u64) -> &mut ZoneState {
         let zone = self.zone_at(offset);
         choose(&mut self.stable, &mut self.dynamic, zone)
     }

@@ -4,7 +4,7 @@ use super::free::FreeBlocks;
 use super::zone::Zone;
 
 #[derive(Debug)]
-pub(super) struct Space {
+pub(super) struct ZoneState {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) free: FreeBlocks,
@@ -16,7 +16,7 @@ pub(super) struct Space {
     pub(super) changes: u64,
 }
 
-impl Space {
+impl ZoneState {
     pub(super) fn new(zone: Zone, start: u64, end: u64, shift: u32) -> Self {
         Self {
             start,
@@ -32,7 +32,11 @@ impl Space {
 
 /// A zone's space, while the arena's other fields are borrowed too.
 #[inline]
-pub(super) fn choose<'a>(stable: &'a mut Space, dynamic: &'a mut Space, zone: Zone) -> &'a mut Space {
+pub(super) fn choose<'a>(
+    stable: &'a mut ZoneState,
+    dynamic: &'a mut ZoneState,
+    zone: Zone,
+) -> &'a mut ZoneState {
     match zone {
         Zone::Stable => stable,
         Zone::Dynamic => dynamic,
