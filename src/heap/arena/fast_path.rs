@@ -40,20 +40,17 @@ impl<B: Backend> ArenaBuffer<B> {
         let state = State::<B>::attached_of(backend_state)?;
         state.uses.ticks.used_by(stream.id());
         let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
-        let (block, more, more_bytes) = match state.find_at_once(&request) {
-            Some(block) => (block, Vec::new(), 0),
+        let ((block, offset, size), more) = match state.find_at_once(&request) {
+            Some(block) => (block, Vec::new()),
             None => self.take_elsewhere(state, &request)?,
         };
-        let (mut offset, size, _) = state.await_users(block, stream);
-        let size = size + more_bytes;
         let (writer, dropped) = match self.stream.take() {
             Some(kept) if kept.id() == stream.id() => (kept, None),
             other => (stream.clone(), other),
         };
         let slot = state.slots.insert(block, writer);
-        if let Some(place) = self.stitched_at {
+        if self.stitched_at.is_some() {
             slot.has_more(more);
-            offset = place;
         } else if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
             // Not the last handle of a replaced range: the state has one.
             self.range = Some(state.handle());
@@ -66,21 +63,24 @@ impl<B: Backend> ArenaBuffer<B> {
         Some(Refill { end, address: start.map_or(0, |start| start + offset), dropped })
     }
 
-    /// Takes memory that the first search did not find, and that needs no wait. Returns the first block and, of a
-    /// stitched range, the others and their bytes.
+    /// Takes memory that the first search did not find, and that needs no wait. Returns the first block with the offset
+    /// and size of all, and, of a stitched range, the other blocks.
     #[cold]
     #[inline(never)]
     fn take_elsewhere(
         &mut self,
         state: &mut State<B>,
         request: &Request<'_, B::Stream>,
-    ) -> Option<(BlockId, Vec<BlockId>, u64)> {
+    ) -> Option<((BlockId, u64, u64), Vec<BlockId>)> {
         let Taken { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
-        let Some(Place { memory, offset, more }) = stitched else { return Some((block, Vec::new(), 0)) };
-        let (bytes, _) = state.await_more_users(&more, request.stream, (0, None));
+        let (offset, size, _) = state.await_users(block, request.stream);
+        let Some(Place { memory, offset, more }) = stitched else {
+            return Some(((block, offset, size), Vec::new()));
+        };
+        let (size, _) = state.await_more_users(&more, request.stream, (size, None));
         // Not the last handle of the range: the state has one.
         (self.range, self.stitched_at) = (Some(memory), Some(offset));
-        Some((block, more, bytes))
+        Some(((block, offset, size), more))
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).

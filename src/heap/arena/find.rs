@@ -49,9 +49,10 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Takes a block that needs no wait if the [first choice](Self::first_choice) is one, as it mostly is.
+    /// Takes a block that needs no wait if the [first choice](Self::first_choice) is one, as it mostly is. Returns it with
+    /// its offset and size.
     #[inline(always)]
-    pub(super) fn find_at_once(&mut self, request: &Request<'_, B::Stream>) -> Option<BlockId> {
+    pub(super) fn find_at_once(&mut self, request: &Request<'_, B::Stream>) -> Option<(BlockId, u64, u64)> {
         if !self.markers.is_empty() {
             return None;
         }
@@ -61,11 +62,12 @@ impl<B: Backend> State<B> {
             self.free_freed(block);
             return None;
         }
-        Some(block)
+        self.note_used(&(offset..offset + size));
+        Some((block, offset, size))
     }
 
-    /// Takes a block of the part of the range that serves a request: of a hole, if the request may be stitched. Returns
-    /// `None` if a growing arena has none.
+    /// Takes a block of the part of the range that serves a request: of a hole, or of the free end if no stitched range is
+    /// older, if the request may be stitched. Returns `None` if a growing arena has none.
     #[inline(always)]
     fn first_choice(
         &mut self,
@@ -77,8 +79,11 @@ impl<B: Backend> State<B> {
         };
         let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
         let size = bytes.checked_next_multiple_of(engine.alignment());
-        if !is_plain && size.is_some_and(|size| backing.stitches(size)) {
-            return Ok(engine.allocate_in_hole(bytes));
+        if let Some(size) = size.filter(|&size| !is_plain && backing.stitches(size)) {
+            return Ok(match engine.allocate_in_hole(bytes) {
+                None if backing.end_is_oldest(engine, size) => engine.allocate_at_end(bytes),
+                found => found,
+            });
         }
         let zone = backing.zone_of(bytes);
         match engine.allocate_aligned(bytes, alignment, zone) {

@@ -10,6 +10,7 @@ use crate::heap::space::{Arena, ArenaLayout, BlockId, SpanState};
 use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
 use crate::streams::uses::{Awaited, Streams, await_also};
+use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind};
@@ -143,8 +144,7 @@ impl<B: Backend> State<B> {
         stream: &B::Stream,
     ) -> (u64, u64, Option<Awaited<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
-        self.note_peak();
-        self.uses.note_reused(&(offset..offset + size));
+        self.note_used(&(offset..offset + size));
         (offset, size, self.uses.awaited_for(&(offset..offset + size), stream))
     }
 
@@ -237,6 +237,13 @@ impl<B: Backend> State<B> {
         }
         self.handles.extend(handle);
         None
+    }
+
+    /// Counts a new block.
+    #[inline(always)]
+    pub(super) fn note_used(&mut self, range: &Range<u64>) {
+        self.note_peak();
+        self.uses.note_reused(range);
     }
 
     pub(super) fn note_peak(&mut self) {

@@ -20,6 +20,12 @@ pub(in crate::heap::arena) enum Way<B: Backend> {
 }
 
 impl<B: Backend> Backing<B> {
+    /// Whether [`oldest`](Self::oldest) would return the free end.
+    pub(in crate::heap::arena) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
+        let (end_age, older) = self.older_than_end(engine, bytes);
+        end_age.is_some() && self.search(engine, bytes, older).is_none()
+    }
+
     /// Returns the oldest mapped memory that holds `bytes`, which no hole does.
     pub(in crate::heap::arena) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
