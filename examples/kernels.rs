@@ -89,8 +89,10 @@ fn by_opencl<'a>(
     let (x, y, line) = (view(x)?, view(y)?, view(line)?);
     let to = stream.view_mut::<f32>(errors.project(AnyMemory::as_opencl)?)?;
     let arguments = Arguments::new().view(&x).view(&y).view(&line).view(to.as_view()).long(count.into());
+    // `count` work-groups, of 1 × 1 items each.
+    let grid = Grid::new(count as usize, [1, 1]);
     // SAFETY: the arguments are the kernel's. It reads and writes `count` floats of each view, and two of `line`.
-    unsafe { kernel.launch(stream, Grid::new(count as usize, [1, 1]), &arguments) }
+    unsafe { kernel.launch(stream, grid, &arguments) }
 }
 
 /// Regions are storage bindings of group 0, from binding 1 on. Binding 0 has the number of each region's first word,
@@ -117,10 +119,12 @@ fn by_wgpu<'a>(
                 to[p.to_at + id.x] = line[p.line_at] * x[p.x_at + id.x] + line[p.line_at + 1] - y[p.y_at + id.x];
             }
         }";
+    // The name of the entry point, and the number of its regions.
     let kernel = Program::build(device, SOURCE)?.kernel("errors", 4)?;
     let wgpu = |region: Read<'a>| region.project(AnyMemory::as_wgpu);
     let written = [errors.project(AnyMemory::as_wgpu)?];
     let reads = [wgpu(x)?, wgpu(y)?, wgpu(line)?];
+    // The parameters, then the numbers of work-groups.
     kernel.launch(stream.as_wgpu()?, &reads, &written, &[count], (count.div_ceil(64), 1))
 }
 

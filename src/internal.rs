@@ -27,7 +27,7 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// Those of a pool.
+    /// Returns where a thread finds its idle blocks of `pool`.
     #[must_use]
     pub fn of<B: Backend>(pool: &Pool<B>) -> Self {
         let core = &pool.handle.core;

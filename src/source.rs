@@ -1,11 +1,11 @@
-//! What a pool's misses are served by.
+//! Sources of a pool's misses.
 
 use crate::error::{Error, names};
 use std::fmt;
 use std::str::FromStr;
 use vrampool_backend::MemoryKind;
 
-/// What idle memory is found by.
+/// The key of a bucket: kind and class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) kind: MemoryKind,
@@ -33,15 +33,15 @@ pub enum Source {
     /// Each block is an allocation of the device's own.
     #[default]
     Direct,
-    /// Blocks of one range that is reserved once ([`DeviceArena`](crate::arena::DeviceArena)): a miss makes no call of the driver, what
-    /// is over a cap coalesces, and holes can be closed. Requests for another kind of memory than the arena's
-    /// go to the device.
+    /// Blocks of one range that is reserved once ([`DeviceArena`](crate::arena::DeviceArena)). A miss makes no
+    /// driver call, blocks over a cap coalesce, and holes can be closed. Requests for another kind of memory than
+    /// the arena's go to the device.
     Arena,
     /// Blocks of a [growing](crate::arena::ArenaBuilder::growing) arena: addresses are reserved once, and physical
     /// memory is mapped as it is needed, stitched where holes are too small, and released by
     /// [`Pool::trim`](crate::Pool::trim). Before more is mapped for a request of a class that is kept idle,
-    /// all that is idle for its stream goes back to the arena. The tightest; it takes a device with virtual
-    /// memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
+    /// all that is idle for its stream goes back to the arena. Uses the least memory, and needs a device with
+    /// virtual memory (CUDA, the host on Linux). Its `limit` bounds physical bytes.
     ///
     /// A request waits on the host for the device only on the last rung of the out-of-memory ladder, where
     /// memory, addresses or mappings run out, and without a lock: for the work that used the released memory,

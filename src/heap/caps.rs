@@ -69,7 +69,7 @@ impl Caps {
     }
 }
 
-/// What a pool has of caps that it [shares](crate::heap::shared_caps) with others.
+/// A pool's part of [shared caps](crate::heap::shared_caps).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Shared {
     /// Idle bytes, and those of magazines' slots.

@@ -66,7 +66,7 @@ pub(crate) struct PoolCore {
     pub(super) supply: Box<dyn Any + Send + Sync>,
 }
 
-/// A pool's exclusive use of a lock.
+/// A pool's lock: its own, or that of its arena.
 #[derive(Debug)]
 pub(crate) struct PoolLock {
     pub(crate) lock: &'static LockedDepot,
@@ -102,7 +102,7 @@ pub(crate) struct DepotGuard {
     pub(super) together: Option<MutexGuard<'static, Together>>,
 }
 
-/// The order between the streams of a depot, and the arena that serves its misses, if one does.
+/// The backend's part of a depot: the order between streams, or the arena that serves misses, which has that order.
 #[derive(Debug)]
 pub(crate) enum BackendState {
     /// The markers are the backend's.

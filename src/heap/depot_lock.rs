@@ -4,8 +4,9 @@
 //! would borrow from the moved value, and a further handle would cost two atomic counts at each free. The
 //! lock is therefore never deallocated, and borrowed for the life of the process. Later pools reuse the locks
 //! of dropped pools, so their number is the highest number of simultaneous pools.
-//! A pool over an arena has the lock of the arena. An empty depot is a few
-//! kilobytes, mostly the guesses of its [buckets](crate::heap::buckets).
+//!
+//! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
+//! [buckets](crate::heap::buckets).
 
 use crate::heap::core::{Depot, Together};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};

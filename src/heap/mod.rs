@@ -14,9 +14,9 @@
 //!   kept for reuse;
 //! * `child_blocks`: blocks that a child of a pool keeps;
 //! * `pool_markers`: events on the streams that used idle blocks;
-//! * `supply`: what serves misses; `pool_core`: the state of a new pool;
+//! * `supply`: the source of misses; `pool_core`: the state of a new pool;
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
-//! * `core`: the types that pools, depots, buckets and blocks are, which refer to each other.
+//! * `core`: the types of pools, depots, buckets and blocks, which refer to each other.
 
 pub(crate) mod accounts;
 pub mod arena;

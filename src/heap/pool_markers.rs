@@ -103,9 +103,10 @@ impl PoolCore {
         self.marks.store(true, Relaxed);
     }
 
-    /// Takes an idle block whose work is complete or, unless `is_captured`, before the request's stream. Before that,
-    /// polls markers if a poll is due, and asks streams of which nothing is known whether they are idle. Each of the
-    /// latter that is not gets a marker.
+    /// Takes an idle block whose work is complete or, unless `is_captured`, is ordered before the request's stream.
+    ///
+    /// First polls markers if a poll is due, and asks the streams without a marker whether they are idle. Those that
+    /// are busy get a marker.
     pub(crate) fn take_done<B: Backend>(
         &self,
         key: Key,

@@ -1,8 +1,8 @@
 //! Recycles records of blocks whose memory went back to an arena.
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
-//! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts change after the arena has succeeded. Otherwise, and
-//! the first time, the general path is taken.
+//! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts
+//! change after the arena has succeeded. Otherwise, and the first time, the general path is taken.
 
 use crate::heap::block::Block;
 use crate::heap::depot::Depot;

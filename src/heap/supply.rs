@@ -1,4 +1,4 @@
-//! What serves a pool's misses, and the memory that it gives.
+//! The source of a pool's misses, and its memory.
 
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
@@ -6,7 +6,7 @@ use crate::source::{Key, Source};
 use std::ops::Range;
 use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
 
-/// A device, and the arena on it that serves misses, if one does.
+/// A device, and the arena on it if one serves misses.
 #[derive(Debug)]
 pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
@@ -41,8 +41,8 @@ impl<B: Backend> Supply<B> {
         self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
     }
 
-    /// No handle of the pool is left: what is free of an arena of its own goes back to the device now, not
-    /// when the last buffer does.
+    /// Releases free memory of the pool's own arena when the last handle is dropped, without waiting for the last
+    /// buffer.
     pub(crate) fn close(&self) {
         self.release_arena();
         self.reclaim();
@@ -116,12 +116,12 @@ impl<B: Backend> Supply<B> {
     }
 }
 
-/// Memory that a source gave.
+/// Memory from a source.
 #[derive(Debug)]
 pub(crate) enum SourceMemory<B: Backend> {
     Direct(B::Memory),
     Arena(ArenaBuffer<B>),
-    /// And the device that takes it back in the order of a stream. `None` only while dropping.
+    /// With the device that frees it in stream order. `None` only while dropping.
     Driver(Option<B::Memory>, B),
 }
 
@@ -159,8 +159,8 @@ impl<B: Backend> SourceMemory<B> {
         }
     }
 
-    /// Its first `len` bytes for reading. Who uses memory of a device or a driver's pool is its block's to
-    /// know; an arena's block knows itself.
+    /// Its first `len` bytes for reading. The pool's block records the users of device and driver memory; an arena's
+    /// block records its own.
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region(len, stream),
@@ -176,7 +176,7 @@ impl<B: Backend> SourceMemory<B> {
     ) -> Result<RegionMut<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region_mut(len, stream),
-            // All of it is the borrower's.
+            // The whole block belongs to the borrower.
             Self::Direct(_) | Self::Driver(..) => {
                 Ok(RegionMut::new(self.range(), 0, len, stream)?.with_room(u64::MAX))
             }

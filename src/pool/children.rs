@@ -8,7 +8,7 @@ use std::sync::Weak;
 use vrampool_backend::fork;
 use vrampool_backend::fork::ForkArc;
 
-/// The children of a pool that exist, or of which buffers exist, with their tags.
+/// The children of a pool, with their tags: those that have a handle or a live buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Mutex<Vec<(Box<str>, Weak<ChildBlocks>)>>);
 

@@ -160,6 +160,9 @@ impl<B: Backend> Pool<B> {
     /// devices of the process that can access it. It holds no lock meanwhile, so other threads go on. Where
     /// memory may run out, no such work may wait for the thread that calls this.
     ///
+    /// Where idle memory in other threads' magazines is missing, waits up to 100 ms until they return it, each at its
+    /// next call.
+    ///
     /// **Captures.** While `stream` is captured into a graph, a request is served by what was idle on it. Its
     /// earlier work on such a buffer, queued before the capture began, is ordered before the graph only on
     /// `stream`. So launch the graph on that stream, or call [`Buffer::used_on`] with the stream of the launch

@@ -118,9 +118,8 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] if the pool's own arena keeps more: one of fixed size its range, a virtual one what is mapped
-    /// for live memory.
-    /// The limit is then as it was; idle memory may have been released.
+    /// [`Error::Arena`] if the pool's own arena keeps more than `bytes`: an arena of fixed size keeps its range, a
+    /// virtual one the pages of live memory. The limit is then unchanged; idle memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;

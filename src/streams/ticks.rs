@@ -13,10 +13,10 @@ use vrampool_backend::StreamId;
 /// Most frees whose bytes are counted separately. Others are counted with the next one of their stream.
 const MOST: usize = 256;
 
-/// Markers that frees record after a request that found memory in use by a busy stream.
+/// Number of markers that frees record after a request found memory that a busy stream uses.
 const WANTED: u32 = 256;
 
-/// Markers that frees record before the first such request.
+/// Number of markers that frees record before the first such request.
 const FIRST: u32 = 16;
 
 /// Most streams whose unmarked bytes are counted.

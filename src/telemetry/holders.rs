@@ -18,7 +18,7 @@ const MOST_NAMES: usize = 16;
 const OTHER: &str = "other";
 
 figures! {
-    /// Memory of the children of one tag. All tags together have what is live of the pool.
+    /// Memory of the children of one tag. The sum over all tags is the pool's live memory.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct TagStats("tag_", Each("tag")) {
         Gauge live_bytes: u64, "bytes",

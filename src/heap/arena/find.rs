@@ -16,7 +16,8 @@ pub(super) enum Waits {
     Allow,
     /// Takes memory that needs no wait, from a bounded search.
     Avoid,
-    /// Takes memory that is [clear](Refused) of some streams, wherever it is.
+    /// Takes memory for which the stream need not wait for any of the [refused](Refused) streams, by an exhaustive
+    /// search.
     Refuse(Refused),
 }
 
@@ -107,7 +108,7 @@ impl<B: Backend> State<B> {
         let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else { return Ok(None) };
         let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
         let stitches = backing.stitches(size) && !is_plain;
-        // Memory that grows now would be found at the end the next time.
+        // New memory is mapped instead: it stays at the end of its part, where the next such request finds it.
         if !stitches && backing.grows_for(engine, zone, (size, alignment), budget) {
             return Ok(None);
         }

@@ -13,7 +13,8 @@
 //! * `detach`: returns all physical memory and keeps the addresses; `panics`: defers a panic of the device until
 //!   the accounts are consistent.
 //!
-//! One lock protects all of that. No device call is made under it.
+//! One lock protects the state, and no device call is made under it. A second one, `changing`, serializes growth,
+//! compaction, release, detaching and resets; device calls are made under that one.
 
 mod buffer;
 mod builder;
@@ -69,7 +70,7 @@ use vrampool_backend::{Backend, fork};
 /// follows its data when it is moved. After [`reset`](Self::reset) its use is an error, never access to
 /// another block.
 ///
-/// A range of fixed size prefers memory that needs no wait, within a search of about 64 free places. If no
+/// A range of fixed size prefers memory that needs no wait, within a search of at most 256 free places. If no
 /// such memory is free, work on `stream` waits on the device for all work that the last users of the bytes
 /// had enqueued when they freed them. With OpenCL that may include an event that the program itself
 /// completes: do not block a thread on `stream` if that thread has yet to complete the event.
@@ -79,6 +80,7 @@ use vrampool_backend::{Backend, fork};
 /// complete. A growing arena maps new memory rather than make a stream wait, while its limit, its
 /// [`Ledger`](crate::Ledger), its [bound on overlap](ArenaBuilder::overlap) and the device leave room. Else the stream
 /// waits for the event.
+///
 /// For an arena of pageable host memory, use [`HostDevice`](crate::host::HostDevice).
 ///
 /// ```

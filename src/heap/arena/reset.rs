@@ -72,7 +72,7 @@ impl<B: Backend> DeviceArena<B> {
         let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
         let mut state = self.core.state.lock();
         resized.peak = state.peak;
-        // Pending points and waits do not apply to the new range.
+        // Pending markers and waits do not apply to the new range.
         resized.uses = UseMap::after(&mut state.uses);
         resized.former_ranges = std::mem::take(&mut state.former_ranges);
         resized.former_ranges.push(&state.range);

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream, StreamId, logging};
 
-/// Requests to a pool for idle memory before more is mapped: for all of it, and for its thread's.
+/// Most calls of `reclaim` before more memory is mapped: for idle blocks of the pool, and of the thread's magazines.
 const RECLAIMS: u32 = 2;
 
 /// Most searches for memory that a capture allows: one becomes useless only if a capture begins after the search.
@@ -52,8 +52,8 @@ impl<B: Backend> ArenaCore<B> {
         }
     }
 
-    /// Serves a request from mapped memory. Returns `None` if none serves, or if making memory is better. That is so
-    /// for memory with a wait, too, if the request may be `spared` one and [prefers](State::prefers_growth) that.
+    /// Serves a request from mapped memory. Returns `None` if no such memory serves, or if new memory is better. If
+    /// `spared`, a request that [prefers growth](State::prefers_growth) also gets no memory that needs a wait.
     #[inline]
     fn serve(
         self: &Arc<Self>,
@@ -63,7 +63,7 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let mut locked = self.attached(request.bytes, || self.lock_for_request(request.stream))?;
         let state = &mut *locked;
-        // Before the search, which depends on it: the first request of a second stream waits for nobody either.
+        // Before the search, which depends on it: the first request of a second stream is spared waits, too.
         state.uses.ticks.used_by(request.stream.id());
         let waits = if spared && state.prefers_growth(request) { Waits::Avoid } else { Waits::Allow };
         match state.find(request, budget, &waits)? {

@@ -87,7 +87,7 @@ impl Arena {
             return if front.is_free() { Err("is free next to a free one") } else { Ok(()) };
         };
         if !record.offset.is_multiple_of(1 << tag.alignment) {
-            return Err("is not aligned as was asked");
+            return Err("does not have the requested alignment");
         }
         let follows_hole = matches!(front.state(), Some(State::Reserved | State::Vacated));
         match tag.state {
@@ -95,7 +95,9 @@ impl Arena {
             State::Moving if !follows_hole || zone == Zone::Stable => {
                 Err("moves without a destination, or out of the stable zone")
             }
-            State::Reserved if after.state() != Some(State::Moving) => Err("is reserved for nothing"),
+            State::Reserved if after.state() != Some(State::Moving) => {
+                Err("is reserved, and no moving block follows")
+            }
             _ => Ok(()),
         }
     }

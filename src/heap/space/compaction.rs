@@ -70,7 +70,7 @@ impl Arena {
                 if let Some(tag) = tag {
                     let start = align(to, tag);
                     if tag.state == State::Live && start < record.offset && record.bytes <= budget_bytes {
-                        // Later blocks would slide now and once more in the next pass.
+                        // Ends the pass: a later block would move in this pass, and again in the next one.
                         left = left.checked_sub(record.bytes)?;
                         (next, to) = (record.after, start + record.bytes);
                         let (block, from, bytes) = (self.name(index), record.offset, record.bytes);

@@ -126,7 +126,7 @@ histogram! {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(0).build()?;
-    /// for _ in 0..610 {
+    /// for _ in 0..10 * 509 {
     ///     drop(pool.allocate(1000, &stream)?);
     /// }
     /// let times = pool.stats().allocation;
@@ -141,7 +141,8 @@ histogram! {
     "Time of requests that the magazines did not serve, waits for memory included: a sample of one in 509 of each thread."
 }
 
-/// Of how many requests of a thread one is timed: a prime, so that no loop has the same one timed in each pass.
+/// One request in this many is timed, of each thread. A prime, so that a loop does not have the same request timed in
+/// each pass.
 const SAMPLE: u32 = 509;
 
 thread_local! {
@@ -161,7 +162,7 @@ pub(crate) fn is_sampled() -> bool {
     left == 0
 }
 
-/// Starts to count anew, at a request that is timed, and that is counted `again` times more.
+/// Restarts the count at a timed request. `again`: how often [`is_sampled`] is still called for that request.
 pub(crate) fn restart(again: u32) {
     LEFT.set(SAMPLE - 1 + again);
 }

@@ -146,8 +146,8 @@ impl<S> Pending<S> {
 }
 
 impl<B: Backend> ArenaCore<B> {
-    /// Begins a block's move. Returns `None` if it was freed, if there is no hole in front of it any more, or if it is
-    /// held in place, which `report` counts.
+    /// Begins a block's move. Returns `None` if the block was freed, if no hole is in front of it, or if it is held in
+    /// place. `report` counts held blocks.
     fn begin(&self, block: BlockId, report: &mut Compaction) -> Option<Pending<B::Stream>> {
         let mut state = self.state.lock();
         let State { engine, slots, uses, .. } = &mut *state;

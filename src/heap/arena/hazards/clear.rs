@@ -25,7 +25,7 @@ impl Refused {
     }
 }
 
-/// A part of a hole without a wait, or with waits only for allowed streams.
+/// A *clear* part of a hole: the request's stream need not wait for any of the refused streams before it uses it.
 #[derive(Debug, Clone, Copy)]
 struct Clear {
     zone: Zone,
@@ -34,8 +34,7 @@ struct Clear {
 }
 
 impl<B: Backend> State<B> {
-    /// Takes mapped memory [clear](Clear) of refused streams: the smallest hole's part, else a stitched
-    /// range.
+    /// Takes mapped memory that is [clear](Clear): the part of the smallest sufficient hole, else a stitched range.
     pub(in crate::heap::arena) fn find_clear(
         &mut self,
         request: &Request<'_, B::Stream>,

@@ -45,7 +45,7 @@ impl<B: Backend> State<B> {
         self.peak_needed.max(self.engine.peak_used()).max(now.saturating_add(bytes))
     }
 
-    /// Whether a block of so many bytes belongs in the zone of large blocks.
+    /// Whether a block of this size belongs in the zone of large blocks.
     #[inline]
     pub(in crate::heap::arena) fn is_large(&self, bytes: u64) -> bool {
         self.backing.as_ref().is_none_or(|backing| backing.zone_of(bytes) == Zone::Dynamic)
@@ -82,9 +82,10 @@ impl<B: Backend> State<B> {
         }
     }
 
-    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait. Places that no
-    /// other stream used last come first, and alone count while such memory would serve in parts: otherwise
-    /// those streams would have to wait for theirs later.
+    /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait.
+    ///
+    /// Prefers places that no other stream used last. Returns `None` if only several such places together are large
+    /// enough: a stitched range may then serve, and the other streams need not wait for their memory later.
     #[cold]
     pub(in crate::heap::arena) fn place_without_wait(
         &mut self,

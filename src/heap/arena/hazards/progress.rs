@@ -114,7 +114,7 @@ mod tests {
     use crate::host::HostDevice;
     use std::sync::mpsc::channel;
 
-    /// A point that was begun before a resize is added to the points of the next range.
+    /// A marker that was begun before a resize is added to the markers of the next range.
     #[test]
     fn a_point_is_behind_nothing_that_was_freed_after_it_was_made() {
         const BYTES: u64 = 1 << 16;
@@ -136,7 +136,7 @@ mod tests {
         free();
         let waits = arena.stream_waits();
         let _next = arena.allocate(BYTES, &writer).expect("memory");
-        assert_eq!(arena.stream_waits(), waits + 1, "the reader is not done with it");
+        assert_eq!(arena.stream_waits(), waits + 1, "the marker does not cover the later free");
         go.send(()).expect("it listens");
     }
 }

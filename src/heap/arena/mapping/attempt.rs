@@ -85,7 +85,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 impl<B: Backend> Attempt<'_, B> {
-    /// Takes memory that is available by now, or plans and makes what is missing.
+    /// Takes mapped memory if some has become available. Otherwise plans the missing memory, and makes it.
     fn step(&mut self) -> Outcome<B> {
         let request = self.request;
         let mut state = self.arena.attached(request.bytes, || self.arena.state.lock())?;

@@ -142,7 +142,7 @@ impl<B: Backend> State<B> {
             let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
             taken = Taken::stitched(blocks, memory, fit.offset);
         }
-        // Younger than the stitched range, which served first.
+        // After the stitched range was added, which serves this request: the end counts as younger.
         self.note_end(&new, is_at_end);
         taken
     }
