@@ -84,7 +84,7 @@ fn each_message_goes_to_the_subscriber_or_else_to_the_log() {
     arena(&device);
     let expected = logged();
     let (level, target, text) = expected.first().expect("a message");
-    assert_eq!((level.as_str(), target.as_str()), ("INFO", "vrampool::arena::builder"));
+    assert_eq!((level.as_str(), target.as_str()), ("INFO", "vrampool::heap::arena::builder"));
     assert!(text.contains("1048576 bytes reserved"), "{text}");
 
     let collector = Collector::default();

@@ -12,6 +12,7 @@ use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
 use crate::heap::size_class::SizeClasses;
 use crate::source::Key;
+use crate::streams::ticks::FreedIn;
 use smallvec::SmallVec;
 use vrampool_backend::{MemoryKind, StreamId};
 
@@ -251,7 +252,7 @@ impl Depot {
     #[inline(never)]
     fn note_landed(&mut self, block: &Block) {
         let user = block.last_user(&self.backend_state);
-        self.backend_state.ticks_mut().reused(user, block.freed(), block.key.class);
+        self.backend_state.ticks_mut().reused(user, FreedIn::Bucket, block.freed(), block.key.class);
     }
 
     /// Takes an idle block of one bucket out of the depot.

@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering::Relaxed;
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
 
 impl PoolLock {
-    /// Puts a pool's depot under a lock: that of the `arena` which serves the pool, or one of its own. Returns `None`
-    /// if the arena serves, or served, another pool.
-    pub(crate) fn new(mut depot: Depot, arena: Option<&'static LockedDepot>) -> Option<Self> {
-        let Some(lock) = arena else {
-            return Some(Self { lock: LockedDepot::new(depot), is_of_arena: false });
-        };
+    pub(crate) fn new(depot: Depot) -> Self {
+        Self { lock: LockedDepot::new(depot), is_of_arena: false }
+    }
+
+    /// Puts a pool's depot under the lock of its arena. Returns `None` if the arena serves, or served, another pool.
+    pub(crate) fn over_arena(mut depot: Depot, lock: &'static LockedDepot) -> Option<Self> {
         let mut locked = lock.depot.lock();
         if locked.has_pool {
             return None;

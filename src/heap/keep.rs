@@ -2,6 +2,7 @@
 
 use crate::heap::core::{BackendState, Block, Depot};
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::streams::ticks::FreedIn;
 
 impl Depot {
     /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
@@ -99,5 +100,5 @@ fn note_idle(block: &Block, backend_state: &mut BackendState) {
 #[inline(never)]
 fn note_in_flight(block: &Block, tick: u64, backend_state: &mut BackendState) {
     let user = block.last_user(backend_state);
-    backend_state.ticks_mut().freed(user, tick, block.key.class);
+    backend_state.ticks_mut().freed(user, FreedIn::Bucket, tick, block.key.class);
 }

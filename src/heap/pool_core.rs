@@ -43,7 +43,10 @@ impl PoolCore {
         if let Some(arena) = supply.arena() {
             depot.accounts.is_charged_elsewhere = arena.is_growing();
         }
-        let lock = PoolLock::new(depot, supply.arena().map(DeviceArena::lock))?;
+        let lock = match supply.arena() {
+            Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
+            None => PoolLock::new(depot),
+        };
         let core = Arc::new(Self {
             device: supply.device.id(),
             start: unix_seconds(),

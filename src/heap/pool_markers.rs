@@ -10,7 +10,7 @@ use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
-use crate::streams::ticks::Ticks;
+use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::Streams;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
@@ -52,18 +52,29 @@ pub(super) fn order_in<B: Backend>(backend_state: &BackendState) -> (&Markers<B>
 }
 
 impl Depot {
-    /// Returns whether the free of a block records markers. If not, counts its bytes until its stream gets one.
+    /// Whether the free of a block records markers. If not, its bytes [count](Self::count_unmarked) until its stream gets
+    /// one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn count_or_mark(&mut self, block: &Block) -> bool {
+    pub(crate) fn is_marker_due(&self, block: &Block) -> bool {
         let Some(user) = block.sole_user() else { return true };
-        let needed = self.accounts.now.out + self.accounts.in_flight();
-        let ticks = self.backend_state.ticks_mut();
-        let is_due = ticks.unmarked(user) + block.key.class > needed / UNMARKED;
-        if !is_due {
-            ticks.freed_unmarked(user, block.key.class);
+        let ticks = self.backend_state.ticks();
+        if !ticks.are_markers_wanted() {
+            block.pool.marks.store(false, Relaxed);
+            return false;
         }
-        is_due
+        let needed = self.accounts.now.out + self.accounts.in_flight();
+        ticks.unmarked(user, FreedIn::Bucket) + block.key.class > needed / UNMARKED
+    }
+
+    /// Counts the bytes of a kept block whose free recorded no marker.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn count_unmarked(&mut self, user: StreamId, class: u64) {
+        let ticks = self.backend_state.ticks_mut();
+        if ticks.are_markers_wanted() {
+            ticks.freed_unmarked(user, FreedIn::Bucket, class);
+        }
     }
 }
 
@@ -74,14 +85,14 @@ impl PoolCore {
         let mut depot = self.depot();
         let ticks = depot.backend_state.ticks_mut();
         let bytes = match &*users {
-            [user] => ticks.take_unmarked(user.id()),
+            [user] => ticks.take_unmarked(user.id(), FreedIn::Bucket),
             _ => 0,
         };
         let tick = ticks.begin();
         ticks.count_marker();
         self.marks.store(ticks.are_markers_wanted(), Relaxed);
         drop(depot);
-        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes });
+        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes, freed_in: FreedIn::Bucket });
         if is_marked { tick } else { 0 }
     }
 
@@ -127,7 +138,7 @@ impl PoolCore {
             if is_due {
                 order.poll();
             }
-            idle = order.ask(Freed { users, tick, bytes: 0 });
+            idle = order.ask(users, tick);
             depot = self.depot();
             let ticks = depot.backend_state.ticks_mut();
             idle.iter().for_each(|user| ticks.done(user.id(), tick));

@@ -119,16 +119,26 @@ impl PoolCore {
     fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
         let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
+        let mut unmarked = None;
         // Relaxed: a thread that does not see it frees as if there were one stream.
-        if block.pool.marks.load(Relaxed) && depot.count_or_mark(&block) {
-            drop(depot);
-            block.mark();
-            depot = lock.lock();
+        if block.pool.marks.load(Relaxed) {
+            if depot.is_marker_due(&block) {
+                drop(depot);
+                block.mark();
+                depot = lock.lock();
+            } else {
+                unmarked = Some((block.stream, block.key.class));
+            }
         }
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
         let surplus = depot.keep(block);
+        if let Some((user, class)) = unmarked
+            && surplus.is_none()
+        {
+            depot.count_unmarked(user, class);
+        }
         drop(depot);
         if surplus.is_none() {
             lock.notify_freed();

@@ -4,7 +4,7 @@
 //! Whether a stream is captured is queried only before such an operation, never on a hit.
 
 use super::markers::{Marker, Markers, OF_A_STREAM, Passed};
-use super::ticks::Ticks;
+use super::ticks::{FreedIn, Ticks};
 use super::uses::{Awaited, Streams};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
@@ -118,6 +118,7 @@ pub(crate) struct Freed<S> {
     pub(crate) tick: u64,
     /// Bytes that work of the first user may still use.
     pub(crate) bytes: u64,
+    pub(crate) freed_in: FreedIn,
 }
 
 /// The order between streams on the memory of one owner. Call its functions without any lock.
@@ -159,7 +160,7 @@ pub(crate) trait Order<B: Backend> {
     /// Records markers after the users' work up to the end of the tick. Captured streams, whose work is not
     /// pending yet, and streams whose device refuses the event get none: the next user of their memory waits for
     /// the stream's work at that time. Returns whether any stream got one.
-    fn freed(&self, Freed { users, tick, bytes }: &Freed<B::Stream>) -> bool {
+    fn freed(&self, Freed { users, tick, bytes, freed_in }: &Freed<B::Stream>) -> bool {
         let device = self.device();
         // Markers are useless if streams never run concurrently, and polling them may submit open work early.
         if !device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS) {
@@ -174,7 +175,7 @@ pub(crate) trait Order<B: Backend> {
         let dropped: SmallVec<[_; 2]> = self.with_markers(|markers, ticks| {
             let is_first = |marker: &&Marker<B>| users.first().is_some_and(|user| user.id() == marker.stream);
             if let Some(first) = recorded.first().filter(is_first) {
-                ticks.freed(first.stream, *tick, *bytes);
+                ticks.freed(first.stream, *freed_in, *tick, *bytes);
             }
             recorded.into_iter().map(|marker| markers.add(marker)).collect()
         });
@@ -185,11 +186,11 @@ pub(crate) trait Order<B: Backend> {
     /// Asks users without a marker whether they are idle, and returns those that are: their work up to the end of the
     /// tick is complete, which the caller records. The others get a marker, and so do later frees.
     #[must_use]
-    fn ask(&self, Freed { users, tick, bytes }: Freed<B::Stream>) -> Streams<B::Stream> {
+    fn ask(&self, users: Streams<B::Stream>, tick: u64) -> Streams<B::Stream> {
         let is_idle = |user: &B::Stream| self.device().is_idle(user) == Ok(true);
         let (idle, users): (Streams<_>, Streams<_>) = users.into_iter().partition(is_idle);
         if !users.is_empty() {
-            self.freed(&Freed { users, tick, bytes });
+            self.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Arena });
             self.with_markers(|_, ticks| ticks.want_markers());
         }
         idle

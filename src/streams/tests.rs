@@ -3,7 +3,7 @@
 
 use super::markers::Markers;
 use super::order::{Freed, Need, Order, WaitFor};
-use super::ticks::Ticks;
+use super::ticks::{FreedIn, Ticks};
 use super::uses::{Access, Streams, Uses};
 use crate::host::{Call, HostDevice, HostStream};
 use parking_lot::Mutex;
@@ -105,7 +105,7 @@ impl Scene {
         let users = self.cells[cell].uses.users();
         let tick = self.owner.with_markers(|_, ticks| ticks.begin());
         self.cells[cell].freed = Some(tick);
-        self.owner.freed(&Freed { users, tick, bytes: 1 });
+        self.owner.freed(&Freed { users, tick, bytes: 1, freed_in: FreedIn::Arena });
     }
 
     /// Gives a free cell to a stream, which waits for what is not known to be before it.
@@ -117,7 +117,7 @@ impl Scene {
         let Ok(waits) = self.owner.before(&awaited, &to, need) else { return };
         let others = users.iter().filter(|user| user.id() != to.id()).count() as u64;
         assert!(waits <= others, "{waits} waits for {others} streams");
-        self.owner.with_markers(|_, ticks| ticks.reused(users[0].id(), tick, 1));
+        self.owner.with_markers(|_, ticks| ticks.reused(users[0].id(), FreedIn::Arena, tick, 1));
         self.cells[cell].uses.written_by(&to, None);
         self.cells[cell].freed = None;
         self.launch(cell, stream, Access::Write, true);
@@ -166,7 +166,7 @@ impl Scene {
                 let tick = self.owner.with_markers(|_, ticks| ticks.begin());
                 // Of free memory: users of live memory may still begin work on it in that tick.
                 if freed.is_some() {
-                    let idle = self.owner.ask(Freed { users, tick, bytes: 0 });
+                    let idle = self.owner.ask(users, tick);
                     self.owner
                         .with_markers(|_, ticks| idle.iter().for_each(|user| ticks.done(user.id(), tick)));
                 }

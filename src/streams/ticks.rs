@@ -33,17 +33,27 @@ pub(crate) struct Ticks {
     /// Frees with a marker whose work is not known to be complete, by tick.
     frees: VecDeque<Free>,
     /// Bytes that each stream freed after its last marker.
-    unmarked: SmallVec<[(StreamId, u64); 4]>,
+    unmarked: SmallVec<[(StreamId, FreedIn, u64); 4]>,
     /// Markers that frees still record.
     wanted: u32,
     /// Read without the lock, too.
     in_flight: Arc<AtomicU64>,
+    /// The part of it in buckets.
+    bucket_in_flight: u64,
+}
+
+/// Where freed bytes are. An arena counts those in a bucket as live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FreedIn {
+    Bucket,
+    Arena,
 }
 
 /// Freed bytes that work of a stream, up to the end of a tick, may still use.
 #[derive(Debug)]
 struct Free {
     user: StreamId,
+    freed_in: FreedIn,
     tick: u64,
     bytes: u64,
 }
@@ -104,13 +114,16 @@ impl Ticks {
         if self.frees.is_empty() {
             return;
         }
-        let mut done = 0;
-        self.frees.retain(|free| {
-            let stays = free.user != user || free.tick > tick;
-            done += if stays { 0 } else { free.bytes };
+        let (mut idle, mut free) = (0, 0);
+        self.frees.retain(|of| {
+            let stays = of.user != user || of.tick > tick;
+            if !stays {
+                *if of.freed_in == FreedIn::Bucket { &mut idle } else { &mut free } += of.bytes;
+            }
             stays
         });
-        self.subtract(done);
+        self.subtract(FreedIn::Bucket, idle);
+        self.subtract(FreedIn::Arena, free);
     }
 
     /// Whether the work of `user` up to the end of `tick` is known to be complete.
@@ -131,7 +144,7 @@ impl Ticks {
     }
 
     /// Counts bytes that were freed until the end of `tick`, behind a marker of `user`.
-    pub(crate) fn freed(&mut self, user: StreamId, tick: u64, bytes: u64) {
+    pub(crate) fn freed(&mut self, user: StreamId, freed_in: FreedIn, tick: u64, bytes: u64) {
         // Another thread may have polled the marker.
         if bytes == 0 || self.are_done(user, tick) {
             return;
@@ -139,13 +152,15 @@ impl Ticks {
         if self.frees.len() == MOST
             && let Some(oldest) = self.frees.pop_front()
         {
-            match self.frees.iter_mut().find(|free| free.user == oldest.user) {
+            let is_alike = |free: &&mut Free| (free.user, free.freed_in) == (oldest.user, oldest.freed_in);
+            match self.frees.iter_mut().find(is_alike) {
                 Some(next) => next.bytes += oldest.bytes,
-                None => self.subtract(oldest.bytes),
+                None => self.subtract(oldest.freed_in, oldest.bytes),
             }
         }
         let place = self.frees.partition_point(|free| free.tick <= tick);
-        self.frees.insert(place, Free { user, tick, bytes });
+        self.frees.insert(place, Free { user, freed_in, tick, bytes });
+        self.bucket_in_flight += if freed_in == FreedIn::Bucket { bytes } else { 0 };
         self.in_flight.store(self.in_flight() + bytes, Ordering::Relaxed);
     }
 
@@ -162,19 +177,20 @@ impl Ticks {
 
     /// Bytes that a stream freed after its last marker.
     #[inline]
-    pub(crate) fn unmarked(&self, user: StreamId) -> u64 {
-        self.unmarked.iter().find(|(known, _)| *known == user).map_or(0, |(_, bytes)| *bytes)
+    pub(crate) fn unmarked(&self, user: StreamId, freed_in: FreedIn) -> u64 {
+        let is_alike = |of: &&(StreamId, FreedIn, u64)| (of.0, of.1) == (user, freed_in);
+        self.unmarked.iter().find(is_alike).map_or(0, |(.., bytes)| *bytes)
     }
 
     /// Counts bytes that a stream freed without a marker.
-    pub(crate) fn freed_unmarked(&mut self, user: StreamId, bytes: u64) {
-        match self.unmarked.iter_mut().find(|(known, _)| *known == user) {
-            Some((_, unmarked)) => *unmarked += bytes,
+    pub(crate) fn freed_unmarked(&mut self, user: StreamId, freed_in: FreedIn, bytes: u64) {
+        match self.unmarked.iter_mut().find(|of| (of.0, of.1) == (user, freed_in)) {
+            Some((.., unmarked)) => *unmarked += bytes,
             None => {
                 if self.unmarked.len() == STREAMS {
                     self.unmarked.remove(0);
                 }
-                self.unmarked.push((user, bytes));
+                self.unmarked.push((user, freed_in, bytes));
             }
         }
     }
@@ -189,15 +205,16 @@ impl Ticks {
     }
 
     /// Returns the bytes that a stream freed since its last marker, because it gets another one.
-    pub(crate) fn take_unmarked(&mut self, user: StreamId) -> u64 {
-        let place = self.unmarked.iter().position(|(known, _)| *known == user);
-        place.map_or(0, |place| self.unmarked.swap_remove(place).1)
+    pub(crate) fn take_unmarked(&mut self, user: StreamId, freed_in: FreedIn) -> u64 {
+        let place = self.unmarked.iter().position(|of| (of.0, of.1) == (user, freed_in));
+        place.map_or(0, |place| self.unmarked.swap_remove(place).2)
     }
 
     /// Counts bytes that `user` freed in `tick` as live again.
-    pub(crate) fn reused(&mut self, user: StreamId, tick: u64, bytes: u64) {
+    pub(crate) fn reused(&mut self, user: StreamId, freed_in: FreedIn, tick: u64, bytes: u64) {
         let first = self.frees.partition_point(|free| free.tick < tick);
-        let place = self.frees.iter().skip(first).position(|free| free.user == user);
+        let place =
+            self.frees.iter().skip(first).position(|free| (free.user, free.freed_in) == (user, freed_in));
         if let Some(free) = place.and_then(|place| self.frees.get_mut(first + place)) {
             let bytes = bytes.min(free.bytes);
             free.bytes -= bytes;
@@ -206,8 +223,10 @@ impl Ticks {
             {
                 self.frees.remove(first + place);
             }
-            self.subtract(bytes);
-        } else if let Some((_, unmarked)) = self.unmarked.iter_mut().find(|(known, _)| *known == user) {
+            self.subtract(freed_in, bytes);
+        } else if let Some((.., unmarked)) =
+            self.unmarked.iter_mut().find(|of| (of.0, of.1) == (user, freed_in))
+        {
             *unmarked = unmarked.saturating_sub(bytes);
         }
     }
@@ -218,9 +237,15 @@ impl Ticks {
         !self.unmarked.is_empty() || self.in_flight() > 0
     }
 
-    /// Bytes in flight of streams other than `stream`.
-    pub(crate) fn in_flight_of_others(&self, stream: StreamId) -> u64 {
-        self.frees.iter().filter(|free| free.user != stream).map(|free| free.bytes).sum()
+    /// Free bytes in flight of streams other than `stream`.
+    pub(crate) fn free_in_flight_of_others(&self, stream: StreamId) -> u64 {
+        let is_such = |free: &&Free| free.user != stream && free.freed_in == FreedIn::Arena;
+        self.frees.iter().filter(is_such).map(|free| free.bytes).sum()
+    }
+
+    /// The part of [`in_flight`](Self::in_flight) that is free in an arena.
+    pub(crate) fn free_in_flight(&self) -> u64 {
+        self.in_flight().saturating_sub(self.bucket_in_flight)
     }
 
     /// Freed bytes behind markers that are not known to be complete.
@@ -235,7 +260,10 @@ impl Ticks {
     }
 
     /// Only the owner of the ticks writes. Ticks [after](Self::after) these may have begun anew.
-    fn subtract(&mut self, bytes: u64) {
+    fn subtract(&mut self, freed_in: FreedIn, bytes: u64) {
+        if freed_in == FreedIn::Bucket {
+            self.bucket_in_flight = self.bucket_in_flight.saturating_sub(bytes);
+        }
         self.in_flight.store(self.in_flight().saturating_sub(bytes), Ordering::Relaxed);
     }
 }
@@ -252,24 +280,27 @@ mod tests {
         let [own, other] = [(); 2].map(|()| device.create_stream().expect("a stream").id());
         let mut ticks = Ticks::from_one();
         let first = ticks.now();
-        ticks.freed_unmarked(own, 100);
-        ticks.freed_unmarked(other, 7);
-        assert_eq!((ticks.unmarked(own), ticks.in_flight(), ticks.are_any_freed()), (100, 0, true));
-        ticks.reused(own, first, 30);
+        ticks.freed_unmarked(own, FreedIn::Arena, 100);
+        ticks.freed_unmarked(other, FreedIn::Arena, 7);
+        assert_eq!(
+            (ticks.unmarked(own, FreedIn::Arena), ticks.in_flight(), ticks.are_any_freed()),
+            (100, 0, true)
+        );
+        ticks.reused(own, FreedIn::Arena, first, 30);
         let asked = ticks.begin();
-        ticks.freed(own, asked, 0);
-        let unmarked = ticks.take_unmarked(own);
+        ticks.freed(own, FreedIn::Arena, asked, 0);
+        let unmarked = ticks.take_unmarked(own, FreedIn::Arena);
         let tick = ticks.begin();
-        ticks.freed(own, tick, unmarked + 50);
-        assert_eq!((ticks.unmarked(own), ticks.in_flight()), (0, 120));
+        ticks.freed(own, FreedIn::Arena, tick, unmarked + 50);
+        assert_eq!((ticks.unmarked(own, FreedIn::Arena), ticks.in_flight()), (0, 120));
         // Freed before the marker, so they are counted with it, and not with one that has no bytes; those of the
         // other stream are its own.
-        ticks.reused(own, first, 20);
-        ticks.reused(other, first, 3);
-        assert_eq!((ticks.unmarked(other), ticks.in_flight()), (4, 100));
+        ticks.reused(own, FreedIn::Arena, first, 20);
+        ticks.reused(other, FreedIn::Arena, first, 3);
+        assert_eq!((ticks.unmarked(other, FreedIn::Arena), ticks.in_flight()), (4, 100));
         ticks.done(own, tick);
         assert_eq!(ticks.in_flight(), 0);
-        ticks.freed(own, tick, 8);
+        ticks.freed(own, FreedIn::Arena, tick, 8);
         assert_eq!(ticks.in_flight(), 0, "it is known to be complete");
     }
 
@@ -278,7 +309,7 @@ mod tests {
         let device = HostDevice::new();
         let mut ticks = Ticks::default();
         for _ in 0..2 * STREAMS {
-            ticks.freed_unmarked(device.create_stream().expect("a stream").id(), 1);
+            ticks.freed_unmarked(device.create_stream().expect("a stream").id(), FreedIn::Bucket, 1);
         }
         assert_eq!(ticks.unmarked.len(), STREAMS);
     }

@@ -180,7 +180,7 @@ fn recorded_traces_stay_within_the_default_caps() {
 #[test]
 fn streams_are_honoured() {
     // The second allocation reuses what stream 0 used; the third what streams 1 and 0 used, in an order of
-    // the program's own. The streams are idle, which the pool asks the device by an event: nothing waits.
+    // the program's own. The streams are idle, which the pool asks the device: nothing waits.
     let two = "a,1,100,0,0\nf,1,100,0,0\na,2,100,1,0\nf,2,100,0,0\na,3,100,0,0\n";
     let asked = |text: &str| {
         let device = device();
@@ -188,7 +188,7 @@ fn streams_are_honoured() {
         let passes = Replay::new(&parse(text)).run(&pool).expect("memory");
         let stats = pool.stats();
         assert_eq!((stats.hits, stats.misses, stats.stream_waits, passes[0].driver_calls), (2, 1, 0, 1));
-        device.faults().calls(Call::Record)
+        device.faults().calls(Call::Query)
     };
     assert!(asked(two) >= 2, "a hand-over, and one back");
     assert_eq!(asked(&two.replace(",1,0\n", ",0,0\n")), 0, "one stream is not asked");

@@ -310,7 +310,11 @@ impl<B: Backend> ArenaBuffer<B> {
                 self.hand_over(stream, WaitFor::Reuse).map(drop)
             }
             Some(slot) => {
+                // Dropped without the lock, because these may be the last handles.
+                let before = slot.uses.users();
                 slot.used(stream, Access::Write, None);
+                drop(state);
+                drop(before);
                 Ok(())
             }
             None => Ok(()),

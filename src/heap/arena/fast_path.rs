@@ -73,11 +73,17 @@ impl<B: Backend> ArenaBuffer<B> {
         request: &Request<'_, B::Stream>,
     ) -> Option<((BlockId, u64, u64), Vec<BlockId>)> {
         let Taken { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
-        let (offset, size, _) = state.await_users(block, request.stream);
+        let stream = request.stream;
+        let (offset, size, awaited) = state.await_users(block, stream);
+        let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
+        let (size, awaited) = state.await_more_users(more, stream, (size, awaited));
+        if awaited.is_some() {
+            [block].iter().chain(more).for_each(|&block| state.free_freed(block));
+            return None;
+        }
         let Some(Place { memory, offset, more }) = stitched else {
             return Some(((block, offset, size), Vec::new()));
         };
-        let (size, _) = state.await_more_users(&more, request.stream, (size, None));
         // Not the last handle of the range: the state has one.
         (self.range, self.stitched_at) = (Some(memory), Some(offset));
         Some(((block, offset, size), more))

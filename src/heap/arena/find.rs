@@ -162,6 +162,7 @@ impl<B: Backend> State<B> {
         if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
             return Ok(Some(Taken::plain(block)));
         }
+        // It was free a moment ago, so this finds the same memory.
         if needs_none && !self.has_own(size, stream) { Ok(self.find_any(request, budget)?) } else { Ok(None) }
     }
 

@@ -25,12 +25,13 @@ impl<B: Backend> DeviceArena<B> {
         if self.core.attach_empty()? {
             return Ok(());
         }
+        // Dropped after the lock is released.
+        let mut dropped = Vec::new();
         let mut state = self.core.state.lock();
         let State { engine, slots, uses, backing, .. } = &mut *state;
         if slots.iter().any(LiveBlock::is_held) {
             return Err(ArenaError::Pinned.into());
         }
-        let mut dropped = Vec::new();
         for (block, slot) in slots.drain() {
             for &block in [block].iter().chain(slot.more()) {
                 let (offset, size) = engine.extent(block);

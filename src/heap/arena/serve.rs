@@ -14,7 +14,7 @@ use super::state::Taken;
 use super::state_lock::StateGuard;
 use crate::error::{Error, Forbidden};
 use crate::heap::space::Zone;
-use crate::streams::order::{Freed, Need, Order};
+use crate::streams::order::{Need, Order};
 use crate::streams::uses::Awaited;
 use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
@@ -152,7 +152,7 @@ impl<B: Backend> ArenaCore<B> {
         }
         let tick = state.uses.ticks.begin();
         drop(state);
-        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let idle = self.ask(users, tick);
         let mut state = self.state.lock();
         idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
         drop(state);

@@ -232,9 +232,10 @@ impl<B: Backend> DeviceArena<B> {
         }
     }
 
-    /// The lock of its state, for the pool over the arena.
-    pub(crate) fn lock(&self) -> &'static LockedDepot {
-        self.core.state.shared()
+    /// Calls `act` with the lock of its state, for a pool over the arena, which no reset or resize is changing.
+    pub(crate) fn with_lock<T>(&self, act: impl FnOnce(&'static LockedDepot) -> T) -> T {
+        let _quiet = self.core.changing.lock();
+        act(self.core.state.shared())
     }
 
     /// Locks the state. `None` in a forked child.

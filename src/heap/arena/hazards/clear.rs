@@ -77,7 +77,7 @@ impl<B: Backend> State<B> {
     ) -> Result<Growth, ArenaError> {
         let clear = self.clear_parts(stream, refused);
         // What the stream itself freed serves it.
-        let others = self.uses.ticks.in_flight_of_others(stream.id());
+        let others = self.uses.ticks.free_in_flight_of_others(stream.id());
         let needed = self.engine.used().saturating_add(others).saturating_add(bytes);
         let Self { engine, backing: Some(backing), .. } = self else { return Err(ArenaError::HostMemory) };
         let size = bytes.checked_next_multiple_of(engine.alignment());

@@ -5,6 +5,7 @@ use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::markers::UNMARKED;
 use crate::streams::order::Freed;
+use crate::streams::ticks::FreedIn;
 use vrampool_backend::{Backend, Stream};
 
 /// The smallest block of a range of fixed size whose free may get a marker when only one stream used it, bytes.
@@ -38,7 +39,9 @@ impl<B: Backend> State<B> {
     pub(in crate::heap::arena) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
         let ticks = &self.uses.ticks;
         let most = self.peak_needed.max(self.engine.peak_used()) / UNMARKED;
-        user.is_none_or(|user| ticks.are_markers_wanted() && ticks.unmarked(user.id()) + bytes > most)
+        user.is_none_or(|user| {
+            ticks.are_markers_wanted() && ticks.unmarked(user.id(), FreedIn::Arena) + bytes > most
+        })
     }
 
     /// Ends the tick of a free of `bytes`.
@@ -52,12 +55,13 @@ impl<B: Backend> State<B> {
             self.uses.ticks.shared();
         }
         // Bytes of several streams are counted with the next marker of each alone.
-        let unmarked = slot.uses.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id()));
+        let unmarked =
+            slot.uses.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id(), FreedIn::Arena));
         let bytes = bytes + unmarked;
-        let needed = self.engine.used() + self.uses.ticks.in_flight() + bytes;
+        let needed = self.engine.used() + self.uses.ticks.free_in_flight() + bytes;
         self.peak_needed = self.peak_needed.max(needed);
         self.uses.ticks.count_marker();
-        Freed { users, tick: self.uses.ticks.begin(), bytes }
+        Freed { users, tick: self.uses.ticks.begin(), bytes, freed_in: FreedIn::Arena }
     }
 
     /// Bytes of a block and of those stitched to it.

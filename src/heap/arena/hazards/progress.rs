@@ -6,7 +6,7 @@ use crate::heap::arena::state::State;
 use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::core::BackendState;
 use crate::streams::markers::Markers;
-use crate::streams::order::{Freed, Order};
+use crate::streams::order::Order;
 use crate::streams::ticks::Ticks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ impl<B: Backend> ArenaCore<B> {
         let users = state.uses.take_unasked(stream);
         let tick = state.uses.ticks.begin();
         drop(state);
-        let idle = self.ask(Freed { users, tick, bytes: 0 });
+        let idle = self.ask(users, tick);
         let mut state = self.state.lock();
         idle.iter().for_each(|user| state.uses.ticks.done(user.id(), tick));
         self.has_markers.store(state.has_any_to_ask(), Ordering::Relaxed);
@@ -112,6 +112,8 @@ impl<B: Backend> Order<B> for ArenaCore<B> {
 mod tests {
     use super::*;
     use crate::host::HostDevice;
+    use crate::streams::order::Freed;
+    use crate::streams::ticks::FreedIn;
     use std::sync::mpsc::channel;
 
     /// A marker that was begun before a resize is added to the markers of the next range.
@@ -128,7 +130,8 @@ mod tests {
         (0..9).for_each(|_| free());
         let tick = arena.core.state.lock().uses.ticks.begin();
         arena.resize(BYTES).expect("memory");
-        arena.core.freed(&Freed { users: [reader.clone()].into_iter().collect(), tick, bytes: 0 });
+        let users = [reader.clone()].into_iter().collect();
+        arena.core.freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Arena });
         device.synchronize(&reader).expect("no fault");
         let (go, told) = channel::<()>();
         let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| _ = told.recv();

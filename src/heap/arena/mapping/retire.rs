@@ -78,8 +78,9 @@ impl<B: Backend> ArenaCore<B> {
             }
             Ok(_) => {}
             Err(error) => {
-                logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
                 backing.restore(ranges);
+                drop(state);
+                logging::warn!("arena on {}: stitched ranges stay, because {error}", self.id);
             }
         }
     }

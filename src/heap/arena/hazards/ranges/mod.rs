@@ -4,7 +4,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 
-use crate::streams::ticks::Ticks;
+use crate::streams::ticks::{FreedIn, Ticks};
 use crate::streams::uses::{Awaited, Streams, Uses, add, await_also};
 pub(crate) use parts::Part;
 use parts::Parts;
@@ -115,7 +115,7 @@ impl<S: Stream> UseMap<S> {
     /// Records a free without a marker, for the next marker of the stream or the next request of another stream.
     pub(crate) fn freed_unmarked(&mut self, user: &S, bytes: u64) {
         if self.ticks.are_markers_wanted() {
-            self.ticks.freed_unmarked(user.id(), bytes);
+            self.ticks.freed_unmarked(user.id(), FreedIn::Arena, bytes);
         } else if self.unasked.len() < MOST_UNASKED {
             add(&mut self.unasked, user);
         }
@@ -152,7 +152,12 @@ impl<S: Stream> UseMap<S> {
         let Self { parts, ticks, .. } = self;
         for part in parts.overlapping(range) {
             let user = part.uses.ids()[0];
-            ticks.reused(user, part.tick, part.end.min(range.end) - part.start.max(range.start));
+            ticks.reused(
+                user,
+                FreedIn::Arena,
+                part.tick,
+                part.end.min(range.end) - part.start.max(range.start),
+            );
         }
     }
 
