@@ -343,9 +343,9 @@ using Make = std::function<std::unique_ptr<Peer>(size_t capacity)>;
 static void compare(const std::vector<Trace> &traces, int less, const Make &make) {
     {
         auto peer = make(8 * GIB);
-        patterns(*peer, less);
+        for (int time = 0; time < TIMES; ++time) patterns(*peer, less);
     }
-    for (const auto &trace : traces) {
+    for (int time = 0; time < TIMES; ++time) for (const auto &trace : traces) {
         // Room to spare for those that take all of it at once.
         auto peer = make((trace.peak + trace.peak / 2 + 512 * MIB) / (2 * MIB) * (2 * MIB));
         try {

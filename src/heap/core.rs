@@ -104,6 +104,7 @@ pub(crate) struct DepotGuard {
 
 /// The backend's part of a depot: the order between streams, or the arena that serves misses, which has that order.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one in a depot, and each free reads the ticks")]
 pub(crate) enum BackendState {
     /// The markers are the backend's.
     Order { ticks: Ticks, markers: Box<dyn Any + Send> },
