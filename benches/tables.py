@@ -77,7 +77,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int) -> str:
-    """A row for each case and a column for each peer that has a figure, each with its ratio to ours."""
+    """A row for each case and a column for each peer that has a figure: the least, its ratio to ours, and the most if that is 1.1 times as much."""
     cases: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         figure = value(row)
@@ -86,13 +86,14 @@ def compared(rows: list[Row], value: Callable[[Row], float | None], digits: int)
     peers = [peer for peer in PEERS if any(peer in found for found in cases.values())]
     body = []
     for case, found in cases.items():
-        # What ran twice.
         best = {peer: min(numbers) for peer, numbers in found.items()}
         cells = []
         for peer in peers:
             cell = "" if peer not in best else f"{best[peer]:,.{digits}f}"
             if peer != OURS and cell and best.get(OURS):
                 cell += f" ({best[peer] / best[OURS]:.2f} ×)"
+            if cell and max(found[peer]) >= 1.1 * best[peer]:
+                cell += f" to {max(found[peer]):,.{digits}f}"
             cells.append(cell)
         body.append([case, *cells])
     return markdown(["", *peers], body)

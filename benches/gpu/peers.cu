@@ -5,7 +5,7 @@
 //
 // prints one JSON object a row: `case`, `peer`, and `ns` for an allocation with its free (the least of five rounds), or for a trace
 // `ns_per_op`, `peak_requested` and `peak_reserved`, bytes. Every peer runs twice, the second time in reverse order, because other work
-// may disturb the machine meanwhile. Requests of a trace go to the streams that it names.
+// may disturb the machine meanwhile; each time every row is measured TIMES times. Requests of a trace go to the streams that it names.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -174,6 +174,8 @@ struct Plain : Peer {
     }
     void free(void *block, size_t, int) override { CHECK(cudaFree(block)); }
 };
+
+constexpr int TIMES = 3;
 
 static void row(const std::string &name, const Peer &peer, double ns) {
     std::printf("{\"case\":\"%s\",\"peer\":\"%s\",\"ns\":%.1f}\n", name.c_str(), peer.name.c_str(), ns);
@@ -345,7 +347,8 @@ static void compare(const std::vector<Trace> &traces, int less, const Make &make
         auto peer = make(8 * GIB);
         for (int time = 0; time < TIMES; ++time) patterns(*peer, less);
     }
-    for (int time = 0; time < TIMES; ++time) for (const auto &trace : traces) {
+    for (size_t run = 0; run < TIMES * traces.size(); ++run) {
+        const auto &trace = traces[run % traces.size()];
         // Room to spare for those that take all of it at once.
         auto peer = make((trace.peak + trace.peak / 2 + 512 * MIB) / (2 * MIB) * (2 * MIB));
         try {
