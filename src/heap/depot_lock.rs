@@ -8,7 +8,7 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::buckets).
 
-use crate::heap::core::{Depot, Together};
+use crate::heap::core::{BackendState, Depot, Together};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;
@@ -43,7 +43,10 @@ impl Drop for PoolLock {
             self.lock.leave_shared();
         }
         if !self.is_of_arena {
+            // The markers have events of the device. They are dropped without the lock.
+            let order = mem::replace(&mut self.lock.depot.lock().backend_state, BackendState::order(()));
             self.lock.vacate();
+            drop(order);
         }
     }
 }
