@@ -324,7 +324,7 @@ fn run(scene: &Scene, lists: &[Vec<Step>]) {
         check_quiet(stats, scene.pools[pool].is_closed(), &seen[pool], &live);
     };
     for (number, pool) in scene.pools.iter().enumerate() {
-        // What a closed pool held goes back on a thread of its own.
+        // Another thread returns the memory of a closed pool to the device.
         let started = std::time::Instant::now();
         while pool.stats().in_transit_bytes > 0 && started.elapsed().as_secs() < 60 {
             std::thread::yield_now();

@@ -322,7 +322,7 @@ fn a_file_has_what_a_scrape_would_have() {
     assert_metrics_together(&text);
     let served = scrape(&exporter);
     assert_eq!(samples(&text).keys().collect::<Vec<_>>(), served.keys().collect::<Vec<_>>());
-    // Threads replace it at the same time, and whoever reads it finds it whole.
+    // Threads replace the file at the same time, and each read finds it complete.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

@@ -90,8 +90,8 @@ pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>)
     }
 }
 
-/// Forgets a block of a pool that is freed in the order of its own stream, and answers its memory; `None` where
-/// freeing it takes more, or it is not `such`.
+/// Removes a block of a pool that is freed in the order of its own stream, and returns its memory; `None` if its
+/// free takes more work, or `is_such` is false for it.
 #[inline(always)]
 pub(crate) fn remove_plain(
     address: u64,

@@ -1,5 +1,5 @@
-//! What a thread remembers of pools, so that a request of idle memory of its own takes one look at it: no table of
-//! pools, no count, no lock.
+//! What a thread remembers of pools, so that a request that an idle block of the thread serves reads one entry:
+//! no table of pools, no count, no lock.
 
 use crate::streams::{self, Named};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ struct Known {
     pool: u64,
     raw: usize,
     id: StreamId,
-    /// [`streams::epoch`] and [`changes`] when the pool served a request without more ado.
+    /// [`streams::epoch`] and [`changes`] when the pool served a request directly.
     epoch: u64,
     changes: u64,
     hits: Hits,
@@ -34,7 +34,7 @@ pub(crate) fn forget() {
     CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many a thread remembers, as a power of two.
+/// How many a thread remembers: a power of two.
 const KNOWN: usize = 16;
 
 thread_local! {
@@ -48,7 +48,7 @@ fn place(pool: u64, raw: usize) -> usize {
     (hash >> 48) as usize % KNOWN
 }
 
-/// Remembers where this thread finds idle blocks of a pool that serves its requests without more ado, as of `changes`.
+/// Remembers where this thread finds idle blocks of a pool that serves its requests directly, as of `changes`.
 pub(crate) fn remember(pool: u64, Named { raw, id, epoch }: Named, changes: u64, hits: Hits) {
     MEMORY.with(|known| known[place(pool, raw)].set(Some(Known { pool, raw, id, epoch, changes, hits })));
 }

@@ -61,7 +61,7 @@ impl<V: Default> Table<V> {
         (*other != 0).then_some(value)
     }
 
-    /// Adds a value, made where it is to be. Returns whether it did: there may be one already.
+    /// Adds the value that `make` returns. Returns false if the address is 0 or has a value already.
     #[inline(always)]
     pub(crate) fn insert(&mut self, address: u64, make: impl FnOnce() -> V) -> bool {
         if 2 * self.len >= self.places.len() {

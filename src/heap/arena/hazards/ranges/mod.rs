@@ -126,7 +126,7 @@ impl<S: Stream> UseMap<S> {
         !self.unasked.is_empty()
     }
 
-    /// Whether a stream other than `stream` is to be [asked](Self::take_unasked).
+    /// Whether a stream other than `stream` must be [asked](Self::take_unasked).
     #[inline]
     pub(crate) fn are_others_unasked(&self, stream: StreamId) -> bool {
         self.unasked.iter().any(|user| user.id() != stream)
