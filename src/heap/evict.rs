@@ -15,6 +15,8 @@ pub(crate) enum Permit {
     Granted { evicted: Vec<Box<Block>>, surplus: u64 },
     /// Wait until memory is freed, then ask again.
     Wait,
+    /// Memory would have to be released, and an idle block serves the request: look for it again.
+    Idle,
     /// The limit does not allow it.
     Refused,
     /// The limit allows it only beside fewer bytes than earlier requests wait for.
@@ -44,10 +46,12 @@ impl Depot {
         self.accounts.is_over_limit_with(class)
     }
 
-    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
-    /// `number` is the request's in the queue. With `may_wait`, earlier requests that wait for memory that is being
-    /// released come first.
-    pub(crate) fn permit(&mut self, class: u64, number: u64, may_wait: bool) -> Permit {
+    /// Decides whether a miss of `key` may ask the device, and evicts what it must release first. `number` is the
+    /// request's in the queue. With `may_wait`, earlier requests that wait for memory that is being released come
+    /// first. With `takes_idle`, nothing is evicted or waited for while an idle block would serve: one was freed since
+    /// the request looked for it.
+    pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool, takes_idle: bool) -> Permit {
+        let class = key.class;
         if self.closed_by_user {
             return Permit::Closed;
         }
@@ -56,6 +60,9 @@ impl Depot {
         }
         let before = if may_wait { self.queue.released_before(number) } else { 0 };
         let admission = self.accounts.admission(class);
+        if takes_idle && admission != Admission::Evict(0) && !self.has_nothing_for(key) {
+            return Permit::Idle;
+        }
         let is_behind = before > 0 && admission != Admission::Full;
         if is_behind && !self.accounts.admits(class.saturating_add(before)) {
             return Permit::Wait;

@@ -75,16 +75,18 @@ impl PoolCore {
         reclaim_thread::add(magazines);
     }
 
-    /// Reserves `class` bytes within limit and budget, releasing idle memory as they require.
+    /// Reserves the bytes of `key` within limit and budget, releasing idle memory as they require, but with `takes_idle`
+    /// not while an idle block serves `key`.
     ///
     /// `allow_release` is called before memory is released or waited for. The error is the limit, or the error of
     /// `allow_release`.
     pub(crate) fn make_room(
         &self,
-        class: u64,
-        position: &Position<'_>,
+        key: Key,
+        (position, takes_idle): (&Position<'_>, bool),
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'_>, NoRoom> {
+        let class = key.class;
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
@@ -96,7 +98,7 @@ impl PoolCore {
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing();
-            match depot.permit(class, position.number(), may_wait) {
+            match depot.permit(key, position.number(), may_wait, takes_idle) {
                 Permit::Wait if may_wait => {
                     if !position.awaits(Awaited::Release) {
                         depot.counters.rungs.wait += 1;
@@ -132,6 +134,7 @@ impl PoolCore {
                 Ok(reservation)
             }
             Permit::Wait | Permit::Refused | Permit::ReservedForWaiter => Err(NoRoom::Limit(limit)),
+            Permit::Idle => Err(NoRoom::Idle),
             Permit::Closed => Err(NoRoom::Closed),
         }
     }

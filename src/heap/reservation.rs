@@ -9,6 +9,8 @@ use vrampool_backend::MemoryKind;
 /// Why a reservation was refused.
 #[derive(Debug)]
 pub(crate) enum NoRoom {
+    /// None is needed: a block became idle that serves the request.
+    Idle,
     /// The pool's limit, bytes.
     Limit(u64),
     /// The program has closed the pool.

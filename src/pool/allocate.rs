@@ -93,7 +93,7 @@ impl PoolCore {
             }
             if !depot.has_nothing_for(key) {
                 drop(depot);
-                return Some(self.allocate_large_beside::<B>(key, bytes, stream, announced));
+                return self.allocate_large_beside::<B>(key, bytes, stream, announced).transpose();
             }
         }
         // A recycled record's stream is one of the pool's device.
@@ -108,7 +108,7 @@ impl PoolCore {
         let Some(fresh) = fresh else {
             let position = &Position::new(self);
             let request = Request { key, requested: bytes, stream, announced, position };
-            return Some(self.miss::<B>(&request));
+            return self.miss::<B>(&request, true).transpose();
         };
         if dropped.iter().all(Option::is_none) {
             // Usually there is nothing to drop.
@@ -126,7 +126,7 @@ impl PoolCore {
         requested: u64,
         stream: &B::Stream,
         announced: Option<&Announced<'_>>,
-    ) -> Result<Box<Block>, Error> {
+    ) -> Result<Option<Box<Block>>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let position = &Position::new(self);
         self.allocate_beside::<B>(&Request { key, requested, stream, announced, position })
@@ -169,10 +169,15 @@ impl PoolCore {
         };
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
         let mut dropped = [None, None];
-        let served = match self.find::<B>(&request, &mut dropped) {
-            Found::Ready(block) => Ok(block),
-            Found::Busy => self.allocate_beside::<B>(&request),
-            Found::Nothing => self.miss::<B>(&request),
+        let served = loop {
+            let served = match self.find::<B>(&request, &mut dropped) {
+                Found::Ready(block) => Ok(Some(block)),
+                Found::Busy => self.allocate_beside::<B>(&request),
+                Found::Nothing => self.miss::<B>(&request, true),
+            };
+            if let Some(served) = served.transpose() {
+                break served;
+            }
         };
         // Before the hooks of its end, which may use the pool.
         position.end_attempt(served.is_ok(), class);
@@ -217,8 +222,13 @@ impl PoolCore {
         magazine::visit(self, at_depot)
     }
 
-    /// Serves a request from the source, after releasing idle memory as limit and budget require.
-    pub(super) fn miss<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>) -> Result<Box<Block>, Error> {
+    /// Serves a request from the source, after releasing idle memory as limit and budget require. With `takes_idle`,
+    /// `None` means to look for an idle block again: one that would serve was freed meanwhile.
+    pub(super) fn miss<B: Backend>(
+        self: &Arc<Self>,
+        request: &Request<'_, B>,
+        takes_idle: bool,
+    ) -> Result<Option<Box<Block>>, Error> {
         let Request { key, stream, position, .. } = *request;
         let (supply, need) = (self.supply::<B>(), request.need());
         let allow_release = || need.check(&supply.device, stream, Forbidden::Release);
@@ -230,20 +240,23 @@ impl PoolCore {
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
         }
-        let reservation =
-            self.make_room(key.class, position, allow_release).map_err(|refusal| match refusal {
-                NoRoom::Limit(limit) => self.out_of_memory::<B>(request, Shortage::Limit(limit)),
-                NoRoom::Closed => {
-                    self.count_failure(Reason::Closed);
-                    Error::Closed
-                }
-                NoRoom::Forbidden(error) => {
-                    self.count_device_failure(&error);
-                    error
-                }
-            })?;
+        let reservation = match self.make_room(key, (position, takes_idle), allow_release) {
+            Ok(reservation) => reservation,
+            Err(NoRoom::Idle) => return Ok(None),
+            Err(NoRoom::Limit(limit)) => {
+                return Err(self.out_of_memory::<B>(request, Shortage::Limit(limit)));
+            }
+            Err(NoRoom::Closed) => {
+                self.count_failure(Reason::Closed);
+                return Err(Error::Closed);
+            }
+            Err(NoRoom::Forbidden(error)) => {
+                self.count_device_failure(&error);
+                return Err(error);
+            }
+        };
         let ask = || self.ask_source::<B>(key, stream, (request.announced, position), allow_release);
-        self.make(request, reservation, ask).map_err(|error| match error {
+        self.make(request, reservation, ask).map(Some).map_err(|error| match error {
             Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
             error => {
                 self.count_device_failure(&error);

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, CaptureId, Stream};
 
 impl PoolCore {
-    /// Serves a request for which [idle blocks are busy](Taken::Busy).
+    /// Serves a request for which [idle blocks are busy](Taken::Busy). `None` means to look for an idle block again.
     #[cold]
     #[inline(never)]
     pub(super) fn allocate_beside<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
-    ) -> Result<Box<Block>, Error> {
+    ) -> Result<Option<Box<Block>>, Error> {
         let supply = self.supply::<B>();
         let capture = supply.device.capture_of(request.stream).map_err(Error::from);
         let capture = capture.inspect_err(|error| self.count_device_failure(error))?;
@@ -35,18 +35,18 @@ impl PoolCore {
                         block.adopt::<B>(request.stream).map(|()| 0)
                     });
                 }
-                Taken::Nothing => return self.miss::<B>(request),
+                Taken::Nothing => return self.miss::<B>(request, true),
                 Taken::Busy => self.want_markers(),
             }
             if !is_captured && let Some(block) = self.make_beside(request) {
-                return Ok(block);
+                return Ok(Some(block));
             }
         }
         match self.take_any(request) {
             Taken::Idle(block) => {
                 self.hand_over(block, request, capture, |block| block.take_over::<B>(request.stream, capture))
             }
-            Taken::Nothing | Taken::Busy => self.miss::<B>(request),
+            Taken::Nothing | Taken::Busy => self.miss::<B>(request, true),
         }
     }
 
@@ -67,20 +67,20 @@ impl PoolCore {
         request: &Request<'_, B>,
         capture: Option<CaptureId>,
         hand_over: impl FnOnce(&mut Block) -> Result<u64, Error>,
-    ) -> Result<Box<Block>, Error> {
+    ) -> Result<Option<Box<Block>>, Error> {
         if block.is_ready_on(request.stream.id()) {
-            return Ok(block);
+            return Ok(Some(block));
         }
         match hand_over(&mut block) {
             Ok(waits) => {
                 self.depot().count_hand_over(request.key, waits);
-                Ok(block)
+                Ok(Some(block))
             }
             Err(error) => {
                 Self::release(block);
                 match error {
                     // The block belongs to a captured stream, and the request's is not captured.
-                    Error::Capture { .. } if capture.is_none() => self.miss::<B>(request),
+                    Error::Capture { .. } if capture.is_none() => self.miss::<B>(request, false),
                     error => {
                         self.note_device_error(DeviceCall::Order, &error);
                         self.count_failure(Reason::Backend);
@@ -112,7 +112,7 @@ impl PoolCore {
         {
             return None;
         }
-        let permit = depot.permit(class, request.position.number(), false);
+        let permit = depot.permit(request.key, request.position.number(), false, false);
         drop(depot);
         let Permit::Granted { evicted, surplus } = permit else { return None };
         let reservation = Reservation::new(self, class);

@@ -96,6 +96,25 @@ fn sixteen_threads_on_eight_slots_all_go_on() -> Answer {
     Ok(())
 }
 
+/// A block that is freed after a request's search, before the request would have to release memory.
+#[test]
+fn what_is_freed_meanwhile_serves_a_request_at_the_limit() -> Answer {
+    for (bytes, time) in [(1024 * KIB, None), (1024 * KIB, Some(LONG)), (4 * KIB, Some(LONG))] {
+        let (device, pool, stream) = pool_of(1, bytes)?;
+        let live = Mutex::new(Some(pool.allocate(bytes, &stream)?));
+        device.before_capture_query(move || drop(live.lock().expect("no panic").take()));
+        let served = match time {
+            None => pool.allocate(bytes, &stream)?,
+            Some(time) => pool.allocate_timeout(bytes, &stream, time)?,
+        };
+        let stats = pool.stats();
+        assert_eq!((stats.hits, stats.misses, stats.released.evicted), (1, 1, 0), "{bytes} {time:?}");
+        assert_eq!((device.allocations(), device.frees()), (1, 0));
+        drop(served);
+    }
+    Ok(())
+}
+
 /// Nor do the calls for bindings that never wait: a release by one is noticed, and memory is left to the request.
 #[test]
 fn calls_that_never_wait_leave_memory_to_waiting_requests() -> Answer {

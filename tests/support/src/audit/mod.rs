@@ -139,8 +139,14 @@ impl<B: Backend> AuditDevice<B> {
         *self.state.before_drop.lock().expect("no panic under it") = Some(Box::new(hook));
     }
 
-    /// Removes both hooks.
+    /// Calls `hook` before each answer whether a stream is captured.
+    pub fn before_capture_query(&self, hook: impl Fn() + Send + 'static) {
+        *self.state.before_capture_query.lock().expect("no panic under it") = Some(Box::new(hook));
+    }
+
+    /// Removes the hooks.
     pub fn forget_hook(&self) {
+        *self.state.before_capture_query.lock().expect("no panic under it") = None;
         *self.state.on_drop.lock().expect("no panic under it") = None;
         *self.state.before_drop.lock().expect("no panic under it") = None;
     }
@@ -306,6 +312,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn is_capturing(&self, stream: &Self::Stream) -> Result<bool, BackendError> {
+        self.state.run(&self.state.before_capture_query);
         Ok(self.state.capturing.load(Ordering::SeqCst) || self.is_captured(stream))
     }
 

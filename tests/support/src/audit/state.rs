@@ -25,6 +25,7 @@ pub(super) struct State {
     pub(super) without_waits: AtomicBool,
     pub(super) on_drop: Hook,
     pub(super) before_drop: Hook,
+    pub(super) before_capture_query: Hook,
     /// A call that panics, and the number of such calls before that.
     pub(super) panics: Mutex<Option<(&'static str, u64)>>,
 }
@@ -33,7 +34,7 @@ pub(super) type Hook = Mutex<Option<Box<dyn Fn() + Send>>>;
 
 impl State {
     /// Removes the hook while it runs, so that a hook that releases memory does not call itself.
-    fn run(&self, place: &Hook) {
+    pub(super) fn run(&self, place: &Hook) {
         let hook = place.lock().expect("no panic under it").take();
         if let Some(hook) = hook {
             hook();
