@@ -75,6 +75,8 @@ pub(crate) struct Accounts {
     pub(crate) now: Bytes,
     /// The part of other pools in the same caps.
     pub(crate) others: Shared,
+    /// The pool's own part, as the common account has it.
+    pub(super) told: Shared,
     /// Whether the source is a growing arena: its ledger, if any, bounds the bytes that several pools take together.
     pub(crate) is_charged_elsewhere: bool,
     pub(crate) peak: Peak,
@@ -109,6 +111,7 @@ impl Accounts {
             caps,
             now: Bytes::default(),
             others: Shared::default(),
+            told: Shared::default(),
             is_charged_elsewhere: false,
             peak: Peak::default(),
             requested: 0,

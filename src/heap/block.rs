@@ -8,6 +8,7 @@ use crate::heap::core::{BackendState, ChildBlocks, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::supply::SourceMemory;
 use crate::source::Key;
+use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use std::any::Any;
@@ -33,9 +34,7 @@ impl Block {
             next: None,
             key,
             requested,
-            ready_on: AtomicU64::new(stream.id().get()),
-            stream: stream.id(),
-            freed: AtomicU64::new(0),
+            last_use: LastUse::new(stream.id()),
             bin: bin_of(pool, key),
             pool: Arc::clone(pool),
             home: None,
@@ -94,8 +93,8 @@ impl Block {
         let writer = &mut part.uses.writer;
         let other = (writer.id() != id).then(|| mem::replace(writer, stream.clone()));
         // The kind of memory is the arena's, unchanged.
-        (self.key.class, self.requested, self.stream) = (class, requested, id);
-        *self.ready_on.get_mut() = id.get();
+        (self.key.class, self.requested) = (class, requested);
+        self.last_use.written_on(id);
         *self.place.get_mut() = address;
         self.bin = bin_of(&self.pool, self.key);
         Some((end, [dropped, other]))
@@ -104,48 +103,28 @@ impl Block {
     /// Records that it is live: what was known of its last free is over.
     #[inline(always)]
     pub(crate) fn begin_use(&mut self) {
-        *self.freed.get_mut() = 0;
-    }
-
-    /// The tick of its free, or one in which it was idle; 0 if neither is known.
-    #[inline]
-    pub(crate) fn freed(&self) -> u64 {
-        self.freed.load(Ordering::Relaxed)
-    }
-
-    /// Records a tick in which it is idle, unless an earlier one is known.
-    pub(crate) fn note_idle(&self, tick: u64) {
-        if self.freed() == 0 {
-            self.freed.store(tick, Ordering::Relaxed);
-        }
+        self.last_use.set_freed(0);
     }
 
     /// A stream whose work is before the end of the block's use: a reader, or the last writer.
     pub(crate) fn last_user(&self, backend_state: &BackendState) -> StreamId {
-        match self.ready_on.load(Ordering::Relaxed) {
-            0 => self.part.user_ids(backend_state).first().copied().unwrap_or(self.stream),
-            _ => self.stream,
-        }
-    }
-
-    /// The stream that alone used it, if no other did.
-    #[inline]
-    pub(crate) fn sole_user(&self) -> Option<StreamId> {
-        (self.ready_on.load(Ordering::Relaxed) != 0).then_some(self.stream)
+        let writer = self.last_use.writer();
+        let reader = || self.part.user_ids(backend_state).first().copied().unwrap_or(writer);
+        self.last_use.sole_user().unwrap_or_else(reader)
     }
 
     /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
     /// unless `is_captured`, before `stream`.
     pub(crate) fn is_done(&self, backend_state: &BackendState, stream: StreamId, is_captured: bool) -> bool {
-        let (tick, ticks) = (self.freed(), backend_state.ticks());
+        let (tick, ticks) = (self.last_use.freed(), backend_state.ticks());
         let is_over = |user: StreamId| match is_captured {
             true => ticks.are_done(user, tick),
             false => ticks.cover(user, stream, tick),
         };
         tick > 0
-            && match self.ready_on.load(Ordering::Relaxed) {
-                0 => self.part.user_ids(backend_state).into_iter().all(is_over),
-                _ => is_over(self.stream),
+            && match self.last_use.sole_user() {
+                Some(writer) => is_over(writer),
+                None => self.part.user_ids(backend_state).into_iter().all(is_over),
             }
     }
 
@@ -169,8 +148,7 @@ impl Block {
             buffer.adopt(stream)?;
         }
         uses.written_by(stream, None);
-        self.stream = stream.id();
-        *self.ready_on.get_mut() = stream.id().get();
+        self.last_use.written_on(stream.id());
         Ok(())
     }
 
@@ -188,7 +166,7 @@ impl Block {
                 false => Err(self.need().refused(Forbidden::Wait)),
             };
         }
-        let users = self.users::<B>().into_iter().map(|user| (user, self.freed())).collect();
+        let users = self.users::<B>().into_iter().map(|user| (user, self.last_use.freed())).collect();
         let waits = self.pool.order::<B>().before(&users, stream, self.need())?;
         self.adopt::<B>(stream)?;
         Ok(waits)
@@ -199,7 +177,7 @@ impl Block {
     #[inline(never)]
     pub(crate) fn mark(&mut self) {
         let pool = Arc::clone(&self.pool);
-        *self.freed.get_mut() = self.part.mark(&pool);
+        self.last_use.set_freed(self.part.mark(&pool));
     }
 
     fn need(&self) -> Need {
@@ -209,8 +187,7 @@ impl Block {
     /// Whether work on `stream` may use it without any wait.
     #[inline(always)]
     pub(crate) fn is_ready_on(&self, stream: StreamId) -> bool {
-        // Relaxed: only the exclusive owner of the block calls this.
-        self.ready_on.load(Ordering::Relaxed) == stream.get()
+        self.last_use.is_ready_on(stream)
     }
 
     fn part<B: Backend>(&self) -> &BackendPart<B> {
@@ -275,7 +252,7 @@ impl Block {
                 waits = more;
             }
         }
-        self.has_user(stream.id());
+        self.last_use.used_on(stream.id());
         Ok(waits)
     }
 
@@ -286,22 +263,14 @@ impl Block {
             SourceMemory::Arena(buffer) => buffer.note_stream(stream)?,
             _ => uses.recorded_on(stream),
         }
-        self.has_user(stream.id());
+        self.last_use.used_on(stream.id());
         Ok(())
-    }
-
-    /// From now on no stream may use it without a wait, unless `user` is its writer.
-    fn has_user(&self, user: StreamId) {
-        if user != self.stream {
-            // Relaxed: read only by the exclusive owner. Passing on ownership orders this store before the read.
-            self.ready_on.store(0, Ordering::Relaxed);
-        }
     }
 
     /// Whether `stream` is the writer, and all other uses are part of the capture.
     fn is_in<B: Backend>(&self, capture: CaptureId, stream: StreamId) -> bool {
         let BackendPart { extent, uses, .. } = self.part::<B>();
-        self.stream == stream
+        self.last_use.writer() == stream
             && match extent {
                 SourceMemory::Arena(buffer) => buffer.are_reads_in(capture),
                 _ => uses.are_reads_in(capture),
@@ -326,9 +295,11 @@ impl Block {
             (waits, capture) = need.before(&pool.supply::<B>().device, users, stream, until)?;
             uses.written_by(stream, capture);
         }
-        self.stream = stream.id();
-        // In a capture the order holds in a graph only, so the next owner waits for all users.
-        *self.ready_on.get_mut() = if capture.is_some() { 0 } else { stream.id().get() };
+        self.last_use.written_on(stream.id());
+        if capture.is_some() {
+            // The order holds in a graph only, so the next owner waits for all users.
+            self.last_use.share();
+        }
         Ok(waits)
     }
 }
@@ -359,7 +330,7 @@ impl fmt::Debug for Block {
         f.debug_struct("Block")
             .field("key", &self.key)
             .field("requested", &self.requested)
-            .field("ready_on", &self.ready_on)
+            .field("last_use", &self.last_use)
             .finish_non_exhaustive()
     }
 }

@@ -6,6 +6,7 @@ use crate::heap::magazine::class_table;
 use crate::heap::size_class::SizeClasses;
 use crate::source::Key;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
@@ -18,15 +19,77 @@ pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
 impl Buckets {
-    pub(crate) fn new(classes: SizeClasses) -> Self {
+    /// `borrow_classes`: how many larger classes may serve a request.
+    pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32) -> Self {
+        // Others borrow from none, which is then known without a look at the classes.
+        let borrow_classes =
+            if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
         Self {
+            kind,
             classes,
+            borrow_classes,
+            clock: 0,
             list: Vec::new(),
             places: FxHashMap::default(),
             guesses: Box::new([0; 256]),
             forget_from: MAX_EMPTY_BUCKETS,
             forgotten: BTreeMap::new(),
         }
+    }
+
+    /// Returns the key of `class` in magazines.
+    pub(crate) fn key_of(&self, class: u64) -> Key {
+        Key { kind: self.kind, class }
+    }
+
+    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
+    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+        let mut keys = SmallVec::from_buf_and_len([key; 3], 1);
+        if self.borrow() {
+            keys.extend(self.larger_keys(key));
+        }
+        keys
+    }
+
+    pub(crate) fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
+        let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
+        larger.map(move |class| Key { class, ..key })
+    }
+
+    /// Whether larger classes serve requests of smaller ones.
+    #[inline]
+    pub(crate) fn borrow(&self) -> bool {
+        self.borrow_classes > 0
+    }
+
+    /// Notes a request of `key`. Returns its bucket.
+    #[inline]
+    pub(crate) fn requested(&mut self, key: &Key) -> &mut Bucket {
+        self.clock += 1;
+        let clock = self.clock;
+        let bucket = self.of(key);
+        bucket.last_request = clock;
+        bucket
+    }
+
+    /// Notes that magazines have served a class.
+    pub(crate) fn note_hit(&mut self, class: u64) {
+        let (key, clock) = (self.key_of(class), self.clock);
+        if let Some(bucket) = self.find(&key) {
+            bucket.last_request = clock;
+        }
+    }
+
+    /// Takes the newest idle block of `key` that needs no wait for `stream`, and counts the hit.
+    #[inline(always)]
+    pub(crate) fn take_newest_ready(&mut self, key: &Key, stream: StreamId) -> Option<Box<Block>> {
+        let clock = self.clock + 1;
+        let bucket = self.find(key)?;
+        let block = bucket.take_newest_ready(stream)?;
+        bucket.last_request = clock;
+        bucket.requests.hits += 1;
+        self.clock = clock;
+        Some(block)
     }
 
     /// Returns the bucket for `key`, adding it if it is missing.
@@ -156,7 +219,7 @@ impl Bucket {
         is_such: impl Fn(&Block) -> bool,
     ) -> Option<Box<Block>> {
         let mut oldest = self.idle.iter().take(SAME_STREAM_SEARCH);
-        let own = oldest.clone().position(|block| block.stream == stream && is_such(block));
+        let own = oldest.clone().position(|block| block.last_use.writer() == stream && is_such(block));
         let place = own.or_else(|| oldest.position(|block| is_such(block)))?;
         self.idle.remove(place)
     }
@@ -165,7 +228,7 @@ impl Bucket {
     /// streams; else the oldest.
     pub(crate) fn take_any(&mut self, stream: StreamId) -> Option<Box<Block>> {
         let mut newest = self.idle.iter().enumerate().rev().take(SAME_STREAM_SEARCH);
-        let place = newest.find(|(_, block)| block.stream == stream).map_or(0, |(place, _)| place);
+        let place = newest.find(|(_, block)| block.last_use.writer() == stream).map_or(0, |(place, _)| place);
         self.idle.remove(place)
     }
 
@@ -183,7 +246,7 @@ mod tests {
 
     #[test]
     fn counts_of_forgotten_buckets_are_kept() {
-        let mut buckets = Buckets::new(SizeClasses::Exact(1));
+        let mut buckets = Buckets::new(MemoryKind::default(), SizeClasses::Exact(1), 0);
         let key = |class| Key { kind: MemoryKind::default(), class };
         let rounds = 3 * MAX_EMPTY_BUCKETS as u64;
         for class in 1..=rounds {

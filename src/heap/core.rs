@@ -13,6 +13,7 @@ use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::request_queue::Queue;
 use crate::heap::size_class::SizeClasses;
 use crate::source::Key;
+use crate::streams::last_use::LastUse;
 use crate::streams::ticks::Ticks;
 use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -121,39 +122,43 @@ pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
 /// The [shared store](crate::heap::depot) of idle blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
-    /// The kind of memory that magazines take.
-    pub(crate) kind: MemoryKind,
-    pub(super) classes: SizeClasses,
-    /// Number of larger classes from which an empty class may borrow.
-    pub(super) borrow_classes: u32,
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     /// The lock with the common account, if the pool has its caps together with others.
     pub(super) shares: Option<&'static LockedDepot>,
-    /// The pool's part of that account.
-    pub(super) told: Shared,
     pub(crate) counters: Counters,
-    /// Counts requests; a bucket stores the value of its last request.
-    pub(super) clock: u64,
-    /// Counters of threads' magazines.
-    pub(crate) thread_counters: Vec<Arc<ThreadCounters>>,
+    pub(crate) threads: Threads,
+    /// Records without memory.
+    pub(crate) records: Vec<Box<Block>>,
+    pub(crate) backend_state: BackendState,
+    /// Requests that wait.
+    pub(crate) queue: Queue,
+    pub(crate) life: Life,
+}
+
+/// What a depot knows of the threads that have magazines.
+#[derive(Debug, Default)]
+pub(crate) struct Threads {
+    /// Counters of their magazines.
+    pub(crate) counters: Vec<Arc<ThreadCounters>>,
     /// How many of the first of them the [reclaim thread](crate::heap::reclaim_thread) awaits.
     pub(crate) awaited: usize,
     /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
     /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
     pub(crate) without_slot: u64,
-    /// Records without memory.
-    pub(crate) records: Vec<Box<Block>>,
-    /// Whether it is a pool's, and not only the lock of an arena.
-    pub(crate) has_pool: bool,
-    pub(crate) backend_state: BackendState,
-    /// Requests that wait.
-    pub(crate) queue: Queue,
-    /// The program has closed the pool: requests are refused, and returned blocks are not kept.
-    pub(crate) closed_by_user: bool,
-    /// The last pool handle was dropped: returned blocks are not kept.
-    pub(super) no_handles: bool,
+}
+
+/// The pool of a depot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// None: the depot is the lock of an arena.
+    NoPool,
+    Open,
+    /// The program has closed it: requests are refused, and returned blocks are not kept.
+    Closed,
+    /// Its last handle was dropped: returned blocks are not kept.
+    Dropped,
 }
 
 /// Idle blocks of one class.
@@ -167,7 +172,7 @@ pub(crate) struct Bucket {
     /// Whether a cap refused a block of the class since idle ones were last released: more of them would not
     /// spare another wait.
     pub(crate) has_overflowed: bool,
-    /// The [clock](Depot::clock) at its last request.
+    /// The [clock](Buckets::clock) at its last request.
     pub(crate) last_request: u64,
     pub(crate) requests: Requests,
 }
@@ -181,7 +186,13 @@ pub(crate) struct Requests {
 /// The [buckets](crate::heap::buckets) of a depot.
 #[derive(Debug)]
 pub(crate) struct Buckets {
+    /// The kind of memory that magazines take.
+    pub(crate) kind: MemoryKind,
     pub(super) classes: SizeClasses,
+    /// Number of larger classes from which an empty class may borrow.
+    pub(super) borrow_classes: u32,
+    /// Counts requests; a bucket stores the value of its last request.
+    pub(super) clock: u64,
     pub(super) list: Vec<Bucket>,
     /// Index of each bucket in the list.
     pub(super) places: FxHashMap<Key, usize>,
@@ -206,13 +217,7 @@ pub(crate) struct Block {
     pub(crate) key: Key,
     /// Bytes requested by the current, or last, borrower.
     pub(crate) requested: u64,
-    /// The stream on which it needs no wait: the stream that allocated or wrote it last, ordered behind all
-    /// earlier users. 0 after another stream has read it.
-    pub(super) ready_on: StdAtomicU64,
-    /// The stream that allocated or wrote it last.
-    pub(crate) stream: StreamId,
-    /// A tick in which it was idle: markers of that tick or later follow its last use. 0 if unknown.
-    pub(super) freed: StdAtomicU64,
+    pub(crate) last_use: LastUse,
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,

@@ -4,17 +4,15 @@
 //! `magazine_exchange`.
 
 use crate::heap::accounts::Accounts;
-use crate::heap::caps::{Caps, Shared};
+use crate::heap::caps::Caps;
 pub(crate) use crate::heap::core::Depot;
-use crate::heap::core::{BackendState, Block, Buckets, Requests};
+use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};
 use crate::heap::counts::Counters;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
-use crate::heap::size_class::SizeClasses;
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
-use smallvec::SmallVec;
-use vrampool_backend::{MemoryKind, StreamId};
+use vrampool_backend::StreamId;
 
 /// The idle blocks that a request accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,63 +36,39 @@ pub(crate) enum Taken {
 }
 
 impl Depot {
-    pub(crate) fn new(
-        kind: MemoryKind,
-        classes: SizeClasses,
-        borrow_classes: u32,
-        caps: Caps,
-        backend_state: BackendState,
-    ) -> Self {
-        // Others borrow from none, which is then known without a look at the classes.
-        let borrow_classes =
-            if matches!(classes, SizeClasses::Geometric { .. }) { borrow_classes } else { 0 };
+    pub(crate) fn new(buckets: Buckets, caps: Caps, backend_state: BackendState) -> Self {
         let in_flight = backend_state.ticks().shared_in_flight();
         Self {
-            kind,
-            buckets: Buckets::new(classes.clone()),
-            classes,
-            borrow_classes,
+            buckets,
             accounts: Accounts::new(caps, in_flight),
             shares: None,
-            told: Shared::default(),
             counters: Counters::default(),
-            clock: 0,
-            thread_counters: Vec::new(),
-            trimmed: 0,
-            awaited: 0,
-            without_slot: 0,
+            threads: Threads::default(),
             records: Vec::new(),
-            has_pool: false,
             backend_state,
             queue: Queue::default(),
-            closed_by_user: false,
-            no_handles: false,
+            life: Life::Open,
         }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.no_handles
+        self.life == Life::Dropped
     }
 
     /// Whether returned blocks go to the source.
     #[inline]
     pub(super) fn keeps_nothing(&self) -> bool {
-        self.no_handles || self.closed_by_user
+        matches!(self.life, Life::Closed | Life::Dropped)
     }
 
     /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
-        self.closed_by_user || self.queue.deadlines() > 0
-    }
-
-    /// Returns the key of `class` in magazines.
-    pub(crate) fn key_of(&self, class: u64) -> Key {
-        Key { kind: self.kind, class }
+        self.life == Life::Closed || self.queue.deadlines() > 0
     }
 
     /// Takes an idle block that a request [accepts](Accept) from the buckets of `keys`, the request's own
-    /// [first](Self::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
+    /// [first](Buckets::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
     /// [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
@@ -108,10 +82,8 @@ impl Depot {
             self.apply_delta(cache);
         }
         self.backend_state.ticks_mut().used_by(stream);
-        self.clock += 1;
         let Some(key) = keys.first() else { return Taken::Nothing };
-        let bucket = self.buckets.of(key);
-        bucket.last_request = self.clock;
+        let bucket = self.buckets.requested(key);
         if bucket.idle.is_empty()
             && self.accounts.now.cached == 0
             && cache.is_none_or(|cache| cache.leased.get() == 0)
@@ -137,20 +109,6 @@ impl Depot {
         }
     }
 
-    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
-    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
-        let mut keys = SmallVec::from_buf_and_len([key; 3], 1);
-        if self.borrow_classes > 0 {
-            keys.extend(self.larger_keys(key));
-        }
-        keys
-    }
-
-    fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
-        let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
-        larger.map(move |class| Key { class, ..key })
-    }
-
     /// Whether a block of a class is idle in its bucket or this thread's magazine.
     fn has_idle(&mut self, key: Key, cache: Option<&ThreadCache>) -> bool {
         let is_stored = self.buckets.find(&key).is_some_and(|bucket| !bucket.idle.is_empty());
@@ -164,14 +122,8 @@ impl Depot {
     /// serve it, and counts the hit. `None` does not mean a miss: call [`take`](Self::take).
     #[inline(always)]
     pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        let own = self.buckets.find(&key);
-        match own.and_then(|bucket| Some((bucket.take_newest_ready(stream)?, bucket))) {
-            Some((block, bucket)) => {
-                self.clock += 1;
-                bucket.last_request = self.clock;
-                bucket.requests.hits += 1;
-                Some(self.make_live(block, requested))
-            }
+        match self.buckets.take_newest_ready(&key, stream) {
+            Some(block) => Some(self.make_live(block, requested)),
             None => self.borrow_ready(key, requested, stream),
         }
     }
@@ -179,15 +131,12 @@ impl Depot {
     /// As [`take_ready`](Self::take_ready), of the larger classes.
     #[inline(never)]
     fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if self.borrow_classes == 0 || self.accounts.now.cached == 0 {
+        if !self.buckets.borrow() || self.accounts.now.cached == 0 {
             return None;
         }
-        let mut larger = self.larger_keys(key);
+        let mut larger = self.buckets.larger_keys(key);
         let mut block = larger.find_map(|key| self.find_stored(key, stream, Accept::Ready))?;
-        self.clock += 1;
-        let bucket = self.buckets.of(&key);
-        bucket.last_request = self.clock;
-        bucket.requests.hits += 1;
+        self.buckets.requested(&key).requests.hits += 1;
         block.requested = requested;
         self.accounts.make_live(block.key.class, requested);
         Some(block)
@@ -207,7 +156,7 @@ impl Depot {
             |buckets: &mut Buckets, key| buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty());
         self.accounts.now.cached == 0
             || is_empty(&mut self.buckets, key)
-                && self.larger_keys(key).all(|key| is_empty(&mut self.buckets, key))
+                && self.buckets.larger_keys(key).all(|key| is_empty(&mut self.buckets, key))
     }
 
     /// Counts a request that the source served.
@@ -219,14 +168,11 @@ impl Depot {
     /// Notes that a class is requested. Returns its counts.
     #[inline]
     pub(crate) fn note_request(&mut self, mut key: Key) -> &mut Requests {
-        self.clock += 1;
         if !self.accounts.caps.cache(key.class) {
             // Such a class never has idle blocks, so it is counted in its reported class and needs no bucket.
-            key.class = self.classes.reported(key.class);
+            key.class = self.buckets.classes.reported(key.class);
         }
-        let bucket = self.buckets.of(&key);
-        bucket.last_request = self.clock;
-        &mut bucket.requests
+        &mut self.buckets.requested(&key).requests
     }
 
     /// Counts a block that goes from its bucket to a borrower.
@@ -252,7 +198,7 @@ impl Depot {
     #[inline(never)]
     fn note_landed(&mut self, block: &Block) {
         let user = block.last_user(&self.backend_state);
-        self.backend_state.ticks_mut().reused(user, FreedIn::Bucket, block.freed(), block.key.class);
+        self.backend_state.ticks_mut().reused(user, FreedIn::Bucket, block.last_use.freed(), block.key.class);
     }
 
     /// Takes an idle block of one bucket out of the depot.
@@ -286,7 +232,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.accounts.cached(block.key.class);
-        block.note_idle(self.backend_state.ticks().now());
+        block.last_use.note_idle(self.backend_state.ticks().now());
         self.buckets.of(&block.key).idle.push_back(block);
     }
 

@@ -8,7 +8,7 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::buckets).
 
-use crate::heap::core::{BackendState, Depot, Together};
+use crate::heap::core::{BackendState, Depot, Life, Together};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;
@@ -25,10 +25,9 @@ impl PoolLock {
     /// Puts a pool's depot under the lock of its arena. Returns `None` if the arena serves, or served, another pool.
     pub(crate) fn over_arena(mut depot: Depot, lock: &'static LockedDepot) -> Option<Self> {
         let mut locked = lock.depot.lock();
-        if locked.has_pool {
+        if locked.life != Life::NoPool {
             return None;
         }
-        depot.has_pool = true;
         depot.accounts.in_flight = locked.backend_state.ticks().shared_in_flight();
         mem::swap(&mut depot.backend_state, &mut locked.backend_state);
         let _empty = mem::replace(&mut *locked, depot);
@@ -95,8 +94,8 @@ impl LockedDepot {
     fn wake_own(&'static self) -> Vec<&'static Self> {
         let mut depot = self.lock();
         let others = depot.sleeping_others();
-        let Depot { queue, accounts, closed_by_user, .. } = &mut *depot;
-        let woken = queue.wake_ready(accounts, *closed_by_user);
+        let Depot { queue, accounts, life, .. } = &mut *depot;
+        let woken = queue.wake_ready(accounts, *life == Life::Closed);
         drop(depot);
         woken.iter().for_each(|woken| woken.notify_all());
         others

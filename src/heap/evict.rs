@@ -2,6 +2,7 @@
 
 use crate::heap::accounts::Admission;
 use crate::heap::block::Block;
+use crate::heap::core::Life;
 use crate::heap::depot::Depot;
 use crate::source::Key;
 use std::mem;
@@ -52,7 +53,7 @@ impl Depot {
     /// the request looked for it.
     pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool, takes_idle: bool) -> Permit {
         let class = key.class;
-        if self.closed_by_user {
+        if self.life == Life::Closed {
             return Permit::Closed;
         }
         if self.is_reserved_for_waiter(class, number) {
@@ -117,18 +118,16 @@ impl Depot {
 
     /// Updates the stamps of buckets whose classes magazines have served, bypassing the depot.
     fn note_hits(&mut self) {
-        for counters in &self.thread_counters {
+        for counters in &self.threads.counters {
             for class in counters.hit_classes() {
-                if let Some(bucket) = self.buckets.find(&Key { kind: self.kind, class }) {
-                    bucket.last_request = self.clock;
-                }
+                self.buckets.note_hit(class);
             }
         }
     }
 
     /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
     pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
-        self.no_handles = true;
+        self.life = Life::Dropped;
         (self.evict(u64::MAX), mem::take(&mut self.records))
     }
 }

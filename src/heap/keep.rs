@@ -80,7 +80,7 @@ impl Depot {
     /// Counts a block that goes to the source; `with_others`: magazines of other threads have slots.
     #[inline]
     fn surplus(&mut self, block: Box<Block>, with_others: bool) -> Box<Block> {
-        self.without_slot += u64::from(with_others);
+        self.threads.without_slot += u64::from(with_others);
         self.counters.live_buffers -= 1;
         self.accounts.dropped(block.key.class);
         block
@@ -90,8 +90,8 @@ impl Depot {
 /// Records the tick in which a block becomes idle. A block with markers is in flight.
 #[inline]
 fn note_idle(block: &Block, backend_state: &mut BackendState) {
-    match block.freed() {
-        0 => block.note_idle(backend_state.ticks().now()),
+    match block.last_use.freed() {
+        0 => block.last_use.note_idle(backend_state.ticks().now()),
         tick => note_in_flight(block, tick, backend_state),
     }
 }

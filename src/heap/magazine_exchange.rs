@@ -36,7 +36,7 @@ impl Depot {
         if self.is_closed() || self.is_guarded() {
             return None;
         }
-        self.thread_counters.push(Arc::clone(counters));
+        self.threads.counters.push(Arc::clone(counters));
         Some(epoch.load(Relaxed))
     }
 
@@ -49,10 +49,10 @@ impl Depot {
         epoch: u64,
         leaving: Leaving,
     ) -> (Vec<Box<Block>>, bool) {
-        let was_recalled = self.is_closed() || epoch < self.trimmed;
+        let was_recalled = self.is_closed() || epoch < self.threads.trimmed;
         let mut dismissed = Vec::new();
         for (bin, counters) in cache.counters.used_bins() {
-            let key = self.key_of(counters.class());
+            let key = self.buckets.key_of(counters.class());
             self.buckets.requests(key).hits += counters.hits();
             let mut blocks = cache.unstack_below(bin, 0);
             blocks.iter().for_each(|_| counters.pop());
@@ -74,19 +74,19 @@ impl Depot {
             }
         }
         self.apply_delta(cache);
-        let place = self.thread_counters.iter().position(|counters| Arc::ptr_eq(counters, &cache.counters));
-        let was_awaited = place.is_some_and(|place| place < self.awaited);
-        self.awaited -= usize::from(was_awaited);
+        let place = self.threads.counters.iter().position(|counters| Arc::ptr_eq(counters, &cache.counters));
+        let was_awaited = place.is_some_and(|place| place < self.threads.awaited);
+        self.threads.awaited -= usize::from(was_awaited);
         if let Some(place) = place {
-            self.thread_counters.remove(place);
+            self.threads.counters.remove(place);
         }
         (dismissed, was_awaited)
     }
 
     /// Awaits the magazines that threads have. Returns how many of them were not awaited before.
     pub(crate) fn await_magazines(&mut self) -> usize {
-        let all = self.thread_counters.len();
-        all - mem::replace(&mut self.awaited, all)
+        let all = self.threads.counters.len();
+        all - mem::replace(&mut self.threads.awaited, all)
     }
 
     /// Takes an accepted idle block of a class: of this thread, else of the depot, or the reverse where it
@@ -139,14 +139,17 @@ impl Depot {
                 !ticks.cover(user, stream, tick) && markers.covering(user, tick).is_none()
             };
             let mut visit = |block: &Block| {
-                block.note_idle(ticks.now());
-                match block.sole_user() {
+                block.last_use.note_idle(ticks.now());
+                match block.last_use.sole_user() {
                     Some(user) if users.iter().any(|known: &B::Stream| known.id() == user) => {}
-                    Some(user) if is_unmarked(user, block.freed()) => users.push(block.stream::<B>().clone()),
+                    Some(user) if is_unmarked(user, block.last_use.freed()) => {
+                        users.push(block.stream::<B>().clone())
+                    }
                     Some(_) => {}
                     None => {
                         let all = block.users_in::<B>(backend_state);
-                        let unmarked = all.iter().filter(|user| is_unmarked(user.id(), block.freed()));
+                        let unmarked =
+                            all.iter().filter(|user| is_unmarked(user.id(), block.last_use.freed()));
                         unmarked.for_each(|user| add(&mut users, user));
                     }
                 }
@@ -240,7 +243,7 @@ impl Depot {
                 return None;
             }
             if counters.class() != 0 {
-                let before = self.key_of(counters.class());
+                let before = self.buckets.key_of(counters.class());
                 self.buckets.requests(before).hits += counters.hits();
             }
             counters.set_class(key.class);
@@ -251,7 +254,7 @@ impl Depot {
 
     /// Returns the bin for `key`, if magazines take it.
     pub(crate) fn bin_of(&self, key: Key) -> Option<u8> {
-        let takes = key.kind == self.kind && self.accounts.caps.magazines_take(key.class);
+        let takes = key.kind == self.buckets.kind && self.accounts.caps.magazines_take(key.class);
         takes.then(|| class_table::number(key.class))
     }
 
@@ -283,7 +286,7 @@ impl Depot {
 
     fn unlease(&mut self, cache: &ThreadCache, bin: u8, slots: u64) {
         let counters = cache.counters.bin(bin);
-        let key = self.key_of(counters.class());
+        let key = self.buckets.key_of(counters.class());
         self.buckets.of(&key).leased -= slots;
         self.accounts.unlease(slots * key.class);
         cache.leased.set(cache.leased.get() - slots * key.class);
@@ -306,9 +309,9 @@ impl Depot {
 
     /// Whether blocks were dropped for lack of slots so often that threads' slots should be recalled.
     pub(crate) fn lacks_slots(&mut self) -> bool {
-        let lacks = self.without_slot >= RECALL_EVERY;
+        let lacks = self.threads.without_slot >= RECALL_EVERY;
         if lacks {
-            self.without_slot = 0;
+            self.threads.without_slot = 0;
         }
         lacks
     }

@@ -86,7 +86,7 @@ impl PoolCore {
 
     #[inline]
     fn free_event(&self, block: &Block, ticket: Ticket) -> HookEvent<'_> {
-        let mut event = self.event(ticket, block.requested, block.key.class, block.stream);
+        let mut event = self.event(ticket, block.requested, block.key.class, block.last_use.writer());
         event.address = block.address();
         event
     }

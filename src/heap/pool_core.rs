@@ -3,7 +3,7 @@
 use crate::error::refusals::Refusals;
 use crate::heap::arena::DeviceArena;
 use crate::heap::caps::Caps;
-use crate::heap::core::{BackendState, Depot, PoolCore, PoolLock, next_epoch};
+use crate::heap::core::{BackendState, Buckets, Depot, PoolCore, PoolLock, next_epoch};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
@@ -39,7 +39,7 @@ impl PoolCore {
             false => ClassTable::observed(largest),
         };
         let order = BackendState::order(Markers::<B>::new());
-        let mut depot = Depot::new(kind, classes.clone(), borrow_classes, caps, order);
+        let mut depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
         if let Some(arena) = supply.arena() {
             depot.accounts.is_charged_elsewhere = arena.is_growing();
         }

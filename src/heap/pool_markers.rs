@@ -57,7 +57,7 @@ impl Depot {
     #[cold]
     #[inline(never)]
     pub(crate) fn is_marker_due(&self, block: &Block) -> bool {
-        let Some(user) = block.sole_user() else { return true };
+        let Some(user) = block.last_use.sole_user() else { return true };
         let ticks = self.backend_state.ticks();
         if !ticks.are_markers_wanted() {
             block.pool.marks.store(false, Relaxed);
@@ -130,7 +130,7 @@ impl PoolCore {
         let idle;
         let is_due = order.with_markers(|markers, _| markers.note_request());
         let mut depot = self.depot();
-        let keys = depot.keys_for(key);
+        let keys = depot.buckets.keys_for(key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
             let tick = depot.backend_state.ticks_mut().begin();

@@ -19,7 +19,7 @@ impl Depot {
     pub(crate) fn stats(&mut self) -> PoolStats {
         let mut buckets: BTreeMap<u64, BucketStats> = BTreeMap::new();
         let mut add = |class: u64, requests: Requests, idle: u64| {
-            let reported = self.classes.reported(class);
+            let reported = self.buckets.classes.reported(class);
             let bucket = buckets
                 .entry(reported)
                 .or_insert_with(|| BucketStats { class: reported, ..BucketStats::default() });
@@ -32,7 +32,7 @@ impl Depot {
             add(class, requests, idle);
         }
         let mut in_magazines = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
-        for counters in &self.thread_counters {
+        for counters in &self.threads.counters {
             for (_, bin) in counters.used_bins() {
                 // A block that moves between two threads may be counted in both.
                 let unseen = (self.accounts.now.out - in_magazines.bytes) / bin.class();

@@ -48,7 +48,7 @@ impl PoolCore {
         }
         let epoch = next_epoch();
         if what == Recall::Memory {
-            depot.trimmed = epoch;
+            depot.threads.trimmed = epoch;
         }
         self.epoch.store(epoch, Relaxed);
     }

@@ -17,7 +17,7 @@ impl Depot {
     /// Whether the next recycled record belonged to a block of `stream`.
     #[inline]
     pub(crate) fn next_record_is_of(&self, stream: StreamId) -> bool {
-        self.records.last().is_some_and(|record| record.stream == stream)
+        self.records.last().is_some_and(|record| record.last_use.writer() == stream)
     }
 
     /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be

@@ -127,7 +127,7 @@ impl PoolCore {
                 block.mark();
                 depot = lock.lock();
             } else {
-                unmarked = Some((block.stream, block.key.class));
+                unmarked = Some((block.last_use.writer(), block.key.class));
             }
         }
         if !magazine::apply_delta(&block.pool, &mut depot) {

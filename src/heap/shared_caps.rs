@@ -55,7 +55,7 @@ impl DepotGuard {
     fn enter(&mut self) {
         if let Some(root) = self.shares {
             let together = root.together.lock();
-            self.accounts.others = together.sums.minus(self.told);
+            self.accounts.others = together.sums.minus(self.accounts.told);
             self.together = Some(together);
         }
     }
@@ -65,8 +65,8 @@ impl DepotGuard {
     #[inline(never)]
     fn leave(&mut self) {
         if let Some(mut together) = self.together.take() {
-            self.told = self.accounts.shared();
-            together.sums = self.accounts.others.plus(self.told);
+            self.accounts.told = self.accounts.shared();
+            together.sums = self.accounts.others.plus(self.accounts.told);
         }
     }
 }
@@ -115,7 +115,7 @@ impl PoolCore {
             if depot.shares.is_some() {
                 continue;
             }
-            (depot.shares, depot.told) = (Some(root.lock.lock), Shared::default());
+            (depot.shares, depot.accounts.told) = (Some(root.lock.lock), Shared::default());
             depot.enter();
             // One more than are asleep, so that each release looks for requests of all pools.
             let asleep = pool.lock.lock.asleep.fetch_add(1, Relaxed);

@@ -3,7 +3,7 @@
 use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena;
 use crate::heap::block::Block;
-use crate::heap::core::PoolCore;
+use crate::heap::core::{Life, PoolCore};
 use crate::heap::depot::{Accept, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
@@ -194,13 +194,13 @@ impl PoolCore {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
-            if depot.closed_by_user {
+            if depot.life == Life::Closed {
                 return Found::Nothing;
             }
             if depot.is_reserved_for_waiter(key.class, position.number()) {
                 return Found::Nothing;
             }
-            let keys = depot.keys_for(key);
+            let keys = depot.buckets.keys_for(key);
             match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,

@@ -54,7 +54,7 @@ impl PoolCore {
         let Request { key, requested, stream, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
-            let keys = depot.keys_for(key);
+            let keys = depot.buckets.keys_for(key);
             depot.take(&keys, requested, stream.id(), cache, Accept::Any)
         })
     }

@@ -1,7 +1,7 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
 use crate::error::Error;
-use crate::heap::core::{Depot, PoolCore, Recall};
+use crate::heap::core::{Depot, Life, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::queue_position::Position;
 use crate::heap::release::is_releasing;
@@ -142,7 +142,7 @@ impl<B: Backend> Pool<B> {
         }
         let core = self.core();
         let mut depot = core.depot();
-        depot.closed_by_user = true;
+        depot.life = Life::Closed;
         core.recall(&mut depot, Recall::Memory);
         drop(depot);
         core.notify_freed();
@@ -153,7 +153,7 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // In a forked child the lock may be held for ever.
-        !fork::is_child() && self.core().depot().closed_by_user
+        !fork::is_child() && self.core().depot().life == Life::Closed
     }
 }
 
@@ -163,7 +163,7 @@ impl PoolCore {
         let class = self.class_of(bytes);
         class.is_some_and(|class| {
             let depot = self.depot();
-            !depot.closed_by_user && depot.is_reserved_for_waiter(class, position.number())
+            depot.life != Life::Closed && depot.is_reserved_for_waiter(class, position.number())
         })
     }
 }
@@ -209,7 +209,7 @@ impl<'a> Wait<'a> {
         self.position.set(&mut depot, self.class, Awaited::Memory);
         let seen = depot.accounts.changes;
         loop {
-            if depot.closed_by_user {
+            if depot.life == Life::Closed {
                 return true;
             }
             // The limit may have changed.

@@ -103,7 +103,7 @@ impl<B: Backend> Buffer<B> {
     #[must_use]
     #[inline]
     pub fn stream_id(&self) -> StreamId {
-        self.block().stream
+        self.block().last_use.writer()
     }
 
     /// Its bytes for reading on `stream`, behind the work of the stream that wrote them last: another stream waits

@@ -3,8 +3,9 @@
 //! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `waits`: which
 //!   stream waited for which;
 //! * `markers`: events that were recorded when memory was freed;
-//! * `order`: waits between streams; `uses`: the users of bytes.
+//! * `order`: waits between streams; `uses`: the users of bytes; `last_use`: what a block knows of them without a lock.
 
+pub(crate) mod last_use;
 pub(crate) mod markers;
 pub(crate) mod order;
 #[cfg(all(test, feature = "host"))]

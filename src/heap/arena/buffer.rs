@@ -373,7 +373,7 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
         let report = state.freed_detached(self.block);
         // A block that a reset made stale has no slot and is not freed.
         let freed = state.free(self.block);
-        let range = state.keep_handle(self.range.take());
+        let range = state.range.keep_handle(self.range.take());
         self.arena.note_markers(state.uses.are_any_unasked());
         drop(locked);
         if let Some(to_record) = &freed.to_record {

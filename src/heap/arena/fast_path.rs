@@ -53,7 +53,7 @@ impl<B: Backend> ArenaBuffer<B> {
             slot.has_more(more);
         } else if self.range.as_ref().is_none_or(|range| !Arc::ptr_eq(range, &state.range)) {
             // Not the last handle of a replaced range: the state has one.
-            self.range = Some(state.handle());
+            self.range = Some(state.range.take_handle());
         }
         let stays = state.backing.is_some();
         let start = if stays { self.range().address() } else { None };
@@ -136,6 +136,6 @@ impl<B: Backend> State<B> {
     /// range. Returns a handle to drop, if any.
     #[inline]
     fn keep_handle_of_emptied(&mut self, handle: &mut Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
-        if self.backing.is_none() { self.keep_handle(handle.take()) } else { None }
+        if self.backing.is_none() { self.range.keep_handle(handle.take()) } else { None }
     }
 }

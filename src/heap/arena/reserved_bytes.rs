@@ -2,20 +2,20 @@
 
 use super::DeviceArena;
 use super::state::State;
-use vrampool_backend::{Backend, Memory, fork};
+use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> State<B> {
     pub(super) fn reserved_bytes(&self) -> u64 {
         match &self.backing {
             Some(backing) => backing.mapped,
-            None => self.range.len() + self.former_ranges.bytes(),
+            None => self.range.reserved_bytes(),
         }
     }
 
     fn reserved_peak(&mut self) -> &mut u64 {
         match &mut self.backing {
             Some(backing) => &mut backing.mapped_peak,
-            None => &mut self.reserved_peak,
+            None => &mut self.peaks.reserved,
         }
     }
 }

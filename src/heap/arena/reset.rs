@@ -72,11 +72,10 @@ impl<B: Backend> DeviceArena<B> {
             ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
         let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
         let mut state = self.core.state.lock();
-        resized.peak = state.peak;
+        resized.peaks.used = state.peaks.used;
         // Pending markers and waits do not apply to the new range.
         resized.uses = UseMap::after(&mut state.uses);
-        resized.former_ranges = std::mem::take(&mut state.former_ranges);
-        resized.former_ranges.push(&state.range);
+        resized.range.follow(&mut state.range);
         let old = std::mem::replace(&mut *state, resized);
         drop(state);
         drop(quiet);

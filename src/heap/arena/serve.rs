@@ -217,7 +217,7 @@ impl<B: Backend> ArenaCore<B> {
             before.iter().for_each(|(user, _)| slot.uses.recorded_on(user));
         }
         let (range, stitched_at) = match stitched {
-            None => (state.handle(), None),
+            None => (state.range.take_handle(), None),
             Some(place) => {
                 slot.has_more(place.more);
                 (place.memory, Some(place.offset))

@@ -1,7 +1,7 @@
 //! The state under an arena's lock.
 
 use super::detach::Phase;
-use super::former_ranges::FormerRanges;
+use super::device_range::DeviceRange;
 use super::hazards::ranges::UseMap;
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
@@ -15,34 +15,32 @@ use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, Capabilities, MemoryKind};
 
-/// Range handles that are kept for further buffers.
-const HANDLES: usize = 16;
-
 #[derive(Debug)]
 pub(super) struct State<B: Backend> {
-    /// The range. Buffers keep it alive beyond a resize.
-    pub(super) range: Arc<B::Memory>,
-    /// Handles of the range from freed buffers, for new ones: a count shared between threads is expensive.
-    handles: Vec<Arc<B::Memory>>,
+    pub(super) range: DeviceRange<B::Memory>,
     pub(super) engine: Arena,
     pub(super) slots: LiveBlocks<B::Stream>,
     pub(super) uses: UseMap<B::Stream>,
     pub(super) markers: Markers<B>,
     /// Only in a growing arena.
     pub(super) backing: Option<Backing<B>>,
-    /// Only in an arena of fixed size.
-    pub(super) former_ranges: FormerRanges<B::Memory>,
-    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
-    pub(super) reserved_peak: u64,
     /// Whether the device runs streams concurrently. If not, no request waits.
     pub(super) are_concurrent: bool,
     pub(super) phase: Phase<B>,
+    pub(super) peaks: Peaks,
+}
+
+/// Peaks of an arena's bytes.
+#[derive(Debug, Default)]
+pub(super) struct Peaks {
+    /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
+    pub(super) reserved: u64,
+    /// The peak of bytes used by blocks other than staged ones, over all ranges so far.
+    pub(super) used: u64,
     /// Bytes of a compaction's staging blocks.
     pub(super) staged: u64,
-    /// The peak of bytes used by other blocks, over all ranges so far.
-    pub(super) peak: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
-    pub(super) peak_needed: u64,
+    pub(super) needed: u64,
 }
 
 /// Work that a free leaves to do without the lock. Streams are dropped there, because dropping the last
@@ -104,20 +102,15 @@ impl<B: Backend> State<B> {
 
     pub(super) fn new(device: &B, engine: Arena, range: B::Memory, backing: Option<Backing<B>>) -> Self {
         Self {
-            reserved_peak: 0,
-            range: Arc::new(range),
-            handles: Vec::with_capacity(HANDLES),
+            range: DeviceRange::new(range),
             engine,
             slots: LiveBlocks::new(),
             uses: UseMap::new(),
             markers: Markers::new(),
             are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
-            former_ranges: FormerRanges::default(),
             phase: Phase::Attached,
-            staged: 0,
-            peak: 0,
-            peak_needed: 0,
+            peaks: Peaks::default(),
         }
     }
 
@@ -216,29 +209,6 @@ impl<B: Backend> State<B> {
         self.uses.users_in(free.map(|span| span.offset..span.offset + span.bytes), is_such)
     }
 
-    /// Replaces the range. Returns the previous range and its kept handles, to be dropped without the lock.
-    pub(super) fn replace_range(&mut self, range: B::Memory) -> (Arc<B::Memory>, Vec<Arc<B::Memory>>) {
-        let handles = std::mem::replace(&mut self.handles, Vec::with_capacity(HANDLES));
-        (std::mem::replace(&mut self.range, Arc::new(range)), handles)
-    }
-
-    #[inline]
-    pub(super) fn handle(&mut self) -> Arc<B::Memory> {
-        self.handles.pop().unwrap_or_else(|| Arc::clone(&self.range))
-    }
-
-    /// Keeps a handle of the current range if there is room, else returns it, to be dropped without the lock.
-    #[inline]
-    pub(super) fn keep_handle(&mut self, handle: Option<Arc<B::Memory>>) -> Option<Arc<B::Memory>> {
-        let is_kept = self.handles.len() < HANDLES
-            && handle.as_ref().is_some_and(|handle| Arc::ptr_eq(handle, &self.range));
-        if !is_kept {
-            return handle;
-        }
-        self.handles.extend(handle);
-        None
-    }
-
     /// Counts a new block.
     #[inline(always)]
     pub(super) fn note_used(&mut self, range: &Range<u64>) {
@@ -247,6 +217,7 @@ impl<B: Backend> State<B> {
     }
 
     pub(super) fn note_peak(&mut self) {
-        self.peak = self.peak.max(self.engine.used().saturating_sub(self.staged));
+        let used = self.engine.used().saturating_sub(self.peaks.staged);
+        self.peaks.used = self.peaks.used.max(used);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::state::State;
 use crate::heap::caps::Caps;
-use crate::heap::core::{BackendState, Depot, ErasedArena, LockedDepot};
+use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot};
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::streams::ticks::Ticks;
@@ -29,7 +29,9 @@ pub(super) struct StateGuard<'a, B: Backend> {
 impl<B: Backend> StateLock<B> {
     pub(super) fn new(state: State<B>) -> Self {
         let (kind, classes, caps) = (MemoryKind::default(), SizeClasses::default(), Caps::default());
-        let depot = Depot::new(kind, classes, 0, caps, BackendState::Arena(Box::new(state)));
+        let mut depot =
+            Depot::new(Buckets::new(kind, classes, 0), caps, BackendState::Arena(Box::new(state)));
+        depot.life = Life::NoPool;
         Self { lock: LockedDepot::new(depot), state: PhantomData }
     }
 
@@ -41,7 +43,11 @@ impl<B: Backend> StateLock<B> {
     /// Checks that no pool has blocks of the arena: that none over it has a handle or a live buffer.
     pub(super) fn check_unused(&self) -> Result<(), ArenaError> {
         let mut depot = self.lock.depot.lock();
-        let is_in_use = depot.has_pool && (!depot.is_closed() || depot.stats().live_buffers > 0);
+        let is_in_use = match depot.life {
+            Life::NoPool => false,
+            Life::Open | Life::Closed => true,
+            Life::Dropped => depot.stats().live_buffers > 0,
+        };
         if is_in_use { Err(ArenaError::ServesPool) } else { Ok(()) }
     }
 

@@ -92,7 +92,7 @@ impl<B: Backend> DeviceArena<B> {
     /// The peak of the bytes of live blocks.
     #[must_use]
     pub fn peak_used(&self) -> u64 {
-        self.locked().map_or(0, |state| state.peak)
+        self.locked().map_or(0, |state| state.peaks.used)
     }
 
     /// Free bytes of a zone.

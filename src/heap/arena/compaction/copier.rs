@@ -43,8 +43,9 @@ struct Stage<'a, B: Backend> {
 impl<'a, B: Backend> Stage<'a, B> {
     fn new(arena: &'a DeviceArena<B>, bytes: u64, stream: &B::Stream) -> Result<Self, Error> {
         // Counted before the allocation, so that the reported use is never too high.
-        arena.core.state.lock().staged += bytes;
-        let block = arena.allocate(bytes, stream).inspect_err(|_| arena.core.state.lock().staged -= bytes)?;
+        arena.core.state.lock().peaks.staged += bytes;
+        let block =
+            arena.allocate(bytes, stream).inspect_err(|_| arena.core.state.lock().peaks.staged -= bytes)?;
         let mut stage = Self { arena, block, offset: 0 };
         stage.offset = stage.block.offset()?;
         Ok(stage)
@@ -55,7 +56,7 @@ impl<B: Backend> Drop for Stage<'_, B> {
     fn drop(&mut self) {
         let mut state = self.arena.core.state.lock();
         // A range that was replaced in the meantime has no staged bytes.
-        state.staged = state.staged.saturating_sub(self.block.len());
+        state.peaks.staged = state.peaks.staged.saturating_sub(self.block.len());
     }
 }
 

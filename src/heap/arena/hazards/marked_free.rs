@@ -38,7 +38,7 @@ impl<B: Backend> State<B> {
     #[cold]
     pub(in crate::heap::arena) fn is_marker_due(&self, bytes: u64, user: Option<&B::Stream>) -> bool {
         let ticks = &self.uses.ticks;
-        let most = self.peak_needed.max(self.engine.peak_used()) / UNMARKED;
+        let most = self.peaks.needed.max(self.engine.peak_used()) / UNMARKED;
         user.is_none_or(|user| {
             ticks.are_markers_wanted() && ticks.unmarked(user.id(), FreedIn::Arena) + bytes > most
         })
@@ -59,7 +59,7 @@ impl<B: Backend> State<B> {
             slot.uses.only_user().map_or(0, |user| self.uses.ticks.take_unmarked(user.id(), FreedIn::Arena));
         let bytes = bytes + unmarked;
         let needed = self.engine.used() + self.uses.ticks.free_in_flight() + bytes;
-        self.peak_needed = self.peak_needed.max(needed);
+        self.peaks.needed = self.peaks.needed.max(needed);
         self.uses.ticks.count_marker();
         Freed { users, tick: self.uses.ticks.begin(), bytes, freed_in: FreedIn::Arena }
     }

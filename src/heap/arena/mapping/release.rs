@@ -90,10 +90,10 @@ impl<B: Backend> DeviceArena<B> {
     pub fn decay(&self) -> Result<u64, Error> {
         fork::check()?;
         let mut state = self.core.state.lock();
-        let State { engine, backing: Some(backing), peak_needed, .. } = &mut *state else { return Ok(0) };
+        let State { engine, backing: Some(backing), peaks, .. } = &mut *state else { return Ok(0) };
         let (used, peak) = (engine.used(), engine.peak_used());
         // Memory that spares streams a wait counts as needed.
-        let needed = peak.max(std::mem::take(peak_needed));
+        let needed = peak.max(std::mem::take(&mut peaks.needed));
         engine.reset_peak();
         let was_begun = std::mem::replace(&mut backing.decays, true);
         drop(state);

@@ -31,7 +31,7 @@ impl<B: Backend> ArenaCore<B> {
         let places: Vec<_> = extents.iter().copied().zip(&physical).collect();
         self.map_all(&range, &places)?;
         let mut state = self.state.lock();
-        let old = state.replace_range(range);
+        let old = state.range.replace(range);
         let part = |&piece: &Extent| Part { offset: piece.start, piece };
         if let Some(backing) = &mut state.backing {
             let bytes = std::mem::replace(&mut backing.addresses, addresses);
