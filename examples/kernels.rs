@@ -3,8 +3,7 @@
 
 use std::error::Error;
 use vrampool::any::{self, AnyDevice, AnyMemory, AnyStream};
-use vrampool::{Backend, Pool};
-use vrampool::{Region, RegionMut};
+use vrampool::{Backend, Pool, Region, RegionMut};
 
 type Read<'a> = Region<'a, AnyMemory>;
 type Written<'a> = RegionMut<'a, AnyMemory>;
