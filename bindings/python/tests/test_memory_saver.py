@@ -77,7 +77,8 @@ def test_tags_are_paused_and_resumed_as_sglang_does(saver: TorchMemorySaver, poo
     saver.hook_mode = "preload"
     assert (saver.enabled, saver.hook_mode) == (True, "preload")
     weights, cache = make(saver, pools, "weights", 1, kept=True), make(saver, pools, "kv_cache", 2)
-    with saver.cuda_graph("graph", pool=None, stream=None, capture_error_mode="global", tag="cuda_graph", enable_cpu_backup=True):
+    backup: dict[str, Any] = {"enable_cpu_backup": True, "cpu_backup_backend": "pinned"}
+    with saver.cuda_graph("graph", pool=None, stream=None, capture_error_mode="global", tag="cuda_graph", **backup):
         graph = pools.empty(SIZE)
     ctypes.memset(graph, 3, SIZE)
     for _ in range(3):
@@ -145,8 +146,9 @@ def test_a_failed_pause_leaves_all_as_it_was(saver: TorchMemorySaver, pools: Poo
 
 def test_a_backup_is_read_while_memory_is_paused_as_slime_does(saver: TorchMemorySaver, pools: Pools) -> None:
     kept, lost = make(saver, pools, "default", 7, kept=True), make(saver, pools, "default", 8)
+    assert saver.get_cpu_backup(Tensor(kept)) is None
     with pytest.raises(vrampool.InvalidArgumentError, match="no backup"):
-        saver.get_cpu_backup(Tensor(kept))
+        saver.get_cpu_backup(Tensor(kept + (1 << 40)))
     saver.pause()
     backup = saver.get_cpu_backup(Tensor(kept + MIB, MIB))
     assert ctypes.string_at(backup.address, backup.size) == b"\7" * MIB
@@ -156,6 +158,7 @@ def test_a_backup_is_read_while_memory_is_paused_as_slime_does(saver: TorchMemor
         with pytest.raises(vrampool.InvalidArgumentError, match="no backup"):
             saver.get_cpu_backup(wrong)
     saver.resume()
+    assert saver.get_cpu_backup(Tensor(kept)) is None
 
 
 def test_memory_of_a_disabled_scope_is_not_paused(saver: TorchMemorySaver, pools: Pools) -> None:

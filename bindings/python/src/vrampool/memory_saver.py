@@ -137,8 +137,10 @@ class TorchMemorySaver(_Handle):
         capture_error_mode: str = "global",
         tag: str = "default",
         enable_cpu_backup: bool = False,
+        cpu_backup_backend: str | None = None,
     ) -> Iterator[None]:
-        """As `torch.cuda.graph`, with memory that can be paused. Captures with one `pool` share memory.
+        """As `torch.cuda.graph`, with memory that can be paused. Captures with one `pool` share memory. `cpu_backup_backend` is
+        not used.
 
         Raises: `AsleepError` for a tag that is paused.
         """
@@ -188,16 +190,20 @@ class TorchMemorySaver(_Handle):
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The contents of a contiguous tensor whose memory is paused, in host memory; with `zero_copy`, the backup itself, which is valid
-        until the resume.
+        until the resume. `None` while the memory is not paused.
 
         Raises: `InvalidArgumentError` for a tensor without a backup.
         """
-        backup = self._used().backup_of(x.data_ptr(), x.nbytes)
-        if backup is None or not x.is_contiguous():
+        address = x.data_ptr()
+        data = self._used().segment_of(address, x.nbytes)
+        if data is not None and not data.is_asleep:
+            return None
+        if data is None or data.cpu_backup_tensor is None or not x.is_contiguous():
             raise InvalidArgumentError(
-                "the tensor has no backup: it is contiguous, in a region with enable_cpu_backup, and paused, or there is none"
+                "the tensor has no backup: it is contiguous and in a region with enable_cpu_backup, or there is none"
             )
-        found = backup.view(x.dtype).view(x.shape)
+        offset = address - data.handle[2]
+        found = data.cpu_backup_tensor[offset : offset + x.nbytes].view(x.dtype).view(x.shape)
         return found if zero_copy else found.clone()
 
 
@@ -318,11 +324,11 @@ class _Saver:
         self._paused -= tags
         return report
 
-    def backup_of(self, address: int, size: int) -> Any:
-        for data in self._segments.select(lambda data: data.cpu_backup_tensor is not None):
-            offset = address - data.handle[2]
-            if 0 <= offset and offset + size <= data.handle[1]:
-                return data.cpu_backup_tensor[offset : offset + size]
+    def segment_of(self, address: int, size: int) -> AllocationData | None:
+        """The segment that contains these bytes."""
+        for data in self._segments.select(lambda data: data.handle[2] <= address):
+            if address + size <= data.handle[2] + data.handle[1]:
+                return data
         return None
 
     def release_pools(self) -> None:
