@@ -4,7 +4,7 @@ mod cause;
 mod chain;
 mod debug;
 mod out_of_memory;
-pub(crate) mod refusals;
+pub(crate) mod refusal_log;
 
 use crate::any::available::NotOpened;
 use crate::heap::space::ArenaError;

@@ -3,7 +3,7 @@
 //! A block knows its pool, and the pool's depot holds blocks in its buckets. These types are therefore in one
 //! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
 
-use crate::error::refusals::Refusals;
+use crate::error::refusal_log::RefusalLog;
 use crate::heap::accounts::Accounts;
 use crate::heap::caps::{Caps, Shared};
 use crate::heap::counts::Counters;
@@ -59,7 +59,7 @@ pub(crate) struct PoolCore {
     /// Whether the device reported that it is lost.
     pub(crate) is_device_lost: AtomicBool,
     /// The refused requests that are logged.
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: RefusalLog,
     pub(super) lock: PoolLock,
     /// The pool whose caps hold for both together. Its lock has the common account.
     pub(super) root: Option<Arc<PoolCore>>,

@@ -4,9 +4,9 @@
 //!   (`depot_lock`);
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
-//! * `accounts` and `caps`: bytes and their limits; `reservation`: bytes counted before the source delivers
-//!   them; `shared_caps`: caps that hold for several pools together; `request_queue` and `queue_position`:
-//!   requests that wait, in order of arrival;
+//! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `reservation`:
+//!   bytes counted before the source delivers them; `shared_caps`: caps that hold for several pools together;
+//!   `request_queue` and `queue_position`: requests that wait, in order of arrival;
 //! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim` and `evict`: return
 //!   idle memory to the source; `counts`, `stats` and `read_stats`: statistics;
 //! * `observed`: both paths with hooks;
@@ -34,6 +34,7 @@ mod keep;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 mod observed;
+pub(crate) mod permit;
 mod pool_core;
 pub(crate) mod pool_markers;
 pub(crate) mod queue_position;

@@ -1,6 +1,6 @@
 //! The state of a new pool, and its source.
 
-use crate::error::refusals::Refusals;
+use crate::error::refusal_log::RefusalLog;
 use crate::heap::arena::DeviceArena;
 use crate::heap::caps::Caps;
 use crate::heap::core::{BackendState, Buckets, Depot, PoolCore, PoolLock, next_epoch};
@@ -66,7 +66,7 @@ impl PoolCore {
             marks: AtomicBool::new(false),
             has_markers: supply.arena().map(DeviceArena::has_markers).unwrap_or_default(),
             is_device_lost: AtomicBool::new(false),
-            refusals: Refusals::default(),
+            refusals: RefusalLog::default(),
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock,

@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::heap::core::{CLOSED, CLOSED_EPOCH, DepotGuard, PoolCore, Recall, next_epoch};
 use crate::heap::depot::Depot;
-use crate::heap::evict::Permit;
 use crate::heap::magazine;
 use crate::heap::magazine::slots;
+use crate::heap::permit::Permit;
 use crate::heap::queue_position::Position;
 use crate::heap::reclaim_thread;
 use crate::heap::release::is_releasing;

@@ -1,10 +1,11 @@
 //! Order between streams, the streams that use a block, and operations that a capture forbids.
 //!
-//! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `waits`: which
+//! * `ticks`: the order of frees and markers, and how far streams are known to have advanced; `happens_before`: which
 //!   stream waited for which;
 //! * `markers`: events that were recorded when memory was freed;
 //! * `order`: waits between streams; `uses`: the users of bytes; `last_use`: what a block knows of them without a lock.
 
+pub(crate) mod happens_before;
 pub(crate) mod last_use;
 pub(crate) mod markers;
 pub(crate) mod order;
@@ -12,4 +13,3 @@ pub(crate) mod order;
 mod tests;
 pub(crate) mod ticks;
 pub(crate) mod uses;
-pub(crate) mod waits;

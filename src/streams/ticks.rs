@@ -3,7 +3,7 @@
 //! A free happens in a *tick*. A marker ends a tick, and begins the next one before the event is recorded: so
 //! an event covers all frees up to its tick, and possibly later work.
 
-use super::waits::{StreamOrder, Wait, Waits};
+use super::happens_before::{HappensBefore, StreamOrder, Wait};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct Ticks {
     /// Whether another stream made a request, or used a block.
     are_several: bool,
     now: u64,
-    waits: Waits,
+    happens_before: HappensBefore,
     /// Frees with a marker whose work is not known to be complete, by tick.
     frees: VecDeque<Free>,
     /// Bytes that each stream freed after its last marker.
@@ -105,12 +105,12 @@ impl Ticks {
 
     /// Records that `stream` is ordered after the work of `user` up to the end of `tick`.
     pub(crate) fn waited(&mut self, user: StreamId, stream: StreamId, tick: u64) {
-        self.waits.add(Wait { user, stream: Some(stream), tick });
+        self.happens_before.add(Wait { user, stream: Some(stream), tick });
     }
 
     /// Records that the work of `user` up to the end of `tick` is complete.
     pub(crate) fn done(&mut self, user: StreamId, tick: u64) {
-        self.waits.add(Wait { user, stream: None, tick });
+        self.happens_before.add(Wait { user, stream: None, tick });
         if self.frees.is_empty() {
             return;
         }
@@ -129,18 +129,18 @@ impl Ticks {
     /// Whether the work of `user` up to the end of `tick` is known to be complete.
     #[inline]
     pub(crate) fn are_done(&self, user: StreamId, tick: u64) -> bool {
-        self.waits.are_done(user, tick)
+        self.happens_before.are_done(user, tick)
     }
 
     /// Whether `stream` is ordered after the work of `user` up to the end of `tick`.
     #[inline]
     pub(crate) fn cover(&self, user: StreamId, stream: StreamId, tick: u64) -> bool {
-        user == stream || self.waits.cover(user, stream, tick)
+        user == stream || self.happens_before.cover(user, stream, tick)
     }
 
     /// Returns the ticks up to which `stream` is ordered after others.
     pub(crate) fn reach(&self, stream: StreamId) -> StreamOrder {
-        self.waits.reach(stream)
+        self.happens_before.reach(stream)
     }
 
     /// Counts bytes that were freed until the end of `tick`, behind a marker of `user`.

@@ -10,7 +10,7 @@ use super::ranges::Part;
 use crate::heap::arena::request::Request;
 use crate::heap::arena::state::State;
 use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
-use crate::streams::waits::StreamOrder;
+use crate::streams::happens_before::StreamOrder;
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream};
 

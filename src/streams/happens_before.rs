@@ -6,7 +6,7 @@ use vrampool_backend::StreamId;
 
 /// The latest waits between pairs of streams.
 #[derive(Debug, Default)]
-pub(crate) struct Waits(VecDeque<Wait>);
+pub(crate) struct HappensBefore(VecDeque<Wait>);
 
 /// All work of `user` up to the end of `tick` precedes `stream`, or, if that is `None`, is complete.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl StreamOrder {
 /// Most pairs of streams that are kept. Other pairs count as unordered.
 const WAITS: usize = 64;
 
-impl Waits {
+impl HappensBefore {
     /// Whether `stream` is ordered after the work of `user` up to the end of `tick`.
     pub(crate) fn cover(&self, user: StreamId, stream: StreamId, tick: u64) -> bool {
         self.0.iter().any(|wait| {

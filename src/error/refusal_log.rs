@@ -10,7 +10,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides which refused requests of a pool are logged.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(GlobalMutex<Logged>);
+pub(crate) struct RefusalLog(GlobalMutex<Logged>);
 
 #[derive(Debug, Default)]
 struct Logged {
@@ -19,7 +19,7 @@ struct Logged {
     silent: u64,
 }
 
-impl Refusals {
+impl RefusalLog {
     /// Logs a refused request of the pool, unless one was logged within the last minute.
     pub(crate) fn log(&self, pool: &str, error: &OutOfMemory) {
         match self.due(Instant::now()) {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn one_record_a_minute_counts_the_others() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (RefusalLog::default(), Instant::now());
         let due = |seconds| refusals.due(start + Duration::from_secs(seconds));
         assert_eq!([0, 1, 59, 60, 61, 200].map(due), [Some(0), None, None, Some(2), None, Some(1)]);
     }

@@ -1,0 +1,83 @@
+//! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
+
+use crate::heap::accounts::Admission;
+use crate::heap::block::Block;
+use crate::heap::core::Life;
+use crate::heap::depot::Depot;
+use crate::source::Key;
+
+/// The outcome of a miss's request for permission.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Permit {
+    /// Drop the blocks without the lock, report `surplus` bytes as freed, then ask the device.
+    Granted { evicted: Vec<Box<Block>>, surplus: u64 },
+    /// Wait until memory is freed, then ask again.
+    Wait,
+    /// Memory would have to be released, and an idle block serves the request: look for it again.
+    Idle,
+    /// The limit does not allow it.
+    Refused,
+    /// The limit allows it only beside fewer bytes than earlier requests wait for.
+    ReservedForWaiter,
+    /// The program has closed the pool.
+    Closed,
+}
+
+impl Depot {
+    /// Whether a miss of `class` bytes has to release memory first.
+    #[inline]
+    pub(crate) fn is_short_of(&self, class: u64) -> bool {
+        self.queue.awaits_release()
+            || self.is_guarded()
+            || self.accounts.admission(class) != Admission::Evict(0)
+    }
+
+    /// Whether `class` bytes are reserved for earlier requests with a deadline than the request of this `number`.
+    #[inline]
+    pub(crate) fn is_reserved_for_waiter(&self, class: u64, number: u64) -> bool {
+        let before = self.queue.reserved_before(number);
+        before > 0 && self.is_over_limit_with(class.saturating_add(before))
+    }
+
+    /// Whether `class` bytes exceed the limit even if this depot and those with the same caps release all idle memory.
+    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
+        self.accounts.is_over_limit_with(class)
+    }
+
+    /// Decides whether a miss of `key` may ask the device, and evicts what it must release first. `number` is the
+    /// request's in the queue. With `may_wait`, earlier requests that wait for memory that is being released come
+    /// first. With `takes_idle`, nothing is evicted or waited for while an idle block would serve: one was freed since
+    /// the request looked for it.
+    pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool, takes_idle: bool) -> Permit {
+        let class = key.class;
+        if self.life == Life::Closed {
+            return Permit::Closed;
+        }
+        if self.is_reserved_for_waiter(class, number) {
+            return Permit::ReservedForWaiter;
+        }
+        let before = if may_wait { self.queue.released_before(number) } else { 0 };
+        let admission = self.accounts.admission(class);
+        if takes_idle && admission != Admission::Evict(0) && !self.has_nothing_for(key) {
+            return Permit::Idle;
+        }
+        let is_behind = before > 0 && admission != Admission::Full;
+        if is_behind && !self.accounts.admits(class.saturating_add(before)) {
+            return Permit::Wait;
+        }
+        match admission {
+            Admission::Wait => Permit::Wait,
+            Admission::Full => Permit::Refused,
+            Admission::Evict(bytes) => {
+                let evicted = self.evict(bytes);
+                if !evicted.is_empty() {
+                    self.counters.rungs.evict += 1;
+                }
+                let bytes = evicted.iter().map(|block| block.key.class).sum();
+                let surplus = self.accounts.reserve(class, bytes);
+                Permit::Granted { evicted, surplus }
+            }
+        }
+    }
+}
