@@ -25,7 +25,7 @@ import shutil, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import tree
-for name in (*tree.FILES, tree.LIBRARIES[0]):
+for name in (*tree.FILES, tree.LIBRARIES[0], *tree.EXTENSION):
     to = Path(sys.argv[3]) / "vllm" / name
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(sys.argv[2]) / name, to)

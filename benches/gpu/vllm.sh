@@ -5,7 +5,8 @@
 # * vLLM's tests of its allocator that need no model, all 14, with vrampool's extension module below vLLM's own class, and with vrampool's
 #   class in its place;
 # * torch_memory_saver's examples, in both modes;
-# * 100 cycles of sleep and wake by each way: free memory within 2 MiB, contents the same, the wake at 0.9 of the pinned rate.
+# * 100 cycles of sleep and wake by each way: free memory within 2 MiB, contents the same, the wake at 0.9 of the pinned rate; and, where
+#   vLLM's own extension module can be built, the same on that, for comparison.
 #
 # Exits with 1 if anything failed.
 set -uo pipefail
@@ -73,4 +74,13 @@ unset TMS_INIT_ENABLE TMS_INIT_ENABLE_CPU_BACKUP
 for way in class saver extension; do
     try "cycles_$way" 170 env VRAMPOOL_VLLM="${way/saver/}" PYTHONPATH="$work/vllm:$work/package" "$python" "$here/serving/cycles.py" "$way" --gib "$gib"
 done
+# vLLM's class maps a segment and then copies it, one after the other: its rate on its own module is what the extension can reach.
+module="$work/vllm/vllm/cumem_allocator$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')"
+if g++ -O2 -shared -fPIC "$sources/vllm/csrc/cumem_allocator.cpp" -I "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+    -I "${CUDA_HOME:-/usr/local/cuda}/include" -o "$module" -l:libcuda.so.1 2>"$results/native_build.txt"; then
+    timeout --kill-after=5 170 env PYTHONPATH="$work/vllm:$work/package" "$python" "$here/serving/cycles.py" native --gib "$gib" >"$results/cycles_native.txt" 2>&1
+    tail -n 1 "$results/cycles_native.txt"
+else
+    echo "cycles_native: not run, vLLM's extension module cannot be built here" | tee "$results/cycles_native.txt"
+fi
 exit $failed

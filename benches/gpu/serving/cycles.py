@@ -1,4 +1,5 @@
-"""Cycles of sleep and wake through one way into vrampool: cycles.py WAY, which is `extension`, `class` or `saver`.
+"""Cycles of sleep and wake through one way into vrampool: cycles.py WAY, which is `extension`, `class` or `saver`; or, beside them, `native`:
+vLLM's class on its own extension module.
 
 Weights in tensors of several sizes are kept, a cache of half their size is discarded. Prints a line of JSON: rates beside one copy from
 pinned memory, the spread of free memory over the cycles, and whether contents and addresses stayed. Exits with 1 if free memory differs by
@@ -36,9 +37,10 @@ class Ways:
             self.sleep: Callable[[], Any] = saver.pause
             self.wake: Callable[[], Any] = saver.resume
         else:
-            from vrampool import vllm_plugin
+            if way != "native":
+                from vrampool import vllm_plugin
 
-            vllm_plugin.register()
+                vllm_plugin.register()
             from vllm.device_allocator import get_mem_allocator_instance
 
             allocator = get_mem_allocator_instance()
@@ -143,7 +145,7 @@ def measure(way: str, total: int, cycles: int) -> dict[str, Any]:
 def main() -> int:
     """0 when all of it holds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("way", choices=("extension", "class", "saver"))
+    parser.add_argument("way", choices=("extension", "class", "saver", "native"))
     parser.add_argument("--gib", type=float, default=4.0, help="bytes of weights")
     parser.add_argument("--cycles", type=int, default=100)
     given = parser.parse_args()

@@ -25,6 +25,9 @@ FILES = (
     "vllm/v1/worker/workspace.py",
 )
 
+#: The sources of vLLM's own extension module, with which vrampool's is compared.
+EXTENSION = ("csrc/cumem_allocator.cpp", "csrc/cumem_allocator_compat.h")
+
 #: A file of which some functions are used: its imports need all of vLLM.
 LIBRARIES = ("vllm/utils/system_utils.py", ("find_loaded_libraries", "find_loaded_library"))
 
