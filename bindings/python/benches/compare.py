@@ -1,4 +1,8 @@
-"""Runs workloads with each allocator, in turns, and says where they differ: results bit for bit, time, memory held."""
+"""Runs workloads with each allocator, in turns, and says where they differ: results bit for bit, time, memory held.
+
+Ratios of wall and processor time are medians of the ratios of steps beside each other. Processor time is that until a
+step's work is queued. Device time is that of steps after the others, by PyTorch's profiler.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, table, workers
+from harness import ALLOCATORS, TITLES, Worker, mib, ratio, table, workers
 
-WORKLOADS = ("train_resnet50", "train_gpt2", "generate", "input_pipeline")
+WORKLOADS = (
+    "train_resnet50",
+    "train_gpt2",
+    "train_bert",
+    "train_gnn",
+    "diffusion_unet",
+    "generate",
+    "serve_decode",
+    "input_pipeline",
+)
+#: Too long to print.
+UNPRINTED = ("pool", "seconds", "processor_seconds")
 
 
 def order(made: list[Worker], turn: int) -> list[Worker]:
@@ -30,30 +45,48 @@ def compare(workload: str, given: argparse.Namespace, errors: Any) -> list[dict[
         for turn in range(given.rounds):
             for worker in order(made, turn):
                 worker.steps(per_turn, is_timed=True)
-    first = made[0]
-    return [
-        {
-            "workload": workload,
-            "allocator": worker.allocator,
-            "steps": len(worker.seconds),
-            "same_numbers": worker.numbers == first.numbers,
-            "last_number": float.fromhex(worker.numbers[-1]),
-            "median_ms": statistics.median(worker.seconds) * 1e3,
-            "least_ms": min(worker.seconds) * 1e3,
-            "ratio": statistics.median(worker.seconds) / statistics.median(first.seconds),
-            "ratio_of_pairs": statistics.median(
-                mine / theirs for mine, theirs in zip(worker.seconds, first.seconds, strict=True)
-            ),
-            "reserved_peak": worker.reserved_peak,
-            "device_peak": worker.peak,
-            "pool": worker.pool,
-        }
-        for worker in made
-    ]
+        for worker in made if given.profiled else ():
+            # What was timed before is worth a report without it.
+            try:
+                worker.profile(given.profiled)
+            except RuntimeError as error:
+                print(json.dumps({"workload": workload, "not_profiled": str(error)}), flush=True)
+    return [row(workload, worker, made[0]) for worker in made]
+
+
+def row(workload: str, worker: Worker, first: Worker) -> dict[str, Any]:
+    """What a worker's steps took, beside those of the first one."""
+    device, first_device = worker.device_seconds, first.device_seconds
+    return {
+        "workload": workload,
+        "allocator": worker.allocator,
+        "steps": len(worker.seconds),
+        # One that could not be profiled has fewer.
+        "same_numbers": all(mine == theirs for mine, theirs in zip(worker.numbers, first.numbers, strict=False)),
+        "last_number": float.fromhex(worker.numbers[-1]),
+        "median_ms": statistics.median(worker.seconds) * 1e3,
+        "least_ms": min(worker.seconds) * 1e3,
+        "ratio": ratio(worker.seconds, first.seconds),
+        "processor_ms": statistics.median(worker.processor_seconds) * 1e3,
+        "processor_ratio": ratio(worker.processor_seconds, first.processor_seconds),
+        "device_ms": device and device * 1e3,
+        "device_ratio": device / first_device if device and first_device else None,
+        "kernels": worker.kernels,
+        "reserved_peak": worker.reserved_peak,
+        "device_peak": worker.peak,
+        "pool": worker.pool,
+        "seconds": worker.seconds,
+        "processor_seconds": worker.processor_seconds,
+    }
+
+
+def cell(value: float | None, digits: int) -> str:
+    """For tables."""
+    return "not measured" if value is None else f"{value:.{digits}f}"
 
 
 def main() -> int:
-    """0 when everything ran and all numbers are the same."""
+    """0 when everything ran, all numbers are the same, and the profiler saw the kernels of each allocator."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="*", default=WORKLOADS, metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument(
@@ -62,9 +95,10 @@ def main() -> int:
         default=list(ALLOCATORS),
         help="one may be there twice: how much do two differ that are the same? Default: " + ",".join(ALLOCATORS),
     )
-    parser.add_argument("--steps", type=int, default=25, help="timed steps of each allocator")
-    parser.add_argument("--rounds", type=int, default=5, help="turns that they are in")
+    parser.add_argument("--steps", type=int, default=32, help="timed steps of each allocator")
+    parser.add_argument("--rounds", type=int, default=32, help="turns that they are in")
     parser.add_argument("--warmup", type=int, default=8, help="steps before them")
+    parser.add_argument("--profiled", type=int, default=4, help="steps after them, under the profiler")
     parser.add_argument("--quick", action="store_true", help="smaller batches: all of it takes a few minutes")
     parser.add_argument("--out", type=Path, help="a folder for the rows and what the workers say")
     given = parser.parse_args()
@@ -81,29 +115,40 @@ def main() -> int:
             failed.append(workload)
             print(json.dumps({"workload": workload, "failed": str(error)}), flush=True)
             continue
-        for row in of:
-            print(json.dumps({key: value for key, value in row.items() if key != "pool"}), flush=True)
+        for one in of:
+            print(json.dumps({key: value for key, value in one.items() if key not in UNPRINTED}), flush=True)
         rows += of
     print()
-    head = ("workload", "allocator", "same, bit for bit", "median ms", "× PyTorch", "reserved peak MiB", "device peak MiB")
+    report(rows)
+    if given.out:
+        (given.out / "compare.json").write_text(json.dumps(rows, indent=1))
+    is_profiled = not given.profiled or all(row["kernels"] for row in rows)
+    return 0 if rows and not failed and is_profiled and all(row["same_numbers"] for row in rows) else 1
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    """Prints the table."""
+    times = ("ms", "× PyTorch", "processor ms", "× PyTorch", "device ms", "× PyTorch", "kernels")
     table(
-        head,
+        ("workload", "allocator", "same, bit for bit", *times, "reserved peak MiB", "device peak MiB"),
         [
             (
                 row["workload"],
                 TITLES[row["allocator"]],
                 "yes" if row["same_numbers"] else "NO",
-                f"{row['median_ms']:.2f}",
-                f"{row['ratio']:.3f}",
+                cell(row["median_ms"], 2),
+                cell(row["ratio"], 3),
+                cell(row["processor_ms"], 2),
+                cell(row["processor_ratio"], 3),
+                cell(row["device_ms"], 2),
+                cell(row["device_ratio"], 3),
+                cell(row["kernels"], 0),
                 mib(row["reserved_peak"]),
                 mib(row["device_peak"]),
             )
             for row in rows
         ],
     )
-    if given.out:
-        (given.out / "compare.json").write_text(json.dumps(rows, indent=1))
-    return 0 if rows and not failed and all(row["same_numbers"] for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, pool_figures, pytorch, serve, table
+from harness import ALLOCATORS, TITLES, Worker, mib, pool_figures, pytorch, ratio, serve, table
 
 WORKLOADS = ("ddp", "fsdp", "fsdp2")
 #: Bytes of an all-reduce.
@@ -247,11 +247,6 @@ class Group:
     def end(self) -> None:
         for rank in self.ranks:
             rank.end()
-
-
-def ratio(of: list[float], to: list[float]) -> float:
-    """By the median of the ratios of steps beside each other."""
-    return statistics.median(one / other for one, other in zip(of, to, strict=True))
 
 
 def order(groups: list[Group], turn: int) -> list[Group]:

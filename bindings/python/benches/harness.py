@@ -30,8 +30,9 @@ TITLES = {
     "mem_pool": "PyTorch over vrampool (mem_pool)",
 }
 
-#: Does one step, and answers a number that must be the same with every allocator.
-Step = Callable[[int], float]
+#: Queues one step without a wait for the device, and returns a number, or a tensor of one, that must be the same with
+#: every allocator.
+Step = Callable[[int], Any]
 
 
 def options() -> dict[str, Any]:
@@ -111,15 +112,22 @@ class Turns:
         self.done = 0
 
     def turn(self, ask: dict[str, Any]) -> dict[str, Any]:
-        """Does `steps` steps."""
+        """Does `steps` steps, or `profiled` steps under the profiler."""
+        return self.profiled(ask["profiled"]) if "profiled" in ask else self.timed(ask["steps"])
+
+    def timed(self, steps: int) -> dict[str, Any]:
+        """Wall time of each step, and the processor time of the process until the step's work is queued."""
         torch = self.torch
         before = most = in_use(torch)
         seconds: list[float] = []
+        processor_seconds: list[float] = []
         numbers: list[str] = []
-        for _ in range(int(ask["steps"])):
+        for _ in range(steps):
             torch.cuda.synchronize()
-            begin = time.perf_counter()
+            begin, processor_begin = time.perf_counter(), time.process_time()
             number = self.step(self.done)
+            # The rest is a wait for the device, in which the processor spins.
+            processor_seconds.append(time.process_time() - processor_begin)
             torch.cuda.synchronize()
             seconds.append(time.perf_counter() - begin)
             numbers.append(float(number).hex())
@@ -127,12 +135,33 @@ class Turns:
             most = max(most, in_use(torch))
         return {
             "seconds": seconds,
+            "processor_seconds": processor_seconds,
             "numbers": numbers,
             "before": before,
             "most": most,
             "after": in_use(torch),
             "reserved_peak": reserved_peak(torch),
             "pool": pool_figures(),
+        }
+
+    def profiled(self, steps: int) -> dict[str, Any]:
+        """Time of kernels, copies and fills on the device, summed up over these steps, and the number of kernels."""
+        from torch.profiler import ProfilerActivity, profile
+
+        torch = self.torch
+        numbers: list[str] = []
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(steps):
+                numbers.append(float(self.step(self.done)).hex())
+                self.done += 1
+            torch.cuda.synchronize()
+        # The others are calls of the host.
+        on_device = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+        return {
+            "numbers": numbers,
+            "device_seconds": sum(event.time_range.elapsed_us() for event in on_device) / 1e6,
+            "kernels": sum(not event.name.startswith(("Memcpy", "Memset")) for event in on_device),
         }
 
 
@@ -211,6 +240,10 @@ class Worker:
         self.reserved_peak = 0
         self.pool: dict[str, int] | None = None
         self.seconds: list[float] = []
+        self.processor_seconds: list[float] = []
+        #: Of a step, by the profiler; none where it saw none.
+        self.device_seconds: float | None = None
+        self.kernels: float | None = None
         self.numbers: list[str] = []
 
     def hear(self) -> dict[str, Any]:
@@ -250,6 +283,14 @@ class Worker:
         self.reserved_peak, self.pool = said["reserved_peak"], said["pool"]
         if is_timed:
             self.seconds += said["seconds"]
+            self.processor_seconds += said["processor_seconds"]
+
+    def profile(self, count: int) -> None:
+        """Lets it do steps under the profiler."""
+        said = self.ask({"profiled": count})
+        self.numbers += said["numbers"]
+        if said["kernels"]:
+            self.device_seconds, self.kernels = said["device_seconds"] / count, said["kernels"] / count
 
     def heard_memory(self, said: dict[str, Any]) -> None:
         """Nobody else worked meanwhile: what changed on the device is this worker's."""
@@ -279,6 +320,11 @@ def workers(script: str, allocators: Sequence[str], quick: bool, errors: Any) ->
     finally:
         for worker in made:
             worker.end()
+
+
+def ratio(of: list[float], to: list[float]) -> float:
+    """By the median of the ratios of steps beside each other: a host's speed changes by a fifth within seconds."""
+    return statistics.median(one / other for one, other in zip(of, to, strict=True))
 
 
 def mib(bytes: int) -> str:
