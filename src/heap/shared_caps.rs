@@ -14,12 +14,22 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl LockedDepot {
+    /// Locks the depot, whose buckets then have all idle large blocks.
     #[inline]
     pub(crate) fn lock(&'static self) -> DepotGuard {
+        let mut guard = self.lock_beside_slots();
+        self.empty_slots(&mut guard);
+        guard
+    }
+
+    /// As [`lock`](Self::lock), for a path that needs no block of other threads' [slots](crate::heap::large_slots).
+    #[inline(always)]
+    pub(crate) fn lock_beside_slots(&'static self) -> DepotGuard {
         let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
         if guard.shares.is_some() {
             guard.enter();
         }
+        self.empty_own_slot(&mut guard);
         guard
     }
 

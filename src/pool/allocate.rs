@@ -75,6 +75,10 @@ impl PoolCore {
             return None;
         }
         let key = Key { kind: self.kind, class: self.class_of(bytes)? };
+        let (lock, is_kept) = (self.lock.lock, self.caps.cache(key.class));
+        if is_kept && let Some(block) = lock.take_from_slot(key, bytes, stream.id()) {
+            return Some(Ok(block));
+        }
         let mut dropped = [None, None];
         // Relaxed: a thread that does not see a marker is served as if there were none.
         if self.has_markers.load(Relaxed)
@@ -82,14 +86,19 @@ impl PoolCore {
         {
             arena.poll(stream);
         }
-        let mut depot = self.depot();
+        let mut depot = lock.lock_beside_slots();
         magazine::apply_delta(self, &mut depot);
         if depot.is_guarded() {
             return None;
         }
-        if self.caps.cache(key.class) {
+        if is_kept {
+            depot.note_large_request(key);
             if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
                 return Some(Ok(ready));
+            }
+            if lock.has_slots() {
+                // One of them may serve it.
+                return None;
             }
             if !depot.has_nothing_for(key) {
                 drop(depot);
@@ -148,9 +157,17 @@ impl PoolCore {
         if !self.caps.cache(class) {
             return None;
         }
-        let mut depot = self.depot();
+        let lock = self.lock.lock;
+        if let Some(block) = lock.take_from_slot(key, bytes, stream) {
+            return Some(block);
+        }
+        let mut depot = lock.lock_beside_slots();
         magazine::apply_delta(self, &mut depot);
-        if depot.is_guarded() { None } else { depot.take_ready(key, bytes, stream) }
+        if depot.is_guarded() {
+            return None;
+        }
+        depot.note_large_request(key);
+        depot.take_ready(key, bytes, stream)
     }
 
     /// Serves a request that the bins of this thread's magazines did not serve. `announced` is set if
@@ -188,7 +205,8 @@ impl PoolCore {
     ) -> Found {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
-            let mut depot = self.depot();
+            let lock = self.lock.lock;
+            let mut depot = lock.lock_beside_slots();
             if depot.closed_by_user {
                 return Found::Nothing;
             }
@@ -196,7 +214,11 @@ impl PoolCore {
                 return Found::Nothing;
             }
             let keys = depot.keys_for(key);
-            match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
+            let mut taken = depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
+            if !matches!(taken, Taken::Idle(_)) && lock.empty_slots(&mut depot) {
+                taken = depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
+            }
+            match taken {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
                 Taken::Nothing => {
