@@ -21,7 +21,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
-// Of a block: the model does not step through its atomics.
+// Of a block, and for hints: the model does not step through them.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use vrampool_backend::fork::ForkArc;
@@ -91,8 +91,9 @@ pub(crate) struct LockedDepot {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct LargeSlots {
-    /// A bit for each granted slot, on a line that changes only with that. Written under the depot's lock.
-    pub(super) granted: AtomicU64,
+    /// A bit for each granted slot, on a line that changes only with that. Written under the depot's lock; a hint
+    /// without it.
+    pub(super) granted: StdAtomicU64,
     pub(super) slots: [LargeSlot; LARGE_SLOTS],
 }
 
@@ -114,16 +115,6 @@ pub(super) struct SlotContent {
     /// Bytes of hits less those of returned buffers, of a thread without magazines to count them.
     pub(super) live: HighWater,
     pub(super) requested: HighWater,
-}
-
-/// What a thread did last with a large class at the depot.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum LastUse {
-    #[default]
-    Other,
-    Freed(Key),
-    /// Requested after it had been freed.
-    Requested(Key),
 }
 
 /// The account of pools with the [same caps](crate::heap::shared_caps).
@@ -183,8 +174,6 @@ pub(crate) struct Depot {
     pub(crate) trimmed: u64,
     /// Blocks not kept while other threads' magazines had slots of their class, since the last recall.
     pub(crate) without_slot: u64,
-    /// What threads did last, by number of their slots.
-    pub(super) last_uses: [LastUse; LARGE_SLOTS],
     /// Records without memory.
     pub(crate) records: Vec<Box<Block>>,
     /// Whether it is a pool's, and not only the lock of an arena.

@@ -6,7 +6,7 @@
 use crate::heap::accounts::Accounts;
 use crate::heap::caps::{Caps, Shared};
 pub(crate) use crate::heap::core::Depot;
-use crate::heap::core::{BackendState, Block, Buckets, LARGE_SLOTS, LastUse, Requests};
+use crate::heap::core::{BackendState, Block, Buckets, Requests};
 use crate::heap::counts::Counters;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
@@ -63,7 +63,6 @@ impl Depot {
             trimmed: 0,
             awaited: 0,
             without_slot: 0,
-            last_uses: [LastUse::default(); LARGE_SLOTS],
             records: Vec::new(),
             has_pool: false,
             backend_state,

@@ -9,36 +9,55 @@
 //!     its own lock       its own lock             └───────────────────────┘
 //! ```
 //!
-//! A block in a slot stays counted as idle in its bucket, and so does the slot while a borrower has the block. So the
-//! caps hold at every instant, and neither way of the block checks them.
+//! A slot is granted when a thread frees, requests and frees one class in a row at the depot. The thread then has that
+//! class without the depot's lock, until its next visit of the depot empties the slot. So threads with other patterns
+//! have no slots. Threads share a slot only if there are more threads than slots.
 //!
-//! Unlike a magazine, a slot is within reach of every thread. [`LockedDepot::lock`] empties all slots, so whoever looks
-//! for memory, releases it, changes a cap or reads figures finds no block in a slot. Only the paths that a depot serves
-//! from what it has at hand, and that return a block within the caps, go [beside](LockedDepot::lock_beside_slots) other
-//! threads' slots.
+//! A granted slot counts as an idle block of its bucket, also while a borrower has the block. So the caps hold at every
+//! instant, and neither way of the block checks them.
 //!
-//! A slot is granted when a thread frees, requests and frees a class in a row at the depot. It is empty afterwards as
-//! soon as its thread comes to the depot again. Threads share a slot only if there are more threads than slots.
+//! Unlike a magazine, a slot is within reach of every thread. [`LockedDepot::lock`] empties all slots, so whoever
+//! allocates or releases memory, changes a cap or reads figures finds no block in a slot. Only paths that the depot
+//! serves from its buckets, or that return a block within the caps, go [beside](LockedDepot::lock_beside_slots) other
+//! threads' slots. No slot is granted while a request sleeps, which each free may have to wake, nor where pools share
+//! caps.
 //!
 //! Order of locks: the depot's, then a slot's.
 
 use crate::heap::accounts::Delta;
 use crate::heap::block::Block;
-use crate::heap::core::{Depot, LARGE_SLOTS, LargeSlot, LargeSlots, LastUse, LockedDepot, SlotContent};
+use crate::heap::core::{Depot, LARGE_SLOTS, LargeSlot, LargeSlots, LockedDepot, SlotContent};
 use crate::heap::magazine;
 use crate::heap::magazine::counters::HighWater;
 use crate::source::Key;
-use crate::sync::{AtomicU64, Mutex};
+use crate::sync::Mutex;
 use std::array;
 use std::cell::Cell;
 use std::mem;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::StreamId;
 
+/// Marks a class that was freed, and then requested.
+const REQUESTED: u64 = 1 << 63;
+
+/// A thread's part of all pools.
+struct Own {
+    /// The number of its slots.
+    slot: Cell<usize>,
+    /// The large class that it freed last at a depot, marked once it was requested again; 0 after another request.
+    last: Cell<u64>,
+}
+
+impl Own {
+    const fn new() -> Self {
+        Self { slot: Cell::new(usize::MAX), last: Cell::new(0) }
+    }
+}
+
 #[cfg(not(model))]
 thread_local! {
-    /// This thread's slot, in every pool.
-    static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
+    static OWN: Own = const { Own::new() };
 }
 
 #[cfg(not(model))]
@@ -46,36 +65,47 @@ static THREADS: crate::sync::GlobalU64 = crate::sync::GlobalU64::new(0);
 
 #[cfg(model)]
 loom::thread_local! {
-    static SLOT: Cell<usize> = Cell::new(usize::MAX);
+    static OWN: Own = Own::new();
 }
 
 #[cfg(model)]
 loom::lazy_static! {
-    static ref THREADS: AtomicU64 = AtomicU64::new(0);
+    static ref THREADS: crate::sync::AtomicU64 = crate::sync::AtomicU64::new(0);
 }
 
 /// Returns the number of this thread's slots.
 #[inline]
 fn own_slot() -> usize {
-    let number = |slot: &Cell<usize>| {
-        if slot.get() == usize::MAX {
-            slot.set(THREADS.fetch_add(1, Relaxed) as usize % LARGE_SLOTS);
+    let number = |own: &Own| {
+        if own.slot.get() == usize::MAX {
+            own.slot.set(THREADS.fetch_add(1, Relaxed) as usize % LARGE_SLOTS);
         }
-        slot.get()
+        own.slot.get()
     };
-    SLOT.try_with(number).unwrap_or(0) % LARGE_SLOTS
+    OWN.try_with(number).unwrap_or(0) % LARGE_SLOTS
+}
+
+/// Notes that this thread requests a large class at a depot.
+#[inline]
+pub(crate) fn note_request(class: u64) {
+    let _ = OWN.try_with(|own| own.last.set(if own.last.get() == class { class | REQUESTED } else { 0 }));
 }
 
 impl LockedDepot {
     /// Takes the block from this thread's slot, if it is of `key` and needs no wait for `stream`.
-    #[inline]
-    pub(crate) fn take_from_slot(&self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    #[inline(always)]
+    pub(crate) fn take_from_slot(&self, key: &Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        if self.has_slots() { self.take_from_own(key, requested, stream) } else { None }
+    }
+
+    #[inline(never)]
+    fn take_from_own(&self, key: &Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let slot = own_slot();
         if !self.large_slots.is_granted(slot) {
             return None;
         }
         let mut content = self.large_slots.slots[slot].0.lock();
-        if content.key != Some(key) {
+        if content.key.as_ref() != Some(key) {
             return None;
         }
         let mut block = content.block.take_if(|block| block.is_ready_on(stream))?;
@@ -90,8 +120,13 @@ impl LockedDepot {
     }
 
     /// Puts a returned block in this thread's slot. Returns it if the slot does not take it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_in_slot(&self, block: Box<Block>) -> Option<Box<Block>> {
+        if self.has_slots() { self.put_in_own(block) } else { Some(block) }
+    }
+
+    #[inline(never)]
+    fn put_in_own(&self, block: Box<Block>) -> Option<Box<Block>> {
         let slot = own_slot();
         // Where streams compete, a free may record a marker. Relaxed: as at the depot.
         if !self.large_slots.is_granted(slot) || block.pool.marks.load(Relaxed) || block.sole_user().is_none()
@@ -99,7 +134,7 @@ impl LockedDepot {
             return Some(block);
         }
         let mut content = self.large_slots.slots[slot].0.lock();
-        if content.key != Some(block.key) || content.block.is_some() {
+        if content.key.as_ref() != Some(&block.key) || content.block.is_some() {
             return Some(block);
         }
         if !magazine::count_return(&block.pool, block.key.class, block.requested) {
@@ -121,21 +156,28 @@ impl LockedDepot {
     #[inline]
     pub(super) fn empty_own_slot(&self, depot: &mut Depot) {
         if self.has_slots() {
-            self.empty_slot(depot, own_slot());
+            self.empty_own(depot);
         }
-    }
-
-    /// Empties all slots. Returns whether there were any.
-    #[inline]
-    pub(crate) fn empty_slots(&self, depot: &mut Depot) -> bool {
-        self.has_slots() && self.empty_all(depot)
     }
 
     #[cold]
     #[inline(never)]
-    fn empty_all(&self, depot: &mut Depot) -> bool {
+    fn empty_own(&self, depot: &mut Depot) {
+        self.empty_slot(depot, own_slot());
+    }
+
+    /// Empties all slots.
+    #[inline]
+    pub(crate) fn empty_slots(&self, depot: &mut Depot) {
+        if self.has_slots() {
+            self.empty_all(depot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_all(&self, depot: &mut Depot) {
         (0..LARGE_SLOTS).for_each(|slot| self.empty_slot(depot, slot));
-        true
     }
 
     /// Returns the block of a slot to its bucket, and what the slot counted to the accounts.
@@ -172,21 +214,21 @@ impl LockedDepot {
     /// Notes that a large block was kept in its bucket. Grants the thread a slot for it, if the thread freed one of its
     /// class, requested one, and frees one again.
     #[inline]
-    pub(crate) fn note_kept(&self, depot: &mut Depot, key: Key) {
-        let slot = own_slot();
-        let before = mem::replace(&mut depot.last_uses[slot], LastUse::Freed(key));
-        if before == LastUse::Requested(key) {
-            self.grant(depot, key, slot);
+    pub(crate) fn note_kept(&self, depot: &mut Depot, class: u64) {
+        if OWN.try_with(|own| own.last.replace(class)).ok() == Some(class | REQUESTED) {
+            self.grant(depot, class, own_slot());
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn grant(&self, depot: &mut Depot, key: Key, slot: usize) {
-        // A sleeping request is to know of each block that is freed.
+    fn grant(&self, depot: &mut Depot, class: u64, slot: usize) {
+        // A pool that shares caps counts as one with a sleeping request.
         if depot.is_guarded() || self.asleep.load(Relaxed) > 0 || self.large_slots.is_granted(slot) {
             return;
         }
+        // If the block is of another kind, there may be none.
+        let key = depot.key_of(class);
         let bucket = depot.buckets.of(&key);
         if let Some(block) = bucket.idle.pop_back() {
             bucket.leased += 1;
@@ -195,15 +237,6 @@ impl LockedDepot {
             drop(content);
             self.large_slots.set_granted(slot, true);
         }
-    }
-}
-
-impl Depot {
-    /// Notes that a large class is requested.
-    #[inline]
-    pub(crate) fn note_large_request(&mut self, key: Key) {
-        let last = &mut self.last_uses[own_slot()];
-        *last = if *last == LastUse::Freed(key) { LastUse::Requested(key) } else { LastUse::Other };
     }
 }
 

@@ -52,10 +52,10 @@ impl PoolCore {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let key = block.key;
+        let class = block.key.class;
         let surplus = depot.keep(block);
         if surplus.is_none() {
-            lock.note_kept(&mut depot, key);
+            lock.note_kept(&mut depot, class);
         }
         drop(depot);
         if surplus.is_none() {
@@ -142,12 +142,12 @@ impl PoolCore {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let key = block.key;
+        let class = block.key.class;
         let surplus = depot.keep(block);
         if surplus.is_none() {
             match unmarked {
                 Some((user, class)) => depot.count_unmarked(user, class),
-                None if !marks => lock.note_kept(&mut depot, key),
+                None if !marks => lock.note_kept(&mut depot, class),
                 None => {}
             }
         }

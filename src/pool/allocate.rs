@@ -4,7 +4,8 @@ use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena;
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
-use crate::heap::depot::{Accept, Taken};
+use crate::heap::depot::{Accept, Depot, Taken};
+use crate::heap::large_slots;
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::thread_cache::ThreadCache;
@@ -76,7 +77,7 @@ impl PoolCore {
         }
         let key = Key { kind: self.kind, class: self.class_of(bytes)? };
         let (lock, is_kept) = (self.lock.lock, self.caps.cache(key.class));
-        if is_kept && let Some(block) = lock.take_from_slot(key, bytes, stream.id()) {
+        if is_kept && let Some(block) = lock.take_from_slot(&key, bytes, stream.id()) {
             return Some(Ok(block));
         }
         let mut dropped = [None, None];
@@ -92,7 +93,7 @@ impl PoolCore {
             return None;
         }
         if is_kept {
-            depot.note_large_request(key);
+            large_slots::note_request(key.class);
             if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
                 return Some(Ok(ready));
             }
@@ -158,7 +159,7 @@ impl PoolCore {
             return None;
         }
         let lock = self.lock.lock;
-        if let Some(block) = lock.take_from_slot(key, bytes, stream) {
+        if let Some(block) = lock.take_from_slot(&key, bytes, stream) {
             return Some(block);
         }
         let mut depot = lock.lock_beside_slots();
@@ -166,7 +167,7 @@ impl PoolCore {
         if depot.is_guarded() {
             return None;
         }
-        depot.note_large_request(key);
+        large_slots::note_request(key.class);
         depot.take_ready(key, bytes, stream)
     }
 
@@ -214,10 +215,14 @@ impl PoolCore {
                 return Found::Nothing;
             }
             let keys = depot.keys_for(key);
-            let mut taken = depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
-            if !matches!(taken, Taken::Idle(_)) && lock.empty_slots(&mut depot) {
-                taken = depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
-            }
+            let take = |depot: &mut Depot| depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
+            let taken = match take(&mut depot) {
+                Taken::Busy | Taken::Nothing if lock.has_slots() => {
+                    lock.empty_slots(&mut depot);
+                    take(&mut depot)
+                }
+                taken => taken,
+            };
             match taken {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
