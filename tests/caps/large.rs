@@ -134,6 +134,23 @@ fn a_request_reaches_what_other_threads_have_in_slots() {
     }
 }
 
+/// What a thread's slot has for one stream is handed over to another one, as any idle block.
+#[test]
+fn a_block_in_a_slot_is_handed_over_to_another_stream() {
+    for source in [Source::Direct, Source::Arena] {
+        let limit = CLASS;
+        let scene = scene_on(source, SizeClasses::Fixed, Caps { limit, ..Caps::default() }, 0);
+        for stream in [&scene.streams[0], &scene.streams[1]] {
+            for _ in 0..4 {
+                let buffer = scene.pool.allocate(CLASS, stream).expect("the limit has room for it");
+                assert_eq!(buffer.stream_id(), vrampool::Stream::id(stream));
+            }
+        }
+        let stats = scene.pool.stats();
+        assert_eq!((stats.hits, stats.misses), (7, 1), "{stats:?}");
+    }
+}
+
 /// Threads that each have one buffer at a time need one block each, whatever their order, and no request is refused.
 #[test]
 fn pairs_of_large_blocks_take_as_many_blocks_as_threads() {
