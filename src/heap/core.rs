@@ -107,8 +107,8 @@ pub(super) struct LargeSlot(pub(super) Mutex<SlotContent>);
 
 #[derive(Debug)]
 pub(super) struct SlotContent {
-    /// The class that the slot takes; `None` unless it is granted.
-    pub(super) key: Option<Key>,
+    /// The class that the slot takes, of the pool's kind; 0 unless it is granted.
+    pub(super) class: u64,
     /// `None` while a borrower has it.
     pub(super) block: Option<Box<Block>>,
     pub(super) hits: u64,

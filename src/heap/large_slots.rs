@@ -29,7 +29,6 @@ use crate::heap::block::Block;
 use crate::heap::core::{Depot, LARGE_SLOTS, LargeSlot, LargeSlots, LockedDepot, SlotContent};
 use crate::heap::magazine;
 use crate::heap::magazine::counters::HighWater;
-use crate::source::Key;
 use crate::sync::Mutex;
 use std::array;
 use std::cell::Cell;
@@ -92,27 +91,27 @@ pub(crate) fn note_request(class: u64) {
 }
 
 impl LockedDepot {
-    /// Takes the block from this thread's slot, if it is of `key` and needs no wait for `stream`.
+    /// Takes the block from this thread's slot, if it is of `class` and needs no wait for `stream`.
     #[inline(always)]
-    pub(crate) fn take_from_slot(&self, key: &Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if self.has_slots() { self.take_from_own(key, requested, stream) } else { None }
+    pub(crate) fn take_from_slot(&self, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+        if self.has_slots() { self.take_from_own(class, requested, stream) } else { None }
     }
 
     #[inline(never)]
-    fn take_from_own(&self, key: &Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    fn take_from_own(&self, class: u64, requested: u64, stream: StreamId) -> Option<Box<Block>> {
         let slot = own_slot();
         if !self.large_slots.is_granted(slot) {
             return None;
         }
         let mut content = self.large_slots.slots[slot].0.lock();
-        if content.key.as_ref() != Some(key) {
+        if content.class != class {
             return None;
         }
         let mut block = content.block.take_if(|block| block.is_ready_on(stream))?;
         content.hits += 1;
         // With those of the magazines, so that peaks are those of both together.
-        if !magazine::count_request(&block.pool, key.class, requested) {
-            content.live.rise(key.class);
+        if !magazine::count_request(&block.pool, class, requested) {
+            content.live.rise(class);
             content.requested.rise(requested);
         }
         block.requested = requested;
@@ -134,7 +133,8 @@ impl LockedDepot {
             return Some(block);
         }
         let mut content = self.large_slots.slots[slot].0.lock();
-        if content.key.as_ref() != Some(&block.key) || content.block.is_some() {
+        let is_taken = content.class == block.key.class && block.key.kind == block.pool.kind;
+        if !is_taken || content.block.is_some() {
             return Some(block);
         }
         if !magazine::count_return(&block.pool, block.key.class, block.requested) {
@@ -186,7 +186,7 @@ impl LockedDepot {
             return;
         }
         let mut content = self.large_slots.slots[slot].0.lock();
-        let Some(key) = content.key.take() else { return };
+        let key = depot.key_of(mem::take(&mut content.class));
         let (block, hits) = (content.block.take(), mem::take(&mut content.hits));
         let ((live, most_live), (requested, most)) = (content.live.take(), content.requested.take());
         drop(content);
@@ -233,7 +233,7 @@ impl LockedDepot {
         if let Some(block) = bucket.idle.pop_back() {
             bucket.leased += 1;
             let mut content = self.large_slots.slots[slot].0.lock();
-            (content.key, content.block) = (Some(key), Some(block));
+            (content.class, content.block) = (class, Some(block));
             drop(content);
             self.large_slots.set_granted(slot, true);
         }
@@ -261,7 +261,7 @@ impl LargeSlots {
 impl LargeSlot {
     fn new() -> Self {
         Self(Mutex::new(SlotContent {
-            key: None,
+            class: 0,
             block: None,
             hits: 0,
             live: HighWater::new(),

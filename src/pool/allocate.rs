@@ -77,7 +77,7 @@ impl PoolCore {
         }
         let key = Key { kind: self.kind, class: self.class_of(bytes)? };
         let (lock, is_kept) = (self.lock.lock, self.caps.cache(key.class));
-        if is_kept && let Some(block) = lock.take_from_slot(&key, bytes, stream.id()) {
+        if is_kept && let Some(block) = lock.take_from_slot(key.class, bytes, stream.id()) {
             return Some(Ok(block));
         }
         let mut dropped = [None, None];
@@ -159,7 +159,7 @@ impl PoolCore {
             return None;
         }
         let lock = self.lock.lock;
-        if let Some(block) = lock.take_from_slot(&key, bytes, stream) {
+        if let Some(block) = lock.take_from_slot(class, bytes, stream) {
             return Some(block);
         }
         let mut depot = lock.lock_beside_slots();
