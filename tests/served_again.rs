@@ -1,0 +1,184 @@
+//! Requests and frees that were served under a limit are served under it again, any number of times, from any state in
+//! which nothing is live.
+//!
+//! Of sources where the place of a block does not decide: the device, its driver's pool, and an arena whose blocks may
+//! be moved. Elsewhere a limit that is just enough for one pass may refuse a later one, which finds other holes.
+//!
+//! Each random sequence gets the smallest limit that serves it once from a new pool, found by bisection. One pool then
+//! serves it ten times under that limit, also after another sequence, after a trim, and after a restart of the peaks.
+
+use fastrand::Rng;
+use vrampool::host::{Backend, HostDevice, HostStream};
+use vrampool::{Buffer, Pool, Source};
+
+/// Passes of a sequence at its smallest limit.
+const PASSES: u32 = 10;
+
+/// Streams of a device, on which no work runs.
+const STREAMS: usize = 3;
+
+/// Number of random sequences for each source: 1,000 by `VRAMPOOL_TEST_SEQUENCES`.
+fn sequences() -> u64 {
+    let count = std::env::var("VRAMPOOL_TEST_SEQUENCES").ok().and_then(|count| count.parse().ok());
+    count.unwrap_or(12)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Allocate {
+        bytes: u64,
+        stream: usize,
+    },
+    /// Frees one of the live buffers, after it was used on another stream if one is set.
+    Free {
+        which: usize,
+        user: Option<usize>,
+    },
+}
+
+/// Draws the sizes of a sequence, in units of a quarter of a page.
+fn sizes(random: &mut Rng, page: u64) -> impl Fn(&mut Rng) -> u64 + use<> {
+    let kind = random.u8(..4);
+    let few: Vec<u64> = (0..random.usize(2..9)).map(|_| random.u64(1..24 * page)).collect();
+    move |random| match kind {
+        0 => few[random.usize(..few.len())],
+        // They never repeat.
+        1 => random.u64(1..30 * page),
+        // Powers of two, and up to a tenth more.
+        2 => (page << random.u32(..6)) / 4 * random.u64(100..=110) / 100,
+        // Small ones beside large ones.
+        _ if random.u8(..10) < 7 => random.u64(1..page / 2),
+        _ => random.u64(4 * page..40 * page),
+    }
+}
+
+fn sequence(random: &mut Rng, page: u64) -> Vec<Step> {
+    let draw = sizes(random, page);
+    let streams = if random.bool() { 1 } else { STREAMS };
+    // Newest first, oldest first, or any.
+    let order = random.u8(..3);
+    let (steps, most) = (random.usize(20..240), random.usize(4..40));
+    let (mut live, mut steps_of) = (0, Vec::new());
+    for _ in 0..steps {
+        if live > 0 && (live >= most || random.f32() < 0.45) {
+            let which = match order {
+                0 => live - 1 - random.usize(..live.min(2)),
+                1 => random.usize(..live.min(3)),
+                _ => random.usize(..live),
+            };
+            live -= 1;
+            let user = (streams > 1 && random.u8(..8) == 0).then(|| random.usize(..streams));
+            steps_of.push(Step::Free { which, user });
+        } else {
+            live += 1;
+            steps_of.push(Step::Allocate { bytes: draw(random), stream: random.usize(..streams) });
+        }
+    }
+    steps_of
+}
+
+/// Serves a sequence, and frees what is left. Returns the number of the refused step, if any.
+fn pass(pool: &Pool<HostDevice>, streams: &[HostStream], steps: &[Step]) -> Result<(), usize> {
+    let mut live: Vec<Buffer<HostDevice>> = Vec::new();
+    for (number, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Allocate { bytes, stream } => match pool.allocate(bytes, &streams[stream]) {
+                Ok(buffer) => live.push(buffer),
+                Err(error) if error.is_out_of_memory() => return Err(number),
+                Err(error) => panic!("{error}"),
+            },
+            Step::Free { which, user } => {
+                let buffer = live.remove(which);
+                if let Some(user) = user {
+                    buffer.record_stream(&streams[user]).expect("a stream of the device");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A source, and a device with memory of its granularity.
+struct Scene {
+    device: HostDevice,
+    streams: Vec<HostStream>,
+    page: u64,
+    source: Source,
+}
+
+impl Scene {
+    fn new(source: Source) -> Self {
+        let page = 1 << 16;
+        let device = HostDevice::builder().memory_limit(1 << 40).granularity(page).build();
+        let streams = (0..STREAMS).map(|_| device.create_stream().expect("a stream")).collect();
+        Self { device, streams, page, source }
+    }
+
+    fn pool(&self, limit: u64) -> Pool<HostDevice> {
+        Pool::builder(&self.device).source(self.source).limit(limit).build().expect("a pool")
+    }
+
+    fn serves(&self, limit: u64, steps: &[Step]) -> bool {
+        pass(&self.pool(limit), &self.streams, steps).is_ok()
+    }
+
+    /// The smallest limit that serves a sequence once: a page less does not. Whole pages in a range of pages.
+    fn smallest_limit(&self, steps: &[Step]) -> u64 {
+        let unit = self.page / 16;
+        let (mut too_little, mut enough) = (0, 64);
+        while !self.serves(enough * unit, steps) {
+            (too_little, enough) = (enough, enough * 2);
+        }
+        while enough - too_little > 1 {
+            let middle = too_little.midpoint(enough);
+            match self.serves(middle * unit, steps) {
+                true => enough = middle,
+                false => too_little = middle,
+            }
+        }
+        enough * unit
+    }
+
+    /// Describes the first refusal of ten passes at the smallest limit, if any.
+    fn refusal(&self, seed: u64) -> Option<String> {
+        let mut random = Rng::with_seed(seed);
+        let steps = sequence(&mut random, self.page);
+        let other = sequence(&mut random, self.page);
+        let limit = self.smallest_limit(&steps);
+        let pool = self.pool(limit);
+        for number in 0..PASSES {
+            match number {
+                // It may be refused, and leaves what it leaves.
+                4 | 5 => _ = pass(&pool, &self.streams, &other),
+                7 => _ = pool.trim().expect("no fault"),
+                8 => pool.reset_peaks(),
+                _ => {}
+            }
+            if let Err(step) = pass(&pool, &self.streams, &steps) {
+                let (of, pages) = (steps.len(), limit / self.page);
+                return Some(format!("seed {seed}: pass {number}, step {step} of {of}, {pages} pages"));
+            }
+        }
+        None
+    }
+
+    fn check(&self) {
+        let refusals: Vec<_> = (0..sequences()).filter_map(|seed| self.refusal(seed)).collect();
+        assert!(refusals.is_empty(), "{} of {}: {refusals:#?}", refusals.len(), sequences());
+    }
+}
+
+#[test]
+fn by_a_direct_source() {
+    Scene::new(Source::Direct).check();
+}
+
+#[test]
+fn by_a_drivers_pool() {
+    Scene::new(Source::Driver).check();
+}
+
+#[test]
+fn by_an_arena_of_fixed_size() {
+    Scene::new(Source::Arena).check();
+}
