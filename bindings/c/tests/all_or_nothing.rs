@@ -6,6 +6,7 @@ mod cuda_driver;
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+use std::sync::Mutex;
 use vrampool_c::boundary::{Out, Text};
 use vrampool_c::{
     Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
@@ -13,6 +14,9 @@ use vrampool_c::{
 };
 
 const MIB: u64 = 1 << 20;
+
+/// For tests on the host device, one at a time: a request that is refused trims the other pools of its device.
+static HOST: Mutex<()> = Mutex::new(());
 
 fn allocate(pool: u64, tag: Option<&CStr>, bytes: u64) -> Result<*mut c_void, Status> {
     let mut address = ptr::null_mut();
@@ -39,6 +43,7 @@ fn limit(pool: u64) -> u64 {
 /// Also where one tag has more than that, and where it is raised.
 #[test]
 fn a_changed_limit_is_that_of_all_tags() {
+    let _alone = HOST.lock();
     let (mut pool, options) = (0, c"device=host; source=virtual; limit=64MiB");
     let created = vrampool_create(Text::from(options), Out::from(&mut pool));
     if created == Status::UNSUPPORTED {
@@ -63,6 +68,7 @@ fn a_changed_limit_is_that_of_all_tags() {
 /// What is idle under five tags is no more than what one may have.
 #[test]
 fn the_cap_on_idle_bytes_is_that_of_all_tags() {
+    let _alone = HOST.lock();
     let options = c"device=host; source=virtual; max_cached=64KiB; magazine_bytes=0; size_classes=fixed";
     let mut pool = 0;
     let created = vrampool_create(Text::from(options), Out::from(&mut pool));
