@@ -9,7 +9,7 @@
 //!     its own lock       its own lock             └───────────────────────┘
 //! ```
 //!
-//! A slot is granted to a thread that frees and requests one class in turn at the depot. The thread then has that
+//! A slot is granted when a thread frees, requests and frees one class in a row at the depot. The thread then has that
 //! class without the depot's lock, until its next visit of the depot empties the slot. So threads with other patterns
 //! have no slots. Threads share a slot only if there are more threads than slots.
 //!
@@ -40,23 +40,17 @@ use vrampool_backend::StreamId;
 /// Marks a class that was freed, and then requested.
 const REQUESTED: u64 = 1 << 63;
 
-/// Number of turns of a free and a request after which a thread has a slot. A slot that is emptied at once costs more
-/// than it saves.
-const TURNS: u32 = 2;
-
 /// A thread's part of all pools.
 struct Own {
     /// The number of its slots.
     slot: Cell<usize>,
     /// The large class that it freed last at a depot, marked once it was requested again; 0 after another request.
     last: Cell<u64>,
-    /// How often in a row it then freed the class that it had requested again.
-    turns: Cell<u32>,
 }
 
 impl Own {
     const fn new() -> Self {
-        Self { slot: Cell::new(usize::MAX), last: Cell::new(0), turns: Cell::new(0) }
+        Self { slot: Cell::new(usize::MAX), last: Cell::new(0) }
     }
 }
 
@@ -215,16 +209,11 @@ impl LockedDepot {
         }
     }
 
-    /// Notes that a large block was kept in its bucket. Grants the thread a slot for it after some [turns](TURNS).
+    /// Notes that a large block was kept in its bucket. Grants the thread a slot for it, if the thread freed one of its
+    /// class, requested one, and frees one again.
     #[inline]
     pub(crate) fn note_kept(&self, depot: &mut Depot, class: u64) {
-        let turns = OWN.try_with(|own| {
-            let is_turn = own.last.replace(class) == class | REQUESTED;
-            let turns = if is_turn { own.turns.get() + 1 } else { 0 };
-            own.turns.set(turns % TURNS);
-            turns
-        });
-        if turns.is_ok_and(|turns| turns == TURNS) {
+        if OWN.try_with(|own| own.last.replace(class)).ok() == Some(class | REQUESTED) {
             self.grant(depot, class, own_slot());
         }
     }
