@@ -14,13 +14,12 @@ const PAIRS: [u64; 2] = [1_000, 21_000];
 const KIB: u64 = 1024;
 
 /// What is allocated and freed, and from where.
-const CASES: [(&str, &str); 9] = [
+const CASES: [(&str, &str); 8] = [
     ("hit", "a block of 4 KiB, from the thread's magazine"),
     ("hits", "blocks of 4 and 64 KiB at a time, from the thread's magazine"),
     ("turns", "a block of 4 KiB, then one of 64 KiB, from the thread's magazine"),
     ("eight", "eight blocks of 4 KiB at a time, from the thread's magazine"),
-    ("large", "a block of 8 MiB, from the thread's slot"),
-    ("sizes", "a block of 8 MiB, then one of 32 MiB, from the depot"),
+    ("large", "a block of 8 MiB, from the depot"),
     ("arena", "a block of 4 KiB, from an arena and back"),
     ("arena-8M", "a block of 8 MiB, from an arena and back"),
     ("miss", "a block of 4 KiB, from the host device and back"),
@@ -48,8 +47,6 @@ fn run(case: &str, pairs: u64) -> Result<(), Error> {
         "turns" => {
             (0..pairs / 2).try_for_each(|_| [4, 64].into_iter().try_for_each(|kib| allocate(kib).map(drop)))
         }
-        "sizes" => (0..pairs / 2)
-            .try_for_each(|_| [8, 32].into_iter().try_for_each(|mib| allocate(mib * KIB).map(drop))),
         "eight" => (0..pairs / 8).try_for_each(|_| {
             let live: [_; 8] = std::array::from_fn(|_| allocate(4));
             live.into_iter().try_for_each(|buffer| buffer.map(drop))

@@ -8,7 +8,7 @@ use crate::heap::accounts::Accounts;
 use crate::heap::caps::{Caps, Shared};
 use crate::heap::counts::Counters;
 use crate::heap::magazine::class_table::ClassTable;
-use crate::heap::magazine::counters::{HighWater, ThreadCounters};
+use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::request_queue::Queue;
 use crate::heap::size_class::SizeClasses;
@@ -22,7 +22,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Range;
-// Of a block, and for hints: the model does not step through them.
+// Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use vrampool_backend::fork::ForkArc;
@@ -60,7 +60,7 @@ pub(crate) struct PoolCore {
     pub(crate) is_device_lost: AtomicBool,
     /// The refused requests that are logged.
     pub(crate) refusals: RefusalLog,
-    pub(crate) lock: PoolLock,
+    pub(super) lock: PoolLock,
     /// The pool whose caps hold for both together. Its lock has the common account.
     pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
@@ -85,37 +85,6 @@ pub(crate) struct LockedDepot {
     pub(super) asleep: AtomicU64,
     /// Locked after a depot.
     pub(super) together: Mutex<Together>,
-    pub(super) large_slots: LargeSlots,
-}
-
-/// [Slots](crate::heap::large_slots) in which threads keep large blocks, beside the depot's lock.
-#[derive(Debug)]
-#[repr(C, align(128))]
-pub(super) struct LargeSlots {
-    /// A bit for each granted slot, on a line that changes only with that. Written under the depot's lock; a hint
-    /// without it.
-    pub(super) granted: StdAtomicU64,
-    pub(super) slots: [LargeSlot; LARGE_SLOTS],
-}
-
-/// Number of slots of a pool, at most as many as a word has bits.
-pub(super) const LARGE_SLOTS: usize = if cfg!(model) { 4 } else { 32 };
-
-/// Locked after a depot.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct LargeSlot(pub(super) Mutex<SlotContent>);
-
-#[derive(Debug)]
-pub(super) struct SlotContent {
-    /// The class that the slot takes, of the pool's kind; 0 unless it is granted.
-    pub(super) class: u64,
-    /// `None` while a borrower has it.
-    pub(super) block: Option<Box<Block>>,
-    pub(super) hits: u64,
-    /// Bytes of hits less those of returned buffers, of a thread without magazines to count them.
-    pub(super) live: HighWater,
-    pub(super) requested: HighWater,
 }
 
 /// The account of pools with the [same caps](crate::heap::shared_caps).
@@ -198,7 +167,7 @@ pub(crate) struct Bucket {
     pub(super) key: Key,
     /// Oldest release first.
     pub(crate) idle: VecDeque<Box<Block>>,
-    /// Slots of magazines and of large blocks, filled or not. They count as idle blocks.
+    /// Slots of magazines, filled or not. They count as idle blocks.
     pub(crate) leased: u64,
     /// Whether a cap refused a block of the class since idle ones were last released: more of them would not
     /// spare another wait.

@@ -8,7 +8,7 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::buckets).
 
-use crate::heap::core::{BackendState, Depot, LargeSlots, Life, Together};
+use crate::heap::core::{BackendState, Depot, Life, Together};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;
@@ -63,7 +63,7 @@ impl LockedDepot {
             None => {
                 let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
                 let together = Mutex::new(Together::default());
-                Box::leak(Box::new(Self { depot, asleep, together, large_slots: LargeSlots::new() }))
+                Box::leak(Box::new(Self { depot, asleep, together }))
             }
         }
     }

@@ -4,7 +4,6 @@
 //!   (`depot_lock`);
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
-//! * `large_slots`: idle large blocks of single threads, within reach of all;
 //! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `reservation`:
 //!   bytes counted before the source delivers them; `shared_caps`: caps that hold for several pools together;
 //!   `request_queue` and `queue_position`: requests that wait, in order of arrival;
@@ -32,7 +31,6 @@ pub(crate) mod depot;
 pub(crate) mod depot_lock;
 pub(crate) mod evict;
 mod keep;
-pub(crate) mod large_slots;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
 mod observed;

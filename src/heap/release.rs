@@ -47,16 +47,11 @@ impl PoolCore {
             return Some(block);
         }
         let lock = block.pool.lock.lock;
-        let block = lock.put_in_slot(block)?;
-        let mut depot = lock.lock_beside_slots();
+        let mut depot = lock.lock();
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let class = block.key.class;
         let surplus = depot.keep(block);
-        if surplus.is_none() {
-            lock.note_kept(&mut depot, class);
-        }
         drop(depot);
         if surplus.is_none() {
             lock.notify_freed();
@@ -95,9 +90,7 @@ impl PoolCore {
             }
         }
         let surplus = magazine::visit_with(block, |cache, block| {
-            // The caps may be reached with slots of large blocks.
-            let is_small = block.pool.has_magazine_for(block.key);
-            let mut depot = if is_small { lock.lock_beside_slots() } else { lock.lock() };
+            let mut depot = lock.lock();
             let surplus = depot.put(block, cache);
             let Some(surplus) = surplus else {
                 drop(depot);
@@ -123,18 +116,16 @@ impl PoolCore {
     /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
     /// depot.
     #[inline(always)]
-    fn release_cached(block: Box<Block>) -> Option<Box<Block>> {
+    fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
         let lock = block.pool.lock.lock;
-        let mut block = lock.put_in_slot(block)?;
-        let mut depot = lock.lock_beside_slots();
+        let mut depot = lock.lock();
         let mut unmarked = None;
         // Relaxed: a thread that does not see it frees as if there were one stream.
-        let marks = block.pool.marks.load(Relaxed);
-        if marks {
+        if block.pool.marks.load(Relaxed) {
             if depot.is_marker_due(&block) {
                 drop(depot);
                 block.mark();
-                depot = lock.lock_beside_slots();
+                depot = lock.lock();
             } else {
                 unmarked = Some((block.last_use.writer(), block.key.class));
             }
@@ -142,14 +133,11 @@ impl PoolCore {
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
-        let class = block.key.class;
         let surplus = depot.keep(block);
-        if surplus.is_none() {
-            match unmarked {
-                Some((user, class)) => depot.count_unmarked(user, class),
-                None if !marks => lock.note_kept(&mut depot, class),
-                None => {}
-            }
+        if let Some((user, class)) = unmarked
+            && surplus.is_none()
+        {
+            depot.count_unmarked(user, class);
         }
         drop(depot);
         if surplus.is_none() {
@@ -163,7 +151,7 @@ impl PoolCore {
     #[inline(always)]
     fn release_to_arena(block: Box<Block>) -> Option<Box<Block>> {
         let lock = block.pool.lock.lock;
-        let mut depot = lock.lock_beside_slots();
+        let mut depot = lock.lock();
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }

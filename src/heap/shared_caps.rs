@@ -14,24 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 impl LockedDepot {
-    /// Locks the depot, whose buckets then have all idle large blocks.
     #[inline]
     pub(crate) fn lock(&'static self) -> DepotGuard {
-        self.lock_and(|depot| self.empty_slots(depot))
-    }
-
-    /// As [`lock`](Self::lock), for a path that needs no block of other threads' [slots](crate::heap::large_slots).
-    #[inline(always)]
-    pub(crate) fn lock_beside_slots(&'static self) -> DepotGuard {
-        self.lock_and(|depot| self.empty_own_slot(depot))
-    }
-
-    /// Calls `begin` before it makes the guard, which a call would move to memory.
-    #[inline(always)]
-    fn lock_and(&'static self, begin: impl FnOnce(&mut Depot)) -> DepotGuard {
-        let mut depot = self.depot.lock();
-        begin(&mut depot);
-        let mut guard = DepotGuard { depot: Some(depot), together: None };
+        let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
         if guard.shares.is_some() {
             guard.enter();
         }

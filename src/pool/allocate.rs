@@ -4,8 +4,7 @@ use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena;
 use crate::heap::block::Block;
 use crate::heap::core::{Life, PoolCore};
-use crate::heap::depot::{Accept, Depot, Taken};
-use crate::heap::large_slots;
+use crate::heap::depot::{Accept, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::thread_cache::ThreadCache;
@@ -76,10 +75,6 @@ impl PoolCore {
             return None;
         }
         let key = Key { kind: self.kind, class: self.class_of(bytes)? };
-        let (lock, is_kept) = (self.lock.lock, self.caps.cache(key.class));
-        if is_kept && let Some(block) = lock.take_from_slot(key.class, bytes, stream.id()) {
-            return Some(Ok(block));
-        }
         let mut dropped = [None, None];
         // Relaxed: a thread that does not see a marker is served as if there were none.
         if self.has_markers.load(Relaxed)
@@ -87,19 +82,14 @@ impl PoolCore {
         {
             arena.poll(stream);
         }
-        let mut depot = lock.lock_beside_slots();
+        let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
         if depot.is_guarded() {
             return None;
         }
-        if is_kept {
-            large_slots::note_request(key.class);
+        if self.caps.cache(key.class) {
             if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
                 return Some(Ok(ready));
-            }
-            if lock.has_slots() {
-                // One of them may serve it.
-                return None;
             }
             if !depot.has_nothing_for(key) {
                 drop(depot);
@@ -158,17 +148,9 @@ impl PoolCore {
         if !self.caps.cache(class) {
             return None;
         }
-        let lock = self.lock.lock;
-        if let Some(block) = lock.take_from_slot(class, bytes, stream) {
-            return Some(block);
-        }
-        let mut depot = lock.lock_beside_slots();
+        let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
-        if depot.is_guarded() {
-            return None;
-        }
-        large_slots::note_request(key.class);
-        depot.take_ready(key, bytes, stream)
+        if depot.is_guarded() { None } else { depot.take_ready(key, bytes, stream) }
     }
 
     /// Serves a request that the bins of this thread's magazines did not serve. `announced` is set if
@@ -211,8 +193,7 @@ impl PoolCore {
     ) -> Found {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
-            let lock = self.lock.lock;
-            let mut depot = lock.lock_beside_slots();
+            let mut depot = self.depot();
             if depot.life == Life::Closed {
                 return Found::Nothing;
             }
@@ -220,15 +201,7 @@ impl PoolCore {
                 return Found::Nothing;
             }
             let keys = depot.buckets.keys_for(key);
-            let take = |depot: &mut Depot| depot.take(&keys, requested, stream.id(), cache, Accept::Ready);
-            let taken = match take(&mut depot) {
-                Taken::Busy | Taken::Nothing if lock.has_slots() => {
-                    lock.empty_slots(&mut depot);
-                    take(&mut depot)
-                }
-                taken => taken,
-            };
-            match taken {
+            match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
                 Taken::Nothing => {

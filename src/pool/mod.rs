@@ -58,9 +58,6 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
-/// Of larger classes that the pool keeps idle, a thread that frees and requests one in turn has one buffer to itself,
-/// without the pool's lock. It counts as an idle buffer, and is available to every thread at once.
-///
 /// What the caps do not bound: memory that the pool released while work still uses it is the driver's, which
 /// may keep it until that work is done. And a device without memory may make an allocation wait for that; the
 /// pool itself makes the host wait only for another thread that is releasing the missing memory, and over

@@ -52,10 +52,9 @@ mod real {
     use std::time::Duration;
     use std::{hint, thread};
 
-    /// Number of polls of a lock while spinning, with pauses that double up to `LONGEST_PAUSE`. While others pause, one
-    /// core has the lock, and what it protects, in its cache for several critical sections.
+    /// Number of polls of a lock while spinning, with pauses that double up to `LONGEST_PAUSE`.
     const LOOKS: u32 = 20;
-    const LONGEST_PAUSE: u32 = 256;
+    const LONGEST_PAUSE: u32 = 64;
     /// Number of further polls with a yield in between, in case the holder waits for a core.
     const YIELDS: u32 = 1000;
     /// Sleep between later polls, so that the holder runs whatever the threads' priorities.

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering::SeqCst;
 use vrampool_backend::{AllocationRequest, Backend, BackendError, Event, Memory, Region, RegionMut, Stream};
 use vrampool_backend::{DeviceId, MemoryInfo, Properties, StreamId};
 
-mod large;
 mod waiting;
 
 const CLASS: u64 = 1024;
@@ -145,11 +144,6 @@ struct Scene {
 
 impl Scene {
     fn new(caps: Caps) -> Arc<Self> {
-        Self::with_magazines(caps, 8 * CLASS)
-    }
-
-    /// Without magazines the class is a large one.
-    fn with_magazines(caps: Caps, magazine_bytes: u64) -> Arc<Self> {
         let taken = Arc::new(AtomicU64::new(0));
         let properties = Properties::new("model", "bytes");
         let device = Counting { properties, taken: Arc::clone(&taken), limit: caps.limit * CLASS };
@@ -158,7 +152,7 @@ impl Scene {
             .max_buffers_per_bucket(caps.bucket)
             .limit(caps.limit * CLASS)
             .budget(crate::environment::UNLIMITED)
-            .magazine_bytes(magazine_bytes)
+            .magazine_bytes(8 * CLASS)
             .build();
         let stream = OneStream(StreamId::next());
         Arc::new(Self { pool: pool.expect("good settings"), stream, caps, taken })

@@ -1,7 +1,6 @@
 //! The caps hold at every instant, under any number of threads and whatever call of the driver fails; bytes
 //! are conserved and no two live buffers share memory.
 
-mod large;
 mod operations;
 mod together;
 mod twin;

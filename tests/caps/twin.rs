@@ -141,14 +141,6 @@ impl Twin {
     /// As [`compare`](Self::compare), where slots that threads leased count as cached.
     pub(crate) fn compare_with_magazines(&self, stats: &PoolStats) {
         assert!(stats.peak.idle_bytes >= self.peaks[2], "peak of cached");
-        let peaks = [stats.peak.requested_bytes, stats.peak.live_bytes, stats.peak.held_bytes];
-        let [requested, live, _, held] = self.peaks;
-        assert_eq!(peaks, [requested, live, held], "peaks of requested, live and held");
-        self.compare_now(stats);
-    }
-
-    /// As [`compare`](Self::compare), without peaks.
-    pub(crate) fn compare_now(&self, stats: &PoolStats) {
         assert_eq!((stats.hits, stats.misses), (self.hits, self.misses), "hits and misses");
         assert_eq!(stats.idle_bytes, self.cached(), "cached");
         assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
@@ -158,6 +150,9 @@ impl Twin {
             "requested"
         );
         assert_eq!(stats.held_bytes, self.held(), "held");
+        let peaks = [stats.peak.requested_bytes, stats.peak.live_bytes, stats.peak.held_bytes];
+        let [requested, live, _, held] = self.peaks;
+        assert_eq!(peaks, [requested, live, held], "peaks of requested, live and held");
         assert_eq!(stats.live_buffers, self.live.len() as u64, "live buffers");
         assert_eq!(stats.released.evicted, self.evictions, "evictions");
         assert_eq!(stats.released.by_byte_cap + stats.released.by_bucket_cap, self.drops, "drops over a cap");

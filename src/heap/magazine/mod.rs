@@ -175,24 +175,6 @@ pub(crate) fn apply_delta(pool: &PoolCore, depot: &mut Depot) -> bool {
     })
 }
 
-/// Counts a request of a class that magazines do not take. Returns `false` if the thread has no cache for `pool`.
-#[inline]
-pub(crate) fn count_request(pool: &PoolCore, class: u64, requested: u64) -> bool {
-    counts(pool, |cache| cache.count_request(class, requested))
-}
-
-/// As [`count_request`], of a buffer that returns.
-#[inline]
-pub(crate) fn count_return(pool: &PoolCore, class: u64, requested: u64) -> bool {
-    counts(pool, |cache| cache.count_return(class, requested))
-}
-
-#[inline(always)]
-fn counts(pool: &PoolCore, count: impl FnOnce(&ThreadCache)) -> bool {
-    let counted = LOCAL.try_with(|local| local.try_borrow().ok()?.cache(pool).map(count));
-    counted.ok().flatten().is_some()
-}
-
 /// Calls `visit` with this thread's cache for `pool`, joined to its current epoch. The cache is `None` if the
 /// pool is closed or has no magazines, or the thread is ending.
 pub(crate) fn visit<T>(pool: &Arc<PoolCore>, visit: impl FnOnce(Option<&ThreadCache>) -> T) -> T {

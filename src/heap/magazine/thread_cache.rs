@@ -114,19 +114,8 @@ impl ThreadCache {
         let counters = self.counters.bin(bin);
         counters.pop();
         counters.hit();
-        self.count_request(block.key.class, requested);
-    }
-
-    #[inline(always)]
-    pub(crate) fn count_request(&self, class: u64, requested: u64) {
-        self.live.rise(class);
+        self.live.rise(block.key.class);
         self.counters.requested().rise(requested);
-    }
-
-    #[inline(always)]
-    pub(crate) fn count_return(&self, class: u64, requested: u64) {
-        self.live.fall(class);
-        self.counters.requested().fall(requested);
     }
 
     /// Keeps a returned block of `bin`, if the bin has a slot for it.
@@ -135,7 +124,8 @@ impl ThreadCache {
         if !self.counters.bin(bin).push() {
             return Some(block);
         }
-        self.count_return(block.key.class, block.requested);
+        self.live.fall(block.key.class);
+        self.counters.requested().fall(block.requested);
         self.stack(bin, block);
         None
     }
