@@ -2,7 +2,8 @@
 //! which nothing is live.
 //!
 //! Of sources where the place of a block does not decide: the device, its driver's pool, and an arena whose blocks may
-//! be moved. Elsewhere a limit that is just enough for one pass may refuse a later one, which finds other holes.
+//! be moved; with classes that do not borrow. Elsewhere a limit that is just enough for one pass may refuse a later
+//! one, which finds other blocks.
 //!
 //! Each random sequence gets the smallest limit that serves it once from a new pool, found by bisection. One pool then
 //! serves it ten times under that limit, also after another sequence, after a trim, and after a restart of the peaks.

@@ -68,8 +68,8 @@ impl Depot {
     }
 
     /// Takes an idle block that a request [accepts](Accept) from the buckets of `keys`, the request's own
-    /// [first](Buckets::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are for
-    /// [`count_hand_over`](Self::count_hand_over).
+    /// [first](Buckets::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are
+    /// for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
         keys: &[Key],

@@ -14,7 +14,7 @@ pub(crate) enum Permit {
     Granted { evicted: Vec<Box<Block>>, surplus: u64 },
     /// Wait until memory is freed, then ask again.
     Wait,
-    /// Memory would have to be released, and an idle block serves the request: look for it again.
+    /// Nothing has to be released, because an idle block serves the request: look for it again.
     Idle,
     /// The limit does not allow it.
     Refused,
@@ -45,11 +45,18 @@ impl Depot {
         self.accounts.is_over_limit_with(class)
     }
 
+    /// Whether an idle block may serve a request of `key` for which memory would have to be released.
+    pub(crate) fn is_idle_instead(&mut self, key: Key, number: u64) -> bool {
+        self.life != Life::Closed
+            && !self.is_reserved_for_waiter(key.class, number)
+            && self.accounts.admission(key.class) != Admission::Evict(0)
+            && !self.has_nothing_for(key)
+    }
+
     /// Decides whether a miss of `key` may ask the device, and evicts what it must release first. `number` is the
     /// request's in the queue. With `may_wait`, earlier requests that wait for memory that is being released come
-    /// first. With `takes_idle`, nothing is evicted or waited for while an idle block would serve: one was freed since
-    /// the request looked for it.
-    pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool, takes_idle: bool) -> Permit {
+    /// first.
+    pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool) -> Permit {
         let class = key.class;
         if self.life == Life::Closed {
             return Permit::Closed;
@@ -59,9 +66,6 @@ impl Depot {
         }
         let before = if may_wait { self.queue.released_before(number) } else { 0 };
         let admission = self.accounts.admission(class);
-        if takes_idle && admission != Admission::Evict(0) && !self.has_nothing_for(key) {
-            return Permit::Idle;
-        }
         let is_behind = before > 0 && admission != Admission::Full;
         if is_behind && !self.accounts.admits(class.saturating_add(before)) {
             return Permit::Wait;

@@ -75,7 +75,7 @@ impl PoolCore {
         reclaim_thread::add(magazines);
     }
 
-    /// Reserves the bytes of `key` within limit and budget, releasing idle memory as they require, but with `takes_idle`
+    /// Reserves the bytes of `key` within limit and budget, releasing idle memory as they require; with `takes_idle`,
     /// not while an idle block serves `key`.
     ///
     /// `allow_release` is called before memory is released or waited for. The error is the limit, or the error of
@@ -90,6 +90,9 @@ impl PoolCore {
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
+            if takes_idle && depot.is_idle_instead(key, position.number()) {
+                break Permit::Idle;
+            }
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
@@ -98,7 +101,7 @@ impl PoolCore {
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing();
-            match depot.permit(key, position.number(), may_wait, takes_idle) {
+            match depot.permit(key, position.number(), may_wait) {
                 Permit::Wait if may_wait => {
                     if !position.awaits(Awaited::Release) {
                         depot.counters.rungs.wait += 1;

@@ -3,7 +3,8 @@
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
-//!   `reserved_bytes`: bytes reserved on the device, and their peak; `device_range`: its memory, and that of before a resize;
+//!   `reserved_bytes`: bytes reserved on the device, and their peak; `device_range`: its memory, and that
+//!   of before a resize;
 //! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
 //!   `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;

@@ -30,14 +30,14 @@ pub(super) struct State<B: Backend> {
     pub(super) peaks: Peaks,
 }
 
-/// Peaks of an arena's bytes.
+/// Peaks of an arena's bytes, and what one of them leaves out.
 #[derive(Debug, Default)]
 pub(super) struct Peaks {
     /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
     pub(super) reserved: u64,
     /// The peak of bytes used by blocks other than staged ones, over all ranges so far.
     pub(super) used: u64,
-    /// Bytes of a compaction's staging blocks.
+    /// Bytes of a compaction's staging blocks at this moment.
     pub(super) staged: u64,
     /// The peak of live bytes and bytes in flight since the last [decay](super::DeviceArena::decay).
     pub(super) needed: u64,

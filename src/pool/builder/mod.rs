@@ -194,9 +194,10 @@ impl<B: Backend> PoolBuilder<B> {
     /// driver may keep memory that the pool released until work that uses it is done; wgpu keeps at most 32
     /// MiB so. Default: `None`, no cap.
     ///
-    /// A program that repeats itself is served again at a limit at which it was served once. Not always where the place of
-    /// a block decides, over [`Source::Virtual`] or an arena whose blocks [stay](Self::addresses_stay): a later pass may
-    /// find other holes, so leave it a little more than the first one needs.
+    /// A program that repeats itself is served again at a limit at which it was served once. Not always where the place
+    /// of a block decides, over [`Source::Virtual`] or an arena whose blocks [stay](Self::addresses_stay), nor with
+    /// [classes that borrow](Self::borrow_classes): a later pass may find other blocks, so leave it a little more
+    /// than the first one needs.
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.limit = Some(as_cap(bytes));
         self
