@@ -14,8 +14,6 @@ pub(crate) enum Permit {
     Granted { evicted: Vec<Box<Block>>, surplus: u64 },
     /// Wait until memory is freed, then ask again.
     Wait,
-    /// Nothing has to be released, because an idle block serves the request: look for it again.
-    Idle,
     /// The limit does not allow it.
     Refused,
     /// The limit allows it only beside fewer bytes than earlier requests wait for.
@@ -45,19 +43,18 @@ impl Depot {
         self.accounts.is_over_limit_with(class)
     }
 
-    /// Whether an idle block may serve a request of `key` for which memory would have to be released.
-    pub(crate) fn is_idle_instead(&mut self, key: Key, number: u64) -> bool {
+    /// Whether a block is idle for a miss of `key` that would have to release memory: one was freed since its search.
+    pub(crate) fn has_idle_instead(&mut self, key: Key, number: u64) -> bool {
         self.life != Life::Closed
             && !self.is_reserved_for_waiter(key.class, number)
             && self.accounts.admission(key.class) != Admission::Evict(0)
             && !self.has_nothing_for(key)
     }
 
-    /// Decides whether a miss of `key` may ask the device, and evicts what it must release first. `number` is the
-    /// request's in the queue. With `may_wait`, earlier requests that wait for memory that is being released come
-    /// first.
-    pub(crate) fn permit(&mut self, key: Key, number: u64, may_wait: bool) -> Permit {
-        let class = key.class;
+    /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
+    /// `number` is the request's in the queue. With `may_wait`, earlier requests that wait for memory that is being
+    /// released come first.
+    pub(crate) fn permit(&mut self, class: u64, number: u64, may_wait: bool) -> Permit {
         if self.life == Life::Closed {
             return Permit::Closed;
         }

@@ -90,8 +90,8 @@ impl PoolCore {
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
-            if takes_idle && depot.is_idle_instead(key, position.number()) {
-                break Permit::Idle;
+            if takes_idle && depot.has_idle_instead(key, position.number()) {
+                break None;
             }
             if !recalled && depot.is_short_of(class) {
                 recalled = true;
@@ -101,7 +101,7 @@ impl PoolCore {
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing();
-            match depot.permit(key, position.number(), may_wait) {
+            match depot.permit(class, position.number(), may_wait) {
                 Permit::Wait if may_wait => {
                     if !position.awaits(Awaited::Release) {
                         depot.counters.rungs.wait += 1;
@@ -118,10 +118,10 @@ impl PoolCore {
                     // If recalled threads return nothing, this condition is true only once.
                     depot = self.wait_for_magazines(depot, |depot| depot.accounts.admits(class));
                 }
-                permit => break permit,
+                permit => break Some(permit),
             }
         };
-        let bytes = if matches!(outcome, Permit::Granted { .. }) { 0 } else { class };
+        let bytes = if matches!(outcome, Some(Permit::Granted { .. })) { 0 } else { class };
         let did_wait = position.end_wait(&mut depot, bytes);
         let limit = depot.accounts.caps.limit;
         drop(depot);
@@ -130,15 +130,15 @@ impl PoolCore {
             self.notify_freed();
         }
         match outcome {
-            Permit::Granted { evicted, surplus } => {
+            Some(Permit::Granted { evicted, surplus }) => {
                 // From here on, even after a panic, the reservation is committed or cancelled.
                 let reservation = Reservation::new(self, class);
                 self.release_counted(evicted, surplus);
                 Ok(reservation)
             }
-            Permit::Wait | Permit::Refused | Permit::ReservedForWaiter => Err(NoRoom::Limit(limit)),
-            Permit::Idle => Err(NoRoom::Idle),
-            Permit::Closed => Err(NoRoom::Closed),
+            Some(Permit::Wait | Permit::Refused | Permit::ReservedForWaiter) => Err(NoRoom::Limit(limit)),
+            Some(Permit::Closed) => Err(NoRoom::Closed),
+            None => Err(NoRoom::Idle),
         }
     }
 

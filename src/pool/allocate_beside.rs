@@ -112,7 +112,7 @@ impl PoolCore {
         {
             return None;
         }
-        let permit = depot.permit(request.key, request.position.number(), false);
+        let permit = depot.permit(class, request.position.number(), false);
         drop(depot);
         let Permit::Granted { evicted, surplus } = permit else { return None };
         let reservation = Reservation::new(self, class);

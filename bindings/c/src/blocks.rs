@@ -90,7 +90,7 @@ pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>)
     }
 }
 
-/// Removes a block of a pool that is freed in the order of its own stream, and returns its memory; `None` if its
+/// Removes a block of a pool and returns its memory, if its free has to wait for no stream but its own. `None` if the
 /// free takes more work, or `is_such` is false for it.
 #[inline(always)]
 pub(crate) fn remove_plain(
