@@ -98,7 +98,12 @@ impl Worker {
         for work in &self.work {
             match work {
                 Work::Run(run) => self.run_one(run),
-                Work::Signal(flag) => flag.set(self.failure.check()),
+                Work::Signal(flag) => {
+                    // Before the flag is set: whoever waited for all work finds the stream idle.
+                    self.pending.fetch_sub(1, Ordering::Release);
+                    flag.set(self.failure.check());
+                    continue;
+                }
                 Work::Wait(flag) => {
                     if let Err(error) = flag.wait() {
                         self.failure.set(|| match error {

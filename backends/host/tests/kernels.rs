@@ -120,3 +120,14 @@ fn an_empty_region_overlaps_nothing() {
         .expect("queued");
     device.synchronize(&stream).expect("it ran");
 }
+
+#[test]
+fn a_stream_that_was_waited_for_is_idle() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    for _ in 0..5_000 {
+        stream.launch::<u8, 0, 0>([], [], |_, _| ()).expect("queued");
+        device.synchronize(&stream).expect("no fault");
+        assert_eq!(device.is_idle(&stream), Ok(true));
+    }
+}
