@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::heap::accounts::positive;
 use crate::heap::buckets::Requests;
 use crate::heap::core::PoolCore;
-use crate::heap::counts::InMagazines;
+use crate::heap::counts::{BytesNow, InMagazines};
 use crate::heap::depot::Depot;
 use crate::heap::magazine;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
@@ -31,21 +31,32 @@ impl Depot {
         for (class, requests, idle) in self.buckets.counts() {
             add(class, requests, idle);
         }
-        let mut in_magazines = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
+        let in_magazines = self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
+        let buckets = buckets.into_values().collect();
+        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
+    }
+
+    /// The pool's bytes, without the cost of its statistics.
+    pub(crate) fn bytes_now(&self) -> BytesNow {
+        self.in_magazines(|_, _, _| {}).bytes_now(&self.accounts)
+    }
+
+    /// Totals of threads' magazines. Tells of each used bin its class, hits and idle buffers.
+    fn in_magazines(&self, mut tell: impl FnMut(u64, u64, u64)) -> InMagazines {
+        let mut all = InMagazines { requested: self.accounts.requested, ..InMagazines::default() };
         for counters in &self.threads.counters {
             for (_, bin) in counters.used_bins() {
                 // A block that moves between two threads may be counted in both.
-                let unseen = (self.accounts.now.out - in_magazines.bytes) / bin.class();
-                let idle = bin.idle().min(unseen).min(self.counters.live_buffers - in_magazines.buffers);
-                add(bin.class(), Requests { hits: bin.hits(), misses: 0 }, idle);
-                in_magazines.buffers += idle;
-                in_magazines.bytes += idle * bin.class();
+                let unseen = (self.accounts.now.out - all.bytes) / bin.class();
+                let idle = bin.idle().min(unseen).min(self.counters.live_buffers - all.buffers);
+                tell(bin.class(), bin.hits(), idle);
+                all.buffers += idle;
+                all.bytes += idle * bin.class();
             }
-            in_magazines.requested = in_magazines.requested.wrapping_add(counters.requested().sum());
+            all.requested = all.requested.wrapping_add(counters.requested().sum());
         }
-        in_magazines.requested = positive(in_magazines.requested);
-        let buckets = buckets.into_values().collect();
-        PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
+        all.requested = positive(all.requested);
+        all
     }
 }
 

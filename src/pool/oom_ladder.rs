@@ -4,6 +4,7 @@ use crate::environment::UNLIMITED;
 use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
+use crate::heap::counts::BytesNow;
 use crate::heap::queue_position::Position;
 use crate::heap::space::ArenaError;
 use crate::heap::stats::outcomes::Reason;
@@ -96,18 +97,19 @@ impl PoolCore {
     /// Describes a lack of memory. Counts and logs it as a failure, unless the request may still wait.
     pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
-        let mut depot = self.depot();
-        let (stats, waiting_bytes) = (depot.stats(), depot.queue.reserved_before(position.number()));
+        let depot = self.depot();
+        let (BytesNow { live, requested, idle }, held_bytes) = (depot.bytes_now(), depot.accounts.now.charged);
+        let waiting_bytes = depot.queue.reserved_before(position.number());
         drop(depot);
         let shortage = self.as_of_request(request, shortage);
         let of_device = matches!(shortage, Shortage::Device(_));
         let error = OutOfMemory {
             requested_bytes: request.requested,
             class_bytes: request.key.class,
-            live_bytes: stats.live_bytes,
-            live_requested_bytes: stats.requested_bytes,
-            idle_bytes: stats.idle_bytes,
-            held_bytes: stats.held_bytes + stats.in_transit_bytes,
+            live_bytes: live,
+            live_requested_bytes: requested,
+            idle_bytes: idle,
+            held_bytes,
             waiting_bytes,
             other_pools: if of_device || self.shares_caps() { siblings::holders(self) } else { Vec::new() },
             owner: Owner::Pool,

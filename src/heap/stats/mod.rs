@@ -10,7 +10,7 @@ pub(crate) mod times;
 use crate::environment::as_limit;
 use crate::heap::accounts::Accounts;
 use crate::heap::arena::{ArenaCounts, DeviceArena};
-use crate::heap::counts::{Counters, InMagazines};
+use crate::heap::counts::{BytesNow, Counters, InMagazines};
 use crate::heap::request_queue::Queue;
 use crate::heap::stats::times::MappingCalls;
 use crate::source::Source;
@@ -26,8 +26,7 @@ impl PoolStats {
         in_magazines: &InMagazines,
         buckets: Vec<BucketStats>,
     ) -> Self {
-        let live = accounts.now.out - in_magazines.bytes;
-        let requested = in_magazines.requested.min(live);
+        let BytesNow { live, requested, idle } = in_magazines.bytes_now(accounts);
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
@@ -54,7 +53,7 @@ impl PoolStats {
             live_buffers: live_buffers - in_magazines.buffers,
             requested_bytes: requested,
             live_bytes: live,
-            idle_bytes: accounts.now.cached + in_magazines.bytes,
+            idle_bytes: idle,
             held_bytes: held,
             in_flight_bytes: in_flight,
             needed_bytes: needed,
