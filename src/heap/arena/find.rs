@@ -163,7 +163,7 @@ impl<B: Backend> State<B> {
             return Ok(Some(Taken::plain(block)));
         }
         // It was free a moment ago, so this finds the same memory.
-        if needs_none && !self.has_own(size, stream) { Ok(self.find_any(request, budget)?) } else { Ok(None) }
+        if needs_none { Ok(self.find_any(request, budget)?) } else { Ok(None) }
     }
 
     /// Keeps the taken memory, or exchanges it for memory with a shorter wait. A captured stream gets memory without a

@@ -6,7 +6,7 @@ use super::hazards::ranges::UseMap;
 use super::live_block::{LiveBlock, LiveBlocks};
 use super::mapping::pages::Backing;
 use crate::error::Error;
-use crate::heap::space::{Arena, ArenaLayout, BlockId, SpanState};
+use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
 use crate::streams::uses::{Awaited, Streams, await_also};
@@ -205,8 +205,8 @@ impl<B: Backend> State<B> {
 
     /// Returns the streams that used free memory, and for which `is_such` holds with the tick of the free.
     pub(super) fn users_of_free(&self, is_such: impl Fn(&B::Stream, u64) -> bool) -> Streams<B::Stream> {
-        let free = self.engine.blocks().filter(|span| matches!(span.state, SpanState::Free));
-        self.uses.users_in(free.map(|span| span.offset..span.offset + span.bytes), is_such)
+        let free = self.engine.free_by_offset().into_iter();
+        self.uses.users_in(free.map(|free| free.offset..free.offset + free.bytes), is_such)
     }
 
     /// Counts a new block.

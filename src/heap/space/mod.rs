@@ -119,7 +119,7 @@ mod trie;
 pub(super) mod zone;
 mod zone_state;
 
-pub(crate) use block::{BlockId, Span, SpanState};
+pub(crate) use block::{BlockId, Span};
 pub(crate) use compaction::Move;
 pub(crate) use error::ArenaError;
 pub(crate) use layout::ArenaLayout;

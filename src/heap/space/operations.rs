@@ -290,7 +290,7 @@ impl Arena {
     }
 
     #[inline]
-    pub(super) fn zone_at(&self, offset: u64) -> Zone {
+    pub(crate) fn zone_at(&self, offset: u64) -> Zone {
         if offset < self.dynamic.start { Zone::Stable } else { Zone::Dynamic }
     }
 

@@ -4,7 +4,7 @@
 use crate::heap::arena::mapping::pages::{Budget, Extent, Growth, Holes, take_extents};
 use crate::heap::arena::request::Request;
 use crate::heap::arena::state::{State, Taken};
-use crate::heap::space::{ArenaError, FreeBlock, SpanState, Zone};
+use crate::heap::space::{ArenaError, FreeBlock, Zone};
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream, StreamId};
 
@@ -15,8 +15,6 @@ pub(in crate::heap::arena) enum Refused {
     Captured(SmallVec<[StreamId; 4]>),
     /// All streams: memory must need no wait.
     All,
-    /// As [`All`](Self::All), and memory must not have been used by another stream last.
-    Others,
 }
 
 impl Refused {
@@ -104,15 +102,6 @@ impl<B: Backend> State<B> {
         self.hold_parts(growth)
     }
 
-    /// Whether free memory that no other stream used last would serve a request, in parts.
-    pub(in crate::heap::arena) fn has_own(&self, bytes: u64, stream: &B::Stream) -> bool {
-        let is_large = |part: &&Clear| part.zone == Zone::Dynamic;
-        self.backing.is_some() && {
-            let own = self.clear_parts(stream, &Refused::Others);
-            own.iter().filter(is_large).map(|part| part.bytes).sum::<u64>() >= bytes
-        }
-    }
-
     /// Returns the parts of holes that `stream` can use at once, or after streams that are not refused, by
     /// offset. An uncaptured stream can wait for the [marker](crate::streams::markers) of a stream that is captured.
     fn clear_parts(&self, stream: &B::Stream, refused: &Refused) -> Vec<Clear> {
@@ -121,20 +110,21 @@ impl<B: Backend> State<B> {
         let is_refused = |user: StreamId, tick: u64| {
             let is_ordered = || match refused {
                 Refused::Captured(_) => markers.covering(user, tick).is_some(),
-                Refused::All | Refused::Others => false,
+                Refused::All => false,
             };
             refused.has(user) && !reach.covers(user, tick) && !is_ordered()
         };
-        let (mut clear, is_own) = (Vec::new(), matches!(refused, Refused::Others));
-        for span in engine.blocks().filter(|span| matches!(span.state, SpanState::Free)) {
-            let (mut start, end) = (span.offset, span.offset + span.bytes);
+        let mut clear = Vec::new();
+        for free in engine.free_by_offset() {
+            let (mut start, end) = (free.offset, free.offset + free.bytes);
+            let zone = engine.zone_at(start);
             let mut add = |start: u64, end: u64| {
                 if start < end {
-                    clear.push(Clear { zone: span.zone, start, bytes: end - start });
+                    clear.push(Clear { zone, start, bytes: end - start });
                 }
             };
             for part in uses.parts(&(start..end)) {
-                if part.has(is_refused) || is_own && uses.is_anothers(part, stream.id()) {
+                if part.has(is_refused) {
                     add(start, part.start.min(end));
                     start = start.max(part.end);
                 }

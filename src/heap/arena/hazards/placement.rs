@@ -84,8 +84,7 @@ impl<B: Backend> State<B> {
 
     /// Allocates `size` bytes, a multiple of the alignment, for which `stream` need not wait.
     ///
-    /// Prefers places that no other stream used last. Returns `None` if only several such places together are large
-    /// enough: a stitched range may then serve, and the other streams need not wait for their memory later.
+    /// Prefers places that no other stream used last.
     #[cold]
     pub(in crate::heap::arena) fn place_without_wait(
         &mut self,
@@ -95,7 +94,6 @@ impl<B: Backend> State<B> {
         let own = self.place_without(size, OWN, |part| self.uses.is_anothers(part, stream.id()));
         let (room, place) = match own {
             Some(place) => place,
-            None if self.has_own(size, stream) => return None,
             None => self.find_with_wait(size, ROOMS, None, &self.uses.ticks.reach(stream.id()))?,
         };
         self.engine.allocate_in_free(room, place, size).ok()

@@ -54,8 +54,7 @@ impl<B: Backend> ArenaCore<B> {
         request: &'a Request<'a, B::Stream>,
         alone: LongMutexGuard<'a, ()>,
     ) -> Result<ArenaBuffer<B>, Error> {
-        // Memory that the stream itself used last is preferred, also in parts: the other streams need theirs later.
-        self.attempt(request, Waits::Refuse(Refused::Others), (alone, true))
+        self.attempt(request, Waits::Refuse(Refused::All), (alone, true))
     }
 
     fn attempt<'a>(
@@ -99,16 +98,6 @@ impl<B: Backend> Attempt<'_, B> {
             Waits::Refuse(refused) if !is_small_beside => state.plan_clear(request, self.budget, refused),
             _ => state.plan_growth(request, self.budget),
         };
-        if matches!(self.waits, Waits::Refuse(Refused::Others))
-            && !planned.as_ref().is_ok_and(|growth| growth.new.is_empty())
-        {
-            // Rather than new memory, the stream gets memory that others used last and that needs no wait.
-            if let Ok(growth) = planned {
-                state.give_up(&growth);
-            }
-            self.waits = Waits::Refuse(Refused::All);
-            return Ok(None);
-        }
         match planned {
             Ok(growth) => self.make(state, growth),
             Err(refusal) if self.is_beside => Err(refusal.into()),

@@ -234,6 +234,14 @@ impl Arena {
         holes.sort_unstable_by_key(|room| room.offset);
     }
 
+    /// All free blocks, by offset.
+    pub(crate) fn free_by_offset(&self) -> Vec<FreeBlock> {
+        let mut free = Vec::new();
+        self.holes(1, &mut free);
+        self.stable_holes(1, &mut free);
+        free
+    }
+
     /// The start of a zone's free end; the zone's end if there is none.
     pub(crate) fn free_end(&self, zone: Zone) -> u64 {
         let last = &self.table[self.table[end_of(zone)].before];

@@ -1,4 +1,5 @@
-use crate::heap::space::{Arena, ArenaError, ArenaLayout, SpanState, Zone};
+use crate::heap::space::block::SpanState;
+use crate::heap::space::{Arena, ArenaError, ArenaLayout, Zone};
 use proptest::prelude::*;
 
 const END: u64 = 64;
