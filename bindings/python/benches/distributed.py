@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import ALLOCATORS, TITLES, Worker, mib, pool_figures, pytorch, ratio, serve, table
+from harness import ALLOCATORS, TITLES, Worker, mib, pin, pool_figures, pytorch, ratio, serve, table
 
 WORKLOADS = ("ddp", "fsdp", "fsdp2")
 #: Bytes of an all-reduce.
@@ -336,6 +336,8 @@ def main() -> int:
     if given.serve:
         # Virtual machines may have NVLink without its multicast.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        # One thread is busy at a time: that of the steps, or that of the backward pass.
+        pin(given.rank, 2)
         torch = pytorch(given.allocator)
         torch.cuda.set_device(given.rank)
         serve(torch, given.allocator, lambda: Rank(torch, given).turn)

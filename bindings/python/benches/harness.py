@@ -64,11 +64,13 @@ def pytorch(allocator: str) -> Any:
     return torch
 
 
-def pin() -> None:
-    """Keeps this thread on the core that all workers share, of which one works at a time: cores are not equally fast, and
-    what else runs on them is not equally busy."""
+def pin(nth: int = 0, cores: int = 1) -> None:
+    """Keeps this process on the cores that all workers of this number share, of which one works at a time: cores are not
+    equally fast, and what else runs on them is not equally busy. Does nothing on a machine with fewer cores."""
     with contextlib.suppress(AttributeError, OSError):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        mine = sorted(os.sched_getaffinity(0), reverse=True)[nth * cores :][:cores]
+        if len(mine) == cores:
+            os.sched_setaffinity(0, mine)
 
 
 @contextlib.contextmanager
