@@ -192,9 +192,9 @@ if part distributed && has_pytorch distributed; then
         lacks distributed steps "two GPUs are needed"
     else
         unpacked_wheel
-        # Two processes with PyTorch's allocator differ by up to a fifth, because steps are short of processor time.
+        # PyTorch's allocator twice: its two ratios differ by what processes differ, 1 to 2 %.
         try distributed steps 340 env PYTHONPATH="$package" "$python" bindings/python/benches/distributed.py --ranks "$gpus" \
-            --allocators native,expandable,vrampool,native,vrampool --out "$results/distributed"
+            --allocators native,expandable,vrampool,native --out "$results/distributed"
         rm -r "$package"
     fi
 fi
