@@ -144,13 +144,25 @@ if part replay; then
         [ $source != driver ] || flags=(--source driver)
         try replay "$source" 90 "$binaries/vrampool" replay "${backend[@]}" "${flags[@]}" --passes 12 --json benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
     done
+    # First passes where 0.95 of each trace's peak is mapped before.
+    initial() {
+        for trace in gpt2 resnet50 multistream serve_mixed; do
+            bytes=$("$python" -c 'import json, sys
+rows = (json.loads(line) for line in open(sys.argv[1]) if line.startswith("{"))
+print(max(row["peak_requested"] for row in rows if row["trace"] == sys.argv[2]) * 95 // 100)' "$results/replay/virtual.txt" "$trace")
+            "$binaries/vrampool" replay "${backend[@]}" --source virtual --initial "$bytes" --passes 2 --json "benches/traces/$trace.csv.gz" || return 1
+        done
+    }
+    export -f initial
+    export binaries results python
+    try replay initial 60 bash -c "backend=(${backend[*]}); initial"
     try replay touch 90 "$binaries/vrampool" replay "${backend[@]}" --source virtual --touch benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
     try replay bench 90 "$binaries/vrampool" bench "${backend[@]}" --json --only pair,cuarena_1,cuarena_2,cuarena_3,cuarena_4,cuarena_5,cuarena_6
     try replay sleep 60 "$binaries/vrampool" bench "${backend[@]}" --json --only sleep --sleep-gib 8
     try replay train 60 "$binaries/vrampool" train "${backend[@]}" --json
     try replay soak 60 "$binaries/vrampool" soak "${backend[@]}" --seconds 40
     # The figures, a line each, with the run that they are of.
-    for run in virtual fixed driver bench sleep train; do
+    for run in virtual fixed driver initial bench sleep train; do
         { grep -h '^{' "$results/replay/$run.txt" || true; } | sed "s/^{/{\"run\":\"$run\",/"
     done >"$results/replay.jsonl"
 fi
