@@ -86,7 +86,7 @@ impl<B: Backend> Pool<B> {
         timeout: Duration,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        let (position, mut refused) = (Position::with_deadline(core), None);
+        let (position, mut refused, mut has_waited) = (Position::with_deadline(core), None, false);
         let mut wait = Wait::new(core, &position, bytes, timeout);
         loop {
             // Behind others it would be refused.
@@ -102,7 +102,7 @@ impl<B: Backend> Pool<B> {
             if wait.as_mut().is_some_and(Wait::wait) {
                 continue;
             }
-            let has_waited = wait.take().is_some();
+            has_waited |= wait.take().is_some();
             if let Some(refused) = refused.take() {
                 core.count_out_of_memory(&refused, has_waited);
                 return Err(Error::OutOfMemory(refused));

@@ -367,3 +367,20 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
     assert_eq!((stats.failed.total(), stats.misses, stats.hits), (1, 1, 0), "{stats:?}");
     Ok(())
 }
+
+#[test]
+fn a_request_that_waits_behind_another_until_its_deadline_counts_as_a_timeout() -> Answer {
+    let (_, pool, stream) = pool_of(1, 64 * KIB)?;
+    let all = pool.allocate(64 * KIB, &stream)?;
+    thread::scope(|scope| {
+        let first = scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, LONG).map(drop));
+        until_waiting(&pool, 1);
+        // Never asked before its deadline: the other request is the first.
+        let refused = pool.allocate_timeout(4 * KIB, &stream, Duration::from_millis(5));
+        assert!(refused.is_err_and(|error| error.is_out_of_memory()));
+        let failed = pool.stats().failed;
+        assert_eq!((failed.by_timeout, failed.by_limit), (1, 0), "{failed:?}");
+        drop(all);
+        first.join().expect("no panic")
+    })
+}
