@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub(crate) struct Server {
     /// The pool of all requests.
-    pub(crate) pool: Arc<Pool<AnyDevice>>,
+    pub(crate) pool: Pool<AnyDevice>,
     publisher: Arc<Publisher>,
     rendered: PrometheusHandle,
 }
@@ -62,7 +62,7 @@ impl Server {
         let pool = Pool::builder(&device).name("inference").size_classes(classes).limit(LIMIT).build()?;
         let publisher = Publisher::start(Duration::from_secs(5))?;
         publisher.add(&pool)?;
-        Ok(Self { pool: Arc::new(pool), publisher: Arc::new(publisher), rendered })
+        Ok(Self { pool: pool, publisher: Arc::new(publisher), rendered })
     }
 
     /// The routes.
@@ -73,7 +73,7 @@ impl Server {
 
 /// Computes on the device, in a thread that may wait for memory.
 async fn infer(State(server): State<Server>, body: Bytes) -> Response {
-    let pool = Arc::clone(&server.pool);
+    let pool = server.pool.clone();
     let computed = tokio::task::spawn_blocking(move || compute(&pool, &body)).await;
     match computed {
         Ok(Ok(sum)) => format!("{sum}\n").into_response(),

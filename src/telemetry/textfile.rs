@@ -17,7 +17,7 @@ static WRITES: AtomicU64 = AtomicU64::new(0);
 /// failure.
 ///
 /// The file is replaced as a whole. The collector reads files whose names end with `.prom`; write each
-/// owner to a separate file.
+/// owner to a separate file. Needs the feature `metrics`.
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
