@@ -8,7 +8,7 @@ from typing import Any
 from harness import Step, main, pin
 
 WIDTH = 128
-#: Of nodes, and what they are told apart by.
+#: Of nodes, and what distinguishes them.
 KINDS = 64
 
 
