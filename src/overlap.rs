@@ -13,12 +13,10 @@ use std::str::FromStr;
 ///
 /// ```
 /// # use vrampool::Overlap;
-/// # fn main() -> Result<(), vrampool::Error> {
 /// assert_eq!("256MiB".parse::<Overlap>()?, Overlap::Bytes(256 << 20));
 /// assert_eq!("25%".parse::<Overlap>()?, Overlap::Percent(25));
 /// assert_eq!(Overlap::default(), Overlap::Unlimited);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]

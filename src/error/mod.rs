@@ -25,7 +25,6 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 ///
 /// ```
 /// use vrampool::{Backend, Pool, arena::DeviceArena, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -35,8 +34,7 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 ///     let shortage = error.out_of_memory().expect("a lack of memory");
 ///     assert_eq!((shortage.requested_bytes, shortage.live_bytes), (4 << 20, 0));
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -194,14 +192,12 @@ impl Error {
     ///
     /// ```
     /// use vrampool::{Backend, arena::{ArenaError, DeviceArena}, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let device = HostDevice::new();
     /// let stream = device.create_stream()?;
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// let error = arena.allocate(0, &stream).unwrap_err();
     /// assert_eq!(error.arena(), Some(&ArenaError::ZeroBytes));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[must_use]
     pub fn arena(&self) -> Option<&ArenaError> {

@@ -38,7 +38,6 @@ impl<B: Backend> Pool<B> {
     /// ```
     /// # use std::{thread, time::Duration};
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -49,8 +48,7 @@ impl<B: Backend> Pool<B> {
     ///     drop(all);
     ///     waiting.join().expect("no panic")
     /// })?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -122,7 +120,6 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -133,8 +130,7 @@ impl<B: Backend> Pool<B> {
     /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
     /// drop(live);
     /// assert_eq!(pool.stats().held_bytes, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Error>(())
     /// ```
     pub fn close(&self) {
         if fork::is_child() {

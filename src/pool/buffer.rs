@@ -25,7 +25,6 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let pool = Pool::builder(&device).build()?;
 /// let (compute, copy) = (device.create_stream()?, device.create_stream()?);
@@ -34,8 +33,7 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// let mut bytes = [0; 4];
 /// buffer.read(&mut bytes, &copy)?; // another stream waits for the one that wrote
 /// assert_eq!(bytes, [1, 2, 3, 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub struct Buffer<B: Backend> {
     /// `None` only while dropping, and so nothing to be dropped then.
@@ -180,7 +178,6 @@ impl<B: Backend> Buffer<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let pool = Pool::builder(&device).build()?;
     /// let (copy, compute) = (device.create_stream()?, device.create_stream()?);
@@ -189,8 +186,7 @@ impl<B: Backend> Buffer<B> {
     /// batch.record_stream(&compute)?;
     /// drop(batch); // whoever gets it waits for both
     /// assert_eq!(pool.stats().stream_waits, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -265,7 +261,6 @@ impl<B: Backend> Buffer<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::new(&device)?;
@@ -273,8 +268,7 @@ impl<B: Backend> Buffer<B> {
     /// let mut copy = pool.allocate(source.len(), &stream)?;
     /// copy.copy_from(&source, &stream)?;
     /// assert_eq!(copy.read_vec::<f32>(&stream)?, [1.0, 2.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors

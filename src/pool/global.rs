@@ -37,15 +37,13 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::shared(&device)?;
     /// let elsewhere = Pool::shared(&device)?;
     /// drop(pool.allocate(1000, &stream)?);
     /// assert_eq!(elsewhere.stats().idle_bytes, 1024);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors

@@ -73,7 +73,6 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// ```
 /// use vrampool::{Backend, Pool, host::HostDevice};
 ///
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).max_cached_bytes(256 << 20).build()?;
@@ -83,8 +82,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// let second = pool.allocate(50_000, &stream)?; // a hit: the same 64 KiB
 /// assert_eq!((second.len(), second.capacity()), (50_000, 65_536));
 /// assert_eq!(pool.stats().hit_rate(), 0.5);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Pool<B: Backend> {
@@ -203,14 +201,12 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::builder(&device).build()?;
     /// let pinned = pool.allocate_kind(4096, Placement::HostVisible, &stream)?;
     /// assert_eq!(pinned.kind().placement, Placement::HostVisible);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -312,15 +308,13 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).name("activations").build()?;
     /// let leaked = pool.allocate(1000, &stream)?;
     /// let report = pool.report();
     /// assert_eq!(report.to_string(), "pool activations: 1 live buffers (1.0 KiB), 0 B idle");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn report(&self) -> PoolReport {
         // In a forked child a hook's lock may be held for ever.

@@ -27,12 +27,10 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, telemetry::{DEFAULT_ADDRESS, Exporter}};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// let exporter = Exporter::listen(DEFAULT_ADDRESS)?;
 /// exporter.add(&pool)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "it serves until it is dropped"]

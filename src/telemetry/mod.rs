@@ -62,12 +62,10 @@ pub fn describe(figures: &[&'static Figure]) {
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// vrampool::telemetry::describe(&vrampool::telemetry::METRICS);
 /// vrampool::telemetry::publish(&pool); // from the application's own timer, say
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub fn publish(owner: &impl Owner) {
     let series = Series::of(owner);

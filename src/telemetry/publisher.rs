@@ -19,13 +19,11 @@ use vrampool_backend::spi::start_thread;
 /// ```
 /// # use std::time::Duration;
 /// # use vrampool::{Pool, host::HostDevice, telemetry::Publisher};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// // After the application has installed its recorder:
 /// let publisher = Publisher::start(Duration::from_secs(5))?;
 /// publisher.add(&pool)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "it publishes until it is dropped"]

@@ -32,13 +32,11 @@ const ADDRESSES: u64 = 3;
 ///
 /// ```
 /// # use vrampool::{Placement, host::HostDevice, arena::{DeviceArena, Zone}};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::builder().memory_limit(1 << 30).build();
 /// let arena = DeviceArena::builder(&device).stable_bytes(64 << 20).memory(Placement::HostVisible).build()?;
 /// assert_eq!(arena.capacity(), 512 << 20); // what is free, less the margin
 /// assert_eq!(arena.capacity_of(Zone::Stable), 64 << 20);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
@@ -97,7 +95,6 @@ impl<B: Backend> ArenaBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
@@ -107,8 +104,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// assert_eq!(arena.reserved_bytes(), 6 << 20); // whole pages of 2 MiB
     /// drop(block);
     /// assert_eq!(arena.release(0)?, 6 << 20);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn growing(mut self) -> Self {
         self.grows = true;
@@ -131,7 +127,6 @@ impl<B: Backend> ArenaBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// # let stream = device.create_stream()?;
@@ -139,8 +134,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// let calls = arena.mapping().calls;
     /// let _block = arena.allocate(48 << 20, &stream)?;
     /// assert_eq!((arena.reserved_bytes(), arena.mapping().calls), (64 << 20, calls));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn initial_bytes(mut self, bytes: u64) -> Self {
         self.initial_bytes = bytes;
@@ -155,15 +149,13 @@ impl<B: Backend> ArenaBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
     /// let arena = DeviceArena::builder(&device).growing().addresses(8 << 20).build()?;
     /// let block = arena.allocate(8 << 20, &stream)?;
     /// assert!(arena.allocate(1, &stream).unwrap_err().is_out_of_memory());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn addresses(mut self, bytes: u64) -> Self {
         self.addresses = Some(bytes);

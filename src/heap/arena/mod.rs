@@ -87,7 +87,6 @@ use vrampool_backend::{Backend, fork};
 /// ```
 /// use vrampool::{Backend, host::HostDevice, arena::{DeviceArena, Zone}};
 ///
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
@@ -98,8 +97,7 @@ use vrampool_backend::{Backend, fork};
 /// drop(batch);
 /// let report = arena.compact(None, &stream, |moved| println!("{moved:?}"))?;
 /// assert_eq!(report.moved_blocks, 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceArena<B: Backend> {

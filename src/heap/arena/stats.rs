@@ -188,15 +188,13 @@ impl<B: Backend> DeviceArena<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// let stream = device.create_stream()?;
     /// drop(arena.allocate(1 << 19, &stream)?);
     /// drop(arena.allocate(1 << 19, &stream)?);
     /// assert_eq!((arena.reuse_waits(), arena.in_flight()), (0, 0)); // one stream waits for nobody
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[must_use]
     pub fn reuse_waits(&self) -> u64 {

@@ -32,7 +32,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -41,8 +40,7 @@ figures! {
     /// let failed = pool.stats().failed;
     /// assert_eq!((failed.by_limit, failed.by_request, failed.total()), (1, 1, 2));
     /// # drop(live);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -69,15 +67,13 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
     /// assert!(pool.allocate(2 << 20, &stream).is_err());
     /// let last = pool.stats().last_failure;
     /// assert!(last.by_request > 1_700_000_000 && last.by_limit == 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -107,7 +103,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -115,8 +110,7 @@ figures! {
     /// device.faults().lose_device();
     /// assert!(buffer.write(&[1], &stream).is_err());
     /// assert_eq!((pool.stats().device_errors.copy, pool.stats().failed.total()), (1, 0));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]

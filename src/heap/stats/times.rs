@@ -10,12 +10,10 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::builder().virtual_memory(false).build();
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// assert_eq!(arena.mapping().calls, 0); // its size is fixed
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -90,7 +88,6 @@ histogram! {
     /// ```
     /// # use std::time::Duration;
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -99,8 +96,7 @@ histogram! {
     /// let waits = pool.stats().waits;
     /// assert!(waits.count() == 1 && waits.sum > Duration::from_millis(1));
     /// # drop(live);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     Waits, "wait_", "vrampool_wait_seconds", "Time that requests waited for memory, by `allocate_timeout`."
 }
@@ -122,7 +118,6 @@ histogram! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(0).build()?;
@@ -132,8 +127,7 @@ histogram! {
     /// let times = pool.stats().allocation;
     /// assert_eq!(times.count(), 10);
     /// assert!(!times.sum.is_zero());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     AllocationTimes,
     "allocation_",

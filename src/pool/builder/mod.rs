@@ -56,7 +56,6 @@ const SMALLEST_PINNED: u64 = 512;
 ///
 /// ```
 /// # use vrampool::{Pool, SizeClasses, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let pool = Pool::builder(&HostDevice::new())
 ///     .name("activations")
 ///     .max_cached_bytes(2 << 30)
@@ -64,8 +63,7 @@ const SMALLEST_PINNED: u64 = 512;
 ///     .limit(8 << 30)
 ///     .size_classes(SizeClasses::GEOMETRIC)
 ///     .build()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
@@ -143,11 +141,9 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let pool = Pool::builder(&HostDevice::new()).from_environment()?.limit(1 << 30).build()?;
     /// assert_eq!(pool.limit(), Some(1 << 30));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -218,15 +214,13 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(1 << 20).limit(4 << 20).build()?;
     /// let weights = Pool::builder(&device).name("weights").within(&pool).build()?;
     /// let _three = weights.allocate(3 << 20, &stream)?; // 4 MiB of the device
     /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// [`ArenaBuilder::within`]: crate::arena::ArenaBuilder::within
@@ -266,10 +260,8 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Overlap, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let pool = Pool::builder(&HostDevice::new()).overlap(Overlap::Percent(25)).build()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = Some(overlap);
@@ -283,15 +275,13 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Initial, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Virtual).initial(Initial::Bytes(64 << 20)).build()?;
     /// let _buffer = pool.allocate(48 << 20, &stream)?;
     /// assert_eq!(pool.stats().reserved_bytes, 64 << 20);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn initial(mut self, initial: Initial) -> Self {
         self.initial = Some(initial);
@@ -353,7 +343,6 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Arena).limit(16 << 20).addresses_stay(true).build()?;
@@ -362,8 +351,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// drop(first);
     /// assert_eq!(pool.compact(None, &stream, |_| {})?.moved_bytes, 0);
     /// assert_eq!(second.address(), address);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn addresses_stay(mut self, stay: bool) -> Self {
         self.addresses_stay = stay;

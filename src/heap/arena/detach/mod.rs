@@ -59,7 +59,6 @@ impl<B: Backend> DeviceArena<B> {
     /// ```
     /// # use std::time::Duration;
     /// # use vrampool::{Backend, host::HostDevice, arena::{Attachment, DeviceArena}};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
@@ -72,8 +71,7 @@ impl<B: Backend> DeviceArena<B> {
     /// assert!(block.on(&stream).is_err());
     /// assert_eq!(arena.attach()?.expect("detached").commit(), 4 << 20);
     /// assert!(block.on(&stream).is_ok());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use vrampool_backend::{Backend, Physical};
 
 /// Everything that backed a range.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Whole<B: Backend> {
+pub(crate) struct Whole<B: Backend> {
     _physical: Vec<Physical>,
     _stitched: Vec<Stitched<B>>,
     _partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
@@ -16,7 +16,7 @@ pub(in crate::heap::arena) struct Whole<B: Backend> {
 
 impl<B: Backend> Backing<B> {
     /// Detaches everything that backs the range. The result must be dropped without the lock.
-    pub(in crate::heap::arena) fn take_all(&mut self) -> Whole<B> {
+    pub(crate) fn take_all(&mut self) -> Whole<B> {
         self.mapped = 0;
         self.search.forget();
         self.extents.clear();
@@ -31,12 +31,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Restores a stitched range with its previous age. Its pieces must be restored already.
-    pub(in crate::heap::arena) fn put_stitched(
-        &mut self,
-        age: u64,
-        memory: Arc<B::Memory>,
-        pieces: Vec<Extent>,
-    ) {
+    pub(crate) fn put_stitched(&mut self, age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         self.restore([Stitched {
             serves_any: self.serves_any(&pieces),
             ..Stitched::new(age, memory, pieces)
@@ -44,18 +39,13 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Keeps a range of `bytes` bytes that buffers use, and in which the given parts are mapped.
-    pub(in crate::heap::arena) fn put_partly_unmapped(
-        &mut self,
-        memory: Arc<B::Memory>,
-        bytes: u64,
-        parts: Vec<Part>,
-    ) {
+    pub(crate) fn put_partly_unmapped(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
         let range = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
         self.partly_unmapped.push((range, parts));
     }
 
     /// Returns all stitched ranges that are not being retired, with their mapped parts.
-    pub(in crate::heap::arena) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<Part>)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<Part>)> {
         let whole = self.stitched.iter().map(|range| (range, range.parts()));
         whole.chain(self.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone())))
     }
