@@ -120,11 +120,13 @@ mod initial;
 #[cfg(not(model))]
 #[doc(hidden)]
 pub mod internal;
+// It ends threads as the system does, which is no public call.
+#[cfg(all(test, model))]
+#[path = "../tests/model/mod.rs"]
+mod model;
 mod overlap;
 mod pool;
 pub mod prelude;
-#[cfg(feature = "serde")]
-mod serialize;
 mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {

@@ -28,23 +28,50 @@ pub(super) struct Compiled {
     pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
 }
 
-/// The constant of a backend, if its feature is enabled.
+/// The functions of a backend that lists its devices by number, if its feature is enabled.
 macro_rules! compiled {
-    ($feature:literal $compiled:ident) => {{
-        #[cfg(feature = $feature)]
-        let compiled = Some($compiled);
-        #[cfg(not(feature = $feature))]
+    ($name:literal, $backend:ident::$Device:ident, |$device:ident| $kind:expr, $total_bytes:expr) => {{
+        #[cfg(feature = $name)]
+        let compiled = Some(Compiled {
+            list: || {
+                let devices = $backend::list()?.into_iter().map(|$device| DeviceListing {
+                    name: format!("{}:{}", $name, $device.ordinal),
+                    backend: $name,
+                    kind: $kind,
+                    total_bytes: $total_bytes,
+                    device: $device.name,
+                });
+                Ok(devices.collect())
+            },
+            open: |name| Ok($backend::$Device::open_by_name(name)?.into()),
+        });
+        #[cfg(not(feature = $name))]
         let compiled = None;
-        compiled
+        Family { name: $name, forms: &[$name, concat!($name, ":NUMBER")], compiled }
     }};
 }
 
 /// The best first.
 pub(super) static FAMILIES: [Family; 4] = [
-    Family { name: "cuda", forms: &["cuda", "cuda:NUMBER", "cuda:UUID"], compiled: compiled!("cuda" CUDA) },
-    Family { name: "opencl", forms: &["opencl", "opencl:NUMBER"], compiled: compiled!("opencl" OPENCL) },
-    Family { name: "wgpu", forms: &["wgpu", "wgpu:NUMBER"], compiled: compiled!("wgpu" WGPU) },
-    Family { name: HOST, forms: &[HOST], compiled: compiled!("host" HOST_MEMORY) },
+    Family {
+        forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
+        ..compiled!(
+            "cuda",
+            vrampool_cuda::CudaDevice,
+            |device| if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
+            Some(device.total_bytes)
+        )
+    },
+    compiled!("opencl", vrampool_opencl::OpenClDevice, |device| device.kind, Some(device.total_bytes)),
+    compiled!("wgpu", vrampool_wgpu::WgpuDevice, |device| device.kind, None),
+    Family {
+        name: HOST,
+        forms: &[HOST],
+        #[cfg(feature = "host")]
+        compiled: Some(HOST_MEMORY),
+        #[cfg(not(feature = "host"))]
+        compiled: None,
+    },
 ];
 
 impl Family {
@@ -59,51 +86,6 @@ impl Family {
         BackendError::unavailable(self.name, reason)
     }
 }
-
-#[cfg(feature = "cuda")]
-const CUDA: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_cuda::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("cuda:{}", device.ordinal),
-            backend: "cuda",
-            device: device.name,
-            kind: if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
-            total_bytes: Some(device.total_bytes),
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_cuda::CudaDevice::open_by_name(name)?.into()),
-};
-
-#[cfg(feature = "opencl")]
-const OPENCL: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_opencl::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("opencl:{}", device.ordinal),
-            backend: "opencl",
-            device: device.name,
-            kind: device.kind,
-            total_bytes: Some(device.total_bytes),
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_opencl::OpenClDevice::open_by_name(name)?.into()),
-};
-
-#[cfg(feature = "wgpu")]
-const WGPU: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_wgpu::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("wgpu:{}", device.ordinal),
-            backend: "wgpu",
-            device: device.name,
-            kind: device.kind,
-            total_bytes: None,
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_wgpu::WgpuDevice::open_by_name(name)?.into()),
-};
 
 /// The host's device, one for the process: a device that is opened again is the same.
 #[cfg(feature = "host")]

@@ -109,12 +109,6 @@ pub struct OtherPool {
     pub idle_bytes: u64,
 }
 
-impl OtherPool {
-    pub(crate) fn new(name: String, held_bytes: u64, idle_bytes: u64) -> Self {
-        Self { name, held_bytes, idle_bytes }
-    }
-}
-
 impl OutOfMemory {
     pub(super) fn of_device(requested: u64, shortage: Shortage) -> Self {
         let (class, owner) = (requested, Owner::Device);

@@ -234,7 +234,7 @@ impl<'a> Wait<'a> {
                 return false;
             }
             let time = if may_ask { left.min(RETRY) } else { left };
-            depot = self.position.sleep_at_most(depot, time.min(turn));
+            depot = self.position.sleep(depot, Some(time.min(turn)));
         }
     }
 

@@ -89,9 +89,7 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
 #[cfg(all(test, feature = "host"))]
 mod tests {
     use super::*;
-    use crate::heap::size_class::SizeClasses;
     use std::ffi::OsString;
-    use vrampool_backend::DeviceKind;
     use vrampool_host::HostDevice;
 
     #[test]
@@ -108,43 +106,5 @@ mod tests {
         assert!(with("-2").is_err(), "every value is checked");
         drop(pool);
         assert_eq!(with("2").expect("a new one").stats().caps.max_cached_bytes, Some(2 << 30));
-        for setting in ["MAX_CACHED_GB", "POOL_BUDGET_FRAC", "POOL_LARGE_BUCKET_MB"] {
-            let device = HostDevice::new();
-            let with = |value: &'static str| {
-                shared_with(&device, &|name| {
-                    (name.strip_prefix("NETCL_") == Some(setting)).then(|| OsString::from(value))
-                })
-            };
-            let pool = with("1").expect("the first");
-            assert!(with("0.5").is_err_and(|error| error.to_string().contains(setting)), "{setting}");
-            drop(pool);
-        }
-    }
-
-    /// Whether the device needs it or not, and whatever the arguments.
-    #[test]
-    fn every_value_is_checked_when_the_environment_is_read() {
-        let shared = HostDevice::new();
-        let discrete = HostDevice::builder().kind(DeviceKind::Discrete).build();
-        for setting in [
-            "MAX_CACHED_GB",
-            "POOL_BUDGET_FRAC",
-            "POOL_LARGE_BUCKET_MB",
-            "LIMIT_GB",
-            "MAX_BUFFERS_PER_BUCKET",
-            "SOURCE",
-            "SIZE_CLASSES",
-        ] {
-            let lookup =
-                |name: &str| (name.strip_prefix("VRAMPOOL_") == Some(setting)).then(|| OsString::from("abc"));
-            for builder in [
-                Pool::builder(&shared),
-                Pool::builder(&discrete),
-                Pool::builder(&discrete).max_cached_bytes(0).budget(0).size_classes(SizeClasses::Fixed),
-            ] {
-                let error = builder.with_lookup(&lookup).expect_err("no number").to_string();
-                assert!(error.contains(setting) && error.contains("abc"), "{error}");
-            }
-        }
     }
 }

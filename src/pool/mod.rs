@@ -8,7 +8,6 @@ pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod child;
 mod children;
-mod class;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
@@ -19,7 +18,7 @@ mod trim;
 
 use crate::environment::as_limit;
 use crate::error::Error;
-use crate::heap::arena::{ArenaCounts, DeviceArena};
+use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::queue_position::Position;
@@ -126,13 +125,10 @@ impl<B: Backend> Handle<B> {
     fn stats(&self) -> PoolStats {
         let supply = self.core.supply::<B>();
         self.core.poll_in_flight::<B>();
-        let (stats, peak_end) = self.core.stats();
+        let (mut stats, peak_end) = self.core.stats();
+        stats.source.kind = supply.source;
         match supply.arena() {
-            Some(arena) => {
-                let peaks = (arena.reserved_peak(), peak_end);
-                stats.with_arena(supply.source(), arena, ArenaCounts::of(arena), peaks)
-            }
-            None if supply.source() == Source::Driver => stats.with_driver_pool(),
+            Some(arena) => stats.with_arena(arena, peak_end),
             None => stats,
         }
     }
@@ -355,10 +351,24 @@ impl<B: Backend> Pool<B> {
         self.core().classes.clone()
     }
 
+    /// Returns the size class of a request, bytes, within what the device and the limit allow; `None` if the device
+    /// never allocates as much.
+    ///
+    /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// let pool = Pool::new(&HostDevice::new())?;
+    /// assert_eq!(pool.class_of(5000), Some(16 << 10));
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    #[must_use]
+    pub fn class_of(&self, bytes: u64) -> Option<u64> {
+        self.core().class_of(bytes)
+    }
+
     /// What serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.core().supply::<B>().source()
+        self.core().supply::<B>().source
     }
 }
 

@@ -162,6 +162,10 @@ mod tests {
             (OVERLAP, "0"),
             (INITIAL, "1GiB"),
             ("VRAMPOOL_LIMIT_GB", "1"),
+            (MAX_BUFFERS[0], "7"),
+            (MAX_CACHED[0], "1"),
+            (BUDGET_FRACTION[0], "1"),
+            (LARGE_BUCKET[0], "1"),
         ] {
             let mut variables = vec![(name, text)];
             if name != SOURCE {

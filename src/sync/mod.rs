@@ -6,8 +6,6 @@
 //! have reached the cache, which takes a third of such a request. A waiting thread first spins, then yields,
 //! then sleeps for short intervals.
 
-#[cfg(all(test, model))]
-pub(crate) mod model;
 pub(crate) mod thread_slot;
 
 #[cfg(model)]

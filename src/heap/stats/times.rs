@@ -21,10 +21,16 @@ figures! {
         Counter calls: u64, "calls", "Device calls to create, map, unmap and release virtual memory.";
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+            serde(rename = "nanoseconds", serialize_with = "nanoseconds")
         )]
         Time time: Duration, "nanoseconds", "Time of the mapping calls.";
     }
+}
+
+/// Serializes a duration as whole nanoseconds.
+#[cfg(feature = "serde")]
+fn nanoseconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Makes a histogram of times, and the method that adds one.
@@ -46,7 +52,7 @@ macro_rules! histogram {
                 Counter longer: u64, "times", "Number of times of more than 100 s.";
                 #[cfg_attr(
                     feature = "serde",
-                    serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+                    serde(rename = "nanoseconds", serialize_with = "nanoseconds")
                 )]
                 Time sum: Duration, "nanoseconds", "The sum of all times.";
             }

@@ -70,25 +70,20 @@ const SMALLEST_PINNED: u64 = 512;
 pub struct PoolBuilder<B: Backend> {
     device: B,
     name: String,
-    source: Option<Source>,
     arena: Option<DeviceArena<B>>,
     addresses_stay: bool,
     borrow_classes: u32,
     kind: Option<MemoryKind>,
-    classes: Option<SizeClasses>,
-    max_cached_bytes: Option<u64>,
-    max_buffers_per_bucket: Option<u64>,
-    limit: Option<u64>,
     budget: Option<u64>,
     within: Option<Pool<B>>,
     cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
-    pub(super) overlap: Option<Overlap>,
-    pub(super) initial: Option<Initial>,
     piece_bytes: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
-    /// For settings without an argument.
+    /// Arguments for settings that the environment has, too.
+    given: PoolSettings,
+    /// For those without an argument.
     environment: PoolSettings,
 }
 
@@ -113,24 +108,18 @@ impl<B: Backend> PoolBuilder<B> {
         Self {
             device: device.clone(),
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
-            source: None,
             arena: None,
             addresses_stay: false,
             borrow_classes: BORROW_CLASSES,
             kind: None,
-            classes: None,
-            max_cached_bytes: None,
-            max_buffers_per_bucket: None,
-            limit: None,
             budget: None,
             within: None,
             cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
-            overlap: None,
-            initial: None,
             piece_bytes: None,
             hooks: Vec::new(),
+            given: PoolSettings::default(),
             environment: PoolSettings::default(),
         }
     }
@@ -166,7 +155,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// The cap on idle bytes. 0 caches nothing; `None` has no cap. Default: 4 GiB; 64 MiB where the source is
     /// [virtual](Source::Virtual).
     pub fn max_cached_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.max_cached_bytes = Some(as_cap(bytes));
+        self.given.max_cached_bytes = Some(as_cap(bytes));
         self
     }
 
@@ -174,7 +163,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// no cap. Default: 16; none where the source is [virtual](Source::Virtual), which keeps small
     /// classes only.
     pub fn max_buffers_per_bucket(mut self, buffers: impl Into<Option<u64>>) -> Self {
-        self.max_buffers_per_bucket = Some(as_cap(buffers));
+        self.given.max_buffers_per_bucket = Some(as_cap(buffers));
         self
     }
 
@@ -195,7 +184,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// [classes that borrow](Self::borrow_classes): a later pass may find other blocks, so leave it a little more
     /// than the first one needs.
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.limit = Some(as_cap(bytes));
+        self.given.limit = Some(as_cap(bytes));
         self
     }
 
@@ -264,7 +253,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = Some(overlap);
+        self.given.overlap = Some(overlap);
         self
     }
 
@@ -284,7 +273,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn initial(mut self, initial: Initial) -> Self {
-        self.initial = Some(initial);
+        self.given.initial = Some(initial);
         self
     }
 
@@ -299,7 +288,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing. With a
     /// [`Table`](SizeClasses::Table) of sizes that is fitted to a trace a pool holds least.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
-        self.classes = Some(classes);
+        self.given.size_classes = Some(classes);
         self
     }
 
@@ -323,7 +312,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
     /// reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
-        self.source = Some(source);
+        self.given.source = Some(source);
         self
     }
 

@@ -111,7 +111,7 @@ impl<B: Backend> ArenaCore<B> {
             }
             while let Some(range) = unused.pop() {
                 let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
-                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes()))
+                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes))
                 };
                 // Dropping it would also unmap it, but would wait for unrelated work.
                 match self.virtual_memory().and_then(unmap) {

@@ -13,7 +13,7 @@ pub(crate) struct Stitched<B: Backend> {
     pub(crate) used: u64,
     pub(crate) memory: Arc<B::Memory>,
     pub(crate) pieces: Box<[Extent]>,
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The end of its last piece in the arena's range.
     pub(super) end: u64,
     /// Whether it serves requests that use little of it.
@@ -97,10 +97,6 @@ impl<B: Backend> Stitched<B> {
     /// Whether no buffer uses it. Under the arena's lock that does not change.
     pub(crate) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.memory) == 1
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     pub(super) fn weight(&self) -> Weight {
