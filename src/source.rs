@@ -1,6 +1,6 @@
 //! Sources of a pool's misses.
 
-use crate::error::{Error, names};
+use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use vrampool_backend::MemoryKind;
@@ -92,7 +92,8 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| {
-            Error::configuration("source", text, format!("known are {}", names(Self::ALL, Self::name)))
+            let names: Vec<_> = Self::ALL.iter().map(|source| source.name()).collect();
+            Error::configuration("source", text, format!("known are {}", names.join(", ")))
         })
     }
 }

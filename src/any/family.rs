@@ -1,6 +1,6 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
-use super::available::{DeviceListing, HOST};
+use super::available::{Absent, DeviceListing, Devices, HOST};
 use super::variants::AnyDevice;
 #[cfg(feature = "host")]
 use std::sync::LazyLock;
@@ -85,6 +85,35 @@ impl Family {
         let reason = format!("this program was built without the feature `{}`", self.name);
         BackendError::unavailable(self.name, reason)
     }
+}
+
+/// Lists the devices of every backend without opening them. The duration depends on the drivers.
+///
+/// ```
+/// for device in vrampool::any::devices().there {
+///     let bytes = device.total_bytes.map_or("unknown".into(), |bytes| bytes.to_string());
+///     println!("{}: {}, {bytes} bytes", device.name, device.device);
+/// }
+/// ```
+#[must_use]
+pub fn devices() -> Devices {
+    let mut devices = Devices::default();
+    for family in &FAMILIES {
+        let listed = match &family.compiled {
+            Some(compiled) => (compiled.list)(),
+            None => Err(family.not_compiled()),
+        };
+        let reason = match listed {
+            Ok(listed) if listed.is_empty() => BackendError::unavailable(family.name, "it has no device"),
+            Ok(listed) => {
+                devices.there.extend(listed);
+                continue;
+            }
+            Err(reason) => reason,
+        };
+        devices.absent.push(Absent { backend: family.name, reason });
+    }
+    devices
 }
 
 /// The host's device, one for the process: a device that is opened again is the same.

@@ -36,12 +36,11 @@ pub(crate) mod available;
 mod device;
 mod family;
 mod kernels;
-mod listing;
 mod name;
 mod variants;
 mod virtual_memory;
 
 pub use available::{Absent, DeviceListing, Devices, NotOpened};
-pub use listing::devices;
+pub use family::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, AnyTestKernels};

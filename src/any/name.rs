@@ -1,8 +1,7 @@
 //! Names of devices, and the default device.
 
 use super::available::NotOpened;
-use super::family::{FAMILIES, Family};
-use super::listing::devices;
+use super::family::{FAMILIES, Family, devices};
 use super::variants::AnyDevice;
 use crate::environment;
 use crate::environment::{BACKEND, Lookup};
@@ -47,19 +46,17 @@ impl Name {
         let forms: Vec<_> = FAMILIES.iter().flat_map(|family| family.forms).copied().collect();
         Err(format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", ")))
     }
+
+    /// None for `auto`, which leaves the choice to us.
+    fn family(&self) -> Option<&'static Family> {
+        let name = self.0.split(':').next();
+        FAMILIES.iter().find(|family| Some(family.name) == name)
+    }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Name {
-    /// None for `auto`, which leaves the choice to us.
-    fn family(&self) -> Option<&'static Family> {
-        let name = self.0.split(':').next();
-        FAMILIES.iter().find(|family| Some(family.name) == name)
     }
 }
 

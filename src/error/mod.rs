@@ -292,11 +292,6 @@ pub struct WrongDevice {
     pub given: DeviceId,
 }
 
-/// The names of `all`, for the text of an error.
-pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
-    all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ")
-}
-
 /// An operation that is forbidden while a stream is captured into a graph.
 ///
 /// ```

@@ -8,27 +8,16 @@ use crate::pool::{Handle, Pool};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::{LazyLock, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use vrampool_backend::{Backend, DeviceId, fork};
 
 type Key = (TypeId, DeviceId);
 
-/// A pool that is listed, and the settings that it was made with.
-type Listed = (Box<dyn Entry>, PoolSettings);
+/// A pool of any backend, and the settings that it was made with.
+type Listed = (Weak<dyn Any + Send + Sync>, PoolSettings);
 
 /// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
 static POOLS: LazyLock<Mutex<HashMap<Key, Listed>>> = LazyLock::new(Mutex::default);
-
-/// A pool of any backend.
-trait Entry: Any + Send {
-    fn is_dead(&self) -> bool;
-}
-
-impl<B: Backend> Entry for Weak<Handle<B>> {
-    fn is_dead(&self) -> bool {
-        self.strong_count() == 0
-    }
-}
 
 impl<B: Backend> Pool<B> {
     /// Returns the process's pool for `device`, with defaults and the
@@ -61,9 +50,8 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
     let key = (TypeId::of::<B>(), device.id());
     let settings = PoolSettings::read(lookup)?;
     let mut pools = POOLS.lock();
-    let living = pools.get(&key).and_then(|(entry, made_with)| {
-        let entry: &dyn Any = &**entry;
-        Some((entry.downcast_ref::<Weak<Handle<B>>>()?.upgrade()?, made_with.clone()))
+    let living = pools.get(&key).and_then(|(pool, made_with)| {
+        Some((pool.upgrade()?.downcast::<Handle<B>>().ok()?, made_with.clone()))
     });
     if let Some((handle, made_with)) = living {
         // Before the handle, which may be the last by now.
@@ -81,8 +69,9 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
         .name(format!("{}:{}", device.id().backend, device.label()))
         .with_lookup(lookup)?
         .build()?;
-    pools.retain(|_, (entry, _)| !entry.is_dead());
-    pools.insert(key, (Box::new(std::sync::Arc::downgrade(&pool.handle)), settings));
+    let handle: Arc<dyn Any + Send + Sync> = pool.handle.clone();
+    pools.retain(|_, (pool, _)| pool.strong_count() > 0);
+    pools.insert(key, (Arc::downgrade(&handle), settings));
     Ok(pool)
 }
 

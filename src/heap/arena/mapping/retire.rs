@@ -8,10 +8,10 @@
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::uses::{Streams, add};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {
@@ -94,7 +94,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut batches = std::mem::take(&mut backing.retiring);
         drop(state);
         let (mut unmapped, mut unused, mut kept) = (Weight::default(), Vec::new(), Vec::new());
-        let reaped = catch_unwind(AssertUnwindSafe(|| {
+        let (_, panic) = caught(|| {
             let mut has_others = None;
             let mut have_others = || {
                 let ask = || self.virtual_memory().is_ok_and(VirtualMemory::has_others);
@@ -122,7 +122,8 @@ impl<B: Backend> ArenaCore<B> {
                     }
                 }
             }
-        }));
+            Ok(())
+        });
         // Ranges left over by a panic are whole.
         kept.append(&mut unused);
         let mut state = self.state.lock();
@@ -131,9 +132,7 @@ impl<B: Backend> ArenaCore<B> {
         backing.retiring = batches;
         backing.restore(kept);
         drop(state);
-        if let Err(panic) = reaped {
-            resume_unwind(panic);
-        }
+        panic.go_on();
     }
 
     /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for

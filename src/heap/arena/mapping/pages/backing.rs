@@ -24,11 +24,11 @@ pub(crate) struct Backing<B: Backend> {
     pub(crate) limit: u64,
     /// The device's memory, bytes.
     pub(super) total: u64,
-    /// The ledger shared with other arenas, if any.
-    pub(super) ledger: Option<Ledger>,
-    pub(super) overlap: Overlap,
+    /// The ledger shared with other arenas, if any. It limits resources, too.
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) overlap: Overlap,
     /// Mapped bytes up to which streams are spared waits by new memory.
-    pub(super) overlap_within: u64,
+    pub(crate) overlap_within: u64,
     /// Largest piece, bytes.
     pub(super) piece_bytes: u64,
     /// The start of the range's second part, and the largest possible end.
@@ -104,16 +104,6 @@ impl<B: Backend> Backing<B> {
             growth_refused_at: None,
             decays: false,
         }
-    }
-
-    /// Sets the ledger, which limits its resources too.
-    pub(crate) fn within(self, ledger: Option<Ledger>) -> Self {
-        Self { ledger, ..self }
-    }
-
-    /// Sets the bounds on memory that spares waits between streams.
-    pub(crate) fn overlapping(self, overlap: Overlap, overlap_within: u64) -> Self {
-        Self { overlap, overlap_within, ..self }
     }
 
     /// The part of the range that serves a request.

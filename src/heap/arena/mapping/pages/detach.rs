@@ -1,33 +1,20 @@
 //! Detaches the whole backing, and restores stitched ranges.
 
-use super::{Backing, Extent, Part, Retiring, Stitched, Weight};
-use std::collections::VecDeque;
+use super::{Backing, Extent, Part, Stitched, Weight};
+use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, Physical};
-
-/// Everything that backed a range.
-#[derive(Debug)]
-pub(crate) struct Whole<B: Backend> {
-    _physical: Vec<Physical>,
-    _stitched: Vec<Stitched<B>>,
-    _partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
-    _retiring: VecDeque<Retiring<B>>,
-}
+use vrampool_backend::Backend;
 
 impl<B: Backend> Backing<B> {
-    /// Detaches everything that backs the range. The result must be dropped without the lock.
-    pub(crate) fn take_all(&mut self) -> Whole<B> {
+    /// Detaches everything that backs the range, and returns it, to be dropped without the lock.
+    pub(crate) fn take_all(&mut self) -> impl Sized + use<B> {
         self.mapped = 0;
         self.search.forget();
         self.extents.clear();
         self.parts_of.clear();
         (self.in_ranges, self.retiring_weight) = (Weight::default(), Weight::default());
-        Whole {
-            _physical: std::mem::take(&mut self.physical),
-            _stitched: std::mem::take(&mut self.stitched),
-            _partly_unmapped: std::mem::take(&mut self.partly_unmapped),
-            _retiring: std::mem::take(&mut self.retiring),
-        }
+        let Self { physical, stitched, partly_unmapped, retiring, .. } = self;
+        (mem::take(physical), mem::take(stitched), mem::take(partly_unmapped), mem::take(retiring))
     }
 
     /// Restores a stitched range with its previous age. Its pieces must be restored already.

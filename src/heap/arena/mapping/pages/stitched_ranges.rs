@@ -38,10 +38,8 @@ const SERVE_ANY: u64 = 9;
 impl<B: Backend> Backing<B> {
     /// Largest possible physical memory, bytes.
     pub(crate) fn capacity(&self) -> u64 {
-        // Without a first part, the addresses are fixed.
-        let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
         let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
-        self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
+        self.limit.min(self.total).min(quota).max(self.granularity)
     }
 
     /// Whether the second part has addresses for the capacity.
