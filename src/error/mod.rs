@@ -12,7 +12,7 @@ pub use cause::Cause;
 pub use chain::{Chain, chain};
 pub use out_of_memory::{OtherPool, OutOfMemory, Owner, Shortage};
 use std::fmt;
-use vrampool_backend::{BackendError, DeviceId, Rejected};
+use vrampool_backend::{BackendError, DeviceId};
 
 /// The error of a pool or an arena. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
@@ -129,12 +129,6 @@ impl From<ArenaError> for Error {
 impl From<OutOfMemory> for Error {
     fn from(error: OutOfMemory) -> Self {
         Self::OutOfMemory(Box::new(error))
-    }
-}
-
-impl<T> From<Rejected<T>> for Error {
-    fn from(rejected: Rejected<T>) -> Self {
-        rejected.error.into()
     }
 }
 

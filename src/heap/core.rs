@@ -340,7 +340,7 @@ impl PoolCore {
     /// Whether it has hooks, which [observe](crate::heap::observed) it.
     #[inline(always)]
     pub(crate) fn is_observed(&self) -> bool {
-        self.class_table.is_observed()
+        self.class_table.is_observed
     }
 
     /// Whether its caps hold for it and others together.

@@ -86,17 +86,12 @@ fn respond(published: &Published, request: &Request<Incoming>) -> Response<Full<
         "/metrics" | "/" => {
             let accept = request.headers().get_all(ACCEPT);
             let format = Format::accepted(accept.iter().filter_map(|value| value.to_str().ok()));
-            let mut response = with(StatusCode::OK, format, metrics(published, format));
+            let mut text = Text::new(format);
+            published.tell(&mut |series, sample| text.tell(series, sample));
+            let mut response = with(StatusCode::OK, format, text.finish());
             response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
             response
         }
         _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
     }
-}
-
-/// The figures of this moment.
-fn metrics(published: &Published, format: Format) -> String {
-    let mut text = Text::new(format);
-    published.tell(&mut |series, sample| text.tell(series, sample));
-    text.finish()
 }

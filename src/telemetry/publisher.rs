@@ -2,7 +2,7 @@
 
 use super::owner::Owner;
 use super::published::{Keep, Published};
-use super::{METRICS, describe, facade};
+use super::{METRICS, describe, record};
 use crate::error::Error;
 use std::mem;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -52,11 +52,11 @@ impl Publisher {
         let telling = published.clone();
         let publish = move || {
             describe(&METRICS);
-            telling.tell(&mut facade::tell);
+            telling.tell(&mut record);
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                telling.tell(&mut facade::tell);
+                telling.tell(&mut record);
             }
-            telling.tell(&mut facade::tell);
+            telling.tell(&mut record);
         };
         let thread = thread::Builder::new().name("vrampool metrics".into());
         let thread = start_thread(|| thread.spawn(publish));
@@ -77,7 +77,7 @@ impl Publisher {
     /// Publishes all of them at once, to the current recorder, without waiting for the next time.
     /// One publisher does so at a time; a recorder that is told of it must neither publish nor add.
     pub fn publish(&self) {
-        self.published.tell(&mut facade::tell);
+        self.published.tell(&mut record);
     }
 }
 
