@@ -188,35 +188,25 @@ pub trait Field {
     fn add(&mut self, more: &Self);
 }
 
-impl Field for u64 {
-    fn value(&self) -> FigureValue {
-        FigureValue::Number(*self)
-    }
+/// Makes a type a number among the fields of a group.
+macro_rules! field {
+    ($type:ty, |$value:ident| $number:expr) => {
+        impl Field for $type {
+            fn value(&self) -> FigureValue {
+                let $value = *self;
+                FigureValue::Number($number)
+            }
 
-    fn add(&mut self, more: &Self) {
-        *self = self.saturating_add(*more);
-    }
+            fn add(&mut self, more: &Self) {
+                *self = self.saturating_add(*more);
+            }
+        }
+    };
 }
 
-impl Field for usize {
-    fn value(&self) -> FigureValue {
-        FigureValue::Number(*self as u64)
-    }
-
-    fn add(&mut self, more: &Self) {
-        *self = self.saturating_add(*more);
-    }
-}
-
-impl Field for Duration {
-    fn value(&self) -> FigureValue {
-        FigureValue::Number(u64::try_from(self.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn add(&mut self, more: &Self) {
-        *self = self.saturating_add(*more);
-    }
-}
+field!(u64, |count| count);
+field!(usize, |count| count as u64);
+field!(Duration, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
 
 /// The bound of a histogram's count, in seconds.
 const fn bound_of(field: &'static str) -> &'static str {

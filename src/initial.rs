@@ -11,12 +11,10 @@ use std::str::FromStr;
 ///
 /// ```
 /// # use vrampool::Initial;
-/// # fn main() -> Result<(), vrampool::Error> {
 /// assert_eq!("2GiB".parse::<Initial>()?, Initial::Bytes(2 << 30));
 /// assert_eq!("50%".parse::<Initial>()?, Initial::Percent(50));
 /// assert_eq!(Initial::default(), Initial::Bytes(0));
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -19,8 +19,6 @@
 //! traces, and fits size classes to them.
 //!
 //! ```
-//! # #[cfg(feature = "host")]
-//! # fn main() -> Result<(), vrampool::Error> {
 //! use vrampool::{Backend, Pool, host::HostDevice};
 //!
 //! let device = HostDevice::new();
@@ -31,17 +29,12 @@
 //!     activations.write(&[step; 40_000], &stream)?; // queued on the stream
 //! } // dropped: idle, for the next step
 //! assert_eq!(pool.stats().misses, 1);
-//! # Ok(())
-//! # }
-//! # #[cfg(not(feature = "host"))]
-//! # fn main() {}
+//! # Ok::<(), vrampool::Error>(())
 //! ```
 //!
 //! A device that is chosen at run time:
 //!
 //! ```
-//! # #[cfg(feature = "host")]
-//! # fn main() -> Result<(), vrampool::Error> {
 //! use vrampool::{Backend, Pool, any};
 //!
 //! let device = any::open("auto")?; // or "cuda:1", "host"
@@ -49,10 +42,7 @@
 //! let pool = Pool::new(&device)?;
 //! let weights = pool.allocate(40_000, &stream)?;
 //! assert_eq!(pool.stats().live_bytes, weights.capacity());
-//! # Ok(())
-//! # }
-//! # #[cfg(not(feature = "host"))]
-//! # fn main() {}
+//! # Ok::<(), vrampool::Error>(())
 //! ```
 //!
 //! # Threads and panics
@@ -94,8 +84,6 @@ pub mod figures;
 /// Hooks of pools ([`PoolBuilder::hook`]): calls around each request, each allocation of the driver's, and each free.
 ///
 /// ```
-/// # #[cfg(feature = "host")]
-/// # fn main() -> Result<(), vrampool::Error> {
 /// use std::sync::{Arc, Mutex};
 /// use vrampool::hooks::{Hook, HookEvent, Outcome};
 /// use vrampool::{Backend, Pool, host::HostDevice};
@@ -122,10 +110,7 @@ pub mod figures;
 /// let pool = Pool::builder(&device).limit(1 << 20).hook(Arc::clone(&failures)).build()?;
 /// assert!(pool.allocate(2 << 20, &stream).is_err());
 /// assert!(failures.0.lock().expect("no panic")[0].ends_with(": 2097152 bytes"));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "host"))]
-/// # fn main() {}
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub mod hooks {
     pub use vrampool_backend::{Holder, Hook, HookCalls, HookEvent, Outcome};
@@ -135,11 +120,13 @@ mod initial;
 #[cfg(not(model))]
 #[doc(hidden)]
 pub mod internal;
+// It ends threads as the system does, which is no public call.
+#[cfg(all(test, model))]
+#[path = "../tests/model/mod.rs"]
+mod model;
 mod overlap;
 mod pool;
 pub mod prelude;
-#[cfg(feature = "serde")]
-mod serialize;
 mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {

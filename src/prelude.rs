@@ -8,14 +8,12 @@
 //! use vrampool::host::HostDevice;
 //! use vrampool::prelude::*;
 //!
-//! # fn main() -> Result<(), vrampool::Error> {
 //! let device = HostDevice::new();
 //! let stream = device.create_stream()?;
 //! let pool = Pool::new(&device)?;
 //! let numbers = pool.upload(&[1.0f32, 2.0], &stream)?;
 //! assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0, 2.0]);
-//! # Ok(())
-//! # }
+//! # Ok::<(), vrampool::Error>(())
 //! ```
 
 pub use crate::heap::size_class::SizeClasses;

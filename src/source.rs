@@ -1,6 +1,6 @@
 //! Sources of a pool's misses.
 
-use crate::error::{Error, names};
+use crate::error::Error;
 use std::fmt;
 use std::str::FromStr;
 use vrampool_backend::MemoryKind;
@@ -16,15 +16,13 @@ pub(crate) struct Key {
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).source(Source::Arena).limit(1 << 20).build()?;
 /// let _buffer = pool.allocate(1000, &stream)?;
 /// assert_eq!(pool.stats().source.kind, Source::Arena);
 /// assert_eq!("virtual".parse::<Source>()?, Source::Virtual);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
@@ -49,7 +47,6 @@ pub enum Source {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
@@ -58,8 +55,7 @@ pub enum Source {
     /// assert_eq!(pool.stats().reserved_bytes, 6 << 20); // whole pages of 2 MiB
     /// pool.trim()?;
     /// assert_eq!(pool.stats().reserved_bytes, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     Virtual,
     /// Blocks of the driver's own pool, which come and go in the order of a stream
@@ -96,7 +92,8 @@ impl FromStr for Source {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.iter().copied().find(|source| source.name() == text).ok_or_else(|| {
-            Error::configuration("source", text, format!("known are {}", names(Self::ALL, Self::name)))
+            let names: Vec<_> = Self::ALL.iter().map(|source| source.name()).collect();
+            Error::configuration("source", text, format!("known are {}", names.join(", ")))
         })
     }
 }

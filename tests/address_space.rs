@@ -35,15 +35,21 @@ fn a_full_address_space_is_out_of_memory_until_something_is_freed() {
     let limit = 64 * PAGE;
     let builder = || Pool::builder(&device).source(Source::Virtual).limit(limit).cached_class(0);
     let pool = builder().build().expect("there are addresses");
-    let arena = DeviceArena::builder(&device).growing().limit(limit).addresses(limit).piece_bytes(PAGE);
-    let arena = arena.build().expect("there are addresses");
+    let mut others = Vec::new();
+    let mut use_up = |bytes: &[u64]| {
+        bytes.iter().for_each(|&bytes| others.extend(std::iter::from_fn(|| mapper.reserve(bytes).ok())));
+    };
+    // Half of what it asks for first, so that its part for large requests has none to spare.
+    let room = mapper.reserve(128 * PAGE).expect("there are addresses");
+    use_up(&[256 * PAGE, 16 * PAGE]);
+    drop(room);
+    let arena = DeviceArena::builder(&device).growing().limit(limit).piece_bytes(PAGE);
+    let arena = arena.build().expect("there are some addresses");
+    assert_eq!(arena.address_bytes(), 96 * PAGE);
     // Every other page of it stays free: a larger request is stitched, for which it takes addresses.
     let blocks: Vec<_> = (0..64).map(|_| arena.allocate(PAGE, &stream).expect("memory")).collect();
     let kept: Vec<_> = blocks.into_iter().step_by(2).collect();
-    let mut others = Vec::new();
-    for bytes in [256 * PAGE, 16 * PAGE, PAGE] {
-        others.extend(std::iter::from_fn(|| mapper.reserve(bytes).ok()));
-    }
+    use_up(&[16 * PAGE, PAGE]);
     let refused = arena.allocate(16 * PAGE, &stream).expect_err("there are no addresses");
     assert!(refused.is_out_of_memory(), "{refused:?}");
     pool.set_limit(8 * limit).expect("nothing is reserved for it yet");

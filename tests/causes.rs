@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vrampool::arena::{ArenaError, DeviceArena};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, BackendError, Pool, any};
+use vrampool::{Backend, BackendError, Error, Pool, any};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,6 +41,22 @@ fn errors_of_pools_and_arenas_name_a_cause_once() {
         check(&error);
         assert!(error.source().is_none(), "{error:?}");
     }
+}
+
+/// A `main` that fails prints the text. The long form lists the fields.
+#[test]
+fn an_error_is_its_text_or_its_fields() {
+    let device = HostDevice::new();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).limit(1024).build().expect("a pool");
+    let refused = pool.allocate(4096, &stream).expect_err("more than the limit");
+    let setting = "exactly:3".parse::<vrampool::SizeClasses>().expect_err("no rule");
+    let errors = [Error::Closed, setting, refused];
+    errors.iter().for_each(|error| assert_eq!(format!("{error:?}"), error.to_string()));
+    let texts = errors.map(|error| format!("{error:#?}"));
+    assert_eq!(texts[0], "Closed");
+    assert!(texts[1].starts_with("Configuration(\n") && texts[1].contains("field: "), "{}", texts[1]);
+    assert!(texts[2].contains("requested_bytes: 4096"), "{}", texts[2]);
 }
 
 /// Every derived error of the workspace: the text of a variant does not name the field that is its source.

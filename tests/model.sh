@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every interleaving of a few threads: the unit tests of src/sync/model.rs, whose threads, locks and atomics are the model checker's.
+# Every interleaving of a few threads: tests/model, whose threads, locks and atomics are the model checker's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # Only the library itself is built for the model, and fast; what it depends on is what the other tests use.

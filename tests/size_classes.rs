@@ -1,6 +1,7 @@
 //! Size classes: requests round up to netcl's sizes, in order, with bounded padding; texts are read as they are written.
 
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use vrampool::{SizeClasses, SizeTable};
 
 const KIB: u64 = 1 << 10;
@@ -66,6 +67,32 @@ fn rules_without_classes_are_refused() {
     }
 }
 
+/// Sizes that no size of the table serves have 8 classes a power of two, and multiples of 512 bytes below 4 KiB.
+#[test]
+fn the_general_rule_of_a_table() {
+    let table = SizeClasses::Table(SizeTable::new([]));
+    for (bytes, class) in [(0, 512), (513, 1024), (4096, 4096), (4097, 4608), (40_000_000, 41_943_040)] {
+        assert_eq!(table.round(bytes), Some(class));
+    }
+    assert_eq!((table.round(u64::MAX), table.round(15 << 60)), (None, Some(15 << 60)));
+}
+
+#[test]
+fn the_same_sizes_are_the_same_table_and_clones_share_them() {
+    let one = SizeTable::new([4096, 512, 4096]);
+    let two = SizeTable::new([512, 4096]);
+    assert_eq!(one, two);
+    assert_eq!(one.sizes(), [512, 4096]);
+    assert_ne!(one, SizeTable::new([512]));
+    assert_eq!(format!("{one:?}"), "SizeTable([512, 4096])");
+    assert!(std::ptr::eq(one.sizes(), one.clone().sizes()) && !std::ptr::eq(one.sizes(), two.sizes()));
+}
+
+fn any_table() -> impl Strategy<Value = BTreeSet<u64>> {
+    let size = prop_oneof![any_bytes(), 1u64..100_000];
+    proptest::collection::btree_set(size.prop_map(|size| size.max(1)), 0..40)
+}
+
 fn any_classes() -> impl Strategy<Value = SizeClasses> {
     prop_oneof![
         Just(SizeClasses::Fixed),
@@ -124,6 +151,30 @@ proptest! {
         }
         if bytes > MIB {
             prop_assert!(SizeClasses::Tight.round(bytes) < Some(bytes + 512));
+        }
+    }
+
+    /// Checked against a linear search.
+    #[test]
+    fn a_request_gets_the_smallest_size_of_a_table_within_reach(sizes in any_table(), bytes in any_bytes()) {
+        let general = SizeClasses::Table(SizeTable::new([])).round(bytes);
+        let expected = match (sizes.iter().copied().find(|&size| size >= bytes), general) {
+            (Some(size), Some(general)) if u128::from(size) > 4 * u128::from(general) => Some(general),
+            (None, general) => general,
+            (size, _) => size,
+        };
+        prop_assert_eq!(SizeClasses::Table(SizeTable::new(sizes)).round(bytes), expected);
+    }
+
+    #[test]
+    fn sizes_of_a_table_fit_and_the_padding_of_others_is_bounded(sizes in any_table(), bytes in any_bytes()) {
+        let table = SizeClasses::Table(SizeTable::new(sizes.iter().copied()));
+        for size in &sizes {
+            prop_assert_eq!(table.round(*size), Some(*size));
+        }
+        if let Some(class) = table.round(bytes) {
+            // 4 times 9/8.
+            prop_assert!(u128::from(class) * 2 <= 9 * u128::from(bytes.max(4096)));
         }
     }
 

@@ -76,12 +76,6 @@ impl Devices {
     }
 }
 
-impl NotOpened {
-    pub(super) fn new(name: &str, cause: BackendError, devices: Devices) -> Self {
-        Self { name: name.into(), cause, devices }
-    }
-}
-
 impl fmt::Display for NotOpened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, cause, devices } = self;

@@ -1,6 +1,6 @@
 //! The compiled-in backends: names of their devices, listing and opening.
 
-use super::available::{DeviceListing, HOST};
+use super::available::{Absent, DeviceListing, Devices, HOST};
 use super::variants::AnyDevice;
 #[cfg(feature = "host")]
 use std::sync::LazyLock;
@@ -28,23 +28,50 @@ pub(super) struct Compiled {
     pub(super) open: fn(&str) -> Result<AnyDevice, BackendError>,
 }
 
-/// The constant of a backend, if its feature is enabled.
+/// The functions of a backend that lists its devices by number, if its feature is enabled.
 macro_rules! compiled {
-    ($feature:literal $compiled:ident) => {{
-        #[cfg(feature = $feature)]
-        let compiled = Some($compiled);
-        #[cfg(not(feature = $feature))]
+    ($name:literal, $backend:ident::$Device:ident, |$device:ident| $kind:expr, $total_bytes:expr) => {{
+        #[cfg(feature = $name)]
+        let compiled = Some(Compiled {
+            list: || {
+                let devices = $backend::list()?.into_iter().map(|$device| DeviceListing {
+                    name: format!("{}:{}", $name, $device.ordinal),
+                    backend: $name,
+                    kind: $kind,
+                    total_bytes: $total_bytes,
+                    device: $device.name,
+                });
+                Ok(devices.collect())
+            },
+            open: |name| Ok($backend::$Device::open_by_name(name)?.into()),
+        });
+        #[cfg(not(feature = $name))]
         let compiled = None;
-        compiled
+        Family { name: $name, forms: &[$name, concat!($name, ":NUMBER")], compiled }
     }};
 }
 
 /// The best first.
 pub(super) static FAMILIES: [Family; 4] = [
-    Family { name: "cuda", forms: &["cuda", "cuda:NUMBER", "cuda:UUID"], compiled: compiled!("cuda" CUDA) },
-    Family { name: "opencl", forms: &["opencl", "opencl:NUMBER"], compiled: compiled!("opencl" OPENCL) },
-    Family { name: "wgpu", forms: &["wgpu", "wgpu:NUMBER"], compiled: compiled!("wgpu" WGPU) },
-    Family { name: HOST, forms: &[HOST], compiled: compiled!("host" HOST_MEMORY) },
+    Family {
+        forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
+        ..compiled!(
+            "cuda",
+            vrampool_cuda::CudaDevice,
+            |device| if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
+            Some(device.total_bytes)
+        )
+    },
+    compiled!("opencl", vrampool_opencl::OpenClDevice, |device| device.kind, Some(device.total_bytes)),
+    compiled!("wgpu", vrampool_wgpu::WgpuDevice, |device| device.kind, None),
+    Family {
+        name: HOST,
+        forms: &[HOST],
+        #[cfg(feature = "host")]
+        compiled: Some(HOST_MEMORY),
+        #[cfg(not(feature = "host"))]
+        compiled: None,
+    },
 ];
 
 impl Family {
@@ -60,50 +87,34 @@ impl Family {
     }
 }
 
-#[cfg(feature = "cuda")]
-const CUDA: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_cuda::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("cuda:{}", device.ordinal),
-            backend: "cuda",
-            device: device.name,
-            kind: if device.integrated { DeviceKind::Integrated } else { DeviceKind::Discrete },
-            total_bytes: Some(device.total_bytes),
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_cuda::CudaDevice::open_by_name(name)?.into()),
-};
-
-#[cfg(feature = "opencl")]
-const OPENCL: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_opencl::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("opencl:{}", device.ordinal),
-            backend: "opencl",
-            device: device.name,
-            kind: device.kind,
-            total_bytes: Some(device.total_bytes),
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_opencl::OpenClDevice::open_by_name(name)?.into()),
-};
-
-#[cfg(feature = "wgpu")]
-const WGPU: Compiled = Compiled {
-    list: || {
-        let devices = vrampool_wgpu::list()?.into_iter().map(|device| DeviceListing {
-            name: format!("wgpu:{}", device.ordinal),
-            backend: "wgpu",
-            device: device.name,
-            kind: device.kind,
-            total_bytes: None,
-        });
-        Ok(devices.collect())
-    },
-    open: |name| Ok(vrampool_wgpu::WgpuDevice::open_by_name(name)?.into()),
-};
+/// Lists the devices of every backend without opening them. The duration depends on the drivers.
+///
+/// ```
+/// for device in vrampool::any::devices().there {
+///     let bytes = device.total_bytes.map_or("unknown".into(), |bytes| bytes.to_string());
+///     println!("{}: {}, {bytes} bytes", device.name, device.device);
+/// }
+/// ```
+#[must_use]
+pub fn devices() -> Devices {
+    let mut devices = Devices::default();
+    for family in &FAMILIES {
+        let listed = match &family.compiled {
+            Some(compiled) => (compiled.list)(),
+            None => Err(family.not_compiled()),
+        };
+        let reason = match listed {
+            Ok(listed) if listed.is_empty() => BackendError::unavailable(family.name, "it has no device"),
+            Ok(listed) => {
+                devices.there.extend(listed);
+                continue;
+            }
+            Err(reason) => reason,
+        };
+        devices.absent.push(Absent { backend: family.name, reason });
+    }
+    devices
+}
 
 /// The host's device, one for the process: a device that is opened again is the same.
 #[cfg(feature = "host")]

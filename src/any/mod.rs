@@ -23,27 +23,24 @@
 //! use vrampool::any::{self, AnyMemory};
 //! use vrampool::{Backend, Pool};
 //!
-//! # fn main() -> Result<(), vrampool::Error> {
 //! let device = any::open("host")?; // or "auto"
 //! let stream = device.create_stream()?;
 //! let pool = Pool::builder(&device).build()?;
 //! let mut buffer = pool.allocate(4000, &stream)?;
 //! let out = buffer.on_mut(&stream)?.project(AnyMemory::as_host)?;
 //! stream.as_host()?.launch([], [out], |[], [out]: [&mut [f32]; 1]| out.fill(2.5))?;
-//! # Ok(())
-//! # }
+//! # Ok::<(), vrampool::Error>(())
 //! ```
 
 pub(crate) mod available;
 mod device;
 mod family;
 mod kernels;
-mod listing;
 mod name;
 mod variants;
 mod virtual_memory;
 
 pub use available::{Absent, DeviceListing, Devices, NotOpened};
-pub use listing::devices;
+pub use family::devices;
 pub use name::{Name, from_environment, open};
 pub use variants::{AnyDevice, AnyEvent, AnyMemory, AnyStream, AnyTestKernels};

@@ -1,8 +1,7 @@
 //! Names of devices, and the default device.
 
 use super::available::NotOpened;
-use super::family::{FAMILIES, Family};
-use super::listing::devices;
+use super::family::{FAMILIES, Family, devices};
 use super::variants::AnyDevice;
 use crate::environment;
 use crate::environment::{BACKEND, Lookup};
@@ -47,19 +46,17 @@ impl Name {
         let forms: Vec<_> = FAMILIES.iter().flat_map(|family| family.forms).copied().collect();
         Err(format!("{text:?} is no name of one; known are {AUTO}, {}", forms.join(", ")))
     }
+
+    /// None for `auto`, which leaves the choice to us.
+    fn family(&self) -> Option<&'static Family> {
+        let name = self.0.split(':').next();
+        FAMILIES.iter().find(|family| Some(family.name) == name)
+    }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Name {
-    /// None for `auto`, which leaves the choice to us.
-    fn family(&self) -> Option<&'static Family> {
-        let name = self.0.split(':').next();
-        FAMILIES.iter().find(|family| Some(family.name) == name)
     }
 }
 
@@ -110,7 +107,7 @@ fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
         Some(family) => Err(family.not_compiled()),
         None => best(),
     });
-    opened.map_err(|cause| Box::new(NotOpened::new(name, cause, devices())))
+    opened.map_err(|cause| Box::new(NotOpened { name: name.into(), cause, devices: devices() }))
 }
 
 /// The best that opens. One that is there and does not open is told of in the log.
@@ -127,36 +124,6 @@ fn best() -> Result<AnyDevice, BackendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_told_from_what_is_none() {
-        for name in ["auto", "host", "cuda", "cuda:1", "cuda:GPU-0123", "cuda:anything"] {
-            assert_eq!(name.parse::<Name>().expect(name).to_string(), name);
-        }
-        for name in ["", ":", "abacus", "cuda:", "host:", "host:0", "auto:1", "CUDA", " cuda", "cuda 0", "0"]
-        {
-            let error = name.parse::<Name>().expect_err(name).to_string();
-            assert!(error.contains(&format!("{name:?}")), "{error}");
-            assert!(error.contains("known are auto, cuda, cuda:NUMBER, cuda:UUID"), "{error}");
-            assert!(error.ends_with(", host"), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_there_is_an_error_that_lists_what_is() {
-        for name in ["abacus", "cuda:4096", "cuda:GPU-x"] {
-            let error = open_with(name, &|_| None).expect_err(name);
-            let Error::NotOpened(error) = error else { panic!("{error:?}") };
-            let text = error.to_string();
-            assert!(text.starts_with(&format!("no device `{name}`: ")), "{text}");
-            assert_eq!(text.contains("host (host memory)"), cfg!(feature = "host"), "{text}");
-            for family in &FAMILIES {
-                let feature = format!("feature `{}`", family.name);
-                assert_eq!(text.contains(&feature), family.compiled.is_none(), "{text}");
-            }
-            assert_eq!(text.matches(&error.cause.to_string()).count(), 1, "said once: {text}");
-        }
-    }
 
     #[test]
     fn without_a_name_the_environment_chooses() {

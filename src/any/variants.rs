@@ -159,33 +159,3 @@ any! {
         "opencl" OpenCl(vrampool_opencl::TestKernels) as_opencl, "wgpu" Wgpu(vrampool_wgpu::TestKernels) as_wgpu,
         "host" Host(vrampool_host::TestKernels) as_host
 }
-
-#[cfg(all(test, feature = "host", feature = "cuda"))]
-mod tests {
-    use super::*;
-    use vrampool_backend::{AllocationRequest, Backend, BackendError, Placement, Region, RegionMut};
-
-    #[test]
-    fn what_is_one_backends_is_not_anothers() {
-        let device = AnyDevice::from(HostDevice::new());
-        let stream = device.create_stream().expect("a stream");
-        let event = device.record(&stream).expect("an event");
-        let memory = device.allocate(&AllocationRequest::new(8, Placement::Device)).expect("memory");
-        let whole = Region::whole(&memory, &stream);
-        let refused = [
-            ("device", device.as_cuda().err()),
-            ("stream", stream.as_cuda().err()),
-            ("event", event.as_cuda().err()),
-            ("memory", memory.as_cuda().err()),
-            ("memory", whole.clone().project(AnyMemory::as_cuda).err()),
-            ("memory", RegionMut::whole(&memory, &stream).project(AnyMemory::as_cuda).err()),
-            ("device", CudaDevice::try_from(device.clone()).err()),
-        ];
-        for (argument, error) in refused {
-            let reason = "it is one of the backend host, not of cuda";
-            assert_eq!(error, Some(BackendError::invalid(argument, reason)));
-        }
-        let own = whole.project(AnyMemory::as_host).expect("it is the host's");
-        assert_eq!((own.offset(), own.len(), own.stream_id()), (0, 8, vrampool_backend::Stream::id(&stream)));
-    }
-}

@@ -11,7 +11,6 @@ use vrampool_backend::BackendError;
 /// ```
 /// use vrampool::errors::Cause;
 /// use vrampool::{Backend, Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).limit(8 << 20).build()?;
@@ -19,8 +18,7 @@ use vrampool_backend::BackendError;
 /// let error = pool.allocate(5 << 20, &stream).unwrap_err();
 /// assert_eq!(error.out_of_memory().map(|error| error.cause()), Some(Cause::Live));
 /// # drop(live);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]

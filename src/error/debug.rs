@@ -37,29 +37,3 @@ impl fmt::Debug for Error {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{OutOfMemory, Shortage};
-
-    fn errors() -> [Error; 3] {
-        let shortage = OutOfMemory::of_device(4096, Shortage::Limit(1024));
-        [Error::Closed, Error::environment("VRAMPOOL_LIMIT_GB", "x", "no number"), shortage.into()]
-    }
-
-    #[test]
-    fn a_main_that_fails_prints_the_text() {
-        for error in errors() {
-            assert_eq!(format!("{error:?}"), error.to_string());
-        }
-    }
-
-    #[test]
-    fn the_long_form_lists_the_fields() {
-        let texts = errors().map(|error| format!("{error:#?}"));
-        assert_eq!(texts[0], "Closed");
-        assert!(texts[1].starts_with("Environment(\n") && texts[1].contains("variable: "), "{}", texts[1]);
-        assert!(texts[2].contains("requested_bytes: 4096"), "{}", texts[2]);
-    }
-}

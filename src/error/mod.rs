@@ -12,7 +12,7 @@ pub use cause::Cause;
 pub use chain::{Chain, chain};
 pub use out_of_memory::{OtherPool, OutOfMemory, Owner, Shortage};
 use std::fmt;
-use vrampool_backend::{BackendError, DeviceId, Rejected};
+use vrampool_backend::{BackendError, DeviceId};
 
 /// The error of a pool or an arena. A call that fails has changed nothing: every byte is accounted
 /// for and every other buffer is as it was.
@@ -25,7 +25,6 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 ///
 /// ```
 /// use vrampool::{Backend, Pool, arena::DeviceArena, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -35,8 +34,7 @@ use vrampool_backend::{BackendError, DeviceId, Rejected};
 ///     let shortage = error.out_of_memory().expect("a lack of memory");
 ///     assert_eq!((shortage.requested_bytes, shortage.live_bytes), (4 << 20, 0));
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -134,12 +132,6 @@ impl From<OutOfMemory> for Error {
     }
 }
 
-impl<T> From<Rejected<T>> for Error {
-    fn from(rejected: Rejected<T>) -> Self {
-        rejected.error.into()
-    }
-}
-
 impl Error {
     pub(crate) fn configuration(
         field: &'static str,
@@ -194,14 +186,12 @@ impl Error {
     ///
     /// ```
     /// use vrampool::{Backend, arena::{ArenaError, DeviceArena}, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let device = HostDevice::new();
     /// let stream = device.create_stream()?;
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// let error = arena.allocate(0, &stream).unwrap_err();
     /// assert_eq!(error.arena(), Some(&ArenaError::ZeroBytes));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[must_use]
     pub fn arena(&self) -> Option<&ArenaError> {
@@ -294,11 +284,6 @@ pub struct WrongDevice {
     pub pool: DeviceId,
     /// The stream's device.
     pub given: DeviceId,
-}
-
-/// The names of `all`, for the text of an error.
-pub(crate) fn names<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str) -> String {
-    all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ")
 }
 
 /// An operation that is forbidden while a stream is captured into a graph.

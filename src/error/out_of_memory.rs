@@ -9,15 +9,13 @@ use vrampool_backend::BackendError;
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Shortage, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
 /// let error = pool.allocate(2 << 20, &stream).unwrap_err();
 /// let shortage = &error.out_of_memory().expect("more than the limit").shortage;
 /// assert_eq!(*shortage, Shortage::Limit(1 << 20));
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -60,7 +58,6 @@ impl fmt::Display for Owner {
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -69,8 +66,7 @@ impl fmt::Display for Owner {
 /// let figures = error.out_of_memory().expect("more than the limit");
 /// assert_eq!(figures.requested_bytes, 2 << 20);
 /// assert!(figures.live_bytes >= 300 << 10);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -111,12 +107,6 @@ pub struct OtherPool {
     pub held_bytes: u64,
     /// The part of them that is idle, in magazines of its threads.
     pub idle_bytes: u64,
-}
-
-impl OtherPool {
-    pub(crate) fn new(name: String, held_bytes: u64, idle_bytes: u64) -> Self {
-        Self { name, held_bytes, idle_bytes }
-    }
 }
 
 impl OutOfMemory {

@@ -5,7 +5,6 @@ use crate::heap::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
-use std::ops::Range;
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, Memory, Stream, StreamId};
 
@@ -67,10 +66,6 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
 
     fn address(&self) -> Option<(u64, bool)> {
         self.extent.address()
-    }
-
-    fn parts(&self) -> Vec<Range<u64>> {
-        self.extent.parts()
     }
 
     fn ticket(&mut self) -> &mut Option<Ticket> {

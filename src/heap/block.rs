@@ -14,12 +14,11 @@ use crate::streams::uses::{Access, Streams, Uses};
 use std::any::Any;
 use std::fmt;
 use std::mem;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::Ticket;
-use vrampool_backend::{Backend, CaptureId, HeldMemory, Region, RegionMut, Stream, StreamId};
+use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
     pub(crate) fn new<B: Backend>(
@@ -65,11 +64,6 @@ impl Block {
             self.place.store(address, Ordering::Relaxed);
         }
         Some(address)
-    }
-
-    /// Its byte ranges in an arena.
-    pub(crate) fn parts(&self) -> Vec<Range<u64>> {
-        self.part.parts()
     }
 
     /// The hooks' ticket of the request that it serves, if they know of it.
@@ -208,31 +202,14 @@ impl Block {
         &self.part::<B>().uses.writer
     }
 
-    pub(crate) fn memory<B: Backend>(&self) -> HeldMemory<'_, B::Memory> {
-        self.part::<B>().extent.memory()
+    /// Its memory. A stream that reads it must have borrowed or taken the block.
+    pub(crate) fn extent<B: Backend>(&self) -> &SourceMemory<B> {
+        &self.part::<B>().extent
     }
 
-    /// The memory that contains it, for callers that do not use its position.
-    pub(crate) fn range<B: Backend>(&self) -> &B::Memory {
-        self.part::<B>().extent.range()
-    }
-
-    /// Returns its first `len` bytes for reading on `stream`, which must have borrowed or taken it.
-    pub(crate) fn region<B: Backend>(
-        &self,
-        len: u64,
-        stream: &B::Stream,
-    ) -> Result<Region<'_, B::Memory>, Error> {
-        self.part::<B>().extent.region(len, stream)
-    }
-
-    /// Returns its first `len` bytes for writing on `stream`, to which it was handed over.
-    pub(crate) fn region_mut<B: Backend>(
-        &mut self,
-        len: u64,
-        stream: &B::Stream,
-    ) -> Result<RegionMut<'_, B::Memory>, Error> {
-        self.part_mut::<B>().extent.region_mut(len, stream)
+    /// As [`extent`](Self::extent), for writing on a stream to which the block was handed over.
+    pub(crate) fn extent_mut<B: Backend>(&mut self) -> &mut SourceMemory<B> {
+        &mut self.part_mut::<B>().extent
     }
 
     /// Makes `stream` wait, once, for the last writer, and adds it as a reader. Returns the waits, except an

@@ -21,7 +21,6 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::ops::Range;
 // Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -245,7 +244,6 @@ pub(super) struct ChildState {
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
     fn address(&self) -> Option<(u64, bool)>;
-    fn parts(&self) -> Vec<Range<u64>>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, under the depot's lock.
     fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]>;
@@ -342,7 +340,7 @@ impl PoolCore {
     /// Whether it has hooks, which [observe](crate::heap::observed) it.
     #[inline(always)]
     pub(crate) fn is_observed(&self) -> bool {
-        self.class_table.is_observed()
+        self.class_table.is_observed
     }
 
     /// Whether its caps hold for it and others together.

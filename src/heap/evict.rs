@@ -25,15 +25,16 @@ impl Depot {
                 evicted.push(block);
             }
         }
-        evicted.iter().for_each(|block| self.note_reused(block));
-        self.counters.released.evicted += evicted.len() as u64;
-        self.accounts.evict(freed);
-        evicted
+        self.count_evicted(evicted)
     }
 
     /// Takes out all idle memory of one kind that needs no wait for `stream`.
     pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
         let evicted = self.buckets.take_all_ready(kind, stream);
+        self.count_evicted(evicted)
+    }
+
+    fn count_evicted(&mut self, evicted: Vec<Box<Block>>) -> Vec<Box<Block>> {
         evicted.iter().for_each(|block| self.note_reused(block));
         self.counters.released.evicted += evicted.len() as u64;
         self.accounts.evict(evicted.iter().map(|block| block.key.class).sum());

@@ -56,17 +56,8 @@ impl<'a> Position<'a> {
         depot.queue.set(self.number.get(), bytes, awaited);
     }
 
-    /// Unlocks the depot until the request can go on.
-    pub(crate) fn sleep(&self, depot: DepotGuard) -> DepotGuard {
-        self.sleep_within(depot, None)
-    }
-
-    /// As [`sleep`](Self::sleep), for at most `time`.
-    pub(crate) fn sleep_at_most(&self, depot: DepotGuard, time: Duration) -> DepotGuard {
-        self.sleep_within(depot, Some(time))
-    }
-
-    fn sleep_within(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
+    /// Unlocks the depot until the request can go on, for at most `time` if it is set.
+    pub(crate) fn sleep(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
         if let Some(woken) = depot.queue.sleep(self.number.get()) {
             depot = self.pool.lock.lock.sleep(depot, &woken, time);
             depot.queue.wake(self.number.get());
@@ -93,7 +84,7 @@ impl<'a> Position<'a> {
             depot.counters.rungs.wait += 1;
         }
         while !depot.queue.is_first_at_device(self.number.get()) {
-            depot = self.sleep(depot);
+            depot = self.sleep(depot, None);
         }
     }
 

@@ -107,7 +107,7 @@ impl PoolCore {
                         depot.counters.rungs.wait += 1;
                         position.set(&mut depot, class, Awaited::Release);
                     }
-                    depot = position.sleep(depot);
+                    depot = position.sleep(depot, None);
                 }
                 Permit::Refused if others_help && depot.accounts.lacking(class) > 0 => {
                     drop(depot);
@@ -196,7 +196,7 @@ impl PoolCore {
             let position = Position::new(self);
             position.set(&mut depot, 0, Awaited::Change);
             while !depot.accounts.has_freed(quiet) {
-                depot = position.sleep(depot);
+                depot = position.sleep(depot, None);
             }
             position.leave(&mut depot);
         }
@@ -219,7 +219,7 @@ impl PoolCore {
             }
             // Recall again after each notification: a thread that returned its magazines may have new ones.
             self.recall(&mut depot, Recall::Memory);
-            depot = position.sleep_at_most(depot, left);
+            depot = position.sleep(depot, Some(left));
         }
         position.leave(&mut depot);
         depot

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::heap::core::PoolCore;
 use crate::source::Key;
+use std::mem;
 use std::time::Duration;
 use vrampool_backend::MemoryKind;
 
@@ -24,28 +25,25 @@ pub(crate) enum NoRoom {
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
-    kept: bool,
 }
 
 impl<'a> Reservation<'a> {
     pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
-        Self { pool, class, kept: false }
+        Self { pool, class }
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
     /// highest block in an arena of fixed size.
-    pub(crate) fn commit(mut self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
-        self.kept = true;
-        let key = Key { kind, class: self.class };
-        self.pool.depot().commit_reservation(key, requested, end, time);
+    pub(crate) fn commit(self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
+        let (pool, key) = (self.pool, Key { kind, class: self.class });
+        mem::forget(self);
+        pool.depot().commit_reservation(key, requested, end, time);
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        if !self.kept {
-            self.pool.depot().accounts.cancel(self.class);
-            self.pool.notify_freed();
-        }
+        self.pool.depot().accounts.cancel(self.class);
+        self.pool.notify_freed();
     }
 }

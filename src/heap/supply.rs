@@ -10,27 +10,16 @@ use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, R
 #[derive(Debug)]
 pub(crate) struct Supply<B: Backend> {
     pub(crate) device: B,
-    source: Source,
-    arena: Option<DeviceArena<B>>,
+    pub(crate) source: Source,
+    /// The one that [`Source::Arena`] and [`Source::Virtual`] are about.
+    pub(crate) arena: Option<DeviceArena<B>>,
     /// Whether the arena was built for the pool, and not by the program.
-    owns_arena: bool,
+    pub(crate) owns_arena: bool,
     /// Whether nothing of the arena is moved for the pool.
-    addresses_stay: bool,
+    pub(crate) addresses_stay: bool,
 }
 
 impl<B: Backend> Supply<B> {
-    /// `arena`: the one that [`Source::Arena`] and [`Source::Virtual`] are about; `owns_arena`: it was built for
-    /// the pool.
-    pub(crate) fn new(
-        device: B,
-        source: Source,
-        arena: Option<DeviceArena<B>>,
-        owns_arena: bool,
-        addresses_stay: bool,
-    ) -> Self {
-        Self { device, source, arena, owns_arena, addresses_stay }
-    }
-
     /// The end of the highest live block of an arena of fixed size; 0 for other sources.
     pub(crate) fn highest_end(&self) -> u64 {
         self.arena.as_ref().filter(|arena| !arena.is_growing()).map_or(0, DeviceArena::highest_end)
@@ -44,17 +33,13 @@ impl<B: Backend> Supply<B> {
     /// Releases free memory of the pool's own arena when the last handle is dropped, without waiting for the last
     /// buffer.
     pub(crate) fn close(&self) {
-        self.release_arena();
-        self.reclaim();
-    }
-
-    fn release_arena(&self) {
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena)
             && arena.used() > 0
             && let Err(error) = arena.release(0)
         {
             logging::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
         }
+        self.reclaim();
     }
 
     /// Lets the device release memory that it keeps for work.
@@ -78,10 +63,6 @@ impl<B: Backend> Supply<B> {
             true => Ok(()),
             false => Err(ArenaError::CapacityInUse { capacity_bytes: bytes, needed_bytes }.into()),
         }
-    }
-
-    pub(crate) fn source(&self) -> Source {
-        self.source
     }
 
     pub(crate) fn arena(&self) -> Option<&DeviceArena<B>> {

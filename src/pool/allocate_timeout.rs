@@ -38,7 +38,6 @@ impl<B: Backend> Pool<B> {
     /// ```
     /// # use std::{thread, time::Duration};
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -49,8 +48,7 @@ impl<B: Backend> Pool<B> {
     ///     drop(all);
     ///     waiting.join().expect("no panic")
     /// })?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -122,7 +120,6 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -133,8 +130,7 @@ impl<B: Backend> Pool<B> {
     /// assert!(matches!(pool.allocate(4096, &stream), Err(Error::Closed)));
     /// drop(live);
     /// assert_eq!(pool.stats().held_bytes, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Error>(())
     /// ```
     pub fn close(&self) {
         if fork::is_child() {
@@ -238,7 +234,7 @@ impl<'a> Wait<'a> {
                 return false;
             }
             let time = if may_ask { left.min(RETRY) } else { left };
-            depot = self.position.sleep_at_most(depot, time.min(turn));
+            depot = self.position.sleep(depot, Some(time.min(turn)));
         }
     }
 
@@ -262,7 +258,7 @@ impl<'a> Wait<'a> {
 mod tests {
     use super::*;
     use crate::heap::size_class::SizeClasses;
-    use crate::host::HostDevice;
+    use crate::host::{HostDevice, HostStream};
     use std::thread;
 
     const MIB: u64 = 1 << 20;
@@ -274,14 +270,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_request_that_is_never_served_shuts_nobody_out_for_ever() {
+    /// A pool of 8 MiB with short turns, and a buffer of 4 MiB of it.
+    fn half_full() -> (Pool<HostDevice>, HostStream, Buffer<HostDevice>) {
         let device = HostDevice::new();
         let stream = device.create_stream().expect("a stream");
-        let pool =
-            Pool::builder(&device).limit(8 * MIB).size_classes(SizeClasses::EXACT).build().expect("a pool");
+        let builder = Pool::builder(&device).limit(8 * MIB).size_classes(SizeClasses::EXACT);
+        let pool = builder.build().expect("a pool");
         pool.core().depot().queue.turn = Duration::from_millis(5);
         let live = pool.allocate(4 * MIB, &stream).expect("memory");
+        (pool, stream, live)
+    }
+
+    #[test]
+    fn a_request_that_is_never_served_shuts_nobody_out_for_ever() {
+        let (pool, stream, live) = half_full();
         thread::scope(|scope| {
             let endless = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::MAX));
             until_waiting(&pool, 1);
@@ -311,12 +313,7 @@ mod tests {
 
     #[test]
     fn a_request_that_becomes_the_first_while_it_sleeps_takes_turns_too() {
-        let device = HostDevice::new();
-        let stream = device.create_stream().expect("a stream");
-        let pool =
-            Pool::builder(&device).limit(8 * MIB).size_classes(SizeClasses::EXACT).build().expect("a pool");
-        pool.core().depot().queue.turn = Duration::from_millis(5);
-        let live = pool.allocate(4 * MIB, &stream).expect("memory");
+        let (pool, stream, live) = half_full();
         thread::scope(|scope| {
             let first = scope.spawn(|| pool.allocate_timeout(6 * MIB, &stream, Duration::from_millis(300)));
             until_waiting(&pool, 1);

@@ -13,8 +13,12 @@ impl<B: Backend> Sibling for Handle<B> {
 
     fn trim(self: Arc<Self>) -> u64 {
         let pool = Pool { handle: self };
-        let before = pool.taken_bytes();
+        let taken = || match pool.arena() {
+            Some(arena) => arena.reserved_bytes(),
+            None => pool.core().depot().accounts.now.charged,
+        };
+        let before = taken();
         pool.trim_to_or_log(0);
-        before.saturating_sub(pool.taken_bytes())
+        before.saturating_sub(taken())
     }
 }

@@ -25,7 +25,6 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let pool = Pool::builder(&device).build()?;
 /// let (compute, copy) = (device.create_stream()?, device.create_stream()?);
@@ -34,8 +33,7 @@ use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMu
 /// let mut bytes = [0; 4];
 /// buffer.read(&mut bytes, &copy)?; // another stream waits for the one that wrote
 /// assert_eq!(bytes, [1, 2, 3, 4]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub struct Buffer<B: Backend> {
     /// `None` only while dropping, and so nothing to be dropped then.
@@ -52,6 +50,13 @@ impl<B: Backend> Buffer<B> {
 
     fn block(&self) -> &Block {
         match &*self.block {
+            Some(block) => block,
+            None => unreachable!("a buffer has its block until it is dropped"),
+        }
+    }
+
+    fn block_mut(&mut self) -> &mut Block {
+        match &mut *self.block {
             Some(block) => block,
             None => unreachable!("a buffer has its block until it is dropped"),
         }
@@ -126,7 +131,7 @@ impl<B: Backend> Buffer<B> {
     /// when that would be between a stream that is captured into a graph and one that is not.
     pub fn on(&self, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         self.use_on(stream)?;
-        self.block().region::<B>(self.len(), stream)
+        self.block().extent::<B>().region(self.len(), stream)
     }
 
     /// Its bytes for reading and writing on `stream`, behind the work of all streams that used them; else as
@@ -180,7 +185,6 @@ impl<B: Backend> Buffer<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let pool = Pool::builder(&device).build()?;
     /// let (copy, compute) = (device.create_stream()?, device.create_stream()?);
@@ -189,8 +193,7 @@ impl<B: Backend> Buffer<B> {
     /// batch.record_stream(&compute)?;
     /// drop(batch); // whoever gets it waits for both
     /// assert_eq!(pool.stats().stream_waits, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -214,15 +217,7 @@ impl<B: Backend> Buffer<B> {
     /// # Errors
     /// As [`on`](Self::on).
     pub fn reuse_on(&mut self, stream: &B::Stream) -> Result<(), Error> {
-        match &mut *self.block {
-            Some(block) => {
-                block.pool.check_device(stream)?;
-                let waits = handed_over::<B>(block, stream, WaitFor::Reuse)?;
-                block.pool.count_waits(waits);
-                Ok(())
-            }
-            None => unreachable!("a buffer has its block until it is dropped"),
-        }
+        self.hand_over(stream, WaitFor::Reuse).map(drop)
     }
 
     /// Copies `bytes` from the host to the buffer's start, in order on `stream`. `bytes` may be reused at once.
@@ -231,10 +226,7 @@ impl<B: Backend> Buffer<B> {
     /// [`Error::Backend`] when there are more bytes than the buffer has or the device fails; else as
     /// [`on`](Self::on).
     pub fn write(&mut self, bytes: &[u8], stream: &B::Stream) -> Result<(), Error> {
-        let device = self.device().clone();
-        let region = self.on_mut(stream)?.slice(..bytes.len() as u64)?;
-        let written = device.upload(stream, bytes, region);
-        self.noting(DeviceCall::Copy, written)
+        self.write_at(bytes, 0, stream)
     }
 
     /// As [`write`](Self::write), from the byte `offset` of the buffer on. A device may copy at multiples of
@@ -265,7 +257,6 @@ impl<B: Backend> Buffer<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::new(&device)?;
@@ -273,8 +264,7 @@ impl<B: Backend> Buffer<B> {
     /// let mut copy = pool.allocate(source.len(), &stream)?;
     /// copy.copy_from(&source, &stream)?;
     /// assert_eq!(copy.read_vec::<f32>(&stream)?, [1.0, 2.0]);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -315,7 +305,7 @@ impl<B: Backend> Buffer<B> {
     /// ```
     #[must_use]
     pub fn memory(&self) -> HeldMemory<'_, B::Memory> {
-        self.block().memory::<B>()
+        self.block().extent::<B>().memory()
     }
 
     /// Where it is on the device at this moment; `None` where the device has no addresses. It stays there,
@@ -329,15 +319,14 @@ impl<B: Backend> Buffer<B> {
 
     /// Returns the offsets of its bytes in the range of the pool's arena; none without an arena.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
-        self.block().parts()
+        self.block().extent::<B>().parts()
     }
 
     /// Assigns its block to a child of the pool, which counts it. It serves `requested` bytes there.
     pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
-        if let Some(block) = &mut *self.block {
-            home.count(block.key.class);
-            block.keep_in(home, class, requested);
-        }
+        let block = self.block_mut();
+        home.count(block.key.class);
+        block.keep_in(home, class, requested);
     }
 
     /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.
@@ -355,23 +344,18 @@ impl<B: Backend> Buffer<B> {
     }
 
     fn region_mut(&mut self, len: u64, stream: &B::Stream) -> Result<RegionMut<'_, B::Memory>, Error> {
-        match &mut *self.block {
-            Some(block) => {
-                block.pool.check_device(stream)?;
-                let waits = handed_over::<B>(block, stream, WaitFor::Data)?;
-                block.pool.count_waits(waits);
-                block.region_mut::<B>(len, stream)
-            }
-            None => unreachable!("a buffer has its block until it is dropped"),
-        }
+        self.hand_over(stream, WaitFor::Data)?.extent_mut::<B>().region_mut(len, stream)
     }
-}
 
-/// Hands a block over to a stream, and counts an error of the device.
-fn handed_over<B: Backend>(block: &mut Block, stream: &B::Stream, until: WaitFor) -> Result<u64, Error> {
-    block
-        .hand_over::<B>(stream, until)
-        .inspect_err(|error| block.pool.note_device_error(DeviceCall::Order, error))
+    /// Hands its block over to a stream. Counts the waits, or an error of the device.
+    fn hand_over(&mut self, stream: &B::Stream, until: WaitFor) -> Result<&mut Block, Error> {
+        let block = self.block_mut();
+        block.pool.check_device(stream)?;
+        let waits = block.hand_over::<B>(stream, until);
+        let waits = waits.inspect_err(|error| block.pool.note_device_error(DeviceCall::Order, error))?;
+        block.pool.count_waits(waits);
+        Ok(block)
+    }
 }
 
 impl<B: Backend> Drop for Buffer<B> {
@@ -393,7 +377,7 @@ impl<B: Backend> fmt::Debug for Buffer<B> {
             .field("capacity", &self.capacity())
             .field("kind", &self.kind())
             .field("stream", &self.stream().id())
-            .field("address", &self.block().range::<B>().address())
+            .field("address", &self.block().extent::<B>().range().address())
             .finish()
     }
 }

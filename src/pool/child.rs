@@ -23,7 +23,6 @@ use vrampool_backend::{Backend, Stream, fork};
 ///
 /// ```
 /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
-/// # fn main() -> Result<(), Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// # let pool = Pool::new(&device)?;
@@ -36,8 +35,7 @@ use vrampool_backend::{Backend, Stream, fork};
 /// assert_eq!((memory.idle_bytes(), pool.stats().idle_bytes), (1024, 0));
 /// drop(memory);
 /// assert_eq!(pool.stats().idle_bytes, 1024);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Child<B: Backend> {

@@ -12,7 +12,6 @@ use vrampool_backend::{Backend, BackendError};
 ///
 /// ```
 /// # use vrampool::{Backend, Pool, Buffer, Element, Error, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let device = HostDevice::new();
 /// # let stream = device.create_stream()?;
 /// # let pool = Pool::new(&device)?;
@@ -24,8 +23,7 @@ use vrampool_backend::{Backend, BackendError};
 ///     pool.upload(&[value, value], stream)
 /// }
 /// assert_eq!(twice(&pool, 2.5f32, &stream)?.read_vec::<f32>(&stream)?, [2.5, 2.5]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub trait Element: Copy + 'static {
     #[doc(hidden)]
@@ -65,14 +63,12 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::new(&device)?;
     /// let weights = pool.allocate_elements::<f32>(1000, &stream)?;
     /// assert_eq!(weights.len(), 4000);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors

@@ -8,7 +8,6 @@ pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod child;
 mod children;
-mod class;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod oom_ladder;
@@ -19,7 +18,7 @@ mod trim;
 
 use crate::environment::as_limit;
 use crate::error::Error;
-use crate::heap::arena::{ArenaCounts, DeviceArena};
+use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::magazine;
 use crate::heap::queue_position::Position;
@@ -73,7 +72,6 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// ```
 /// use vrampool::{Backend, Pool, host::HostDevice};
 ///
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let pool = Pool::builder(&device).max_cached_bytes(256 << 20).build()?;
@@ -83,8 +81,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// let second = pool.allocate(50_000, &stream)?; // a hit: the same 64 KiB
 /// assert_eq!((second.len(), second.capacity()), (50_000, 65_536));
 /// assert_eq!(pool.stats().hit_rate(), 0.5);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Pool<B: Backend> {
@@ -128,13 +125,10 @@ impl<B: Backend> Handle<B> {
     fn stats(&self) -> PoolStats {
         let supply = self.core.supply::<B>();
         self.core.poll_in_flight::<B>();
-        let (stats, peak_end) = self.core.stats();
+        let (mut stats, peak_end) = self.core.stats();
+        stats.source.kind = supply.source;
         match supply.arena() {
-            Some(arena) => {
-                let peaks = (arena.reserved_peak(), peak_end);
-                stats.with_arena(supply.source(), arena, ArenaCounts::of(arena), peaks)
-            }
-            None if supply.source() == Source::Driver => stats.with_driver_pool(),
+            Some(arena) => stats.with_arena(arena, peak_end),
             None => stats,
         }
     }
@@ -203,14 +197,12 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Placement, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::builder(&device).build()?;
     /// let pinned = pool.allocate_kind(4096, Placement::HostVisible, &stream)?;
     /// assert_eq!(pinned.kind().placement, Placement::HostVisible);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -312,15 +304,13 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).name("activations").build()?;
     /// let leaked = pool.allocate(1000, &stream)?;
     /// let report = pool.report();
     /// assert_eq!(report.to_string(), "pool activations: 1 live buffers (1.0 KiB), 0 B idle");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn report(&self) -> PoolReport {
         // In a forked child a hook's lock may be held for ever.
@@ -361,10 +351,24 @@ impl<B: Backend> Pool<B> {
         self.core().classes.clone()
     }
 
+    /// Returns the size class of a request, bytes, within what the device and the limit allow; `None` if the device
+    /// never allocates as much.
+    ///
+    /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// let pool = Pool::new(&HostDevice::new())?;
+    /// assert_eq!(pool.class_of(5000), Some(16 << 10));
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    #[must_use]
+    pub fn class_of(&self, bytes: u64) -> Option<u64> {
+        self.core().class_of(bytes)
+    }
+
     /// What serves its misses.
     #[must_use]
     pub fn source(&self) -> Source {
-        self.core().supply::<B>().source()
+        self.core().supply::<B>().source
     }
 }
 

@@ -10,56 +10,45 @@ use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::source::Source;
 
-/// The settings. A number is decimal, not negative and finite; a share is at most 1; a count is whole; a size is 0 or
-/// at least one byte, and one that no `u64` holds is [`UNLIMITED`](crate::environment::UNLIMITED). An empty value is
-/// unset. All of them are checked whenever one may be needed, so that a mistake is found on any device and with any
-/// arguments. A second name is not read where the first is set: it is another program's.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct PoolSettings {
-    pub(super) max_cached_bytes: Option<u64>,
-    pub(super) budget_fraction: Option<f64>,
-    /// 0 = fixed buckets.
-    pub(super) large_bucket: Option<u64>,
-    pub(super) limit: Option<u64>,
-    pub(super) max_buffers_per_bucket: Option<u64>,
-    pub(super) source: Option<Source>,
-    pub(super) size_classes: Option<SizeClasses>,
-    pub(super) overlap: Option<Overlap>,
-    pub(super) initial: Option<Initial>,
+/// Makes the settings of a table. A row is the field, its type, the variable that an error names, and how it is read.
+macro_rules! settings {
+    ($($(#[$note:meta])* $field:ident: $type:ty, $variable:expr, $read:expr;)+) => {
+        /// The settings. A number is decimal, not negative and finite; a share is at most 1; a count is whole; a size is
+        /// 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`](crate::environment::UNLIMITED). An empty
+        /// value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any device
+        /// and with any arguments. A second name is not read where the first is set: it is another program's.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub(super) struct PoolSettings {
+            $($(#[$note])* pub(super) $field: Option<$type>,)+
+        }
+
+        impl PoolSettings {
+            /// # Errors
+            /// [`Error::Environment`] for the first value that is not valid.
+            pub(super) fn read(lookup: Lookup<'_>) -> Result<Self, Error> {
+                Ok(Self { $($field: $read(lookup)?,)+ })
+            }
+
+            /// The name of a setting that is another one in `later`.
+            pub(super) fn changed_in(&self, later: &Self) -> Option<&'static str> {
+                let all = [$(($variable, self.$field != later.$field)),+];
+                all.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
+            }
+        }
+    };
 }
 
-impl PoolSettings {
-    /// # Errors
-    /// [`Error::Environment`] for the first value that is not valid.
-    pub(super) fn read(lookup: Lookup<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            max_cached_bytes: size(MAX_CACHED, GIB, lookup)?,
-            budget_fraction: share(BUDGET_FRACTION, lookup)?,
-            large_bucket: size(LARGE_BUCKET, MIB, lookup)?,
-            limit: size(LIMIT, GIB, lookup)?,
-            max_buffers_per_bucket: count(MAX_BUFFERS, lookup)?,
-            source: parsed(SOURCE, lookup)?,
-            size_classes: parsed(SIZE_CLASSES, lookup)?,
-            overlap: parsed(OVERLAP, lookup)?,
-            initial: parsed(INITIAL, lookup)?,
-        })
-    }
-
-    /// The name of a setting that is another one in `later`.
-    pub(super) fn changed_in(&self, later: &Self) -> Option<&'static str> {
-        let all = [
-            (MAX_CACHED[0], self.max_cached_bytes != later.max_cached_bytes),
-            (BUDGET_FRACTION[0], self.budget_fraction != later.budget_fraction),
-            (LARGE_BUCKET[0], self.large_bucket != later.large_bucket),
-            (LIMIT[0], self.limit != later.limit),
-            (MAX_BUFFERS[0], self.max_buffers_per_bucket != later.max_buffers_per_bucket),
-            (SOURCE, self.source != later.source),
-            (SIZE_CLASSES, self.size_classes != later.size_classes),
-            (OVERLAP, self.overlap != later.overlap),
-            (INITIAL, self.initial != later.initial),
-        ];
-        all.into_iter().find(|(_, is_changed)| *is_changed).map(|(name, _)| name)
-    }
+settings! {
+    max_cached_bytes: u64, MAX_CACHED[0], |lookup| size(MAX_CACHED, GIB, lookup);
+    budget_fraction: f64, BUDGET_FRACTION[0], |lookup| share(BUDGET_FRACTION, lookup);
+    /// 0 = fixed buckets.
+    large_bucket: u64, LARGE_BUCKET[0], |lookup| size(LARGE_BUCKET, MIB, lookup);
+    limit: u64, LIMIT[0], |lookup| size(LIMIT, GIB, lookup);
+    max_buffers_per_bucket: u64, MAX_BUFFERS[0], |lookup| count(MAX_BUFFERS, lookup);
+    source: Source, SOURCE, |lookup| parsed(SOURCE, lookup);
+    size_classes: SizeClasses, SIZE_CLASSES, |lookup| parsed(SIZE_CLASSES, lookup);
+    overlap: Overlap, OVERLAP, |lookup| parsed(OVERLAP, lookup);
+    initial: Initial, INITIAL, |lookup| parsed(INITIAL, lookup);
 }
 
 #[cfg(test)]
@@ -162,6 +151,10 @@ mod tests {
             (OVERLAP, "0"),
             (INITIAL, "1GiB"),
             ("VRAMPOOL_LIMIT_GB", "1"),
+            (MAX_BUFFERS[0], "7"),
+            (MAX_CACHED[0], "1"),
+            (BUDGET_FRACTION[0], "1"),
+            (LARGE_BUCKET[0], "1"),
         ] {
             let mut variables = vec![(name, text)];
             if name != SOURCE {

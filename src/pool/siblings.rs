@@ -44,7 +44,8 @@ pub(super) fn trim(pool: &PoolCore) -> u64 {
 pub(super) fn holders(pool: &PoolCore) -> Vec<OtherPool> {
     let figures = |other: &Arc<dyn Sibling>| {
         let stats = other.core().depot().stats();
-        OtherPool::new(other.core().name.clone(), stats.held_bytes, stats.idle_bytes)
+        let (held_bytes, idle_bytes) = (stats.held_bytes, stats.idle_bytes);
+        OtherPool { name: other.core().name.clone(), held_bytes, idle_bytes }
     };
     let mut holders: Vec<_> = others(pool).iter().map(figures).filter(|other| other.held_bytes > 0).collect();
     holders.sort_by(|one, two| two.held_bytes.cmp(&one.held_bytes).then_with(|| one.name.cmp(&two.name)));

@@ -104,7 +104,6 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -113,8 +112,7 @@ impl<B: Backend> Pool<B> {
     /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
     /// drop(buffer);
     /// assert!(pool.allocate(1 << 16, &stream).is_ok());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -158,7 +156,6 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -167,8 +164,7 @@ impl<B: Backend> Pool<B> {
     /// assert_eq!(pool.stats().idle_bytes, 0);
     /// drop(pool.allocate(1 << 20, &stream)?);
     /// assert_eq!(pool.stats().idle_bytes, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn set_max_cached_bytes(&self, bytes: impl Into<Option<u64>>) {
         let bytes = as_cap(bytes);
@@ -192,7 +188,6 @@ impl<B: Backend> Pool<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -200,8 +195,7 @@ impl<B: Backend> Pool<B> {
     /// pool.set_max_buffers_per_bucket(1);
     /// drop(two);
     /// assert_eq!(pool.stats().buckets.iter().map(|bucket| bucket.idle_buffers).max(), Some(1));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn set_max_buffers_per_bucket(&self, count: impl Into<Option<u64>>) {
         let count = as_cap(count);

@@ -6,8 +6,9 @@
 //! have reached the cache, which takes a third of such a request. A waiting thread first spins, then yields,
 //! then sleeps for short intervals.
 
-#[cfg(all(test, model))]
-pub(crate) mod model;
+#[cfg(model)]
+#[path = "../../tests/model/primitives.rs"]
+mod modelled;
 pub(crate) mod thread_slot;
 
 #[cfg(model)]
@@ -22,20 +23,17 @@ pub(crate) use loom::sync::atomic::AtomicU64;
 #[cfg(not(model))]
 pub(crate) use std::sync::atomic::AtomicU64;
 
-/// The system's clock, or the browser's, where the standard library has none.
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-pub(crate) use std::time::Instant;
+use std::time as clock;
+/// A browser's, where the standard library has none.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
-pub(crate) use web_time::Instant;
+use web_time as clock;
 
-#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
-use std::time::{SystemTime, UNIX_EPOCH};
-#[cfg(all(target_family = "wasm", target_os = "unknown"))]
-use web_time::{SystemTime, UNIX_EPOCH};
+pub(crate) use clock::Instant;
 
 /// Returns the seconds since 1970; 0 before.
 pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    clock::SystemTime::now().duration_since(clock::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Primitives of objects that outlive a pool, and so a model's run. Models do not follow them.
@@ -171,77 +169,6 @@ mod real {
                 *self.notices.lock() += 1;
                 self.sleepers.notify_all();
             }
-        }
-    }
-}
-
-/// loom's primitives, under the same names.
-#[cfg(model)]
-mod modelled {
-    use std::ops::{Deref, DerefMut};
-
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    /// Always full, except during a wait.
-    pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
-
-    #[derive(Debug)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(self.0.lock().ok())
-        }
-
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
-        }
-    }
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            match &self.0 {
-                Some(guard) => guard,
-                None => unreachable!("a model has no poisoned locks"),
-            }
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            match &mut self.0 {
-                Some(guard) => guard,
-                None => unreachable!("a model has no poisoned locks"),
-            }
-        }
-    }
-
-    impl Condvar {
-        pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
-        }
-
-        /// A model has no time to wait for, except for ever.
-        pub(crate) fn wait<'a, T>(
-            &self,
-            mut guard: MutexGuard<'a, T>,
-            time: Option<std::time::Duration>,
-        ) -> MutexGuard<'a, T> {
-            if time.is_none_or(|time| time == std::time::Duration::MAX) {
-                guard.0 = guard.0.take().and_then(|held| self.0.wait(held).ok());
-            }
-            guard
-        }
-
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
         }
     }
 }

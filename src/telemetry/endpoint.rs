@@ -33,81 +33,65 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// In how many scrapes the last figures of a dropped pool are served: also a second scraper's.
 pub(super) const LAST_SCRAPES: u32 = 2;
 
-/// What one exporter serves.
-pub(super) struct Endpoint {
-    published: Published,
+/// Serves until it is dropped.
+pub(super) async fn serve(published: Published, listener: TcpListener) {
+    let free = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let published = published.clone();
+                // A panic of a backend's or of a hook's ends this connection alone.
+                tokio::spawn(async move {
+                    answer(&published, connection).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                logging::warn!("metrics: a connection was not accepted: {error}");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
 }
 
-impl Endpoint {
-    pub(super) fn new(published: Published) -> Self {
-        Self { published }
+async fn answer(published: &Published, connection: TcpStream) {
+    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(respond(published, &request))));
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .writev(false)
+        .serve_connection(TokioIo::new(connection), service);
+    match timeout(DEADLINE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => logging::debug!("metrics: a client's connection failed: {error}"),
+        Err(_) => logging::debug!("metrics: a client took longer than {DEADLINE:?}"),
     }
+}
 
-    /// Serves until it is dropped.
-    pub(super) async fn serve(self, listener: TcpListener) {
-        let (endpoint, free) = (Arc::new(self), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
-        loop {
-            let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((connection, _)) => {
-                    let endpoint = Arc::clone(&endpoint);
-                    // A panic of a backend's or of a hook's ends this connection alone.
-                    tokio::spawn(async move {
-                        endpoint.answer(connection).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    logging::warn!("metrics: a connection was not accepted: {error}");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+fn respond(published: &Published, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let with = |status: StatusCode, format: Format, text: String| {
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        let content_type = HeaderValue::from_static(format.content_type());
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    };
+    let plain = |status, text: &str| with(status, Format::Prometheus, text.to_owned());
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
     }
-
-    async fn answer(&self, connection: TcpStream) {
-        let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(self.respond(&request))));
-        let connection = http1::Builder::new()
-            .keep_alive(false)
-            .writev(false)
-            .serve_connection(TokioIo::new(connection), service);
-        match timeout(DEADLINE, connection).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => logging::debug!("metrics: a client's connection failed: {error}"),
-            Err(_) => logging::debug!("metrics: a client took longer than {DEADLINE:?}"),
-        }
-    }
-
-    fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        let with = |status: StatusCode, format: Format, text: String| {
-            let mut response = Response::new(Full::new(Bytes::from(text)));
-            *response.status_mut() = status;
-            let content_type = HeaderValue::from_static(format.content_type());
-            response.headers_mut().insert(CONTENT_TYPE, content_type);
+    match request.uri().path() {
+        "/metrics" | "/" => {
+            let accept = request.headers().get_all(ACCEPT);
+            let format = Format::accepted(accept.iter().filter_map(|value| value.to_str().ok()));
+            let mut text = Text::new(format);
+            published.tell(&mut |series, sample| text.tell(series, sample));
+            let mut response = with(StatusCode::OK, format, text.finish());
+            response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
             response
-        };
-        let plain = |status, text: &str| with(status, Format::Prometheus, text.to_owned());
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
         }
-        match request.uri().path() {
-            "/metrics" | "/" => {
-                let accept = request.headers().get_all(ACCEPT);
-                let format = Format::accepted(accept.iter().filter_map(|value| value.to_str().ok()));
-                let mut response = with(StatusCode::OK, format, self.metrics(format));
-                response.headers_mut().insert(VARY, HeaderValue::from_name(ACCEPT));
-                response
-            }
-            _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
-        }
-    }
-
-    /// The figures of this moment.
-    fn metrics(&self, format: Format) -> String {
-        let mut text = Text::new(format);
-        self.published.tell(&mut |series, sample| text.tell(series, sample));
-        text.finish()
+        _ => plain(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
     }
 }

@@ -1,6 +1,6 @@
 //! Serving metrics to Prometheus.
 
-use super::endpoint::{Endpoint, LAST_SCRAPES};
+use super::endpoint::{LAST_SCRAPES, serve};
 use super::owner::Owner;
 use super::published::{Keep, Published};
 use crate::error::Error;
@@ -27,12 +27,10 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, telemetry::{DEFAULT_ADDRESS, Exporter}};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// let exporter = Exporter::listen(DEFAULT_ADDRESS)?;
 /// exporter.add(&pool)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "it serves until it is dropped"]
@@ -64,15 +62,15 @@ impl Exporter {
             );
         }
         let published = Published::new(Keep { times: LAST_SCRAPES, most: 0 });
-        let endpoint = Endpoint::new(published.clone());
         let (stop, stopped) = oneshot::channel();
         let (started, starting) = mpsc::channel();
         // All of it on a thread of its own: a caller inside another runtime may neither block in nor drop
         // one.
-        let serve = move || match start(listener) {
+        let serving = published.clone();
+        let run = move || match start(listener) {
             Ok((runtime, listener)) => {
                 let _ = started.send(Ok(()));
-                runtime.spawn(endpoint.serve(listener));
+                runtime.spawn(serve(serving, listener));
                 // It ends with the runtime, when the sender is dropped.
                 let _ = runtime.block_on(stopped);
             }
@@ -81,7 +79,7 @@ impl Exporter {
             }
         };
         let thread = std::thread::Builder::new().name("vrampool exporter".into());
-        let thread = start_thread(|| thread.spawn(serve));
+        let thread = start_thread(|| thread.spawn(run));
         let thread = thread.map_err(|error| failed(format!("no thread to serve from: {error}")))?;
         starting
             .recv()

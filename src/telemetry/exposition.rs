@@ -147,37 +147,3 @@ fn push_label(to: &mut String, (name, value): (&str, &str)) {
     }
     to.push_str("\",");
 }
-
-#[cfg(test)]
-mod tests {
-    use super::Format::{self, OpenMetrics, Prometheus};
-
-    #[test]
-    fn a_scraper_gets_the_format_it_prefers() {
-        for (accept, format) in [
-            ("", Prometheus),
-            ("*/*", Prometheus),
-            ("text/plain", Prometheus),
-            ("application/openmetrics-text", OpenMetrics),
-            ("application/openmetrics-text; version=1.0.0; charset=utf-8", OpenMetrics),
-            ("application/openmetrics-text; version=2.0.0", Prometheus),
-            ("application/openmetrics-text;q=0,text/plain", Prometheus),
-            ("application/openmetrics-text;q=0.2,text/plain;q=0.3", Prometheus),
-            ("application/openmetrics-text;q=nonsense", Prometheus),
-            // As Prometheus 2 and 3 ask.
-            (
-                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
-                 text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                OpenMetrics,
-            ),
-            (
-                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
-                 application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
-                 text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
-                OpenMetrics,
-            ),
-        ] {
-            assert_eq!(Format::accepted([accept].into_iter()), format, "{accept}");
-        }
-    }
-}

@@ -14,7 +14,6 @@ mod endpoint;
 mod exporter;
 #[cfg(feature = "prometheus")]
 mod exposition;
-mod facade;
 mod holders;
 mod owner;
 mod owner_figures;
@@ -37,7 +36,8 @@ pub use publisher::Publisher;
 pub use textfile::write_textfile;
 
 use crate::figures::{Figure, FigureKind};
-use metrics::Unit;
+use metrics::{KeyName, Label, Unit};
+use sample::{Sample, Value, seconds};
 use series::Series;
 
 /// Registers the descriptions of metrics, for example [`METRICS`], with the current recorder.
@@ -62,14 +62,29 @@ pub fn describe(figures: &[&'static Figure]) {
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// vrampool::telemetry::describe(&vrampool::telemetry::METRICS);
 /// vrampool::telemetry::publish(&pool); // from the application's own timer, say
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub fn publish(owner: &impl Owner) {
     let series = Series::of(owner);
-    owner.figures().samples().for_each(|sample| facade::tell(&series, sample));
+    owner.figures().samples().for_each(|sample| record(&series, sample));
+}
+
+/// Passes a sample to the recorder that is current in the `metrics` facade.
+fn record(series: &Series, sample: Sample<'_>) {
+    let label = |(name, value): (&'static str, &str)| Label::new(name, value.to_owned());
+    let own = series.labels().into_iter().map(label);
+    let labels: Vec<Label> = own.chain(sample.labels.into_iter().map(label)).collect();
+    let name = match sample.suffix {
+        "" => KeyName::from_const_str(sample.figure.metric),
+        suffix => format!("{}{suffix}", sample.figure.metric).into(),
+    };
+    match sample.value {
+        Value::Count(count) => ::metrics::counter!(name, labels).absolute(count),
+        // The facade's counters are whole numbers.
+        Value::Time(time) => ::metrics::gauge!(name, labels).set(seconds(time)),
+        Value::Gauge(value) => ::metrics::gauge!(name, labels).set(value),
+    }
 }

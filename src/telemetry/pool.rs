@@ -24,24 +24,29 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     let figures = [PoolStats::table(), BucketStats::table(), TagStats::table(), SiteStats::table()]
         .concat()
         .into_iter()
-        .chain(&OTHERS);
+        .chain(OTHERS.iter().map(|(figure, _)| figure))
+        .chain([&INFO]);
     figures.filter(|figure| figure.is_exported()).collect()
 });
 
-/// The figures of a pool in Prometheus that are no fields of its statistics.
-static OTHERS: [Figure; 8] = [
+/// A figure of a pool in Prometheus that is no field of its statistics, and its value, if that is known.
+type Other = (Figure, fn(&PoolStats, &About) -> Option<f64>);
+
+static OTHERS: [Other; 7] = [
     // Of an ended pool, its last value.
     other(
         FigureKind::Constant,
         "vrampool_hit_ratio",
         "ratio",
         "Ratio of hits to served requests since the pool was created; 0 before the first request.",
+        |stats, _| Some(stats.hit_rate()),
     ),
     other(
         FigureKind::Gauge,
         "vrampool_internal_fragmentation_ratio",
         "ratio",
         "Fraction of live bytes added by rounding up to size classes.",
+        |stats, _| Some(stats.internal_fragmentation()),
     ),
     other(
         FigureKind::Cap,
@@ -49,39 +54,58 @@ static OTHERS: [Figure; 8] = [
         "bytes",
         "The cap on memory that spares waits between streams, beyond the peak of live bytes; a share is of the \
          reserved bytes.",
+        |stats, _| {
+            let cap = stats.caps.overlap.bytes_of(stats.reserved_bytes);
+            Some(cap.map_or(f64::INFINITY, |bytes| bytes as f64))
+        },
     ),
     other(
         FigureKind::Gauge,
         "vrampool_device_total_bytes",
         "bytes",
         "Total memory of the device, if the device reports it.",
+        |_, about| Some(about.device?.total_bytes as f64),
     ),
     other(
         FigureKind::Gauge,
         "vrampool_device_free_bytes",
         "bytes",
         "Free memory of the device, if the device reports it.",
+        |_, about| Some(about.device?.free_bytes as f64),
     ),
-    other(FigureKind::Gauge, "vrampool_device_lost", "", "1 if the device reported that it is lost, else 0."),
+    other(
+        FigureKind::Gauge,
+        "vrampool_device_lost",
+        "",
+        "1 if the device reported that it is lost, else 0.",
+        |_, about| Some(f64::from(u8::from(about.is_device_lost))),
+    ),
     other(
         FigureKind::Constant,
         "vrampool_start_time_seconds",
         "seconds",
         "The time at which the pool was created, in seconds since 1970.",
+        |_, about| Some(about.start as f64),
     ),
-    Figure {
-        label: FigureLabel::Each("version"),
-        ..other(
-            FigureKind::Constant,
-            "vrampool_info",
-            "",
-            "Always 1. Further labels: `source`, `size_classes`, and `features`, with which vrampool was compiled.",
-        )
-    },
 ];
 
-const fn other(kind: FigureKind, metric: &'static str, unit: &'static str, help: &'static str) -> Figure {
-    Figure::new([metric, metric, ""], kind, unit, help, FigureLabel::None)
+/// The figure whose labels describe a pool.
+static INFO: Figure = Figure::new(
+    ["vrampool_info", "vrampool_info", ""],
+    FigureKind::Constant,
+    "",
+    "Always 1. Further labels: `source`, `size_classes`, and `features`, with which vrampool was compiled.",
+    FigureLabel::Each("version"),
+);
+
+const fn other(
+    kind: FigureKind,
+    metric: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&PoolStats, &About) -> Option<f64>,
+) -> Other {
+    (Figure::new([metric, metric, ""], kind, unit, help, FigureLabel::None), value)
 }
 
 /// The backends and other features of this library that were compiled in.
@@ -115,19 +139,8 @@ fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
     for bucket in &stats.buckets {
         figures.add(&bucket.class.to_string(), bucket);
     }
-    let overlap = stats.caps.overlap.bytes_of(stats.reserved_bytes);
-    let device = about.device.as_ref();
-    let others = [
-        Some(stats.hit_rate()),
-        Some(stats.internal_fragmentation()),
-        Some(overlap.map_or(f64::INFINITY, |bytes| bytes as f64)),
-        device.map(|device| device.total_bytes as f64),
-        device.map(|device| device.free_bytes as f64),
-        Some(f64::from(u8::from(about.is_device_lost))),
-        Some(about.start as f64),
-    ];
-    for (figure, value) in OTHERS.iter().zip(others) {
-        if let Some(value) = value {
+    for (figure, value) in &OTHERS {
+        if let Some(value) = value(stats, about) {
             figures.push(figure, Value::Gauge(value));
         }
     }
@@ -137,7 +150,7 @@ fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
         ("size_classes", about.size_classes.clone()),
         ("features", features()),
     ];
-    figures.describe(&OTHERS[OTHERS.len() - 1], info.into());
+    figures.describe(&INFO, info.into());
     figures
 }
 

@@ -2,10 +2,10 @@
 
 use super::owner::Owner;
 use super::published::{Keep, Published};
-use super::{METRICS, describe, facade};
+use super::{METRICS, describe, record};
 use crate::error::Error;
-use parking_lot::{Condvar, Mutex};
-use std::sync::Arc;
+use std::mem;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vrampool_backend::fork;
@@ -19,31 +19,24 @@ use vrampool_backend::spi::start_thread;
 /// ```
 /// # use std::time::Duration;
 /// # use vrampool::{Pool, host::HostDevice, telemetry::Publisher};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// // After the application has installed its recorder:
 /// let publisher = Publisher::start(Duration::from_secs(5))?;
 /// publisher.add(&pool)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "it publishes until it is dropped"]
 pub struct Publisher {
     published: Published,
-    stop: Arc<Stop>,
+    /// Dropped to stop the thread.
+    stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A recorder's counter never falls, so the next owner of a series has to count on where the last one ended. Of
 /// what is forgotten, a counter goes on once it has caught up.
 const KEEP: Keep = Keep { times: 1, most: 1024 };
-
-#[derive(Debug, Default)]
-struct Stop {
-    asked: Mutex<bool>,
-    changed: Condvar,
-}
 
 impl Publisher {
     /// Starts publishing at every `interval`.
@@ -55,21 +48,20 @@ impl Publisher {
         if interval.is_zero() {
             return Err(failed("it would publish without a pause; choose seconds".into()));
         }
-        let (published, stop) = (Published::new(KEEP), Arc::new(Stop::default()));
-        let (telling, stopped) = (published.clone(), Arc::clone(&stop));
+        let (published, (stop, stopped)) = (Published::new(KEEP), channel());
+        let telling = published.clone();
         let publish = move || {
             describe(&METRICS);
-            let mut asked = stopped.asked.lock();
-            while !*asked {
-                telling.tell(&mut facade::tell);
-                stopped.changed.wait_for(&mut asked, interval);
+            telling.tell(&mut record);
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                telling.tell(&mut record);
             }
-            telling.tell(&mut facade::tell);
+            telling.tell(&mut record);
         };
         let thread = thread::Builder::new().name("vrampool metrics".into());
         let thread = start_thread(|| thread.spawn(publish));
         let thread = thread.map_err(|error| failed(format!("no thread to publish from: {error}")))?;
-        Ok(Self { published, stop, thread: Some(thread) })
+        Ok(Self { published, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Publishes a pool, or another owner, from now on. While another one of the same kind, name, backend and device
@@ -85,18 +77,17 @@ impl Publisher {
     /// Publishes all of them at once, to the current recorder, without waiting for the next time.
     /// One publisher does so at a time; a recorder that is told of it must neither publish nor add.
     pub fn publish(&self) {
-        self.published.tell(&mut facade::tell);
+        self.published.tell(&mut record);
     }
 }
 
 impl Drop for Publisher {
     fn drop(&mut self) {
         if fork::is_child() {
-            // Its thread is not here, and may have held its lock.
-            return;
+            // Its thread is not here, and may have held its locks.
+            return mem::forget((self.stop.take(), self.thread.take()));
         }
-        *self.stop.asked.lock() = true;
-        self.stop.changed.notify_all();
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // It ends after one more round; a panic in a recorder is the recorder's.
             let _ = thread.join();

@@ -21,15 +21,13 @@ static WRITES: AtomicU64 = AtomicU64::new(0);
 ///
 /// ```
 /// # use vrampool::{Pool, host::HostDevice};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let pool = Pool::builder(&HostDevice::new()).build()?;
 /// # let folder = std::env::temp_dir();
 /// let file = folder.join("vrampool_doc_test.prom");
 /// vrampool::telemetry::write_textfile(&file, &pool)?;
 /// assert!(std::fs::read_to_string(&file)?.contains("vrampool_hits_total{"));
 /// # std::fs::remove_file(file)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors

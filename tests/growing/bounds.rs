@@ -127,20 +127,6 @@ fn a_request_is_refused_only_where_free_pages_do_not_suffice() {
     assert!(refused > 100, "{refused} requests were refused");
 }
 
-/// As a segment is of an allocator that keeps its own holes: all of it is one block.
-#[test]
-fn an_arena_of_one_block_reserves_what_the_block_has() {
-    if !has_virtual_memory() {
-        return;
-    }
-    let bytes = 8 * PAGE;
-    let scene = scene(|builder| builder.limit(bytes).addresses(bytes).piece_bytes(bytes));
-    let whole = scene.live(bytes, 0, 1).expect("all of it");
-    assert_eq!(scene.arena.address_bytes(), bytes);
-    assert!(scene.arena.allocate(1, &scene.streams[0]).expect_err("all of it is taken").is_out_of_memory());
-    scene.check(&whole, 0);
-}
-
 #[test]
 fn an_allocation_does_not_wait_for_a_release_of_another_thread() {
     if !has_virtual_memory() {

@@ -5,6 +5,7 @@
 
 mod holders;
 mod listed;
+mod owners;
 mod pool_names;
 mod totals;
 
@@ -277,6 +278,30 @@ fn a_scraper_gets_the_format_it_asks_for() {
     assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1);
     assert_metrics_together(&plain);
     assert_metrics_together(&open);
+    for (accept, is_open) in [
+        ("", false),
+        ("*/*", false),
+        ("application/openmetrics-text", true),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", true),
+        ("application/openmetrics-text; version=2.0.0", false),
+        ("application/openmetrics-text;q=0,text/plain", false),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.3", false),
+        ("application/openmetrics-text;q=nonsense", false),
+        // As Prometheus 2 and 3 ask.
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+             text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            true,
+        ),
+        (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+             application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+             text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+            true,
+        ),
+    ] {
+        assert_eq!(get(accept).0, if is_open { &open_type } else { &plain_type }.as_str(), "{accept}");
+    }
 }
 
 /// A recorder keeps the last value of a gauge: one that nobody knows any more must not look like a figure of now.

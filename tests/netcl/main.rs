@@ -177,6 +177,12 @@ fn a10_a_geometric_class_borrows_from_the_next_two() {
         assert_eq!(buffer.capacity(), if served { idle } else { 8 * MIB }, "a buffer knows its real class");
         assert_eq!(pool.stats().live_bytes, buffer.capacity());
     }
+    // Not below the geometric range, and not from classes that are far larger.
+    let fixed = Pool::builder(&device).size_classes(SizeClasses::Fixed).build().expect("a pool");
+    for (pool, idle, asked) in [(pool, 9 * MIB / 8, MIB), (fixed, 16 * MIB, 4 * MIB)] {
+        drop(buffers(&pool, 1, idle, &stream));
+        assert_eq!(pool.allocate(asked, &stream).expect("memory").capacity(), asked);
+    }
 }
 
 #[test]

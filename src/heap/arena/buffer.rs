@@ -23,7 +23,6 @@ use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut
 ///
 /// ```
 /// use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
@@ -32,8 +31,7 @@ use vrampool_backend::{Backend, CaptureId, HeldMemory, Memory, Region, RegionMut
 /// assert_eq!((block.offset()?, block.len()), (0, 1000));
 /// drop(block);
 /// assert_eq!(arena.used(), 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 pub struct ArenaBuffer<B: Backend> {
     pub(super) arena: Arc<ArenaCore<B>>,

@@ -32,13 +32,11 @@ const ADDRESSES: u64 = 3;
 ///
 /// ```
 /// # use vrampool::{Placement, host::HostDevice, arena::{DeviceArena, Zone}};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::builder().memory_limit(1 << 30).build();
 /// let arena = DeviceArena::builder(&device).stable_bytes(64 << 20).memory(Placement::HostVisible).build()?;
 /// assert_eq!(arena.capacity(), 512 << 20); // what is free, less the margin
 /// assert_eq!(arena.capacity_of(Zone::Stable), 64 << 20);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
@@ -51,7 +49,6 @@ pub struct ArenaBuilder<B: Backend> {
     grows: bool,
     piece_bytes: u64,
     initial_bytes: u64,
-    addresses: Option<u64>,
     ledger: Option<Ledger>,
     overlap: Overlap,
     overlap_within: u64,
@@ -68,7 +65,6 @@ impl<B: Backend> ArenaBuilder<B> {
             grows: false,
             piece_bytes: u64::MAX,
             initial_bytes: 0,
-            addresses: None,
             ledger: None,
             overlap: Overlap::default(),
             overlap_within: u64::MAX,
@@ -97,7 +93,6 @@ impl<B: Backend> ArenaBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
@@ -107,8 +102,7 @@ impl<B: Backend> ArenaBuilder<B> {
     /// assert_eq!(arena.reserved_bytes(), 6 << 20); // whole pages of 2 MiB
     /// drop(block);
     /// assert_eq!(arena.release(0)?, 6 << 20);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn growing(mut self) -> Self {
         self.grows = true;
@@ -131,7 +125,6 @@ impl<B: Backend> ArenaBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// # let stream = device.create_stream()?;
@@ -139,34 +132,10 @@ impl<B: Backend> ArenaBuilder<B> {
     /// let calls = arena.mapping().calls;
     /// let _block = arena.allocate(48 << 20, &stream)?;
     /// assert_eq!((arena.reserved_bytes(), arena.mapping().calls), (64 << 20, calls));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn initial_bytes(mut self, bytes: u64) -> Self {
         self.initial_bytes = bytes;
-        self
-    }
-
-    /// Sets the addresses that a growing arena reserves, bytes, rounded up to the device's granularity.
-    ///
-    /// This is for a small arena that does not grow further, such as one for a single large block. Its blocks
-    /// share one zone, and raising the limit takes no other range. Default: three times the capacity (the
-    /// smaller of the limit and the device's memory), so that holes can be skipped.
-    ///
-    /// ```
-    /// # use vrampool::{Backend, host::HostDevice, arena::DeviceArena};
-    /// # fn main() -> Result<(), vrampool::Error> {
-    /// # let device = HostDevice::new();
-    /// # if device.virtual_memory().is_none() { return Ok(()) }
-    /// let stream = device.create_stream()?;
-    /// let arena = DeviceArena::builder(&device).growing().addresses(8 << 20).build()?;
-    /// let block = arena.allocate(8 << 20, &stream)?;
-    /// assert!(arena.allocate(1, &stream).unwrap_err().is_out_of_memory());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn addresses(mut self, bytes: u64) -> Self {
-        self.addresses = Some(bytes);
         self
     }
 
@@ -283,16 +252,8 @@ impl<B: Backend> ArenaBuilder<B> {
         let limit = as_cap(self.limit);
         let total = self.device.properties().total_bytes;
         let limit = if self.clamp { limit.min(total) } else { limit };
-        let reserved = match self.addresses {
-            Some(bytes) => {
-                let bytes = bytes.max(1).checked_next_multiple_of(granularity).unwrap_or(u64::MAX);
-                device.reserve(bytes).map(|range| (range, 0, bytes))
-            }
-            None => {
-                let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
-                reserve_for(device, limit.min(total).min(quota), granularity)
-            }
-        };
+        let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
+        let reserved = reserve_for(device, limit.min(total).min(quota), granularity);
         let (range, front, addresses) = reserved.inspect_err(|error| {
             logging::warn!(
                 "arena on {}: no addresses, because {error}; a limit on the process's address space (`ulimit -v`) may be too low",
@@ -301,8 +262,9 @@ impl<B: Backend> ArenaBuilder<B> {
         })?;
         logging::info!("arena on {}: {addresses} bytes of addresses reserved", self.device.id());
         let engine = Arena::divided(alignment, front)?;
-        let backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
-        let backing = backing.within(self.ledger.clone()).overlapping(self.overlap, self.overlap_within);
+        let mut backing = Backing::new(granularity, (limit, total), self.piece_bytes, (front, addresses));
+        backing.ledger = self.ledger.clone();
+        (backing.overlap, backing.overlap_within) = (self.overlap, self.overlap_within);
         Ok(State::new(&self.device, engine, range, Some(backing)))
     }
 

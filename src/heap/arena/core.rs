@@ -53,6 +53,7 @@ pub(super) struct Reclaim<B: Backend>(pub(super) B);
 
 impl<B: Backend> Drop for Reclaim<B> {
     fn drop(&mut self) {
+        logging::info!("arena on {}: released", self.0.id());
         // Memory that cannot be reclaimed now is reclaimed with memory that is dropped later.
         let _ = self.0.reclaim();
     }
@@ -142,11 +143,5 @@ impl<B: Backend> ArenaCore<B> {
                 }
             }
         }
-    }
-}
-
-impl<B: Backend> Drop for ArenaCore<B> {
-    fn drop(&mut self) {
-        logging::info!("arena on {}: released", self.id);
     }
 }

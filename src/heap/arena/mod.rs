@@ -3,8 +3,7 @@
 //! [`DeviceArena`] manages a device's memory, with streams and data; [`Arena`], numbers alone ([`engine`]).
 //!
 //! * `builder`, `buffer`, `stats`: configuration, an allocated block (`resize` changes its size), statistics;
-//!   `reserved_bytes`: bytes reserved on the device, and their peak; `device_range`: its memory, and that
-//!   of before a resize;
+//!   `device_range`: its memory on the device, and that of before a resize;
 //! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
 //!   `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;
@@ -30,7 +29,6 @@ mod live_block;
 mod mapping;
 mod panics;
 mod request;
-mod reserved_bytes;
 mod reset;
 mod resize;
 mod serve;
@@ -45,7 +43,6 @@ pub use compaction::{Compaction, Moved};
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::calls_of_this_thread;
-pub(crate) use stats::ArenaCounts;
 
 pub use crate::heap::space as engine;
 pub use crate::heap::space::block::{BlockId, Span, SpanState};
@@ -87,7 +84,6 @@ use vrampool_backend::{Backend, fork};
 /// ```
 /// use vrampool::{Backend, host::HostDevice, arena::{DeviceArena, Zone}};
 ///
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let device = HostDevice::new();
 /// let stream = device.create_stream()?;
 /// let arena = DeviceArena::builder(&device).limit(64 << 20).stable_bytes(1 << 20).build()?;
@@ -98,8 +94,7 @@ use vrampool_backend::{Backend, fork};
 /// drop(batch);
 /// let report = arena.compact(None, &stream, |moved| println!("{moved:?}"))?;
 /// assert_eq!(report.moved_blocks, 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceArena<B: Backend> {

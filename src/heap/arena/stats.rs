@@ -3,6 +3,7 @@
 use super::DeviceArena;
 use super::detach::Phase;
 use super::mapping::pages::{Backing, runs};
+use super::state::State;
 use super::state_lock::StateGuard;
 use crate::heap::core::LockedDepot;
 use crate::heap::space::{Span, Zone};
@@ -12,20 +13,18 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_backend::{Backend, Memory, MemoryKind, fork};
 
-/// Counts of an arena up to one moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ArenaCounts {
-    pub(crate) stream_waits: u64,
-    pub(crate) reuse_waits: u64,
-    pub(crate) mapping: MappingCalls,
-}
+impl<B: Backend> State<B> {
+    fn reserved_bytes(&self) -> u64 {
+        match &self.backing {
+            Some(backing) => backing.mapped,
+            None => self.range.reserved_bytes(),
+        }
+    }
 
-impl ArenaCounts {
-    pub(crate) fn of<B: Backend>(arena: &DeviceArena<B>) -> Self {
-        Self {
-            stream_waits: arena.stream_waits(),
-            reuse_waits: arena.reuse_waits(),
-            mapping: arena.mapping(),
+    fn reserved_peak(&mut self) -> &mut u64 {
+        match &mut self.backing {
+            Some(backing) => &mut backing.mapped_peak,
+            None => &mut self.peaks.reserved,
         }
     }
 }
@@ -75,6 +74,26 @@ impl<B: Backend> DeviceArena<B> {
     #[must_use]
     pub fn base(&self) -> Option<u64> {
         self.locked()?.range.address()
+    }
+
+    /// Bytes reserved on the device.
+    ///
+    /// In a growing arena these are its physical memory, else its range and earlier ones that buffers keep
+    /// alive.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        self.locked().map_or(0, |state| state.reserved_bytes())
+    }
+
+    /// The peak of [`reserved_bytes`](Self::reserved_bytes) since it was restarted.
+    pub(crate) fn reserved_peak(&self) -> u64 {
+        self.locked().map_or(0, |mut state| *state.reserved_peak())
+    }
+
+    /// Restarts the peak from the current value.
+    pub(crate) fn restart_reserved_peak(&self) {
+        let mut state = self.core.state.lock();
+        *state.reserved_peak() = state.reserved_bytes();
     }
 
     /// Bytes of live blocks.
@@ -188,15 +207,13 @@ impl<B: Backend> DeviceArena<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// let stream = device.create_stream()?;
     /// drop(arena.allocate(1 << 19, &stream)?);
     /// drop(arena.allocate(1 << 19, &stream)?);
     /// assert_eq!((arena.reuse_waits(), arena.in_flight()), (0, 0)); // one stream waits for nobody
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[must_use]
     pub fn reuse_waits(&self) -> u64 {

@@ -35,7 +35,7 @@ pub(crate) struct ClassTable {
     /// No class that serves requests of more bytes has a bin.
     largest: u64,
     are_unshared: bool,
-    is_observed: bool,
+    pub(crate) is_observed: bool,
 }
 
 /// Returns a size's power of two and the next three bits. Sizes below 8 count as 8 more.
@@ -67,10 +67,6 @@ impl ClassTable {
     pub(crate) fn observed(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);
         Self { reach: 0, table: [NO_BIN; TABLE], largest, are_unshared: false, is_observed: true }
-    }
-
-    pub(crate) fn is_observed(&self) -> bool {
-        self.is_observed
     }
 
     /// Whether each class has its own bin, and the hit path finds it.

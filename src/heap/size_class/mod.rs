@@ -223,18 +223,3 @@ impl FromStr for SizeClasses {
         Ok(classes)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_class_borrows_in_the_geometric_range_only() {
-        let larger_classes = |class| SizeClasses::GEOMETRIC.larger_classes(class).take(2).collect::<Vec<_>>();
-        assert_eq!(larger_classes(8 * MIB), [9 * MIB, 10 * MIB]);
-        assert_eq!(larger_classes(15 * MIB), [16 * MIB, 18 * MIB]);
-        assert!(larger_classes(MIB).is_empty() && larger_classes(KIB).is_empty());
-        assert!(SizeClasses::Fixed.larger_classes(4 * MIB).next().is_none());
-        assert!(larger_classes(15 << 60).len() < 2, "the top of the range ends");
-    }
-}

@@ -9,10 +9,9 @@ pub(crate) mod times;
 
 use crate::environment::as_limit;
 use crate::heap::accounts::Accounts;
-use crate::heap::arena::{ArenaCounts, DeviceArena};
+use crate::heap::arena::DeviceArena;
 use crate::heap::counts::{BytesNow, Counters, InMagazines};
 use crate::heap::request_queue::Queue;
-use crate::heap::stats::times::MappingCalls;
 use crate::source::Source;
 use std::time::Duration;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};
@@ -30,27 +29,11 @@ impl PoolStats {
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
-        let Counters {
-            live_buffers,
-            source_allocations: allocations,
-            served_by_driver,
-            source_frees: frees,
-            released,
-            stream_waits,
-            reuse_waits,
-            rungs,
-            failed,
-            last_failure,
-            device_errors,
-            waits,
-            driver,
-            allocation,
-        } = *counters;
         let hits = buckets.iter().map(|bucket| bucket.hits).sum();
         Self {
             hits,
             misses: buckets.iter().map(|bucket| bucket.misses).sum(),
-            live_buffers: live_buffers - in_magazines.buffers,
+            live_buffers: counters.live_buffers - in_magazines.buffers,
             requested_bytes: requested,
             live_bytes: live,
             idle_bytes: idle,
@@ -62,21 +45,21 @@ impl PoolStats {
             waiting_requests: 0,
             waiting_bytes: 0,
             oldest_wait: Duration::ZERO,
-            stream_waits,
-            reuse_waits,
-            memory_calls: allocations + frees,
+            stream_waits: counters.stream_waits,
+            reuse_waits: counters.reuse_waits,
+            memory_calls: counters.source_allocations + counters.source_frees,
             source: SourceStats {
                 kind: Source::Direct,
-                allocations,
-                frees,
+                allocations: counters.source_allocations,
+                frees: counters.source_frees,
                 allocated_bytes: accounts.allocated,
             },
             served: Served {
                 by_cache: hits,
-                by_arena: allocations - served_by_driver,
-                by_driver: served_by_driver,
+                by_arena: counters.source_allocations - counters.served_by_driver,
+                by_driver: counters.served_by_driver,
             },
-            mapping: MappingCalls::default(),
+            mapping: times::MappingCalls::default(),
             virtual_memory: VirtualMemoryStats::default(),
             peak: Peaks {
                 requested_bytes: accounts.peak.requested.max(requested),
@@ -94,14 +77,14 @@ impl PoolStats {
                 budget_bytes: as_limit(accounts.caps.budget),
                 overlap: accounts.caps.overlap,
             },
-            released,
-            failed,
-            last_failure,
-            device_errors,
-            rungs,
-            waits,
-            driver,
-            allocation,
+            released: counters.released,
+            failed: counters.failed,
+            last_failure: counters.last_failure,
+            device_errors: counters.device_errors,
+            rungs: counters.rungs,
+            waits: counters.waits,
+            driver: counters.driver,
+            allocation: counters.allocation,
             buckets,
         }
     }
@@ -113,31 +96,16 @@ impl PoolStats {
         self
     }
 
-    /// Sets the fields that differ for a driver's pool.
-    pub(crate) fn with_driver_pool(mut self) -> Self {
-        self.source.kind = Source::Driver;
-        self
-    }
-
-    /// Sets the fields that differ for an arena. `counts` are the arena's; the
-    /// peaks are its reserved bytes, and the highest end of a block if its size is fixed.
-    pub(crate) fn with_arena<B: Backend>(
-        mut self,
-        source: Source,
-        arena: &DeviceArena<B>,
-        counts: ArenaCounts,
-        (peak_reserved, peak_end): (u64, u64),
-    ) -> Self {
-        let reserved = arena.reserved_bytes();
-        (self.source.kind, self.reserved_bytes) = (source, reserved);
-        self.peak.reserved_bytes = peak_reserved.max(reserved);
+    /// Sets the fields that differ for an arena. `peak_end` is the highest end of a block if its size is fixed.
+    pub(crate) fn with_arena<B: Backend>(mut self, arena: &DeviceArena<B>, peak_end: u64) -> Self {
+        self.reserved_bytes = arena.reserved_bytes();
+        self.peak.reserved_bytes = arena.reserved_peak().max(self.reserved_bytes);
         self.peak.limit_bytes = if arena.is_growing() { self.peak.reserved_bytes } else { peak_end };
-        self.stream_waits += counts.stream_waits;
+        self.stream_waits += arena.stream_waits();
         // Another thread may have counted a wait of the arena in between.
-        self.reuse_waits = (self.reuse_waits + counts.reuse_waits).min(self.stream_waits);
-        self.mapping = counts.mapping;
-        self.memory_calls =
-            if source == Source::Virtual { counts.mapping.calls } else { self.served.by_driver };
+        self.reuse_waits = (self.reuse_waits + arena.reuse_waits()).min(self.stream_waits);
+        self.mapping = arena.mapping();
+        self.memory_calls = if arena.is_growing() { self.mapping.calls } else { self.served.by_driver };
         let (arena_free_bytes, arena_largest_free_bytes) = arena.free_memory();
         self.virtual_memory = VirtualMemoryStats {
             mappings: arena.mappings(),

@@ -28,7 +28,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// # let pool = Pool::builder(&device).build()?;
@@ -37,8 +36,7 @@ figures! {
     /// let stats = pool.stats();
     /// assert_eq!((stats.hits, stats.misses, stats.hit_rate()), (1, 1, 0.5));
     /// assert_eq!((stats.idle_bytes, stats.live_bytes), (1024, 0));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     #[must_use]
@@ -115,7 +113,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -123,8 +120,7 @@ figures! {
     /// let source = pool.stats().source;
     /// assert_eq!((source.kind, source.allocations, source.frees), (Source::Direct, 1, 0));
     /// assert_eq!(source.allocated_bytes, 1024); // idle in a bucket
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -141,7 +137,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -149,8 +144,7 @@ figures! {
     /// drop(pool.allocate(1000, &stream)?);
     /// let served = pool.stats().served;
     /// assert_eq!((served.by_driver, served.by_cache, served.total()), (1, 1, 2));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -169,7 +163,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_some() {
     /// # let stream = device.create_stream()?;
@@ -178,8 +171,7 @@ figures! {
     /// let stats = pool.stats();
     /// assert!(stats.mapping.calls > 0 && stats.virtual_memory.address_bytes >= 100 << 20);
     /// # }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -203,7 +195,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -211,8 +202,7 @@ figures! {
     /// assert_eq!((pool.stats().live_bytes, pool.stats().peak.live_bytes), (0, 1024));
     /// pool.reset_peaks();
     /// assert_eq!(pool.stats().peak.live_bytes, 0);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -237,13 +227,11 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
     /// let caps = pool.stats().caps;
     /// assert_eq!((caps.limit_bytes, caps.budget_bytes), (Some(1 << 20), None));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -261,7 +249,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(4096).build()?;
@@ -270,8 +257,7 @@ figures! {
     /// pool.trim()?;
     /// let released = pool.stats().released;
     /// assert_eq!((released.by_byte_cap, released.by_bucket_cap, released.evicted), (1, 0, 1));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -294,14 +280,12 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
     /// assert!(pool.allocate(2 << 20, &stream).is_err());
     /// assert_eq!(pool.stats().rungs.fail, 1);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -325,7 +309,6 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::new(&device)?;
@@ -333,8 +316,7 @@ figures! {
     /// let stats = pool.stats();
     /// let bucket = &stats.buckets[0];
     /// assert_eq!((bucket.class, bucket.misses, bucket.idle_buffers), (1024, 1, 1));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]

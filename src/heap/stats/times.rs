@@ -10,12 +10,10 @@ figures! {
     ///
     /// ```
     /// # use vrampool::{Backend, arena::DeviceArena, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::builder().virtual_memory(false).build();
     /// let arena = DeviceArena::builder(&device).limit(1 << 20).build()?;
     /// assert_eq!(arena.mapping().calls, 0); // its size is fixed
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -23,10 +21,16 @@ figures! {
         Counter calls: u64, "calls", "Device calls to create, map, unmap and release virtual memory.";
         #[cfg_attr(
             feature = "serde",
-            serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+            serde(rename = "nanoseconds", serialize_with = "nanoseconds")
         )]
         Time time: Duration, "nanoseconds", "Time of the mapping calls.";
     }
+}
+
+/// Serializes a duration as whole nanoseconds.
+#[cfg(feature = "serde")]
+fn nanoseconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Makes a histogram of times, and the method that adds one.
@@ -48,7 +52,7 @@ macro_rules! histogram {
                 Counter longer: u64, "times", "Number of times of more than 100 s.";
                 #[cfg_attr(
                     feature = "serde",
-                    serde(rename = "nanoseconds", serialize_with = "crate::serialize::nanoseconds")
+                    serde(rename = "nanoseconds", serialize_with = "nanoseconds")
                 )]
                 Time sum: Duration, "nanoseconds", "The sum of all times.";
             }
@@ -90,7 +94,6 @@ histogram! {
     /// ```
     /// # use std::time::Duration;
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
@@ -99,8 +102,7 @@ histogram! {
     /// let waits = pool.stats().waits;
     /// assert!(waits.count() == 1 && waits.sum > Duration::from_millis(1));
     /// # drop(live);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     Waits, "wait_", "vrampool_wait_seconds", "Time that requests waited for memory, by `allocate_timeout`."
 }
@@ -122,7 +124,6 @@ histogram! {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(0).build()?;
@@ -132,8 +133,7 @@ histogram! {
     /// let times = pool.stats().allocation;
     /// assert_eq!(times.count(), 10);
     /// assert!(!times.sum.is_zero());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     AllocationTimes,
     "allocation_",

@@ -12,6 +12,7 @@ use crate::heap::supply::Supply;
 use crate::initial::Initial;
 use crate::overlap::Overlap;
 use crate::pool::Pool;
+use crate::pool::settings::PoolSettings;
 use crate::source::Source;
 use std::sync::Arc;
 use vrampool_backend::spi::Hooks;
@@ -25,16 +26,14 @@ impl<B: Backend> PoolBuilder<B> {
     /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
     pub fn build(self) -> Result<Pool<B>, Error> {
         fork::opening()?;
-        let settings = &self.environment;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let of_environment = settings.size_classes.clone().or(settings.large_bucket.map(classes_of));
-        let classes = self.classes.clone().or(of_environment).unwrap_or(match is_virtual {
+        let classes = self.setting(|of| of.size_classes.clone().or(of.large_bucket.map(classes_of)));
+        let classes = classes.unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
         });
         classes.validate()?;
-        let max_cached = self.max_cached_bytes.or(settings.max_cached_bytes);
         let mut defaults = Caps::default();
         if is_virtual {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
@@ -42,10 +41,10 @@ impl<B: Backend> PoolBuilder<B> {
         }
         let shared = self.within.as_ref().map(|pool| pool.core().depot().accounts.caps);
         let own_or = |own: Option<u64>, of: fn(&Caps) -> u64| shared.as_ref().map(of).or(own);
-        let max_cached_bytes = own_or(max_cached, |caps| caps.max_cached_bytes);
+        let max_cached_bytes = own_or(self.setting(|of| of.max_cached_bytes), |caps| caps.max_cached_bytes);
         let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
-        let limit = own_or(self.limit.or(settings.limit), |caps| caps.limit).unwrap_or(defaults.limit);
-        let max_buffers = self.max_buffers_per_bucket.or(settings.max_buffers_per_bucket);
+        let limit = own_or(self.setting(|of| of.limit), |caps| caps.limit).unwrap_or(defaults.limit);
+        let max_buffers = self.setting(|of| of.max_buffers_per_bucket);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
         let caps = Caps {
@@ -59,7 +58,7 @@ impl<B: Backend> PoolBuilder<B> {
             budget: own_or(self.budget, |caps| caps.budget).unwrap_or_else(|| self.default_budget()),
         };
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        if let Some(initial) = self.initial.filter(|_| !is_virtual || self.arena.is_some()) {
+        if let Some(initial) = self.given.initial.filter(|_| !is_virtual || self.arena.is_some()) {
             return Err(Error::configuration(
                 "initial",
                 initial.to_string(),
@@ -74,7 +73,8 @@ impl<B: Backend> PoolBuilder<B> {
         let hooks = with_own_names(self.hooks)?;
         let owns_arena = self.arena.is_none();
         let id = self.device.id();
-        let supply = Supply::new(self.device, source, arena.clone(), owns_arena, self.addresses_stay);
+        let (device, addresses_stay) = (self.device, self.addresses_stay);
+        let supply = Supply { device, source, arena: arena.clone(), owns_arena, addresses_stay };
         let root = self.within.map(|pool| pool.core().root());
         let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, root));
         let core = core.ok_or_else(|| {
@@ -88,14 +88,19 @@ impl<B: Backend> PoolBuilder<B> {
         Ok(Pool::of_core(core))
     }
 
+    /// Returns a setting: its argument, or that of the environment.
+    fn setting<T>(&self, of: impl Fn(&PoolSettings) -> Option<T>) -> Option<T> {
+        of(&self.given).or_else(|| of(&self.environment))
+    }
+
     pub(crate) fn resolved_overlap(&self) -> Overlap {
-        self.overlap.or(self.environment.overlap).unwrap_or_default()
+        self.setting(|of| of.overlap).unwrap_or_default()
     }
 
     /// Bytes to map at first, as given, or as read from the environment, within the limit.
     pub(crate) fn initial_bytes(&self, given: Option<Initial>) -> u64 {
         let total = self.device.properties().total_bytes;
-        let limit = self.limit.or(self.environment.limit).unwrap_or(UNLIMITED);
+        let limit = self.setting(|of| of.limit).unwrap_or(UNLIMITED);
         let of_environment = || self.environment.initial.unwrap_or_default().bytes_of(total).min(limit);
         given.map_or_else(of_environment, |initial| initial.bytes_of(total))
     }
@@ -106,13 +111,13 @@ impl<B: Backend> PoolBuilder<B> {
             true => Source::Virtual,
             false => Source::Arena,
         };
-        match (self.source, self.arena.as_ref().map(of_arena)) {
+        match (self.given.source, self.arena.as_ref().map(of_arena)) {
             (Some(source), Some(own)) if source != own => Err(Error::configuration(
                 "source",
                 source.to_string(),
                 format!("`arena` sets an arena, whose source is {own}; set one of the two"),
             )),
-            (source, own) => Ok(own.or(source).or(self.environment.source).unwrap_or_default()),
+            (_, own) => Ok(own.or(self.setting(|of| of.source)).unwrap_or_default()),
         }
     }
 
@@ -157,13 +162,13 @@ impl<B: Backend> PoolBuilder<B> {
     /// Builds an arena of the pool's own with its initial memory.
     fn growing(&self, builder: ArenaBuilder<B>) -> Result<DeviceArena<B>, Error> {
         let builder = builder.growing().piece_bytes(self.piece_bytes.unwrap_or(UNLIMITED));
-        let initial = match self.initial {
+        let initial = match self.given.initial {
             None if self.within.is_some() => 0,
             given => self.initial_bytes(given),
         };
         match builder.clone().initial_bytes(initial).build() {
             // The variable is for all pools of the process.
-            Err(error) if self.initial.is_none() && initial > 0 && error.is_out_of_memory() => {
+            Err(error) if self.given.initial.is_none() && initial > 0 && error.is_out_of_memory() => {
                 logging::warn!("pool {}: no initial memory, because {error}", self.name);
                 builder.build()
             }

@@ -56,7 +56,6 @@ const SMALLEST_PINNED: u64 = 512;
 ///
 /// ```
 /// # use vrampool::{Pool, SizeClasses, host::HostDevice};
-/// # fn main() -> Result<(), vrampool::Error> {
 /// let pool = Pool::builder(&HostDevice::new())
 ///     .name("activations")
 ///     .max_cached_bytes(2 << 30)
@@ -64,33 +63,27 @@ const SMALLEST_PINNED: u64 = 512;
 ///     .limit(8 << 30)
 ///     .size_classes(SizeClasses::GEOMETRIC)
 ///     .build()?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), vrampool::Error>(())
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct PoolBuilder<B: Backend> {
     device: B,
     name: String,
-    source: Option<Source>,
     arena: Option<DeviceArena<B>>,
     addresses_stay: bool,
     borrow_classes: u32,
     kind: Option<MemoryKind>,
-    classes: Option<SizeClasses>,
-    max_cached_bytes: Option<u64>,
-    max_buffers_per_bucket: Option<u64>,
-    limit: Option<u64>,
     budget: Option<u64>,
     within: Option<Pool<B>>,
     cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
-    pub(super) overlap: Option<Overlap>,
-    pub(super) initial: Option<Initial>,
     piece_bytes: Option<u64>,
     hooks: Vec<Arc<dyn Hook>>,
-    /// For settings without an argument.
+    /// Arguments for settings that the environment has, too.
+    given: PoolSettings,
+    /// For those without an argument.
     environment: PoolSettings,
 }
 
@@ -115,24 +108,18 @@ impl<B: Backend> PoolBuilder<B> {
         Self {
             device: device.clone(),
             name: format!("pool-{}", NEXT.fetch_add(1, Ordering::Relaxed)),
-            source: None,
             arena: None,
             addresses_stay: false,
             borrow_classes: BORROW_CLASSES,
             kind: None,
-            classes: None,
-            max_cached_bytes: None,
-            max_buffers_per_bucket: None,
-            limit: None,
             budget: None,
             within: None,
             cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
-            overlap: None,
-            initial: None,
             piece_bytes: None,
             hooks: Vec::new(),
+            given: PoolSettings::default(),
             environment: PoolSettings::default(),
         }
     }
@@ -143,11 +130,9 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let pool = Pool::builder(&HostDevice::new()).from_environment()?.limit(1 << 30).build()?;
     /// assert_eq!(pool.limit(), Some(1 << 30));
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -170,7 +155,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// The cap on idle bytes. 0 caches nothing; `None` has no cap. Default: 4 GiB; 64 MiB where the source is
     /// [virtual](Source::Virtual).
     pub fn max_cached_bytes(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.max_cached_bytes = Some(as_cap(bytes));
+        self.given.max_cached_bytes = Some(as_cap(bytes));
         self
     }
 
@@ -178,7 +163,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// no cap. Default: 16; none where the source is [virtual](Source::Virtual), which keeps small
     /// classes only.
     pub fn max_buffers_per_bucket(mut self, buffers: impl Into<Option<u64>>) -> Self {
-        self.max_buffers_per_bucket = Some(as_cap(buffers));
+        self.given.max_buffers_per_bucket = Some(as_cap(buffers));
         self
     }
 
@@ -199,7 +184,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// [classes that borrow](Self::borrow_classes): a later pass may find other blocks, so leave it a little more
     /// than the first one needs.
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
-        self.limit = Some(as_cap(bytes));
+        self.given.limit = Some(as_cap(bytes));
         self
     }
 
@@ -218,15 +203,13 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).max_cached_bytes(1 << 20).limit(4 << 20).build()?;
     /// let weights = Pool::builder(&device).name("weights").within(&pool).build()?;
     /// let _three = weights.allocate(3 << 20, &stream)?; // 4 MiB of the device
     /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// [`ArenaBuilder::within`]: crate::arena::ArenaBuilder::within
@@ -266,13 +249,11 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Overlap, Pool, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// let pool = Pool::builder(&HostDevice::new()).overlap(Overlap::Percent(25)).build()?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = Some(overlap);
+        self.given.overlap = Some(overlap);
         self
     }
 
@@ -283,18 +264,16 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Initial, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Virtual).initial(Initial::Bytes(64 << 20)).build()?;
     /// let _buffer = pool.allocate(48 << 20, &stream)?;
     /// assert_eq!(pool.stats().reserved_bytes, 64 << 20);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn initial(mut self, initial: Initial) -> Self {
-        self.initial = Some(initial);
+        self.given.initial = Some(initial);
         self
     }
 
@@ -309,7 +288,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing. With a
     /// [`Table`](SizeClasses::Table) of sizes that is fitted to a trace a pool holds least.
     pub fn size_classes(mut self, classes: SizeClasses) -> Self {
-        self.classes = Some(classes);
+        self.given.size_classes = Some(classes);
         self
     }
 
@@ -333,7 +312,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
     /// reserved, and `limit` bounds physical bytes.
     pub fn source(mut self, source: Source) -> Self {
-        self.source = Some(source);
+        self.given.source = Some(source);
         self
     }
 
@@ -353,7 +332,6 @@ impl<B: Backend> PoolBuilder<B> {
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
     /// let pool = Pool::builder(&device).source(Source::Arena).limit(16 << 20).addresses_stay(true).build()?;
@@ -362,8 +340,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// drop(first);
     /// assert_eq!(pool.compact(None, &stream, |_| {})?.moved_bytes, 0);
     /// assert_eq!(second.address(), address);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     pub fn addresses_stay(mut self, stay: bool) -> Self {
         self.addresses_stay = stay;

@@ -15,7 +15,7 @@ const STAGES: [u64; 4] = [4 << 20, 1 << 20, 256 << 10, SMALLEST_PIECE];
 
 /// Copies for one compaction, on one stream.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Copier<'a, B: Backend> {
+pub(crate) struct Copier<'a, B: Backend> {
     arena: &'a DeviceArena<B>,
     range: Arc<B::Memory>,
     stream: &'a B::Stream,
@@ -71,17 +71,13 @@ impl<B: Backend> Way<'_, B> {
 }
 
 impl<'a, B: Backend> Copier<'a, B> {
-    pub(in crate::heap::arena) fn new(
-        arena: &'a DeviceArena<B>,
-        range: Arc<B::Memory>,
-        stream: &'a B::Stream,
-    ) -> Self {
+    pub(crate) fn new(arena: &'a DeviceArena<B>, range: Arc<B::Memory>, stream: &'a B::Stream) -> Self {
         Self { arena, range, stream }
     }
 
     /// Enqueues copies of `bytes` bytes from `from` down to `to`, or up to a range that does not overlap. If
     /// a copy is refused, the earlier ones are reversed.
-    pub(in crate::heap::arena) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn move_to(&self, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let way = self.way(from, to, bytes)?;
         let mut done = 0;
         while done < bytes {

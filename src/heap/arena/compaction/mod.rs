@@ -1,6 +1,6 @@
 //! Compaction: slides blocks of the dynamic zone to the front, and closes the holes between them.
 
-pub(in crate::heap::arena) mod copier;
+pub(crate) mod copier;
 
 use super::DeviceArena;
 use super::compaction::copier::Copier;

@@ -165,7 +165,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Forgets the blocks of a detached arena: it is attached and empty. Returns false if it is not detached.
     /// The caller holds the lock of changes.
-    pub(in crate::heap::arena) fn attach_empty(&self) -> Result<bool, Error> {
+    pub(crate) fn attach_empty(&self) -> Result<bool, Error> {
         let mut state = self.state.lock();
         let Some(mut change) = state.take_detached() else { return Ok(false) };
         drop(state);

@@ -1,6 +1,5 @@
 //! The change from attached to detached.
 
-use super::patience::Patience;
 use super::phase::{Detached, DetachedPiece, OnFree, Phase};
 use super::view::{Kept, MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
@@ -11,9 +10,12 @@ use crate::heap::arena::state::State;
 use crate::heap::space::ArenaError;
 use crate::streams::order::Need;
 use crate::streams::uses::{Streams, add};
+use crate::sync::Instant;
 use parking_lot::MutexGuard as LongGuard;
 use std::ops::Range;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 use vrampool_backend::spi::Grant;
 use vrampool_backend::{Backend, BackendError, logging};
 
@@ -109,8 +111,43 @@ impl<B: Backend> Drop for Detaching<'_, B> {
     }
 }
 
+/// The longest pause between two looks.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a change waits for regions of blocks to end, which have no way to notify.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// Unset if it does not wait.
+    deadline: Option<Instant>,
+    pause: Duration,
+}
+
+impl Patience {
+    /// Waits for at most `timeout`, from now on. A timeout past the end of time is an hour.
+    fn of(timeout: Duration) -> Self {
+        let deadline = || {
+            let now = Instant::now();
+            now.checked_add(timeout).or_else(|| now.checked_add(Duration::from_secs(3600)))
+        };
+        Self { deadline: (!timeout.is_zero()).then(deadline).flatten(), pause: Duration::from_micros(20) }
+    }
+
+    /// Pauses before the next look; false when time is up, and where no other thread could end a region meanwhile.
+    fn pause(&mut self) -> bool {
+        let Some(deadline) = self.deadline.filter(|_| !cfg!(target_family = "wasm")) else { return false };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        thread::sleep(self.pause.min(left));
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
 impl<B: Backend> ArenaCore<B> {
-    pub(super) fn begin_detach(&self, mut patience: Patience) -> Result<Option<Detaching<'_, B>>, Error> {
+    pub(super) fn begin_detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
+        let mut patience = Patience::of(timeout);
         let waited = self.wait_for_others()?;
         let alone = self.changing.lock();
         // Pieces whose unmapping failed before are released now, or the device fails.

@@ -3,7 +3,6 @@
 //!
 //! * `phase`: whether an arena has its memory;
 //! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
-//! * `patience`: a bounded wait for regions;
 //! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
 //!
 //! A failed call leaves the arena as it was. Blocks keep their addresses. Both directions keep the handles of
@@ -16,7 +15,6 @@
 mod attaching;
 mod detaching;
 mod map_views;
-mod patience;
 mod phase;
 mod view;
 
@@ -28,7 +26,6 @@ use super::DeviceArena;
 use super::state::State;
 use crate::error::Error;
 use crate::heap::space::BlockId;
-use patience::Patience;
 use std::ops::Range;
 use std::time::Duration;
 use vrampool_backend::{Backend, fork};
@@ -59,7 +56,6 @@ impl<B: Backend> DeviceArena<B> {
     /// ```
     /// # use std::time::Duration;
     /// # use vrampool::{Backend, host::HostDevice, arena::{Attachment, DeviceArena}};
-    /// # fn main() -> Result<(), vrampool::Error> {
     /// # let device = HostDevice::new();
     /// # if device.virtual_memory().is_none() { return Ok(()) }
     /// let stream = device.create_stream()?;
@@ -72,8 +68,7 @@ impl<B: Backend> DeviceArena<B> {
     /// assert!(block.on(&stream).is_err());
     /// assert_eq!(arena.attach()?.expect("detached").commit(), 4 << 20);
     /// assert!(block.on(&stream).is_ok());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), vrampool::Error>(())
     /// ```
     ///
     /// # Errors
@@ -82,7 +77,7 @@ impl<B: Backend> DeviceArena<B> {
     /// not a growing one. The arena is then as before.
     pub fn detach(&self, timeout: Duration) -> Result<Option<Detaching<'_, B>>, Error> {
         fork::check()?;
-        self.core.begin_detach(Patience::of(timeout)).map_err(|error| self.explain(error, None))
+        self.core.begin_detach(timeout).map_err(|error| self.explain(error, None))
     }
 
     /// Takes physical memory for all live blocks, and maps it at their addresses. Its contents are undefined.

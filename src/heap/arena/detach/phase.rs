@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use vrampool_backend::{Backend, Physical};
 
 #[derive(Debug)]
-pub(in crate::heap::arena) enum Phase<B: Backend> {
+pub(crate) enum Phase<B: Backend> {
     Attached,
     /// Threads that find this phase wait for the lock of changes and look again; a free does not wait.
     Changing,
@@ -17,7 +17,7 @@ pub(in crate::heap::arena) enum Phase<B: Backend> {
 
 /// An arena without its physical memory.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Detached<B: Backend> {
+pub(crate) struct Detached<B: Backend> {
     /// By offset.
     pub(super) pieces: Vec<DetachedPiece>,
     /// The range, and the stitched ranges that buffers use.
@@ -34,7 +34,7 @@ pub(super) struct DetachedPiece {
 
 impl<B: Backend> Detached<B> {
     /// Bytes of addresses of stitched ranges.
-    pub(in crate::heap::arena) fn stitched_bytes(&self) -> u64 {
+    pub(crate) fn stitched_bytes(&self) -> u64 {
         let stitched = self.views.iter().filter(|view| !view.is_range && view.memory.strong_count() > 0);
         stitched.map(View::bytes).sum()
     }
@@ -48,7 +48,7 @@ impl<B: Backend> Detached<B> {
 
 /// Called with the extents of blocks that are freed while the arena is detached.
 #[derive(Clone, Default)]
-pub(in crate::heap::arena) struct OnFree(Option<Arc<Callback>>);
+pub(crate) struct OnFree(Option<Arc<Callback>>);
 
 type Callback = dyn Fn(&[Range<u64>]) + Send + Sync;
 
@@ -58,7 +58,7 @@ impl OnFree {
     }
 
     /// Must be called without the lock.
-    pub(in crate::heap::arena) fn call(&self, freed: &[Range<u64>]) {
+    pub(crate) fn call(&self, freed: &[Range<u64>]) {
         if let Some(call) = self.0.as_ref().filter(|_| !freed.is_empty()) {
             call(freed);
         }

@@ -20,7 +20,7 @@ impl<B: Backend> ArenaCore<B> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; those of the device. Nothing is mapped then.
-    pub(in crate::heap::arena) fn map_initial(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<(), Error> {
+    pub(crate) fn map_initial(self: &Arc<Self>, bytes: u64, limit: u64) -> Result<(), Error> {
         let _alone = self.changing.lock();
         let mut state = self.state.lock();
         let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
@@ -65,7 +65,7 @@ impl<B: Backend> ArenaCore<B> {
 
 impl<B: Backend> State<B> {
     /// Plans a growth for a request, and holds its existing parts.
-    pub(in crate::heap::arena) fn plan_growth(
+    pub(crate) fn plan_growth(
         &mut self,
         request: &Request<'_, B::Stream>,
         budget: Budget,
@@ -90,13 +90,13 @@ impl<B: Backend> State<B> {
     }
 
     /// Whether the part for small requests has addresses for new memory that serves `bytes`.
-    pub(in crate::heap::arena) fn has_front_for(&self, bytes: u64) -> bool {
+    pub(crate) fn has_front_for(&self, bytes: u64) -> bool {
         self.backing.as_ref().is_some_and(|backing| backing.has_front_for(&self.engine, bytes))
     }
 
     /// Holds the existing parts of a growth, and keeps records for all of it: once the device has made the memory,
     /// adding it cannot fail.
-    pub(in crate::heap::arena) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
+    pub(crate) fn hold_parts(&mut self, mut growth: Growth) -> Result<Growth, ArenaError> {
         let held = self.hold_each(&mut growth);
         let records = 3 + 2 * (growth.held.len() + growth.new.len());
         match held.and_then(|()| self.engine.promise_blocks(records)) {
@@ -118,7 +118,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Frees the held parts and the kept records of an abandoned growth.
-    pub(in crate::heap::arena) fn give_up(&mut self, growth: &Growth) {
+    pub(crate) fn give_up(&mut self, growth: &Growth) {
         self.engine.end_promise();
         growth.held.iter().flatten().for_each(|&block| self.engine.release(block));
     }

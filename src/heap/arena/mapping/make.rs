@@ -21,25 +21,25 @@ pub(crate) fn calls_of_this_thread() -> u64 {
 }
 
 /// New memory for a request, not yet part of the arena.
-pub(in crate::heap::arena) struct Made<B: Backend> {
-    pub(in crate::heap::arena) new: Vec<Physical>,
-    pub(in crate::heap::arena) stitched: Option<Arc<B::Memory>>,
+pub(crate) struct Made<B: Backend> {
+    pub(crate) new: Vec<Physical>,
+    pub(crate) stitched: Option<Arc<B::Memory>>,
 }
 
 /// A failure to make memory.
-pub(in crate::heap::arena) struct MakeFailure {
+pub(crate) struct MakeFailure {
     error: BackendError,
     /// The scarce resource, if out of memory.
-    pub(in crate::heap::arena) lacks: Lack,
+    pub(crate) lacks: Lack,
     /// The first pieces of the growth, which remain mapped because they could not be unmapped.
-    pub(in crate::heap::arena) unreleased: Vec<Physical>,
+    pub(crate) unreleased: Vec<Physical>,
     /// The device's panic, to be resumed once the accounts are consistent.
     panic: Caught,
 }
 
 /// The resource that an out-of-memory device lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::heap::arena) enum Lack {
+pub(crate) enum Lack {
     /// Physical memory.
     Memory,
     /// Addresses, or room in its table of mappings.
@@ -48,7 +48,7 @@ pub(in crate::heap::arena) enum Lack {
 
 impl MakeFailure {
     /// Returns the error, once the [unreleased](Self::unreleased) pieces are kept. Resumes a panic.
-    pub(in crate::heap::arena) fn into_error(self) -> BackendError {
+    pub(crate) fn into_error(self) -> BackendError {
         self.panic.go_on();
         self.error
     }
@@ -63,7 +63,7 @@ impl From<BackendError> for MakeFailure {
 
 impl<B: Backend> ArenaCore<B> {
     /// Makes the memory of a growth, all or nothing, even if the device panics.
-    pub(in crate::heap::arena) fn make(
+    pub(crate) fn make(
         &self,
         growth: &Growth,
         range: &Arc<B::Memory>,
@@ -185,14 +185,12 @@ impl<B: Backend> ArenaCore<B> {
         made
     }
 
-    pub(in crate::heap::arena) fn virtual_memory(
-        &self,
-    ) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
+    pub(crate) fn virtual_memory(&self) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
         virtual_memory(&self.device)
     }
 
     /// Makes a device call, and counts it and its duration.
-    pub(in crate::heap::arena) fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
+    pub(crate) fn timed<T>(&self, call: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let answer = call();
         let nanoseconds = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -204,7 +202,7 @@ impl<B: Backend> ArenaCore<B> {
 }
 
 /// The virtual memory of a device.
-pub(in crate::heap::arena) fn virtual_memory<B: Backend>(
+pub(crate) fn virtual_memory<B: Backend>(
     device: &B,
 ) -> Result<&dyn VirtualMemory<Memory = B::Memory>, BackendError> {
     device.virtual_memory().ok_or(BackendError::unsupported("virtual memory"))

@@ -5,10 +5,10 @@
 //!   its bytes of a ledger that several arenas share.
 
 mod attempt;
-pub(in crate::heap::arena) mod grow;
-pub(in crate::heap::arena) mod make;
-pub(in crate::heap::arena) mod pages;
-pub(in crate::heap::arena) mod release;
-pub(in crate::heap::arena) mod reserve_addresses;
-pub(in crate::heap::arena) mod retire;
-pub(in crate::heap::arena) mod share;
+pub(crate) mod grow;
+pub(crate) mod make;
+pub(crate) mod pages;
+pub(crate) mod release;
+pub(crate) mod reserve_addresses;
+pub(crate) mod retire;
+pub(crate) mod share;

@@ -13,7 +13,7 @@ use vrampool_backend::{Backend, BackendError, Stream, StreamId, fork, logging};
 
 /// Waits of a release before it took a lock: for other devices, streams up to a tick, and unused ranges.
 #[derive(Debug, Default)]
-pub(in crate::heap::arena) struct Waited {
+pub(crate) struct Waited {
     users: Vec<StreamId>,
     /// `None` if there was no wait.
     tick: Option<u64>,
@@ -23,7 +23,7 @@ pub(in crate::heap::arena) struct Waited {
 
 impl Waited {
     /// Whether the work of other devices on memory that was free in `tick` was waited for.
-    pub(in crate::heap::arena) fn is_behind(&self, tick: u64) -> bool {
+    pub(crate) fn is_behind(&self, tick: u64) -> bool {
         self.tick.is_some_and(|waited| tick <= waited)
     }
 
@@ -106,7 +106,7 @@ impl<B: Backend> DeviceArena<B> {
     }
 
     /// Sets the physical memory limit of a growing arena.
-    pub(in crate::heap::arena) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not during a growth that relies on the previous limit.
         let _alone = self.core.changing.lock();
         let mut state = self.core.state.lock();
@@ -124,7 +124,7 @@ impl<B: Backend> DeviceArena<B> {
 
 impl<B: Backend> ArenaCore<B> {
     /// As [`DeviceArena::release`], for parts of the range. The caller must hold no lock.
-    pub(in crate::heap::arena) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
+    pub(crate) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
         let _alone = self.changing.lock();
         self.release_completed(parts, spare_bytes, &waited)
@@ -156,7 +156,7 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Waits on the host for the work of other devices that may use memory of a growing arena.
-    pub(in crate::heap::arena) fn wait_for_others(&self) -> Result<Waited, BackendError> {
+    pub(crate) fn wait_for_others(&self) -> Result<Waited, BackendError> {
         let mut state = self.state.lock();
         if state.backing.is_none() {
             return Ok(Waited::default());
@@ -169,7 +169,7 @@ impl<B: Backend> ArenaCore<B> {
 
     /// As [`release`](Self::release), for memory without users other than those waited for. Only for the
     /// thread that may change the arena.
-    pub(in crate::heap::arena) fn release_completed(
+    pub(crate) fn release_completed(
         &self,
         parts: &[Zone],
         spare_bytes: u64,

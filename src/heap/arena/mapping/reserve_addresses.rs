@@ -12,7 +12,7 @@ use vrampool_backend::{Backend, BackendError, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Ensures addresses for the limit, if possible. Only for the thread that may change the arena, which is attached.
-    pub(in crate::heap::arena) fn widen(&self) {
+    pub(crate) fn widen(&self) {
         let is_wide = self.state.lock().backing.as_ref().is_none_or(|backing| backing.is_wide());
         if !is_wide && let Err(error) = self.replace_range() {
             logging::warn!("arena on {}: no addresses for its limit, because {error}", self.id);

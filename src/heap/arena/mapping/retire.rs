@@ -8,15 +8,15 @@
 use super::pages::{Extent, Retiring, Stitched, Weight, runs};
 use super::release::Waited;
 use crate::heap::arena::core::ArenaCore;
+use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::uses::{Streams, add};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use vrampool_backend::{Backend, Event, Stream, VirtualMemory, logging};
 
 impl<B: Backend> ArenaCore<B> {
     /// Retires ranges down to three quarters of their bounds. Only for the thread that may change the arena.
-    pub(in crate::heap::arena) fn retire_surplus(&self) {
+    pub(crate) fn retire_surplus(&self) {
         let state = self.state.lock();
         let Some(backing) = &state.backing else { return };
         let most = backing.most_stitched();
@@ -29,7 +29,7 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Retires ranges to make room for `weight`, or all of them, and unmaps those whose work is complete.
-    pub(in crate::heap::arena) fn make_way(&self, weight: Weight) {
+    pub(crate) fn make_way(&self, weight: Weight) {
         let most = self.state.lock().backing.as_ref().map(|backing| backing.most_stitched().minus(weight));
         self.retire_to(most.map(|most| if weight == Weight::MAX { Weight::default() } else { most }));
     }
@@ -87,14 +87,14 @@ impl<B: Backend> ArenaCore<B> {
 
     /// Unmaps retiring ranges whose work is complete, including that of other devices: there are none, or a
     /// release waited for them. Only for the thread that may change the arena.
-    pub(in crate::heap::arena) fn reap(&self, waited: &Waited) {
+    pub(crate) fn reap(&self, waited: &Waited) {
         let mut state = self.state.lock();
         let Some(backing) = &mut state.backing else { return };
         // They count until they are unmapped.
         let mut batches = std::mem::take(&mut backing.retiring);
         drop(state);
         let (mut unmapped, mut unused, mut kept) = (Weight::default(), Vec::new(), Vec::new());
-        let reaped = catch_unwind(AssertUnwindSafe(|| {
+        let (_, panic) = caught(|| {
             let mut has_others = None;
             let mut have_others = || {
                 let ask = || self.virtual_memory().is_ok_and(VirtualMemory::has_others);
@@ -111,7 +111,7 @@ impl<B: Backend> ArenaCore<B> {
             }
             while let Some(range) = unused.pop() {
                 let unmap = |device: &dyn VirtualMemory<Memory = B::Memory>| {
-                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes()))
+                    self.timed(|| device.unmap_unused(&range.memory, 0, range.bytes))
                 };
                 // Dropping it would also unmap it, but would wait for unrelated work.
                 match self.virtual_memory().and_then(unmap) {
@@ -122,7 +122,8 @@ impl<B: Backend> ArenaCore<B> {
                     }
                 }
             }
-        }));
+            Ok(())
+        });
         // Ranges left over by a panic are whole.
         kept.append(&mut unused);
         let mut state = self.state.lock();
@@ -131,14 +132,12 @@ impl<B: Backend> ArenaCore<B> {
         backing.retiring = batches;
         backing.restore(kept);
         drop(state);
-        if let Err(panic) = reaped {
-            resume_unwind(panic);
-        }
+        panic.go_on();
     }
 
     /// Releases retiring ranges, ranges that lost pieces, and free memory of parts of the range. Waits for
     /// the work that used them, so the caller must hold no lock.
-    pub(in crate::heap::arena) fn release_unused(&self, parts: &[Zone]) {
+    pub(crate) fn release_unused(&self, parts: &[Zone]) {
         if let Err(error) = self.release(parts, 0) {
             logging::warn!("arena on {}: {error}", self.id);
         }
@@ -147,7 +146,7 @@ impl<B: Backend> ArenaCore<B> {
 
 impl<B: Backend> State<B> {
     /// Whether one more stitched range of `weight` is allowed.
-    pub(in crate::heap::arena) fn may_stitch(&self, weight: Weight) -> bool {
+    pub(crate) fn may_stitch(&self, weight: Weight) -> bool {
         let may = |backing: &super::pages::Backing<B>| {
             backing.stitched_weight().plus(weight).is_within(backing.most_stitched())
         };
@@ -157,7 +156,7 @@ impl<B: Backend> State<B> {
     /// Returns all streams whose work may use addresses of `ranges`, which no buffer has. These are the
     /// streams that used free bytes of their pieces, and the streams that got bytes of them since, which are
     /// ordered after all earlier users.
-    pub(in crate::heap::arena) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
+    pub(crate) fn users_of(&self, ranges: &[Stitched<B>]) -> Streams<B::Stream> {
         let mut pieces: Vec<Extent> = ranges.iter().flat_map(|range| range.pieces.iter().copied()).collect();
         pieces.sort_unstable_by_key(|piece| piece.start);
         pieces.dedup();
@@ -165,7 +164,7 @@ impl<B: Backend> State<B> {
     }
 
     /// As [`users_of`](Self::users_of), for all uses of those extents, which are sorted by offset.
-    pub(in crate::heap::arena) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
+    pub(crate) fn users_of_pieces(&self, extents: &[Extent]) -> Streams<B::Stream> {
         let mut users = self.uses.users_in(extents.iter().map(|run| run.start..run.end()), |_, _| true);
         let is_there = |block: &BlockId| {
             let (start, bytes) = self.engine.extent(*block);

@@ -6,30 +6,30 @@ use vrampool_backend::spi::{Grant, Ledger};
 
 /// An arena's share of a ledger. It is returned with the arena.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Share {
+pub(crate) struct Share {
     ledger: Ledger,
     held: Mutex<Grant>,
 }
 
 impl Share {
-    pub(in crate::heap::arena) fn of(ledger: Ledger) -> Self {
+    pub(crate) fn of(ledger: Ledger) -> Self {
         let held = Mutex::new(ledger.force(0));
         Self { ledger, held }
     }
 
     /// Adds `bytes`.
-    pub(in crate::heap::arena) fn reserve(&self, bytes: u64) -> Result<(), BackendError> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<(), BackendError> {
         self.keep(self.ledger.reserve(bytes)?);
         Ok(())
     }
 
     /// Takes `bytes` out, to be dropped after their memory.
-    pub(in crate::heap::arena) fn split(&self, bytes: u64) -> Grant {
+    pub(crate) fn split(&self, bytes: u64) -> Grant {
         self.held.lock().split(bytes)
     }
 
     /// Puts bytes back that were [taken out](Self::split).
-    pub(in crate::heap::arena) fn keep(&self, grant: Grant) {
+    pub(crate) fn keep(&self, grant: Grant) {
         // All grants are of the same ledger.
         let _ = self.held.lock().merge(grant);
     }

@@ -14,50 +14,50 @@ use vrampool_backend::{Backend, Physical};
 const SMALL: u64 = 2;
 
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
-pub(in crate::heap::arena) const MOST_ADDRESSES: u64 = 4 << 40;
+pub(crate) const MOST_ADDRESSES: u64 = 4 << 40;
 
 /// The physical memory of a growing arena's range.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Backing<B: Backend> {
-    pub(in crate::heap::arena) granularity: u64,
+pub(crate) struct Backing<B: Backend> {
+    pub(crate) granularity: u64,
     /// The physical memory limit, bytes.
-    pub(in crate::heap::arena) limit: u64,
+    pub(crate) limit: u64,
     /// The device's memory, bytes.
     pub(super) total: u64,
-    /// The ledger shared with other arenas, if any.
-    pub(super) ledger: Option<Ledger>,
-    pub(super) overlap: Overlap,
+    /// The ledger shared with other arenas, if any. It limits resources, too.
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) overlap: Overlap,
     /// Mapped bytes up to which streams are spared waits by new memory.
-    pub(super) overlap_within: u64,
+    pub(crate) overlap_within: u64,
     /// Largest piece, bytes.
     pub(super) piece_bytes: u64,
     /// The start of the range's second part, and the largest possible end.
-    pub(in crate::heap::arena) front: u64,
-    pub(in crate::heap::arena) addresses: u64,
+    pub(crate) front: u64,
+    pub(crate) addresses: u64,
     /// Pieces of physical memory by their offset in the range, and their handles.
-    pub(in crate::heap::arena) extents: Vec<Extent>,
-    pub(in crate::heap::arena) physical: Vec<Physical>,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) physical: Vec<Physical>,
     /// The stitched ranges that contain each piece, oldest first, with the piece's index in each.
     pub(super) parts_of: Vec<SmallVec<[(u32, u32); 2]>>,
     /// Unmapped parts of the range, held.
-    pub(in crate::heap::arena) gaps: Vec<BlockId>,
+    pub(crate) gaps: Vec<BlockId>,
     /// Pieces that could be neither made accessible nor unmapped, held.
-    pub(in crate::heap::arena) unreleased: Vec<(Extent, BlockId)>,
+    pub(crate) unreleased: Vec<(Extent, BlockId)>,
     /// Bytes of all pieces.
-    pub(in crate::heap::arena) mapped: u64,
+    pub(crate) mapped: u64,
     /// The peak of `mapped` under a pool, since it was restarted.
-    pub(in crate::heap::arena) mapped_peak: u64,
+    pub(crate) mapped_peak: u64,
     /// Ends of the range in ascending order, each with the time at which it was reached.
     pub(super) ends: Vec<(u64, u64)>,
     /// By age.
-    pub(in crate::heap::arena) stitched: Vec<Stitched<B>>,
+    pub(crate) stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
-    pub(in crate::heap::arena) partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
+    pub(crate) partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
     /// Weight of the whole stitched ranges.
     pub(super) in_ranges: Weight,
     /// Retiring ranges, oldest batch first, and their weight.
-    pub(in crate::heap::arena) retiring: VecDeque<Retiring<B>>,
-    pub(in crate::heap::arena) retiring_weight: Weight,
+    pub(crate) retiring: VecDeque<Retiring<B>>,
+    pub(crate) retiring_weight: Weight,
     /// Number of ends and stitched ranges so far.
     pub(super) ages: u64,
     /// The last search for a range.
@@ -65,12 +65,12 @@ pub(in crate::heap::arena) struct Backing<B: Backend> {
     /// Mapped bytes at the time when the device refused memory that would spare a wait.
     pub(super) growth_refused_at: Option<u64>,
     /// Whether a [decay](crate::arena::DeviceArena::decay) was called.
-    pub(in crate::heap::arena) decays: bool,
+    pub(crate) decays: bool,
 }
 
 impl<B: Backend> Backing<B> {
     /// Creates an empty backing. The first part has `front` of the `addresses`; the device has `total` bytes.
-    pub(in crate::heap::arena) fn new(
+    pub(crate) fn new(
         granularity: u64,
         (limit, total): (u64, u64),
         piece_bytes: u64,
@@ -106,35 +106,25 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    /// Sets the ledger, which limits its resources too.
-    pub(in crate::heap::arena) fn within(self, ledger: Option<Ledger>) -> Self {
-        Self { ledger, ..self }
-    }
-
-    /// Sets the bounds on memory that spares waits between streams.
-    pub(in crate::heap::arena) fn overlapping(self, overlap: Overlap, overlap_within: u64) -> Self {
-        Self { overlap, overlap_within, ..self }
-    }
-
     /// The part of the range that serves a request.
-    pub(in crate::heap::arena) fn zone_of(&self, bytes: u64) -> Zone {
+    pub(crate) fn zone_of(&self, bytes: u64) -> Zone {
         if self.front > 0 && bytes <= self.granularity / SMALL { Zone::Stable } else { Zone::Dynamic }
     }
 
     /// The part of the range that contains an offset.
-    pub(in crate::heap::arena) fn zone_at(&self, offset: u64) -> Zone {
+    pub(crate) fn zone_at(&self, offset: u64) -> Zone {
         if offset < self.front { Zone::Stable } else { Zone::Dynamic }
     }
 
     /// Records that the second part ends at `end` from now on.
-    pub(in crate::heap::arena) fn ends_at(&mut self, end: u64) {
+    pub(crate) fn ends_at(&mut self, end: u64) {
         let age = self.next_age();
         self.ends.retain(|&(other, _)| other < end);
         self.ends.push((end, age));
     }
 
     /// Records that the second part was cut off at `end`.
-    pub(in crate::heap::arena) fn cut_at(&mut self, end: u64) {
+    pub(crate) fn cut_at(&mut self, end: u64) {
         let kept = self.ends.partition_point(|&(other, _)| other < end);
         if let Some(next) = self.ends.get_mut(kept) {
             next.0 = end;
@@ -142,7 +132,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    pub(in crate::heap::arena) fn add(&mut self, extent: Extent, physical: Physical) {
+    pub(crate) fn add(&mut self, extent: Extent, physical: Physical) {
         self.mapped += extent.bytes;
         self.mapped_peak = self.mapped_peak.max(self.mapped);
         let place = self.extents.partition_point(|other| other.start < extent.start);
@@ -153,7 +143,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Removes pieces that are in no stitched range any more. Returns their physical memory.
-    pub(in crate::heap::arena) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
+    pub(crate) fn remove(&mut self, extents: &[Extent]) -> Vec<Physical> {
         let mut starts: Vec<u64> = extents.iter().map(|extent| extent.start).collect();
         starts.sort_unstable();
         let is_removed = |piece: &Extent| starts.binary_search(&piece.start).is_ok();
@@ -177,12 +167,12 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Bytes of addresses, including stitched ranges.
-    pub(in crate::heap::arena) fn address_bytes(&self) -> u64 {
+    pub(crate) fn address_bytes(&self) -> u64 {
         self.addresses + self.stitched_weight().bytes
     }
 
     /// Mappings: each piece counts as often as it is mapped.
-    pub(in crate::heap::arena) fn mappings(&self) -> u64 {
+    pub(crate) fn mappings(&self) -> u64 {
         self.extents.len() as u64 + self.stitched_weight().parts
     }
 
@@ -191,7 +181,7 @@ impl<B: Backend> Backing<B> {
         self.ages
     }
 
-    pub(in crate::heap::arena) fn physical(&self, extent: Extent) -> Option<&Physical> {
+    pub(crate) fn physical(&self, extent: Extent) -> Option<&Physical> {
         self.physical.get(self.place_of(extent)?)
     }
 }

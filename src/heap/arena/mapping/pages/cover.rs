@@ -4,9 +4,9 @@ use crate::heap::space::{Arena, ArenaError, BlockId, FreeBlock};
 
 /// A number of bytes at an offset of the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::heap::arena) struct Extent {
-    pub(in crate::heap::arena) start: u64,
-    pub(in crate::heap::arena) bytes: u64,
+pub(crate) struct Extent {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Extent {
@@ -14,7 +14,7 @@ impl Extent {
         Self { start: room.offset, bytes: room.bytes }
     }
 
-    pub(in crate::heap::arena) fn end(self) -> u64 {
+    pub(crate) fn end(self) -> u64 {
         self.start + self.bytes
     }
 
@@ -47,11 +47,11 @@ fn first_ending_after(offset: u64, pieces: &[Extent], first: usize) -> usize {
 
 /// Free blocks by offset, without those that are too small.
 #[derive(Debug, Clone, Default)]
-pub(in crate::heap::arena) struct Holes(Vec<FreeBlock>);
+pub(crate) struct Holes(Vec<FreeBlock>);
 
 impl Holes {
     /// Creates holes from offsets and sizes, by offset. No two touch within a piece.
-    pub(in crate::heap::arena) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
+    pub(crate) fn of(parts: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self(parts.into_iter().map(|(start, bytes)| FreeBlock::unnamed(start, bytes)).collect())
     }
 
@@ -70,7 +70,7 @@ impl Holes {
     }
 
     /// As [`find`](Self::find), of an arena.
-    pub(in crate::heap::arena) fn in_arena(engine: &Arena, bytes: u64, of_both: bool) -> Self {
+    pub(crate) fn in_arena(engine: &Arena, bytes: u64, of_both: bool) -> Self {
         let mut holes = Self::default();
         holes.find(engine, bytes, of_both);
         holes
@@ -130,7 +130,7 @@ impl Holes {
     }
 
     /// Contiguous free bytes at the front of an extent.
-    pub(in crate::heap::arena) fn front_of(&self, extent: Extent) -> u64 {
+    pub(crate) fn front_of(&self, extent: Extent) -> u64 {
         self.hole_at(extent.start).map_or(0, |hole| hole.reach_in(extent))
     }
 
@@ -144,7 +144,7 @@ impl Holes {
 }
 
 /// Allocates extents in the free blocks that `room_of` returns, all or none.
-pub(in crate::heap::arena) fn take_extents(
+pub(crate) fn take_extents(
     engine: &mut Arena,
     extents: &[Extent],
     room_of: impl Fn(Extent) -> FreeBlock,

@@ -12,7 +12,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Fills the start of a gap. The record of its rest was promised.
-    pub(in crate::heap::arena) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
+    pub(crate) fn fill(&mut self, engine: &mut Arena, filled: Extent) {
         let is_there = |gap: &BlockId| engine.extent(*gap).0 == filled.start;
         let Some(gap) = self.gaps.iter().position(is_there) else { return };
         let block = self.gaps.swap_remove(gap);
@@ -24,7 +24,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Joins adjacent gaps, and removes gaps at the end of a part from the range.
-    pub(in crate::heap::arena) fn join_gaps(&mut self, engine: &mut Arena) {
+    pub(crate) fn join_gaps(&mut self, engine: &mut Arena) {
         // With these reserved, nothing here fails: joined gaps have at least two records between them.
         if engine.reserve_blocks(2).is_err() {
             return;
@@ -68,7 +68,7 @@ impl<B: Backend> Backing<B> {
     ///
     /// # Errors
     /// None is expected, because there were more records before.
-    pub(in crate::heap::arena) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
+    pub(crate) fn reset(&mut self, engine: &mut Arena) -> Result<(), ArenaError> {
         let gaps: Vec<_> = self.gaps.drain(..).map(|gap| engine.extent(gap)).collect();
         engine.reset();
         for (start, bytes) in gaps {

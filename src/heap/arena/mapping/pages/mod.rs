@@ -42,8 +42,8 @@ mod stitch;
 mod stitched_range;
 mod stitched_ranges;
 
-pub(in crate::heap::arena) use backing::{Backing, MOST_ADDRESSES};
-pub(in crate::heap::arena) use cover::{Extent, Holes, take_extents};
-pub(in crate::heap::arena) use plan::{Budget, Growth, runs};
-pub(in crate::heap::arena) use search::Way;
-pub(in crate::heap::arena) use stitched_range::{Part, Retiring, Stitched, Weight};
+pub(crate) use backing::{Backing, MOST_ADDRESSES};
+pub(crate) use cover::{Extent, Holes, take_extents};
+pub(crate) use plan::{Budget, Growth, runs};
+pub(crate) use search::Way;
+pub(crate) use stitched_range::{Part, Retiring, Stitched, Weight};

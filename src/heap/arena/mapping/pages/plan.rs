@@ -30,7 +30,7 @@ const MOST_PIECES: u32 = 16;
 
 /// How much physical memory a request may ask the device for, by the device's earlier refusals of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::heap::arena) enum Budget {
+pub(crate) enum Budget {
     /// No allocation was refused yet.
     Free,
     /// An allocation was refused: request as little as possible.
@@ -40,22 +40,22 @@ pub(in crate::heap::arena) enum Budget {
 }
 
 impl Budget {
-    pub(in crate::heap::arena) fn refused(self) -> Self {
+    pub(crate) fn refused(self) -> Self {
         if self == Self::Free { Self::Frugal } else { Self::Exhausted }
     }
 }
 
 /// The memory to make for a request.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Growth {
+pub(crate) struct Growth {
     /// New physical memory, mapped in the range: consecutive at the end of a part, or in gaps.
-    pub(in crate::heap::arena) new: Vec<Extent>,
+    pub(crate) new: Vec<Extent>,
     /// Whether the new memory is at the end of a part.
-    pub(in crate::heap::arena) is_at_end: bool,
+    pub(crate) is_at_end: bool,
     /// The pieces of a new stitched range, if any, and the part of it that the request gets.
-    pub(in crate::heap::arena) stitched: Option<(Vec<Extent>, Fit)>,
+    pub(crate) stitched: Option<(Vec<Extent>, Fit)>,
     /// For each extent of that part, the block that holds it until the new memory is made; `None` for new memory.
-    pub(in crate::heap::arena) held: Vec<Option<BlockId>>,
+    pub(crate) held: Vec<Option<BlockId>>,
 }
 
 impl Growth {
@@ -66,13 +66,13 @@ impl Growth {
 
 impl<B: Backend> Backing<B> {
     /// Whether requests of `bytes` may get a stitched range before the limit is reached.
-    pub(in crate::heap::arena) fn stitches(&self, bytes: u64) -> bool {
+    pub(crate) fn stitches(&self, bytes: u64) -> bool {
         bytes >= STITCHED_FROM.saturating_mul(self.granularity)
     }
 
     /// Plans the memory for a request of `bytes`, a multiple of the arena's alignment, that no mapped memory
     /// of the part serves. Returns `None` if the limit does not allow it.
-    pub(in crate::heap::arena) fn plan(
+    pub(crate) fn plan(
         &self,
         engine: &Arena,
         zone: Zone,
@@ -123,13 +123,7 @@ impl<B: Backend> Backing<B> {
 
     /// Whether a request of `bytes` gets new memory instead of waiting for another stream. `needed` is the peak
     /// of live bytes and bytes in flight.
-    pub(in crate::heap::arena) fn grows_without_wait(
-        &self,
-        engine: &Arena,
-        bytes: u64,
-        alignment: u64,
-        needed: u64,
-    ) -> bool {
+    pub(crate) fn grows_without_wait(&self, engine: &Arena, bytes: u64, alignment: u64, needed: u64) -> bool {
         let Some(added) = self.round(bytes) else { return false };
         let most_live = engine.peak_used().max(engine.used().saturating_add(bytes));
         let held = self.mapped.saturating_add(added);
@@ -143,18 +137,12 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Records that the device refused such memory. It is not asked again while as many bytes are mapped.
-    pub(in crate::heap::arena) fn note_growth_refused(&mut self) {
+    pub(crate) fn note_growth_refused(&mut self) {
         self.growth_refused_at = Some(self.mapped);
     }
 
     /// Plans memory for `bytes` at `start`, which is the end of the range, within the limit and the addresses.
-    pub(in crate::heap::arena) fn plan_end(
-        &self,
-        engine: &Arena,
-        bytes: u64,
-        start: u64,
-        budget: Budget,
-    ) -> Option<Growth> {
+    pub(crate) fn plan_end(&self, engine: &Arena, bytes: u64, start: u64, budget: Budget) -> Option<Growth> {
         let end = engine.end(Zone::Dynamic);
         let added = self.round(start.checked_add(bytes)?.saturating_sub(end))?;
         let new = (added <= self.room(budget)).then(|| self.split(Extent { start: end, bytes: added }))??;
@@ -162,13 +150,13 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
-    pub(in crate::heap::arena) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
+    pub(crate) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
         !self.is_tight(needed, growth.new.iter().map(|extent| extent.bytes).sum())
     }
 
     /// Plans memory before any request: at least `bytes` at the end of the range. `None` if the limit or the addresses
     /// do not allow it.
-    pub(in crate::heap::arena) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
+    pub(crate) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
         let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
         let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, INITIAL_PIECE))??;
         Some(Growth::new(new, true))
@@ -176,7 +164,7 @@ impl<B: Backend> Backing<B> {
 
     /// Plans a range of free pieces, and of new ones for the missing bytes. `holes` returns the free parts of
     /// at least some bytes, in the second part of the range or in both.
-    pub(in crate::heap::arena) fn plan_around(
+    pub(crate) fn plan_around(
         &self,
         engine: &Arena,
         bytes: u64,
@@ -196,7 +184,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether a request that is not stitched by preference gets more memory of a part if none serves.
-    pub(in crate::heap::arena) fn grows_for(
+    pub(crate) fn grows_for(
         &self,
         engine: &Arena,
         zone: Zone,
@@ -210,7 +198,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Whether the first part has addresses for new memory that serves a small request of `bytes`.
-    pub(in crate::heap::arena) fn has_front_for(&self, engine: &Arena, bytes: u64) -> bool {
+    pub(crate) fn has_front_for(&self, engine: &Arena, bytes: u64) -> bool {
         self.plain(engine, Zone::Stable, bytes, 1).is_some_and(|(new, _)| new.start < self.front)
     }
 
@@ -307,7 +295,7 @@ impl<B: Backend> Backing<B> {
 }
 
 /// Joins adjacent extents.
-pub(in crate::heap::arena) fn runs(extents: &[Extent]) -> Vec<Extent> {
+pub(crate) fn runs(extents: &[Extent]) -> Vec<Extent> {
     let mut runs: Vec<Extent> = Vec::new();
     for &extent in extents {
         match runs.last_mut() {

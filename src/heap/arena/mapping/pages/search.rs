@@ -12,7 +12,7 @@ use vrampool_backend::Backend;
 
 /// Memory that serves a request without a device call.
 #[derive(Debug)]
-pub(in crate::heap::arena) enum Way<B: Backend> {
+pub(crate) enum Way<B: Backend> {
     /// The free end of the range's second part.
     End,
     Stitched(Arc<B::Memory>, Fit),
@@ -21,13 +21,13 @@ pub(in crate::heap::arena) enum Way<B: Backend> {
 
 impl<B: Backend> Backing<B> {
     /// Whether [`oldest`](Self::oldest) would return the free end.
-    pub(in crate::heap::arena) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
+    pub(crate) fn end_is_oldest(&mut self, engine: &Arena, bytes: u64) -> bool {
         let (end_age, older) = self.older_than_end(engine, bytes);
         end_age.is_some() && self.search(engine, bytes, older).is_none()
     }
 
     /// Returns the oldest mapped memory that holds `bytes`, which no hole does.
-    pub(in crate::heap::arena) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
+    pub(crate) fn oldest(&mut self, engine: &Arena, bytes: u64) -> Way<B> {
         let (end_age, older) = self.older_than_end(engine, bytes);
         let found = self.search(engine, bytes, older);
         let now = self.next_age();
@@ -48,11 +48,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Returns the oldest stitched range with `bytes` free in a row in the holes, if it may be used for them.
-    pub(in crate::heap::arena) fn oldest_around(
-        &mut self,
-        holes: &Holes,
-        bytes: u64,
-    ) -> Option<(Arc<B::Memory>, Fit)> {
+    pub(crate) fn oldest_around(&mut self, holes: &Holes, bytes: u64) -> Option<(Arc<B::Memory>, Fit)> {
         let now = self.next_age();
         self.stitched.iter_mut().filter(|range| range.bytes >= bytes).find_map(|range| {
             let fit = stitch::fit(&range.pieces, holes, bytes, &[])?;
@@ -66,7 +62,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Returns the free block that contained an extent of the last [result](Self::oldest).
-    pub(in crate::heap::arena) fn room_of(&self, extent: Extent) -> FreeBlock {
+    pub(crate) fn room_of(&self, extent: Extent) -> FreeBlock {
         let room = self.search.holes.room_at(extent.start).copied();
         room.unwrap_or(FreeBlock::unnamed(extent.start, extent.bytes))
     }

@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 
 /// The part of a stitched range that a request gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::heap::arena) struct Fit {
+pub(crate) struct Fit {
     /// Its offset in the stitched range.
-    pub(in crate::heap::arena) offset: u64,
+    pub(crate) offset: u64,
     /// Its extents in the arena's range, in the order of the stitched range.
-    pub(in crate::heap::arena) extents: SmallVec<[Extent; 4]>,
+    pub(crate) extents: SmallVec<[Extent; 4]>,
 }
 
 impl Fit {
@@ -37,12 +37,7 @@ impl Fit {
 
 /// Finds the first `bytes` free bytes in a row in a range of the given pieces. Adjacent extents are joined;
 /// those in `new`, which consists of whole pieces, stay separate from others.
-pub(in crate::heap::arena) fn fit(
-    pieces: &[Extent],
-    holes: &Holes,
-    bytes: u64,
-    new: &[Extent],
-) -> Option<Fit> {
+pub(crate) fn fit(pieces: &[Extent], holes: &Holes, bytes: u64, new: &[Extent]) -> Option<Fit> {
     let mut fit = Fit { offset: 0, extents: SmallVec::new() };
     let (mut end, mut row) = (0, 0);
     for &piece in pieces {
@@ -134,18 +129,18 @@ pub(super) fn goes_on_from(
 
 /// Pieces of a range in which some number of bytes is free in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::heap::arena) struct Plan {
+pub(crate) struct Plan {
     /// In order.
-    pub(in crate::heap::arena) front: Vec<Extent>,
+    pub(crate) front: Vec<Extent>,
     /// Missing bytes between front and back, to be made.
-    pub(in crate::heap::arena) missing: u64,
-    pub(in crate::heap::arena) back: Option<Extent>,
+    pub(crate) missing: u64,
+    pub(crate) back: Option<Extent>,
 }
 
 /// Selects pieces with `bytes` free in a row, from pieces that are sorted by offset and do not overlap. Takes
 /// whole pieces, the largest first, then the closest-fitting front for the rest; if there is none, the best
 /// back and front available. A whole piece is broken for the rest only if partly used pieces do not hold it.
-pub(in crate::heap::arena) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
+pub(crate) fn plan(pieces: &[Extent], holes: &Holes, bytes: u64) -> Plan {
     let (mut whole, mut fronts, mut backs) = (Vec::new(), Vec::new(), Vec::new());
     for (piece, front, back) in holes.ends_of(pieces) {
         if front == piece.bytes {

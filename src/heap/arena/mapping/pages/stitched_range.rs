@@ -7,13 +7,13 @@ use vrampool_backend::Backend;
 
 /// A range of pieces that are also mapped in the arena's own range.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Stitched<B: Backend> {
-    pub(in crate::heap::arena) age: u64,
+pub(crate) struct Stitched<B: Backend> {
+    pub(crate) age: u64,
     /// When a buffer last got memory of it.
-    pub(in crate::heap::arena) used: u64,
-    pub(in crate::heap::arena) memory: Arc<B::Memory>,
-    pub(in crate::heap::arena) pieces: Box<[Extent]>,
-    pub(super) bytes: u64,
+    pub(crate) used: u64,
+    pub(crate) memory: Arc<B::Memory>,
+    pub(crate) pieces: Box<[Extent]>,
+    pub(crate) bytes: u64,
     /// The end of its last piece in the arena's range.
     pub(super) end: u64,
     /// Whether it serves requests that use little of it.
@@ -21,53 +21,53 @@ pub(in crate::heap::arena) struct Stitched<B: Backend> {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(in crate::heap::arena) struct Part {
+pub(crate) struct Part {
     /// Offset in the stitched range.
-    pub(in crate::heap::arena) offset: u64,
-    pub(in crate::heap::arena) piece: Extent,
+    pub(crate) offset: u64,
+    pub(crate) piece: Extent,
 }
 
 /// Ranges that are being retired, mapped until work that may use their addresses is complete.
 #[derive(Debug)]
-pub(in crate::heap::arena) struct Retiring<B: Backend> {
-    pub(in crate::heap::arena) ranges: Vec<Stitched<B>>,
+pub(crate) struct Retiring<B: Backend> {
+    pub(crate) ranges: Vec<Stitched<B>>,
     /// Streams with such work, and the event to be reached on each.
-    pub(in crate::heap::arena) users: SmallVec<[B::Stream; 2]>,
-    pub(in crate::heap::arena) events: Vec<B::Event>,
+    pub(crate) users: SmallVec<[B::Stream; 2]>,
+    pub(crate) events: Vec<B::Event>,
     /// The tick in which no buffer had them any more.
-    pub(in crate::heap::arena) tick: u64,
+    pub(crate) tick: u64,
 }
 
 /// Resources of stitched ranges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::heap::arena) struct Weight {
+pub(crate) struct Weight {
     /// Pieces mapped in them.
-    pub(in crate::heap::arena) parts: u64,
+    pub(crate) parts: u64,
     /// Bytes of their addresses.
-    pub(in crate::heap::arena) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Weight {
-    pub(in crate::heap::arena) const MAX: Self = Self { parts: u64::MAX, bytes: u64::MAX };
+    pub(crate) const MAX: Self = Self { parts: u64::MAX, bytes: u64::MAX };
 
-    pub(in crate::heap::arena) fn of(pieces: &[Extent]) -> Self {
+    pub(crate) fn of(pieces: &[Extent]) -> Self {
         Self { parts: pieces.len() as u64, bytes: pieces.iter().map(|piece| piece.bytes).sum() }
     }
 
-    pub(in crate::heap::arena) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { parts: self.parts.saturating_add(other.parts), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    pub(in crate::heap::arena) fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         Self { parts: self.parts.saturating_sub(other.parts), bytes: self.bytes.saturating_sub(other.bytes) }
     }
 
-    pub(in crate::heap::arena) fn is_within(self, most: Self) -> bool {
+    pub(crate) fn is_within(self, most: Self) -> bool {
         self.parts <= most.parts && self.bytes <= most.bytes
     }
 
     /// `count` eighths of it.
-    pub(in crate::heap::arena) fn eighths(self, count: u64) -> Self {
+    pub(crate) fn eighths(self, count: u64) -> Self {
         let share = |whole: u64| whole / 8 * count + whole % 8 * count / 8;
         Self { parts: share(self.parts), bytes: share(self.bytes) }
     }
@@ -81,7 +81,7 @@ impl<B: Backend> Stitched<B> {
     }
 
     /// All pieces with their offsets in the range.
-    pub(in crate::heap::arena) fn parts(&self) -> Vec<Part> {
+    pub(crate) fn parts(&self) -> Vec<Part> {
         let offsets = self.pieces.iter().scan(0, |end, piece| {
             *end += piece.bytes;
             Some(*end - piece.bytes)
@@ -90,17 +90,13 @@ impl<B: Backend> Stitched<B> {
     }
 
     /// Whether all its pieces are among the mapped parts.
-    pub(in crate::heap::arena) fn is_whole(&self, mapped: &[Part]) -> bool {
+    pub(crate) fn is_whole(&self, mapped: &[Part]) -> bool {
         !self.pieces.is_empty() && mapped.len() == self.pieces.len()
     }
 
     /// Whether no buffer uses it. Under the arena's lock that does not change.
-    pub(in crate::heap::arena) fn is_unused(&self) -> bool {
+    pub(crate) fn is_unused(&self) -> bool {
         Arc::strong_count(&self.memory) == 1
-    }
-
-    pub(in crate::heap::arena) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     pub(super) fn weight(&self) -> Weight {
@@ -116,7 +112,7 @@ impl<B: Backend> Stitched<B> {
 }
 
 impl<B: Backend> Retiring<B> {
-    pub(in crate::heap::arena) fn weight(&self) -> Weight {
+    pub(crate) fn weight(&self) -> Weight {
         self.ranges.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus)
     }
 }

@@ -37,20 +37,18 @@ const SERVE_ANY: u64 = 9;
 
 impl<B: Backend> Backing<B> {
     /// Largest possible physical memory, bytes.
-    pub(in crate::heap::arena) fn capacity(&self) -> u64 {
-        // Without a first part, the addresses are fixed.
-        let addresses = if self.front == 0 { self.addresses } else { u64::MAX };
+    pub(crate) fn capacity(&self) -> u64 {
         let quota = self.ledger.as_ref().and_then(Ledger::limit).unwrap_or(u64::MAX);
-        self.limit.min(self.total).min(quota).min(addresses).max(self.granularity)
+        self.limit.min(self.total).min(quota).max(self.granularity)
     }
 
     /// Whether the second part has addresses for the capacity.
-    pub(in crate::heap::arena) fn is_wide(&self) -> bool {
+    pub(crate) fn is_wide(&self) -> bool {
         self.capacity().min(MOST_ADDRESSES) <= self.addresses - self.front
     }
 
     /// The bound on stitched ranges, including retiring ones.
-    pub(in crate::heap::arena) fn most_stitched(&self) -> Weight {
+    pub(crate) fn most_stitched(&self) -> Weight {
         let capacity = self.capacity();
         Weight {
             parts: (capacity / self.granularity).saturating_mul(PARTS).saturating_add(FEW_PARTS),
@@ -68,7 +66,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// The weight of all stitched ranges, including retiring ones.
-    pub(in crate::heap::arena) fn stitched_weight(&self) -> Weight {
+    pub(crate) fn stitched_weight(&self) -> Weight {
         let partly_unmapped = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
             parts: parts.len() as u64,
             bytes: range.bytes,
@@ -80,14 +78,14 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Number of stitched ranges, including retiring ones.
-    pub(in crate::heap::arena) fn stitched_ranges(&self) -> u64 {
+    pub(crate) fn stitched_ranges(&self) -> u64 {
         let retiring: usize = self.retiring.iter().map(|batch| batch.ranges.len()).sum();
         (self.stitched.len() + self.partly_unmapped.len() + retiring) as u64
     }
 
     /// Removes unused ranges, least recently used first, until the rest take at most `most`, or none is
     /// unused. With `Weight::default()`, removes all of them.
-    pub(in crate::heap::arena) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
+    pub(crate) fn take_unused(&mut self, most: Weight) -> Vec<Stitched<B>> {
         let mut weight = self.stitched_weight().minus(self.retiring_weight);
         let mut going: Vec<(u64, u64)> = self
             .stitched
@@ -114,10 +112,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Removes and returns the stitched ranges for which `has` holds.
-    pub(in crate::heap::arena) fn take_stitched(
-        &mut self,
-        has: impl Fn(&Stitched<B>) -> bool,
-    ) -> Vec<Stitched<B>> {
+    pub(crate) fn take_stitched(&mut self, has: impl Fn(&Stitched<B>) -> bool) -> Vec<Stitched<B>> {
         let taken: Vec<_> = self.stitched.extract_if(.., |range| has(range)).collect();
         if !taken.is_empty() {
             self.place_anew();
@@ -126,7 +121,7 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Puts whole stitched ranges back.
-    pub(in crate::heap::arena) fn restore(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
+    pub(crate) fn restore(&mut self, ranges: impl IntoIterator<Item = Stitched<B>>) {
         let before = self.stitched.len();
         self.stitched.extend(ranges);
         if self.stitched.len() > before {
@@ -135,7 +130,7 @@ impl<B: Backend> Backing<B> {
         }
     }
 
-    pub(in crate::heap::arena) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
+    pub(crate) fn add_stitched(&mut self, memory: Arc<B::Memory>, pieces: Vec<Extent>) {
         let age = self.next_age();
         self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
         note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
