@@ -1,7 +1,7 @@
 //! The reserved bytes of a pending miss.
 
 use crate::error::Error;
-use crate::heap::core::PoolCore;
+use crate::heap::core::{Block, Depot, PoolCore};
 use crate::source::Key;
 use std::time::Duration;
 use vrampool_backend::MemoryKind;
@@ -25,19 +25,41 @@ pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
     kept: bool,
+    /// A record for the memory, if one was kept.
+    record: Option<Box<Block>>,
 }
 
 impl<'a> Reservation<'a> {
     pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
-        Self { pool, class, kept: false }
+        Self { pool, class, kept: false, record: None }
+    }
+
+    /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
+    /// the lock.
+    #[inline]
+    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, class: u64) -> Option<Self> {
+        if depot.is_short_of(class) {
+            return None;
+        }
+        depot.accounts.reserve(class, 0);
+        let mut reservation = Self::new(pool, class);
+        reservation.record = depot.take_record();
+        Some(reservation)
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
-    /// highest block in an arena of fixed size.
-    pub(crate) fn commit(mut self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
+    /// highest block in an arena of fixed size. Returns a record for the memory, if one was kept.
+    pub(crate) fn commit(
+        mut self,
+        kind: MemoryKind,
+        requested: u64,
+        end: u64,
+        time: Option<Duration>,
+    ) -> Option<Box<Block>> {
         self.kept = true;
         let key = Key { kind, class: self.class };
         self.pool.depot().commit_reservation(key, requested, end, time);
+        self.record.take()
     }
 }
 
