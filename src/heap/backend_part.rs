@@ -5,6 +5,7 @@ use crate::heap::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
+use std::mem;
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, Memory, Stream, StreamId};
 
@@ -36,10 +37,22 @@ impl<B: Backend> BackendPart<B> {
 }
 
 impl<B: Backend> Drop for BackendPart<B> {
-    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
     fn drop(&mut self) {
-        let SourceMemory::Driver(memory, device) = &mut self.extent else { return };
-        let Some(memory) = memory.take() else { return };
+        self.release_memory();
+    }
+}
+
+impl<B: Backend> ErasedPart for BackendPart<B> {
+    /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
+    fn release_memory(&mut self) {
+        if !matches!(self.extent, SourceMemory::Driver(..)) {
+            self.extent = SourceMemory::Released;
+            return;
+        }
+        let SourceMemory::Driver(memory, device) = mem::replace(&mut self.extent, SourceMemory::Released)
+        else {
+            return;
+        };
         let writer = &self.uses.writer;
         for reader in &self.uses.before(writer, Access::Write) {
             // Captured work is not pending, and neither the device nor the host could wait for it.
@@ -48,19 +61,17 @@ impl<B: Backend> Drop for BackendPart<B> {
             }
             // If the device cannot wait, the host does. If that fails too, no work is pending any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.before(device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
+            if need.before(&device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
                 let _ = device.synchronize(reader);
             }
         }
         device.free_on(memory, writer);
     }
-}
 
-impl<B: Backend> ErasedPart for BackendPart<B> {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         match &mut self.extent {
             SourceMemory::Arena(buffer) => buffer.empty(backend_state),
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) => false,
+            SourceMemory::Direct(_) | SourceMemory::Driver(..) | SourceMemory::Released => false,
         }
     }
 

@@ -21,13 +21,26 @@ use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
+    /// Creates a block of the pool, in a record of it [without memory](Self::release_memory) if there is one.
     pub(crate) fn new<B: Backend>(
+        record: Option<Box<Self>>,
         extent: SourceMemory<B>,
-        key: Key,
-        requested: u64,
+        (key, requested): (Key, u64),
         stream: &B::Stream,
         pool: &Arc<PoolCore>,
     ) -> Box<Self> {
+        if let Some(mut block) = record {
+            let part = block.part_mut::<B>();
+            part.extent = extent;
+            part.uses.forget_readers();
+            if part.uses.writer.id() != stream.id() {
+                part.uses.writer = stream.clone();
+            }
+            (block.key, block.requested) = (key, requested);
+            (block.last_use, block.bin) = (LastUse::new(stream.id()), bin_of(pool, key));
+            *block.place.get_mut() = 0;
+            return block;
+        }
         let part = BackendPart { extent, uses: Uses::new(stream.clone()), ticket: None };
         Box::new(Block {
             next: None,
@@ -40,6 +53,11 @@ impl Block {
             place: AtomicU64::new(0),
             part: Box::new(part),
         })
+    }
+
+    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block.
+    pub(crate) fn release_memory(&mut self) {
+        self.part.release_memory();
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.

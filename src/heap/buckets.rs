@@ -18,6 +18,16 @@ pub(crate) const SAME_STREAM_SEARCH: usize = 16;
 /// Number of buckets from which empty ones are forgotten: exact classes make one bucket per size.
 const MAX_EMPTY_BUCKETS: usize = 4096;
 
+/// The result of a search for an idle block.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Idle(Box<Block>),
+    /// Blocks are idle that the request does not accept.
+    Busy,
+    /// No block is idle.
+    Nothing,
+}
+
 impl Buckets {
     /// `borrow_classes`: how many larger classes may serve a request.
     pub(crate) fn new(kind: MemoryKind, classes: SizeClasses, borrow_classes: u32) -> Self {
@@ -44,7 +54,8 @@ impl Buckets {
 
     /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
     pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
-        let mut keys = SmallVec::from_buf_and_len([key; 3], 1);
+        let mut keys = SmallVec::new();
+        keys.push(key);
         if self.borrow() {
             keys.extend(self.larger_keys(key));
         }
@@ -54,12 +65,6 @@ impl Buckets {
     pub(crate) fn larger_keys(&self, key: Key) -> impl Iterator<Item = Key> + use<> {
         let larger = self.classes.larger_classes(key.class).take(self.borrow_classes as usize);
         larger.map(move |class| Key { class, ..key })
-    }
-
-    /// Whether larger classes serve requests of smaller ones.
-    #[inline]
-    pub(crate) fn borrow(&self) -> bool {
-        self.borrow_classes > 0
     }
 
     /// Notes a request of `key`. Returns its bucket.
@@ -82,14 +87,16 @@ impl Buckets {
 
     /// Takes the newest idle block of `key` that needs no wait for `stream`, and counts the hit.
     #[inline(always)]
-    pub(crate) fn take_newest_ready(&mut self, key: &Key, stream: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take_newest_ready(&mut self, key: &Key, stream: StreamId) -> Taken {
         let clock = self.clock + 1;
-        let bucket = self.find(key)?;
-        let block = bucket.take_newest_ready(stream)?;
+        let Some(bucket) = self.find(key) else { return Taken::Nothing };
+        let Some(block) = bucket.take_newest_ready(stream) else {
+            return if bucket.idle.is_empty() { Taken::Nothing } else { Taken::Busy };
+        };
         bucket.last_request = clock;
         bucket.requests.hits += 1;
         self.clock = clock;
-        Some(block)
+        Taken::Idle(block)
     }
 
     /// Returns the bucket for `key`, adding it if it is missing.
@@ -106,6 +113,18 @@ impl Buckets {
     pub(crate) fn find(&mut self, key: &Key) -> Option<&mut Bucket> {
         let place = self.place(key)?;
         self.list.get_mut(place)
+    }
+
+    /// Whether larger classes serve requests of smaller ones.
+    #[inline]
+    pub(crate) fn borrow(&self) -> bool {
+        self.borrow_classes > 0
+    }
+
+    /// Whether the bucket of `key` has an idle block.
+    #[inline]
+    pub(crate) fn has_idle(&mut self, key: &Key) -> bool {
+        self.find(key).is_some_and(|bucket| !bucket.idle.is_empty())
     }
 
     #[inline(always)]

@@ -243,6 +243,7 @@ pub(super) struct ChildState {
 /// Operations of a block's [part](crate::heap::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
+    fn release_memory(&mut self);
     fn address(&self) -> Option<(u64, bool)>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, under the depot's lock.

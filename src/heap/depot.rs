@@ -4,6 +4,7 @@
 //! `magazine_exchange`.
 
 use crate::heap::accounts::Accounts;
+pub(crate) use crate::heap::buckets::Taken;
 use crate::heap::caps::Caps;
 pub(crate) use crate::heap::core::Depot;
 use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};
@@ -23,16 +24,6 @@ pub(crate) enum Accept {
     Done { is_captured: bool },
     /// Blocks that need no wait, else any.
     Any,
-}
-
-/// The result of a search for an idle block.
-#[derive(Debug)]
-pub(crate) enum Taken {
-    Idle(Box<Block>),
-    /// Blocks are idle that the request does not accept.
-    Busy,
-    /// No block is idle.
-    Nothing,
 }
 
 impl Depot {
@@ -67,12 +58,12 @@ impl Depot {
         self.life == Life::Closed || self.queue.deadlines() > 0
     }
 
-    /// Takes an idle block that a request [accepts](Accept) from the buckets of `keys`, the request's own
-    /// [first](Buckets::keys_for), and this thread's `cache`. Counts the hit of a block that needs no wait; others are
-    /// for [`count_hand_over`](Self::count_hand_over).
+    /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets, those of
+    /// [larger classes](Buckets::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no wait;
+    /// others are for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
-        keys: &[Key],
+        key: Key,
         requested: u64,
         stream: StreamId,
         cache: Option<&ThreadCache>,
@@ -82,8 +73,7 @@ impl Depot {
             self.apply_delta(cache);
         }
         self.backend_state.ticks_mut().used_by(stream);
-        let Some(key) = keys.first() else { return Taken::Nothing };
-        let bucket = self.buckets.requested(key);
+        let bucket = self.buckets.requested(&key);
         if bucket.idle.is_empty()
             && self.accounts.now.cached == 0
             && cache.is_none_or(|cache| cache.leased.get() == 0)
@@ -91,6 +81,7 @@ impl Depot {
             // No class has an idle block.
             return Taken::Nothing;
         }
+        let keys = self.buckets.keys_for(key);
         let mut found = None;
         if accept == Accept::Any {
             found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
@@ -98,7 +89,7 @@ impl Depot {
         match found.or_else(|| keys.iter().find_map(|&key| self.find(key, stream, cache, accept))) {
             Some(mut block) => {
                 if block.is_ready_on(stream) {
-                    self.buckets.requests(*key).hits += 1;
+                    self.buckets.requests(key).hits += 1;
                 }
                 block.requested = requested;
                 self.accounts.make_live(block.key.class, requested);
@@ -111,35 +102,45 @@ impl Depot {
 
     /// Whether a block of a class is idle in its bucket or this thread's magazine.
     fn has_idle(&mut self, key: Key, cache: Option<&ThreadCache>) -> bool {
-        let is_stored = self.buckets.find(&key).is_some_and(|bucket| !bucket.idle.is_empty());
-        is_stored || {
+        self.buckets.has_idle(&key) || {
             let counters = cache.zip(self.bin_of(key)).map(|(cache, bin)| cache.counters.bin(bin));
             counters.is_some_and(|counters| counters.class() == key.class && counters.idle() > 0)
         }
     }
 
     /// Takes the newest idle block for `key` that needs no wait for `stream`, of its class or of a larger one that may
-    /// serve it, and counts the hit. `None` does not mean a miss: call [`take`](Self::take).
+    /// serve it, and counts the hit. Magazines are not searched.
     #[inline(always)]
-    pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+    pub(crate) fn take_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
         match self.buckets.take_newest_ready(&key, stream) {
-            Some(block) => Some(self.make_live(block, requested)),
-            None => self.borrow_ready(key, requested, stream),
+            Taken::Idle(block) => Taken::Idle(self.make_live(block, requested)),
+            own if self.buckets.borrow() && self.accounts.now.cached > 0 => {
+                match self.borrow_ready(key, requested, stream) {
+                    Taken::Nothing => own,
+                    borrowed => borrowed,
+                }
+            }
+            own => own,
         }
     }
 
     /// As [`take_ready`](Self::take_ready), of the larger classes.
     #[inline(never)]
-    fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Option<Box<Block>> {
-        if !self.buckets.borrow() || self.accounts.now.cached == 0 {
-            return None;
+    fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
+        let mut is_any = false;
+        for larger in self.buckets.larger_keys(key) {
+            if !self.buckets.has_idle(&larger) {
+                continue;
+            }
+            is_any = true;
+            if let Some(mut block) = self.find_stored(larger, stream, Accept::Ready) {
+                self.buckets.requested(&key).requests.hits += 1;
+                block.requested = requested;
+                self.accounts.make_live(block.key.class, requested);
+                return Taken::Idle(block);
+            }
         }
-        let mut larger = self.buckets.larger_keys(key);
-        let mut block = larger.find_map(|key| self.find_stored(key, stream, Accept::Ready))?;
-        self.buckets.requested(&key).requests.hits += 1;
-        block.requested = requested;
-        self.accounts.make_live(block.key.class, requested);
-        Some(block)
+        if is_any { Taken::Busy } else { Taken::Nothing }
     }
 
     /// Counts a hit whose block was not ready, with its waits. Not before it is, because no count may fall.
@@ -150,13 +151,10 @@ impl Depot {
     }
 
     /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
-    #[inline]
     pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
-        let is_empty =
-            |buckets: &mut Buckets, key| buckets.find(&key).is_none_or(|bucket| bucket.idle.is_empty());
         self.accounts.now.cached == 0
-            || is_empty(&mut self.buckets, key)
-                && self.buckets.larger_keys(key).all(|key| is_empty(&mut self.buckets, key))
+            || !self.buckets.has_idle(&key)
+                && !self.buckets.larger_keys(key).any(|key| self.buckets.has_idle(&key))
     }
 
     /// Counts a request that the source served.

@@ -52,10 +52,11 @@ impl PoolCore {
         request: Option<&Announced<'_>>,
     ) -> Result<SourceMemory<B>, Error> {
         let supply = self.supply::<B>();
-        let event = request.filter(|_| supply.asks_driver(key)).map(|request| request.event().clone());
-        let announced =
-            event.and_then(|event| without_waits(|| self.hooks.announce(Occasion::Allocation, event)));
-        let extent = supply.allocate(key, &self.name, stream, || self.free_for_source(key, stream.id()));
+        let allocate = || supply.allocate(key, &self.name, stream, || self.free_for_source(key, stream.id()));
+        let Some(request) = request.filter(|_| supply.asks_driver(key)) else { return allocate() };
+        let event = request.event().clone();
+        let announced = without_waits(|| self.hooks.announce(Occasion::Allocation, event));
+        let extent = allocate();
         without_waits(|| match (&extent, announced) {
             (Ok(extent), Some(announced)) => {
                 let _ = announced.done(key.class, extent.address().map(|(address, _)| address));

@@ -145,7 +145,7 @@ impl PoolCore {
             self.marks.store(ticks.are_markers_wanted(), Relaxed);
         }
         let accept = Accept::Done { is_captured };
-        self.inspect(key, |cache| depot.take(&keys, requested, stream, cache, accept))
+        self.inspect(key, |cache| depot.take(key, requested, stream, cache, accept))
     }
 
     /// Calls `act` with this thread's cache, if it takes blocks of a class.

@@ -1,12 +1,16 @@
-//! Recycles records of blocks whose memory went back to an arena.
+//! Recycles records of blocks whose memory went back to the source.
 //!
 //! An arena miss, and the return of a block to the arena, need only bookkeeping while no stream has to wait. The depot
 //! then performs the operation, under its lock, with a recycled record. No bytes are reserved meanwhile: the accounts
 //! change after the arena has succeeded. Otherwise, and the first time, the general path is taken.
+//!
+//! A pool without an arena recycles records whose memory the driver has back, for its next misses.
 
 use crate::heap::block::Block;
+use crate::heap::core::BackendState;
 use crate::heap::depot::Depot;
 use crate::source::Key;
+use std::mem;
 use std::time::Duration;
 use vrampool_backend::{Backend, StreamId};
 
@@ -30,7 +34,7 @@ impl Depot {
         stream: &B::Stream,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
-        if self.is_short_of(key.class) {
+        if self.is_short_of(key.class) || matches!(self.backend_state, BackendState::Order { .. }) {
             return None;
         }
         let mut block = self.records.pop()?;
@@ -42,7 +46,8 @@ impl Depot {
             self.records.push(block);
             return None;
         };
-        *dropped = replaced;
+        // There is nothing in it.
+        mem::forget(mem::replace(dropped, replaced));
         self.accounts.taken(key.class, requested);
         self.note_taken(key, end);
         Some(block)
@@ -76,14 +81,28 @@ impl Depot {
         if !self.has_room_for_records() || !block.empty(&mut self.backend_state) {
             return Some(block);
         }
-        self.keep_record(block);
+        self.counters.source_frees += 1;
+        self.records.push(block);
         None
     }
 
+    /// Keeps a record without memory, in a pool without an arena. Returns it otherwise, or if there are too many.
     #[inline]
-    fn keep_record(&mut self, emptied: Box<Block>) {
-        self.counters.source_frees += 1;
-        self.records.push(emptied);
+    pub(crate) fn keep_record(&mut self, record: Box<Block>) -> Option<Box<Block>> {
+        if !self.has_room_for_records() || matches!(self.backend_state, BackendState::Arena(_)) {
+            return Some(record);
+        }
+        self.records.push(record);
+        None
+    }
+
+    /// Takes a record for memory of the driver.
+    #[inline]
+    pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
+        match self.backend_state {
+            BackendState::Order { .. } => self.records.pop(),
+            BackendState::Arena(_) => None,
+        }
     }
 
     fn has_room_for_records(&self) -> bool {

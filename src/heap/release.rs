@@ -1,11 +1,10 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::heap::block::Block;
-use crate::heap::core::{ChildBlocks, PoolCore, Recall};
+use crate::heap::core::{ChildBlocks, LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 thread_local! {
@@ -69,7 +68,8 @@ impl PoolCore {
         }
     }
 
-    #[inline(always)]
+    /// Not cold, as its caller is, so that it is compiled for speed.
+    #[inline(never)]
     pub(crate) fn release_unobserved(mut block: Box<Block>) {
         if !block.pool.class_table.are_unshared() && block.pool.has_magazine_for(block.key) {
             match magazine::put_in_shared_bin(block) {
@@ -108,9 +108,15 @@ impl PoolCore {
             surplus
         });
         if let Some(block) = surplus {
-            let (pool, bytes) = (Arc::clone(&block.pool), block.key.class);
-            pool.release_counted([block], bytes);
+            Self::release_surplus(block);
         }
+    }
+
+    /// Releases the memory of a block that is not kept.
+    fn release_surplus(mut block: Box<Block>) {
+        let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
+        block.release_memory();
+        report.record = Some(block);
     }
 
     /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the
@@ -172,32 +178,42 @@ impl PoolCore {
 
     /// Drops blocks without any lock, because a destructor may call the pool. `freed` bytes of them return to
     /// the device for good.
-    pub(crate) fn release_counted(&self, blocks: impl AsRef<[Box<Block>]>, freed: u64) {
-        let count = blocks.as_ref().len() as u64;
-        if count == 0 {
-            return;
+    pub(crate) fn release_counted(&self, blocks: Vec<Box<Block>>, freed: u64) {
+        if !blocks.is_empty() {
+            let _report = ReleaseReport::new(self.lock.lock, blocks.len() as u64, freed);
+            drop(blocks);
         }
-        let _report = ReleaseReport { pool: self, count, freed, was: RELEASING.replace(true) };
-        drop(blocks);
     }
 }
 
 /// Reports memory as released once its destructors ran, also when one panics.
-struct ReleaseReport<'a> {
-    pool: &'a PoolCore,
+struct ReleaseReport {
+    /// Of a pool that lives until the report is dropped.
+    lock: &'static LockedDepot,
     count: u64,
     freed: u64,
     was: bool,
+    /// A record whose memory was released.
+    record: Option<Box<Block>>,
 }
 
-impl Drop for ReleaseReport<'_> {
+impl ReleaseReport {
+    fn new(lock: &'static LockedDepot, count: u64, freed: u64) -> Self {
+        Self { lock, count, freed, was: RELEASING.replace(true), record: None }
+    }
+}
+
+impl Drop for ReleaseReport {
     fn drop(&mut self) {
         RELEASING.set(self.was);
-        let mut depot = self.pool.depot();
+        let mut depot = self.lock.lock();
         depot.counters.source_frees += self.count;
         depot.accounts.freed(self.freed);
+        let unkept = self.record.take().and_then(|record| depot.keep_record(record));
         drop(depot);
-        self.pool.notify_freed();
+        self.lock.notify_freed();
+        // It may have the last handle of the pool.
+        drop(unkept);
     }
 }
 

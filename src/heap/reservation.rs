@@ -1,7 +1,7 @@
 //! The reserved bytes of a pending miss.
 
 use crate::error::Error;
-use crate::heap::core::PoolCore;
+use crate::heap::core::{Block, Depot, PoolCore};
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;
@@ -25,19 +25,41 @@ pub(crate) enum NoRoom {
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
+    /// A record for the memory, if one was kept.
+    record: Option<Box<Block>>,
 }
 
 impl<'a> Reservation<'a> {
     pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
-        Self { pool, class }
+        Self { pool, class, record: None }
+    }
+
+    /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
+    /// the lock.
+    #[inline]
+    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, class: u64) -> Option<Self> {
+        if depot.is_short_of(class) {
+            return None;
+        }
+        depot.accounts.reserve(class, 0);
+        let mut reservation = Self::new(pool, class);
+        reservation.record = depot.take_record();
+        Some(reservation)
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
-    /// highest block in an arena of fixed size.
-    pub(crate) fn commit(self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
-        let (pool, key) = (self.pool, Key { kind, class: self.class });
+    /// highest block in an arena of fixed size. Returns a record for the memory, if one was kept.
+    pub(crate) fn commit(
+        mut self,
+        kind: MemoryKind,
+        requested: u64,
+        end: u64,
+        time: Option<Duration>,
+    ) -> Option<Box<Block>> {
+        let (pool, key, record) = (self.pool, Key { kind, class: self.class }, self.record.take());
         mem::forget(self);
         pool.depot().commit_reservation(key, requested, end, time);
+        record
     }
 }
 

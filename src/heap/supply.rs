@@ -90,7 +90,7 @@ impl<B: Backend> Supply<B> {
             }
             _ if self.source == Source::Driver => {
                 let memory = self.device.allocate_on(&request, stream)?;
-                Ok(SourceMemory::Driver(Some(memory), self.device.clone()))
+                Ok(SourceMemory::Driver(memory, self.device.clone()))
             }
             _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
         }
@@ -102,8 +102,10 @@ impl<B: Backend> Supply<B> {
 pub(crate) enum SourceMemory<B: Backend> {
     Direct(B::Memory),
     Arena(ArenaBuffer<B>),
-    /// With the device that frees it in stream order. `None` only while dropping.
-    Driver(Option<B::Memory>, B),
+    /// With the device that frees it in stream order.
+    Driver(B::Memory, B),
+    /// None any more: of a record, which is no block.
+    Released,
 }
 
 impl<B: Backend> SourceMemory<B> {
@@ -111,16 +113,16 @@ impl<B: Backend> SourceMemory<B> {
     pub(crate) fn memory(&self) -> HeldMemory<'_, B::Memory> {
         match self {
             Self::Arena(buffer) => buffer.memory(),
-            Self::Direct(_) | Self::Driver(..) => HeldMemory::new(self.range(), None),
+            _ => HeldMemory::new(self.range(), None),
         }
     }
 
     /// The memory, whether or not a block of it may move.
     pub(crate) fn range(&self) -> &B::Memory {
         match self {
-            Self::Direct(memory) | Self::Driver(Some(memory), _) => memory,
+            Self::Direct(memory) | Self::Driver(memory, _) => memory,
             Self::Arena(buffer) => buffer.range(),
-            Self::Driver(None, _) => unreachable!("a block has its memory until it is dropped"),
+            Self::Released => unreachable!("a block has its memory until it is dropped"),
         }
     }
 
@@ -128,7 +130,7 @@ impl<B: Backend> SourceMemory<B> {
     pub(crate) fn address(&self) -> Option<(u64, bool)> {
         match self {
             Self::Arena(buffer) => buffer.place(),
-            Self::Direct(_) | Self::Driver(..) => Some((self.range().address()?, true)),
+            _ => Some((self.range().address()?, true)),
         }
     }
 
@@ -136,7 +138,7 @@ impl<B: Backend> SourceMemory<B> {
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         match self {
             Self::Arena(buffer) => buffer.parts(),
-            Self::Direct(_) | Self::Driver(..) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -145,7 +147,7 @@ impl<B: Backend> SourceMemory<B> {
     pub(crate) fn region(&self, len: u64, stream: &B::Stream) -> Result<Region<'_, B::Memory>, Error> {
         match self {
             Self::Arena(buffer) => buffer.region(len, stream),
-            Self::Direct(_) | Self::Driver(..) => Ok(Region::new(self.range(), 0, len, stream)?),
+            _ => Ok(Region::new(self.range(), 0, len, stream)?),
         }
     }
 
@@ -158,9 +160,7 @@ impl<B: Backend> SourceMemory<B> {
         match self {
             Self::Arena(buffer) => buffer.region_mut(len, stream),
             // The whole block belongs to the borrower.
-            Self::Direct(_) | Self::Driver(..) => {
-                Ok(RegionMut::new(self.range(), 0, len, stream)?.with_room(u64::MAX))
-            }
+            _ => Ok(RegionMut::new(self.range(), 0, len, stream)?.with_room(u64::MAX)),
         }
     }
 }

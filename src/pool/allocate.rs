@@ -39,11 +39,12 @@ impl<B: Backend> Request<'_, B> {
 }
 
 /// The result of a search for memory that needs no wait.
-enum Found {
+enum Found<'a> {
     Ready(Box<Block>),
     /// Idle blocks are of other streams.
     Busy,
-    Nothing,
+    /// No memory, but the bytes of a miss, unless that has to release or await memory first.
+    Nothing(Option<Reservation<'a>>),
 }
 
 impl PoolCore {
@@ -88,28 +89,28 @@ impl PoolCore {
             return None;
         }
         if self.caps.cache(key.class) {
-            if let Some(ready) = depot.take_ready(key, bytes, stream.id()) {
-                return Some(Ok(ready));
-            }
-            if !depot.has_nothing_for(key) {
-                drop(depot);
-                return self.allocate_large_beside::<B>(key, bytes, stream, announced).transpose();
+            match depot.take_ready(key, bytes, stream.id()) {
+                Taken::Idle(ready) => return Some(Ok(ready)),
+                Taken::Busy => {
+                    drop(depot);
+                    return self.allocate_large_beside::<B>(key, bytes, stream, announced).transpose();
+                }
+                Taken::Nothing => {}
             }
         }
         // A recycled record's stream is one of the pool's device.
         if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let fresh = depot.serve::<B>(key, bytes, stream, &mut dropped);
-        if fresh.is_none() {
+        let Some(fresh) = depot.serve::<B>(key, bytes, stream, &mut dropped) else {
             depot.note_request(key);
-        }
-        drop(depot);
-        let Some(fresh) = fresh else {
+            let reservation = Reservation::at_once(self, &mut depot, key.class);
+            drop(depot);
             let position = &Position::new(self);
             let request = Request { key, requested: bytes, stream, announced, position };
-            return self.miss::<B>(&request, true).transpose();
+            return self.miss::<B>(&request, reservation, true).transpose();
         };
+        drop(depot);
         if dropped.iter().all(Option::is_none) {
             // Usually there is nothing to drop.
             mem::forget(dropped);
@@ -150,7 +151,13 @@ impl PoolCore {
         }
         let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
-        if depot.is_guarded() { None } else { depot.take_ready(key, bytes, stream) }
+        if depot.is_guarded() {
+            return None;
+        }
+        match depot.take_ready(key, bytes, stream) {
+            Taken::Idle(ready) => Some(ready),
+            Taken::Busy | Taken::Nothing => None,
+        }
     }
 
     /// Serves a request that the bins of this thread's magazines did not serve. `announced` is set if
@@ -173,7 +180,7 @@ impl PoolCore {
             let served = match self.find::<B>(&request, &mut dropped) {
                 Found::Ready(block) => Ok(Some(block)),
                 Found::Busy => self.allocate_beside::<B>(&request),
-                Found::Nothing => self.miss::<B>(&request, true),
+                Found::Nothing(reservation) => self.miss::<B>(&request, reservation, true),
             };
             if let Some(served) = served.transpose() {
                 break served;
@@ -190,23 +197,20 @@ impl PoolCore {
         self: &Arc<Self>,
         request: &Request<'_, B>,
         dropped: &mut [Option<B::Stream>; 2],
-    ) -> Found {
+    ) -> Found<'_> {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
-            if depot.life == Life::Closed {
-                return Found::Nothing;
+            if depot.life == Life::Closed || depot.is_reserved_for_waiter(key.class, position.number()) {
+                return Found::Nothing(None);
             }
-            if depot.is_reserved_for_waiter(key.class, position.number()) {
-                return Found::Nothing;
-            }
-            let keys = depot.buckets.keys_for(key);
-            match depot.take(&keys, requested, stream.id(), cache, Accept::Ready) {
+            match depot.take(key, requested, stream.id(), cache, Accept::Ready) {
                 Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
-                Taken::Nothing => {
-                    depot.serve::<B>(key, requested, stream, dropped).map_or(Found::Nothing, Found::Ready)
-                }
+                Taken::Nothing => match depot.serve::<B>(key, requested, stream, dropped) {
+                    Some(block) => Found::Ready(block),
+                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
+                },
             }
         };
         if !self.has_magazines() {
@@ -222,11 +226,12 @@ impl PoolCore {
         magazine::visit(self, at_depot)
     }
 
-    /// Serves a request from the source, after releasing idle memory as limit and budget require. With `takes_idle`,
-    /// `None` means to look for an idle block again: one that would serve was freed meanwhile.
+    /// Serves a request from the source, if its bytes are not reserved after releasing idle memory as limit and budget
+    /// require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed meanwhile.
     pub(super) fn miss<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
+        reserved: Option<Reservation<'_>>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
         let Request { key, stream, position, .. } = *request;
@@ -240,7 +245,8 @@ impl PoolCore {
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
         }
-        let reservation = match self.make_room(key, (position, takes_idle), allow_release) {
+        let made = reserved.map_or_else(|| self.make_room(key, (position, takes_idle), allow_release), Ok);
+        let reservation = match made {
             Ok(reservation) => reservation,
             Err(NoRoom::Idle) => return Ok(None),
             Err(NoRoom::Limit(limit)) => {
@@ -277,11 +283,37 @@ impl PoolCore {
         let extent = ask()?;
         let calls_driver = supply.asks_driver(key) || arena::calls_of_this_thread() != calls;
         let time = calls_driver.then(|| began.elapsed());
-        reservation.commit(key.kind, request.requested, supply.highest_end(), time);
-        Ok(Block::new(extent, key, request.requested, request.stream, self))
+        let record = reservation.commit(key.kind, request.requested, supply.highest_end(), time);
+        Ok(Block::new(record, extent, (key, request.requested), request.stream, self))
     }
 
     pub(super) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
         self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
+    }
+}
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use crate::host::{Call, HostDevice};
+    use crate::{Backend, BackendError, Pool};
+
+    #[test]
+    fn a_miss_takes_the_record_of_a_block_that_was_not_kept() {
+        let device = HostDevice::new();
+        let [one, two] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+        let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("good settings");
+        let records = || pool.core().depot().records.len();
+        let free_bytes = || device.memory_info().expect("figures").free_bytes;
+        let all = free_bytes();
+        drop(pool.allocate(1 << 20, &one).expect("memory"));
+        assert_eq!((records(), free_bytes()), (1, all), "only the record is left");
+        let other = pool.allocate(5000, &two).expect("memory");
+        assert_eq!((records(), other.len(), other.capacity()), (0, 5000, 16 << 10));
+        assert_eq!(all - free_bytes(), 16 << 10);
+        drop(other);
+        device.faults().fail_all(Call::Allocate, BackendError::out_of_memory(1, None));
+        assert!(pool.allocate(1 << 20, &one).is_err());
+        let stats = pool.stats();
+        assert_eq!((stats.held_bytes, stats.in_transit_bytes, free_bytes()), (0, 0, all), "{stats:?}");
     }
 }

@@ -9,7 +9,6 @@ use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
 use crate::heap::depot::{Accept, Taken};
 use crate::heap::magazine;
-use crate::heap::permit::Permit;
 use crate::heap::reservation::Reservation;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::pool::allocate::Request;
@@ -35,7 +34,7 @@ impl PoolCore {
                         block.adopt::<B>(request.stream).map(|()| 0)
                     });
                 }
-                Taken::Nothing => return self.miss::<B>(request, true),
+                Taken::Nothing => return self.miss::<B>(request, None, true),
                 Taken::Busy => self.want_markers(),
             }
             if !is_captured && let Some(block) = self.make_beside(request) {
@@ -46,7 +45,7 @@ impl PoolCore {
             Taken::Idle(block) => {
                 self.hand_over(block, request, capture, |block| block.take_over::<B>(request.stream, capture))
             }
-            Taken::Nothing | Taken::Busy => self.miss::<B>(request, true),
+            Taken::Nothing | Taken::Busy => self.miss::<B>(request, None, true),
         }
     }
 
@@ -54,8 +53,7 @@ impl PoolCore {
         let Request { key, requested, stream, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
-            let keys = depot.buckets.keys_for(key);
-            depot.take(&keys, requested, stream.id(), cache, Accept::Any)
+            depot.take(key, requested, stream.id(), cache, Accept::Any)
         })
     }
 
@@ -80,7 +78,7 @@ impl PoolCore {
                 Self::release(block);
                 match error {
                     // The block belongs to a captured stream, and the request's is not captured.
-                    Error::Capture { .. } if capture.is_none() => self.miss::<B>(request, false),
+                    Error::Capture { .. } if capture.is_none() => self.miss::<B>(request, None, false),
                     error => {
                         self.note_device_error(DeviceCall::Order, &error);
                         self.count_failure(Reason::Backend);
@@ -105,18 +103,11 @@ impl PoolCore {
         let mut depot = self.depot();
         // What the caps would not keep would be allocated again and again.
         let has_overflowed = depot.buckets.of(&request.key).has_overflowed;
-        if has_overflowed
-            || depot.is_short_of(class)
-            || depot.queue.awaits_device()
-            || !depot.accounts.overlaps_with(class)
-        {
+        if has_overflowed || depot.queue.awaits_device() || !depot.accounts.overlaps_with(class) {
             return None;
         }
-        let permit = depot.permit(class, request.position.number(), false);
+        let reservation = Reservation::at_once(self, &mut depot, class)?;
         drop(depot);
-        let Permit::Granted { evicted, surplus } = permit else { return None };
-        let reservation = Reservation::new(self, class);
-        self.release_counted(evicted, surplus);
         let ask = || self.ask_hooked::<B>(request.key, request.stream, request.announced);
         match self.make(request, reservation, ask) {
             Ok(block) => Some(block),

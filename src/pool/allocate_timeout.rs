@@ -68,7 +68,7 @@ impl<B: Backend> Pool<B> {
             return Ok(Buffer::new(block));
         }
         let began = times::is_sampled().then(|| {
-            times::restart(0);
+            times::restart();
             Instant::now()
         });
         let served = self.allocate_waiting(bytes, stream, timeout);

@@ -221,13 +221,20 @@ impl<B: Backend> Pool<B> {
         }
     }
 
+    /// Only selects the path: what is cold is compiled as such, and the heap's path is not.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn allocate_past_magazines(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        if times::is_sampled() {
-            return self.allocate_timed(bytes, stream);
+        match times::is_sampled() {
+            true => self.allocate_timed(bytes, stream),
+            false => self.allocate_from_heap(bytes, stream),
         }
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn allocate_from_heap(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         let core = self.core();
         if !core.is_observed()
             && let Some(served) = core.allocate_large::<B>(bytes, stream, None)
@@ -237,14 +244,14 @@ impl<B: Backend> Pool<B> {
         self.allocate_by_depot(bytes, core.kind, stream, &Position::new(core))
     }
 
-    /// As [`allocate_past_magazines`](Self::allocate_past_magazines), and counts the time of the call.
+    /// As [`allocate_from_heap`](Self::allocate_from_heap), and counts the time of the call.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn allocate_timed(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
-        times::restart(1);
+        times::restart();
         let began = Instant::now();
-        let served = self.allocate_past_magazines(bytes, stream);
+        let served = self.allocate_from_heap(bytes, stream);
         self.core().count_time(began);
         served
     }

@@ -97,7 +97,7 @@ impl Capacity {
         before > 0
     }
 
-    /// Releases what was taken for nothing.
+    /// Releases what nothing uses.
     pub(crate) fn untake(&self, bytes_taken: u64) {
         let mut bytes = self.bytes.lock();
         bytes.taken -= bytes_taken;

@@ -6,6 +6,7 @@ use crate::shared::DeviceCore;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, fork};
 
 /// Memory of a [`HostDevice`](crate::HostDevice). Starts zeroed. Dropping it frees it, once work that uses it
@@ -23,6 +24,8 @@ pub(crate) struct Allocation {
     bytes: Bytes,
     kind: MemoryKind,
     device: Arc<DeviceCore>,
+    /// Whether its memory was dropped while queued work held it.
+    is_dropped: AtomicBool,
 }
 
 impl HostMemory {
@@ -52,7 +55,8 @@ impl HostMemory {
     }
 
     fn of(device: &Arc<DeviceCore>, bytes: Bytes, kind: MemoryKind) -> Self {
-        let allocation = Arc::new(Allocation { bytes, kind, device: Arc::clone(device) });
+        let (device, is_dropped) = (Arc::clone(device), AtomicBool::new(false));
+        let allocation = Arc::new(Allocation { bytes, kind, device, is_dropped });
         Self { allocation, host: Mutex::new(()) }
     }
 
@@ -126,10 +130,15 @@ impl Drop for HostMemory {
         let core = &self.allocation.device;
         // Counting cannot fail, and a lost device frees all the same.
         let _ = core.faults().check(Call::Free);
-        // Queued work may still hold the allocation; until it is done the bytes count as taken, and as
-        // dropped.
         match &self.allocation.bytes {
-            Bytes::Own(block) => core.capacity().drop_later(block.len()),
+            // Nobody else can get it any more.
+            Bytes::Own(_) if Arc::strong_count(&self.allocation) == 1 => {}
+            // Until queued work is done the bytes count as taken, and as dropped.
+            Bytes::Own(block) => {
+                core.capacity().drop_later(block.len());
+                // Relaxed: the count of handles orders it before the drop of the last one.
+                self.allocation.is_dropped.store(true, Ordering::Relaxed);
+            }
             Bytes::Reserved(reservation) => reservation.let_go(),
         }
     }
@@ -139,7 +148,10 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // What is mapped into a reservation is released by itself.
         if let Bytes::Own(block) = &self.bytes {
-            self.device.capacity().release(block.len());
+            match *self.is_dropped.get_mut() {
+                true => self.device.capacity().release(block.len()),
+                false => self.device.capacity().untake(block.len()),
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ pub use table::SizeTable;
 use crate::error::Error;
 use bytesize::ByteSize;
 use std::fmt;
+use std::iter;
 use std::str::FromStr;
 
 const KIB: u64 = 1024;
@@ -114,9 +115,11 @@ impl SizeClasses {
             }
             _ => None,
         };
-        let first = geometric.is_some().then_some(class);
-        let next = move |class: &u64| geometric.as_ref()?.round(class.checked_add(1)?);
-        std::iter::successors(first, next).skip(1)
+        let mut class = class;
+        iter::from_fn(move || {
+            class = geometric.as_ref()?.round(class.checked_add(1)?)?;
+            Some(class)
+        })
     }
 
     /// Whether no class up to `largest`, except the smallest ones, begins within an eighth of a power of two.

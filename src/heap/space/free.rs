@@ -53,7 +53,7 @@ impl FreeBlocks {
     #[inline(always)]
     pub(super) fn cut_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
         if self.hand == NONE {
-            let index = self.holes.take_smallest(table, bytes);
+            let index = self.holes.take_smallest(table, bytes, |_, newest| newest);
             return if index == NONE {
                 self.cut_tail(table, bytes)
             } else {
@@ -70,13 +70,10 @@ impl FreeBlocks {
     /// cut, so that equal requests find the same memory in any order of frees.
     pub(super) fn cut_hole(&mut self, table: &mut Table, bytes: u64) -> u32 {
         self.put_away(table);
-        let head = self.holes.smallest_learning(table, bytes);
-        if head == NONE {
-            return NONE;
+        match self.holes.take_smallest(table, bytes, first_of_twins) {
+            NONE => NONE,
+            index => self.cut_taken(table, index, bytes),
         }
-        let index = first_of_twins(table, head);
-        self.holes.remove(table, index);
-        self.cut_taken(table, index, bytes)
     }
 
     /// As [`cut_smallest`](Self::cut_smallest), but only from the tail.

@@ -70,9 +70,15 @@ impl Holes {
     }
 
     /// Removes a block of the smallest size of at least `bytes` from its bin, or returns `NONE` and remembers
-    /// that. The caller sets the block's new state.
+    /// that. `choose` returns which of several blocks of that size, of which it gets the first. The caller sets the
+    /// block's new state.
     #[inline(always)]
-    pub(super) fn take_smallest(&mut self, table: &mut Table, bytes: u64) -> u32 {
+    pub(super) fn take_smallest(
+        &mut self,
+        table: &mut Table,
+        bytes: u64,
+        choose: impl Fn(&Table, u32) -> u32,
+    ) -> u32 {
         // In this order: with random sizes, the second comparison is often mispredicted.
         if self.ceiling == u64::MAX && self.floor <= bytes {
             return NONE;
@@ -83,24 +89,32 @@ impl Holes {
             let record = &table[root];
             // Like most bins, this one holds one size, and the next block of that size replaces the root.
             if (record.bytes >= bytes) & (record.children == [NONE; 2]) {
-                let twin = record.twin;
+                let (twin, chosen) = (record.twin, choose(table, root));
+                if chosen != root {
+                    self.remove(table, chosen);
+                    return chosen;
+                }
                 table[twin].back = ROOT;
                 self.roots[bin] = twin;
                 self.occupied.clear_if(twin == NONE, bin);
                 return root;
             }
         }
-        self.search_and_take(table, bytes)
+        let head = self.search(table, bytes);
+        if head == NONE {
+            return NONE;
+        }
+        let chosen = choose(table, head);
+        self.remove(table, chosen);
+        chosen
     }
 
-    /// As [`take_smallest`](Self::take_smallest), if the root of the first bin does not serve.
+    /// As [`smallest`](Self::smallest), and remembers if there is none.
     #[inline(never)]
-    fn search_and_take(&mut self, table: &mut Table, bytes: u64) -> u32 {
+    fn search(&mut self, table: &Table, bytes: u64) -> u32 {
         let head = self.smallest(table, bytes);
         if head == NONE {
             (self.floor, self.ceiling) = (bytes, u64::MAX);
-        } else {
-            self.remove(table, head);
         }
         head
     }

@@ -71,7 +71,7 @@ macro_rules! histogram {
 
             pub(crate) fn add(&mut self, time: Duration) {
                 self.sum = self.sum.saturating_add(time);
-                *match time.as_micros() {
+                *match u64::try_from(time.as_micros()).unwrap_or(u64::MAX) {
                     0..=10 => &mut self.within_10us,
                     11..=100 => &mut self.within_100us,
                     101..=1_000 => &mut self.within_1ms,
@@ -162,7 +162,7 @@ pub(crate) fn is_sampled() -> bool {
     left == 0
 }
 
-/// Restarts the count at a timed request. `again`: how often [`is_sampled`] is still called for that request.
-pub(crate) fn restart(again: u32) {
-    LEFT.set(SAMPLE - 1 + again);
+/// Restarts the count at a timed request.
+pub(crate) fn restart() {
+    LEFT.set(SAMPLE - 1);
 }

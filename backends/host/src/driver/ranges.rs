@@ -8,6 +8,7 @@
 use crate::committed::{Commitment, Place, commit};
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vrampool_backend::spi::with_headroom;
@@ -19,7 +20,7 @@ const MOST: usize = 1024;
 /// A device's.
 #[derive(Debug)]
 pub(crate) struct Ranges {
-    kept: Mutex<Vec<MmapMut>>,
+    kept: Mutex<Kept>,
     /// Whether a process may have so many bytes of addresses and no more. Then none is kept, because others
     /// would lack them.
     are_limited: bool,
@@ -31,6 +32,16 @@ impl Default for Ranges {
     fn default() -> Self {
         Self::new(false)
     }
+}
+
+/// Mappings without memory.
+#[derive(Debug, Default)]
+struct Kept {
+    /// By size, those of one size by age, each with its number.
+    by_size: BTreeMap<usize, Vec<(u64, MmapMut)>>,
+    count: usize,
+    /// Number of mappings that were ever kept.
+    ever: u64,
 }
 
 /// A mapping, which goes back to where it is from.
@@ -57,7 +68,8 @@ impl Ranges {
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Range> {
         #[cfg(target_os = "linux")]
         let commitment = if self.are_committed { commit(len as u64).ok()? } else { None };
-        let map = self.kept(len).or_else(|| map(len)).or_else(|| {
+        let kept = self.kept.lock().take(len);
+        let map = kept.or_else(|| map(len)).or_else(|| {
             // What is kept may be what is missing.
             let kept = std::mem::take(&mut *self.kept.lock());
             drop(kept);
@@ -75,21 +87,36 @@ impl Ranges {
         })
     }
 
-    /// The newest of this size.
-    fn kept(&self, len: usize) -> Option<MmapMut> {
-        let mut kept = self.kept.lock();
-        let newest = kept.iter().rposition(|map| map.len() == len)?;
-        Some(kept.remove(newest))
-    }
-
     /// Returns memory to the system, and keeps its addresses.
     fn keep(&self, map: MmapMut) {
         let Some(map) = Some(map).filter(|_| !self.are_limited).and_then(without_memory) else { return };
         let mut kept = self.kept.lock();
-        let oldest = (kept.len() >= MOST).then(|| kept.remove(0));
-        kept.push(map);
+        let oldest = if kept.count >= MOST { kept.take_oldest() } else { None };
+        kept.add(map);
         drop(kept);
         drop(oldest);
+    }
+}
+
+impl Kept {
+    fn add(&mut self, map: MmapMut) {
+        self.ever += 1;
+        self.count += 1;
+        self.by_size.entry(map.len()).or_default().push((self.ever, map));
+    }
+
+    /// The newest of this size.
+    fn take(&mut self, len: usize) -> Option<MmapMut> {
+        let (_, newest) = self.by_size.get_mut(&len)?.pop()?;
+        self.count -= 1;
+        Some(newest)
+    }
+
+    fn take_oldest(&mut self) -> Option<MmapMut> {
+        self.by_size.retain(|_, kept| !kept.is_empty());
+        let with_oldest = self.by_size.values_mut().min_by_key(|kept| kept.first().map(|first| first.0))?;
+        self.count -= 1;
+        Some(with_oldest.remove(0).1)
     }
 }
 
@@ -147,7 +174,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn count(ranges: &Ranges) -> usize {
-        ranges.kept.lock().len()
+        let kept = ranges.kept.lock();
+        assert_eq!(kept.count, kept.by_size.values().map(Vec::len).sum::<usize>());
+        kept.count
     }
 
     fn bytes(range: &mut Range) -> &mut MmapMut {
@@ -175,6 +204,20 @@ mod tests {
         drop(ranges.take(4096));
         assert!(ranges.take(1 << 62).is_none());
         assert_eq!(count(&ranges), 0);
+    }
+
+    #[test]
+    fn the_newest_of_a_size_is_taken_and_the_oldest_of_all_is_let_go() {
+        let mut kept = Kept::default();
+        let maps = [1, 2, 1, 2].map(|pages| map(pages * 4096).expect("memory"));
+        let [first, second, third, fourth] = maps.each_ref().map(|map| map.as_ptr());
+        maps.into_iter().for_each(|map| kept.add(map));
+        let taken = kept.take(4096).expect("one of two");
+        assert_eq!(taken.as_ptr(), third);
+        kept.add(taken);
+        let oldest = [(); 4].map(|()| kept.take_oldest().map(|map| map.as_ptr()));
+        assert_eq!(oldest, [first, second, fourth, third].map(Some));
+        assert!(kept.take(4096).is_none() && kept.take_oldest().is_none() && kept.count == 0);
     }
 
     #[test]

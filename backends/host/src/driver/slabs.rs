@@ -8,7 +8,7 @@ use super::ranges::{Range, Ranges};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// From this size on blocks have mappings of their own, bytes.
 pub(super) const MAP_FROM: u64 = 64 * 1024;
@@ -194,10 +194,10 @@ fn slot_bytes(class: usize) -> u64 {
 /// Whether slots of this size are whole pages, which go back to the system when they are dropped.
 fn is_released(class: usize) -> bool {
     #[cfg(target_os = "linux")]
-    let page = rustix::param::page_size() as u64;
+    static PAGE: LazyLock<u64> = LazyLock::new(|| rustix::param::page_size() as u64);
     #[cfg(not(target_os = "linux"))]
-    let page = 4096;
-    slot_bytes(class) >= page
+    static PAGE: LazyLock<u64> = LazyLock::new(|| 4096);
+    slot_bytes(class) >= *PAGE
 }
 
 #[cfg(test)]

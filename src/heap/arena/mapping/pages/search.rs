@@ -1,10 +1,11 @@
 //! Searches the free end and the stitched ranges when no hole fits.
 
+use super::Backing;
 use super::cover::{Extent, Holes};
 use super::last_search::Search;
 use super::stitch;
 use super::stitch::Fit;
-use super::{Backing, Stitched};
+use super::stitched_range::Reach;
 use crate::heap::space::{Arena, FreeBlock, Zone};
 use std::mem;
 use std::sync::Arc;
@@ -91,13 +92,13 @@ impl<B: Backend> Backing<B> {
         self.search.oldest.filter(|_| ranges > 0)
     }
 
-    /// Returns the last end of those `ranges` that may have as many bytes free; `None` if there is none.
+    /// Returns the last end of those `ranges`; `None` if none of them can have as many bytes free.
     fn reach(&self, engine: &Arena, bytes: u64, ranges: usize) -> Option<u64> {
+        let Reach { most_bytes, last_end } = self.stitched[..ranges].last()?.reach;
         let end = engine.free_end(Zone::Dynamic);
         // A range that ends before the free end has holes alone.
         let in_holes = engine.available(Zone::Dynamic) - (engine.end(Zone::Dynamic) - end);
-        let may_fit = |range: &&Stitched<B>| range.bytes >= bytes && (range.end > end || in_holes >= bytes);
-        self.stitched[..ranges].iter().filter(may_fit).map(|range| range.end).max()
+        (most_bytes >= bytes && (last_end > end || in_holes >= bytes)).then_some(last_end)
     }
 
     /// Finds the oldest range in which `bytes` continue from the free back of one piece to the next, because

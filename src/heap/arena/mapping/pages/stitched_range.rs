@@ -14,10 +14,26 @@ pub(crate) struct Stitched<B: Backend> {
     pub(crate) memory: Arc<B::Memory>,
     pub(crate) pieces: Box<[Extent]>,
     pub(crate) bytes: u64,
-    /// The end of its last piece in the arena's range.
-    pub(super) end: u64,
     /// Whether it serves requests that use little of it.
     pub(super) serves_any: bool,
+    pub(super) reach: Reach,
+}
+
+/// Bounds of a stitched range and all older ones.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Reach {
+    /// Bytes of the largest range.
+    pub(super) most_bytes: u64,
+    /// The last end of a piece in the arena's range.
+    pub(super) last_end: u64,
+}
+
+impl Reach {
+    /// The bounds with the next younger range included.
+    pub(super) fn with<B: Backend>(self, range: &Stitched<B>) -> Self {
+        let ends = range.pieces.iter().map(|piece| piece.end());
+        Self { most_bytes: self.most_bytes.max(range.bytes), last_end: ends.fold(self.last_end, u64::max) }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -76,8 +92,8 @@ impl Weight {
 impl<B: Backend> Stitched<B> {
     pub(super) fn new(age: u64, memory: Arc<B::Memory>, pieces: Vec<Extent>) -> Self {
         let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-        let end = pieces.iter().map(|piece| piece.end()).max().unwrap_or(0);
-        Self { age, used: age, memory, pieces: pieces.into(), bytes, end, serves_any: false }
+        let (pieces, reach) = (pieces.into(), Reach::default());
+        Self { age, used: age, memory, pieces, bytes, serves_any: false, reach }
     }
 
     /// All pieces with their offsets in the range.

@@ -17,7 +17,7 @@
 
 use super::backing::{Backing, MOST_ADDRESSES};
 use super::cover::Extent;
-use super::stitched_range::{Part, Stitched, Weight};
+use super::stitched_range::{Part, Reach, Stitched, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -135,7 +135,10 @@ impl<B: Backend> Backing<B> {
         self.in_ranges = self.in_ranges.plus(Weight::of(&pieces));
         note_parts(&mut self.parts_of, &pieces, &self.extents, self.stitched.len());
         let serves_any = self.serves_any(&pieces);
-        self.stitched.push(Stitched { serves_any, ..Stitched::new(age, memory, pieces) });
+        let mut range = Stitched { serves_any, ..Stitched::new(age, memory, pieces) };
+        let older = self.stitched.last().map(|last| last.reach).unwrap_or_default();
+        range.reach = older.with(&range);
+        self.stitched.push(range);
     }
 
     /// Updates the indices after pieces or stitched ranges have changed.
@@ -143,8 +146,11 @@ impl<B: Backend> Backing<B> {
         let Self { extents, stitched, parts_of, search, .. } = self;
         search.forget();
         parts_of.iter_mut().for_each(SmallVec::clear);
-        for (index, range) in stitched.iter().enumerate() {
+        let mut reach = Reach::default();
+        for (index, range) in stitched.iter_mut().enumerate() {
             note_parts(parts_of, &range.pieces, extents, index);
+            reach = reach.with(range);
+            range.reach = reach;
         }
         self.in_ranges = self.stitched.iter().map(Stitched::weight).fold(Weight::default(), Weight::plus);
     }
