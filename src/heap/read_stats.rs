@@ -31,7 +31,8 @@ impl Depot {
         for (class, requests, idle) in self.buckets.counts() {
             add(class, requests, idle);
         }
-        let in_magazines = self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
+        let in_magazines =
+            self.in_magazines(|class, hits, idle| add(class, Requests { hits, misses: 0 }, idle));
         let buckets = buckets.into_values().collect();
         PoolStats::new(&self.accounts, &self.counters, &in_magazines, buckets).with_waiting(&self.queue)
     }

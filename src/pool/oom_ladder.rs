@@ -98,7 +98,8 @@ impl PoolCore {
     pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
         let depot = self.depot();
-        let (BytesNow { live, requested, idle }, held_bytes) = (depot.bytes_now(), depot.accounts.now.charged);
+        let (BytesNow { live, requested, idle }, held_bytes) =
+            (depot.bytes_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.reserved_before(position.number());
         drop(depot);
         let shortage = self.as_of_request(request, shortage);
