@@ -62,7 +62,7 @@ impl Server {
         let pool = Pool::builder(&device).name("inference").size_classes(classes).limit(LIMIT).build()?;
         let publisher = Publisher::start(Duration::from_secs(5))?;
         publisher.add(&pool)?;
-        Ok(Self { pool: pool, publisher: Arc::new(publisher), rendered })
+        Ok(Self { pool, publisher: Arc::new(publisher), rendered })
     }
 
     /// The routes.
