@@ -45,13 +45,10 @@ impl<B: Backend> Drop for BackendPart<B> {
 impl<B: Backend> ErasedPart for BackendPart<B> {
     /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
     fn release_memory(&mut self) {
-        if !matches!(self.extent, SourceMemory::Driver(..)) {
-            self.extent = SourceMemory::Released;
-            return;
-        }
-        let SourceMemory::Driver(memory, device) = mem::replace(&mut self.extent, SourceMemory::Released)
-        else {
-            return;
+        let extent = mem::replace(&mut self.extent, SourceMemory::Released);
+        let SourceMemory::Driver(memory, device) = extent else {
+            drop(extent);
+            return self.uses.forget_readers();
         };
         let writer = &self.uses.writer;
         for reader in &self.uses.before(writer, Access::Write) {
@@ -66,6 +63,7 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
             }
         }
         device.free_on(memory, writer);
+        self.uses.forget_readers();
     }
 
     fn empty(&mut self, backend_state: &mut BackendState) -> bool {

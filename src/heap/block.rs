@@ -21,7 +21,15 @@ use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
 impl Block {
-    /// Creates a block of the pool, in a record of it [without memory](Self::release_memory) if there is one.
+    /// Makes a record [without memory](Self::release_memory) the stream's. It may have the last handle of another one.
+    pub(crate) fn belong_to<B: Backend>(&mut self, stream: &B::Stream) {
+        let uses = &mut self.part_mut::<B>().uses;
+        if uses.writer.id() != stream.id() {
+            uses.writer = stream.clone();
+        }
+    }
+
+    /// Creates a block of the pool, in a record [of the stream](Self::belong_to) if there is one.
     pub(crate) fn new<B: Backend>(
         record: Option<Box<Self>>,
         extent: SourceMemory<B>,
@@ -30,12 +38,7 @@ impl Block {
         pool: &Arc<PoolCore>,
     ) -> Box<Self> {
         if let Some(mut block) = record {
-            let part = block.part_mut::<B>();
-            part.extent = extent;
-            part.uses.forget_readers();
-            if part.uses.writer.id() != stream.id() {
-                part.uses.writer = stream.clone();
-            }
+            block.part_mut::<B>().extent = extent;
             (block.key, block.requested) = (key, requested);
             (block.last_use, block.bin) = (LastUse::new(stream.id()), bin_of(pool, key));
             *block.place.get_mut() = 0;

@@ -61,8 +61,9 @@ impl PoolCore {
         if surplus > depot.accounts.now.cached {
             self.recall(&mut depot, Recall::Memory);
         }
-        let idle = depot.evict(surplus);
+        let (idle, records) = (depot.evict(surplus), depot.take_records());
         drop(depot);
+        drop(records);
         reclaim_thread::free();
         self.release_blocks(idle)
     }

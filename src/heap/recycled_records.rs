@@ -89,7 +89,8 @@ impl Depot {
     /// Keeps a record without memory, in a pool without an arena. Returns it otherwise, or if there are too many.
     #[inline]
     pub(crate) fn keep_record(&mut self, record: Box<Block>) -> Option<Box<Block>> {
-        if !self.has_room_for_records() || matches!(self.backend_state, BackendState::Arena(_)) {
+        let has_arena = matches!(self.backend_state, BackendState::Arena(_));
+        if has_arena || self.keeps_nothing() || !self.has_room_for_records() {
             return Some(record);
         }
         self.records.push(record);
@@ -102,6 +103,15 @@ impl Depot {
         match self.backend_state {
             BackendState::Order { .. } => self.records.pop(),
             BackendState::Arena(_) => None,
+        }
+    }
+
+    /// Takes all records for memory of the driver, which have handles of streams. To be dropped without the lock.
+    #[must_use]
+    pub(crate) fn take_records(&mut self) -> Vec<Box<Block>> {
+        match self.backend_state {
+            BackendState::Order { .. } => mem::take(&mut self.records),
+            BackendState::Arena(_) => Vec::new(),
         }
     }
 

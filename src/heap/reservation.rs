@@ -48,18 +48,16 @@ impl<'a> Reservation<'a> {
     }
 
     /// Commits the bytes that the source delivered; `time` is set if it called the driver. `end` is the end of the
-    /// highest block in an arena of fixed size. Returns a record for the memory, if one was kept.
-    pub(crate) fn commit(
-        mut self,
-        kind: MemoryKind,
-        requested: u64,
-        end: u64,
-        time: Option<Duration>,
-    ) -> Option<Box<Block>> {
-        let (pool, key, record) = (self.pool, Key { kind, class: self.class }, self.record.take());
+    /// highest block in an arena of fixed size. Its record must have been [taken](Self::take_record).
+    pub(crate) fn commit(self, kind: MemoryKind, requested: u64, end: u64, time: Option<Duration>) {
+        let (pool, key) = (self.pool, Key { kind, class: self.class });
         mem::forget(self);
         pool.depot().commit_reservation(key, requested, end, time);
-        record
+    }
+
+    /// Takes the record for the memory, if one was kept.
+    pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
+        self.record.take()
     }
 }
 

@@ -275,15 +275,18 @@ impl PoolCore {
     pub(super) fn make<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
-        reservation: Reservation<'_>,
+        mut reservation: Reservation<'_>,
         ask: impl FnOnce() -> Result<SourceMemory<B>, Error>,
     ) -> Result<Box<Block>, Error> {
         let (supply, key) = (self.supply::<B>(), request.key);
+        let mut record = reservation.take_record();
+        // Before the bytes are committed, because it may drop the last handle of another stream.
+        record.iter_mut().for_each(|record| record.belong_to::<B>(request.stream));
         let (calls, began) = (arena::calls_of_this_thread(), Instant::now());
         let extent = ask()?;
         let calls_driver = supply.asks_driver(key) || arena::calls_of_this_thread() != calls;
         let time = calls_driver.then(|| began.elapsed());
-        let record = reservation.commit(key.kind, request.requested, supply.highest_end(), time);
+        reservation.commit(key.kind, request.requested, supply.highest_end(), time);
         Ok(Block::new(record, extent, (key, request.requested), request.stream, self))
     }
 
@@ -307,6 +310,9 @@ mod tests {
         let all = free_bytes();
         drop(pool.allocate(1 << 20, &one).expect("memory"));
         assert_eq!((records(), free_bytes()), (1, all), "only the record is left");
+        pool.trim().expect("a trim");
+        assert_eq!(records(), 0, "it has a handle of a stream");
+        drop(pool.allocate(1 << 20, &one).expect("memory"));
         let other = pool.allocate(5000, &two).expect("memory");
         assert_eq!((records(), other.len(), other.capacity()), (0, 5000, 16 << 10));
         assert_eq!(all - free_bytes(), 16 << 10);

@@ -225,21 +225,24 @@ impl HostStream {
 
     /// A point behind all that was queued so far, which is reached at once where all of it is over.
     pub(crate) fn record(&self) -> Result<HostEvent, BackendError> {
+        Ok(HostEvent { flag: self.signal(Work::Signal)?, device: Arc::clone(&self.inner.device) })
+    }
+
+    fn signal(&self, work: fn(Arc<Flag>) -> Work) -> Result<Arc<Flag>, BackendError> {
         // Acquire: pairs with the release behind each piece, so what a piece wrote is seen by who sees it
         // done.
         let (is_idle, outcome) =
             (self.inner.pending.load(Ordering::Acquire) == 0, self.inner.failure.check());
         // What is queued on a stream that failed is not done any more.
-        let flag = match &*self.inner.queue.read() {
-            _ if is_idle || outcome.is_err() => Arc::new(Flag::reached(outcome)),
-            Queue::Closed(done) => Arc::clone(done),
+        match &*self.inner.queue.read() {
+            _ if is_idle || outcome.is_err() => Ok(Arc::new(Flag::reached(outcome))),
+            Queue::Closed(done) => Ok(Arc::clone(done)),
             Queue::Open(queue) => {
                 let flag = Arc::new(Flag::default());
-                self.queue_on(queue, Work::Signal(Arc::clone(&flag)))?;
-                flag
+                self.queue_on(queue, work(Arc::clone(&flag)))?;
+                Ok(flag)
             }
-        };
-        Ok(HostEvent { flag, device: Arc::clone(&self.inner.device) })
+        }
     }
 
     /// Whether all that was queued is over: what is queued on a stream that failed is not done any more.
@@ -266,7 +269,7 @@ impl HostStream {
 
     pub(crate) fn synchronize(&self) -> Result<(), BackendError> {
         self.check_elsewhere()?;
-        let outcome = self.record()?.flag.wait();
+        let outcome = self.signal(Work::Synchronize)?.wait();
         if self.inner.device.faults().is_lost() { Err(lost()) } else { outcome }
     }
 

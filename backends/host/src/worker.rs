@@ -31,6 +31,8 @@ pub(crate) type Run = dyn FnOnce(&DeviceCore) -> Result<(), BackendError> + Send
 pub(crate) enum Work {
     Run(Box<Run>),
     Signal(Arc<Flag>),
+    /// As `Signal`, for a wait on the host: when it is reached, the stream is idle.
+    Synchronize(Arc<Flag>),
     Wait(Arc<Flag>),
 }
 
@@ -98,8 +100,8 @@ impl Worker {
         for work in &self.work {
             match work {
                 Work::Run(run) => self.run_one(run),
-                Work::Signal(flag) => {
-                    // Before the flag is set: whoever waited for all work finds the stream idle.
+                Work::Signal(flag) => flag.set(self.failure.check()),
+                Work::Synchronize(flag) => {
                     self.pending.fetch_sub(1, Ordering::Release);
                     flag.set(self.failure.check());
                     continue;
