@@ -254,7 +254,8 @@ fn a_request_gets_memory_that_waits_for_nothing() {
         let last = arena.allocate(MIB, &other).expect("memory");
         let waits = arena.stream_waits();
         // Another test of the process may have made the driver wait for all work.
-        let is_over = || waits == 0 && there.device.is_idle(&busy) == Ok(true);
+        // A device may not answer at once that it is.
+        let is_over = || waits == 0 && (0..100).any(|_| there.device.is_idle(&busy) == Ok(true));
         assert!(waits == 1 || is_over(), "{}: {waits} waits", there.name);
         let count = there.count(&other);
         for (seed, block) in (0..).zip(&taken) {
