@@ -59,8 +59,8 @@ impl Depot {
     }
 
     /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets, those of
-    /// [larger classes](Buckets::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no wait;
-    /// others are for [`count_hand_over`](Self::count_hand_over).
+    /// [larger classes](Buckets::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no
+    /// wait; others are for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
         key: Key,

@@ -209,11 +209,11 @@ impl Drop for ReleaseReport {
         let mut depot = self.lock.lock();
         depot.counters.source_frees += self.count;
         depot.accounts.freed(self.freed);
-        let unkept = self.record.take().and_then(|record| depot.keep_record(record));
+        let surplus = self.record.take().and_then(|record| depot.keep_record(record));
         drop(depot);
         self.lock.notify_freed();
         // It may have the last handle of the pool.
-        drop(unkept);
+        drop(surplus);
     }
 }
 

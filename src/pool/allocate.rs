@@ -226,8 +226,9 @@ impl PoolCore {
         magazine::visit(self, at_depot)
     }
 
-    /// Serves a request from the source, if its bytes are not reserved after releasing idle memory as limit and budget
-    /// require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed meanwhile.
+    /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and
+    /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
+    /// meanwhile.
     pub(super) fn miss<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,

@@ -13,10 +13,10 @@ use crate::source::Source;
 /// Makes the settings of a table. A row is the field, its type, the variable that an error names, and how it is read.
 macro_rules! settings {
     ($($(#[$note:meta])* $field:ident: $type:ty, $variable:expr, $read:expr;)+) => {
-        /// The settings. A number is decimal, not negative and finite; a share is at most 1; a count is whole; a size is
-        /// 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`](crate::environment::UNLIMITED). An empty
-        /// value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any device
-        /// and with any arguments. A second name is not read where the first is set: it is another program's.
+        /// The settings. A number is decimal, not negative and finite; a share is at most 1; a count is whole; a size
+        /// is 0 or at least one byte, and one that no `u64` holds is [`UNLIMITED`](crate::environment::UNLIMITED). An
+        /// empty value is unset. All of them are checked whenever one may be needed, so that a mistake is found on any
+        /// device and with any arguments. A second name is not read where the first is set: it is another program's.
         #[derive(Debug, Clone, Default, PartialEq)]
         pub(super) struct PoolSettings {
             $($(#[$note])* pub(super) $field: Option<$type>,)+
