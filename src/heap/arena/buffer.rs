@@ -361,7 +361,8 @@ impl<B: Backend> Drop for ArenaBuffer<B> {
             std::mem::forget((self.range.take(), Arc::clone(&self.arena)));
             return;
         }
-        if self.is_emptied {
+        let lock = self.arena.state.shared();
+        if self.is_emptied || self.empty(&mut lock.depot.lock().backend_state) {
             // The range is dropped before the arena.
             self.range = None;
             return;

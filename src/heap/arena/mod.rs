@@ -6,7 +6,7 @@
 //!   `device_range`: its memory on the device, and that of before a resize;
 //! * `request`, `serve`: a request, and its way to a buffer; `find`: the memory that serves it;
 //! * `core`: the data that handles and buffers share; `state`: the part under the lock (`state_lock`);
-//!   `live_block`: users and parts of a live block; `fast_path`: one buffer object for successive blocks;
+//!   `live_block`: users and parts of a live block; `at_once`: requests and frees that need only bookkeeping;
 //! * `hazards`: which streams may access which bytes, and when; `mapping`: physical memory of a growing
 //!   arena;
 //! * `compaction`: moves blocks with their data; `reset`: forgets all blocks;
@@ -16,13 +16,13 @@
 //! One lock protects the state, and no device call is made under it. A second one, `changing`, serializes growth,
 //! compaction, release, detaching and resets; device calls are made under that one.
 
+mod at_once;
 mod buffer;
 mod builder;
 mod compaction;
 mod core;
 mod detach;
 mod device_range;
-mod fast_path;
 mod find;
 mod hazards;
 mod live_block;
@@ -37,11 +37,11 @@ mod state_lock;
 mod stats;
 
 pub use crate::heap::stats::times::MappingCalls;
+pub(crate) use at_once::Refill;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
-pub(crate) use fast_path::Refill;
 pub(crate) use mapping::make::calls_of_this_thread;
 
 pub use crate::heap::space as engine;

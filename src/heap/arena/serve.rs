@@ -38,7 +38,11 @@ impl<B: Backend> ArenaCore<B> {
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
-        let request = Request { bytes, alignment, zone, stream, is_captured: self.is_captured(stream) };
+        let mut request = Request { bytes, alignment, zone, stream, is_captured: false };
+        if let Some(buffer) = self.allocate_at_once(&request) {
+            return Ok(buffer);
+        }
+        request.is_captured = self.is_captured(stream);
         let served = match self.serve(&request, Budget::Free, true) {
             Ok(Some(buffer)) => return Ok(buffer),
             Ok(None) => self.serve_anew(&request, reclaim),

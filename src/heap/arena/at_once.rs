@@ -1,9 +1,11 @@
-//! Reuses one buffer object for successive blocks. Serves the misses of a pool that need only bookkeeping.
+//! Requests and frees that need only bookkeeping: no device call, no wait. If more is needed, these functions do nothing,
+//! and the general path follows.
 //!
-//! A pool calls these functions under the lock that it has with the arena. They make no device call, never block, and
-//! never drop the last handle of a stream or a range. If that is impossible they do nothing; the general path follows.
+//! A pool calls them under the lock that it has with the arena, and uses one buffer object for successive blocks. They
+//! never drop the last handle of a stream or a range.
 
 use super::ArenaBuffer;
+use super::core::ArenaCore;
 use super::detach::Phase;
 use super::find::Waits;
 use super::mapping::pages::Budget;
@@ -25,6 +27,28 @@ pub(crate) struct Refill<S> {
     pub(crate) dropped: Option<S>,
 }
 
+impl<B: Backend> ArenaCore<B> {
+    /// Allocates a block, unless that needs more than bookkeeping.
+    #[inline(always)]
+    pub(super) fn allocate_at_once(
+        self: &Arc<Self>,
+        request: &Request<'_, B::Stream>,
+    ) -> Option<ArenaBuffer<B>> {
+        let mut locked = self.state.lock();
+        let state = &mut *locked;
+        let &Request { bytes, alignment, stream, .. } = request;
+        if !state.is_attached() || state.uses.are_others_unasked(stream.id()) {
+            return None;
+        }
+        state.uses.ticks.used_by(stream.id());
+        let (block, _, size) = state.find_at_once(request)?;
+        state.slots.insert(block, stream.clone());
+        let range = state.range.take_handle();
+        drop(locked);
+        Some(ArenaBuffer::new(Arc::clone(self), range, block, (bytes, size, alignment)))
+    }
+}
+
 impl<B: Backend> ArenaBuffer<B> {
     /// Allocates a block for an emptied buffer, unless `stream`, of the arena's device, would have to wait.
     #[inline(always)]
@@ -37,7 +61,7 @@ impl<B: Backend> ArenaBuffer<B> {
         if !self.is_emptied {
             return None;
         }
-        let state = State::<B>::attached_of(backend_state)?;
+        let state = State::<B>::of(backend_state).filter(|state| state.is_attached())?;
         state.uses.ticks.used_by(stream.id());
         let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
         let ((block, offset, size), more) = match state.find_at_once(&request) {
@@ -95,10 +119,12 @@ impl<B: Backend> ArenaBuffer<B> {
         if self.stitched_at.is_some() {
             return false;
         }
-        let state = State::<B>::attached_of(backend_state);
-        let Some(state) = state.filter(|state| !state.marks(self.block)) else { return false };
+        let Some(state) = State::<B>::of(backend_state) else { return false };
+        if !state.is_attached() || state.marks(self.block) {
+            return false;
+        }
         let may_mark = state.may_mark(self.block);
-        let State { engine, slots, uses, .. } = &mut *state;
+        let State { engine, slots, uses, .. } = state;
         let Some(user) = slots.sole_user(self.block) else { return false };
         let (offset, size) = engine.extent(self.block);
         if !uses.put_own(offset..offset + size, user) {
@@ -126,10 +152,10 @@ impl<B: Backend> ArenaBuffer<B> {
 }
 
 impl<B: Backend> State<B> {
-    /// The state in a locked depot, unless the arena is detached.
+    /// Whether the arena is neither detached nor about to be.
     #[inline]
-    fn attached_of(backend_state: &mut BackendState) -> Option<&mut Self> {
-        Self::of(backend_state).filter(|state| matches!(state.phase, Phase::Attached))
+    fn is_attached(&self) -> bool {
+        matches!(self.phase, Phase::Attached)
     }
 
     /// Takes the range handle of an emptied buffer in an arena of fixed size, so that a resize releases the
