@@ -8,7 +8,7 @@
 use crate::committed::{Commitment, Place, commit};
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use vrampool_backend::spi::with_headroom;
@@ -37,9 +37,10 @@ impl Default for Ranges {
 /// Mappings without memory.
 #[derive(Debug, Default)]
 struct Kept {
-    /// By size, those of one size by age, each with its number.
-    by_size: BTreeMap<usize, Vec<(u64, MmapMut)>>,
-    count: usize,
+    /// By number, in the order in which they were kept.
+    by_age: BTreeMap<u64, MmapMut>,
+    /// The numbers of those of each size, oldest first.
+    by_size: BTreeMap<usize, VecDeque<u64>>,
     /// Number of mappings that were ever kept.
     ever: u64,
 }
@@ -91,7 +92,7 @@ impl Ranges {
     fn keep(&self, map: MmapMut) {
         let Some(map) = Some(map).filter(|_| !self.are_limited).and_then(without_memory) else { return };
         let mut kept = self.kept.lock();
-        let oldest = if kept.count >= MOST { kept.take_oldest() } else { None };
+        let oldest = if kept.by_age.len() >= MOST { kept.take_oldest() } else { None };
         kept.add(map);
         drop(kept);
         drop(oldest);
@@ -101,22 +102,28 @@ impl Ranges {
 impl Kept {
     fn add(&mut self, map: MmapMut) {
         self.ever += 1;
-        self.count += 1;
-        self.by_size.entry(map.len()).or_default().push((self.ever, map));
+        self.by_size.entry(map.len()).or_default().push_back(self.ever);
+        self.by_age.insert(self.ever, map);
     }
 
     /// The newest of this size.
     fn take(&mut self, len: usize) -> Option<MmapMut> {
-        let (_, newest) = self.by_size.get_mut(&len)?.pop()?;
-        self.count -= 1;
-        Some(newest)
+        let newest = self.by_size.get_mut(&len)?.pop_back()?;
+        self.forget_if_none(len);
+        self.by_age.remove(&newest)
     }
 
     fn take_oldest(&mut self) -> Option<MmapMut> {
-        self.by_size.retain(|_, kept| !kept.is_empty());
-        let with_oldest = self.by_size.values_mut().min_by_key(|kept| kept.first().map(|first| first.0))?;
-        self.count -= 1;
-        Some(with_oldest.remove(0).1)
+        let (_, oldest) = self.by_age.pop_first()?;
+        self.by_size.get_mut(&oldest.len())?.pop_front();
+        self.forget_if_none(oldest.len());
+        Some(oldest)
+    }
+
+    fn forget_if_none(&mut self, len: usize) {
+        if self.by_size.get(&len).is_some_and(VecDeque::is_empty) {
+            self.by_size.remove(&len);
+        }
     }
 }
 
@@ -175,8 +182,8 @@ mod tests {
 
     fn count(ranges: &Ranges) -> usize {
         let kept = ranges.kept.lock();
-        assert_eq!(kept.count, kept.by_size.values().map(Vec::len).sum::<usize>());
-        kept.count
+        assert_eq!(kept.by_age.len(), kept.by_size.values().map(VecDeque::len).sum::<usize>());
+        kept.by_age.len()
     }
 
     fn bytes(range: &mut Range) -> &mut MmapMut {
@@ -217,7 +224,7 @@ mod tests {
         kept.add(taken);
         let oldest = [(); 4].map(|()| kept.take_oldest().map(|map| map.as_ptr()));
         assert_eq!(oldest, [first, second, fourth, third].map(Some));
-        assert!(kept.take(4096).is_none() && kept.take_oldest().is_none() && kept.count == 0);
+        assert!(kept.take(4096).is_none() && kept.take_oldest().is_none() && kept.by_size.is_empty());
     }
 
     #[test]
