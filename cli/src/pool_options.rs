@@ -2,10 +2,13 @@
 
 use bytesize::ByteSize;
 use clap::Args;
+use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::{Backend, Initial, Overlap, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool_trace::Trace;
 use vrampool_trace::fitted::FittedClasses;
 
 /// Flags of every command with a pool.
@@ -21,7 +24,7 @@ pub(crate) struct PoolOptions {
     /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: VRAMPOOL_SIZE_CLASSES,
     /// or fixed; tight if the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
-    pub(crate) size_classes: Option<Classes>,
+    pub(crate) size_classes: Option<FromFile<SizeClasses>>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
     pub(crate) borrow_classes: Option<u32>,
@@ -43,26 +46,27 @@ pub(crate) struct PoolOptions {
     /// a size, a share of the held bytes as 25%, or `unlimited` [default: VRAMPOOL_OVERLAP, or unlimited]
     #[arg(long, value_name = "SIZE")]
     pub(crate) overlap: Option<Overlap>,
-    /// Memory to map when the pool is made, if the source is virtual: a size, or a share of the device as 50%
-    /// [default: VRAMPOOL_INITIAL, or none]
-    #[arg(long, value_name = "SIZE")]
-    initial: Option<Initial>,
+    /// Memory to map when the pool is made, if the source is virtual: a size, a share of the device as 50%, or
+    /// `peak:FILE` with a trace, whose peak of requested bytes it is [default: VRAMPOOL_INITIAL, or none]
+    #[arg(long, value_name = "SIZE", value_parser = initial)]
+    initial: Option<FromFile<Initial>>,
     /// Largest piece of memory to map, if the source is virtual [default: a 128th of the mapped bytes]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     piece_bytes: Option<u64>,
 }
 
-/// A rule of size classes, and the file that it was read from.
+/// A setting, and the file that it was read from.
 #[derive(Debug, Clone)]
-pub(crate) struct Classes {
-    rule: SizeClasses,
+pub(crate) struct FromFile<T> {
+    setting: T,
     file: Option<PathBuf>,
 }
 
 impl PoolOptions {
     /// Files that were read.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Path> {
-        self.size_classes.iter().filter_map(|classes| classes.file.as_deref())
+        let classes = self.size_classes.iter().filter_map(|classes| classes.file.as_deref());
+        classes.chain(self.initial.iter().filter_map(|initial| initial.file.as_deref()))
     }
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
@@ -72,7 +76,7 @@ impl PoolOptions {
             builder = builder.source(source);
         }
         if let Some(classes) = &self.size_classes {
-            builder = builder.size_classes(classes.rule.clone());
+            builder = builder.size_classes(classes.setting.clone());
         }
         if let Some(classes) = self.borrow_classes {
             builder = builder.borrow_classes(classes);
@@ -92,8 +96,8 @@ impl PoolOptions {
         if let Some(overlap) = self.overlap {
             builder = builder.overlap(overlap);
         }
-        if let Some(initial) = self.initial {
-            builder = builder.initial(initial);
+        if let Some(initial) = &self.initial {
+            builder = builder.initial(initial.setting);
         }
         if let Some(bytes) = self.piece_bytes {
             builder = builder.piece_bytes(bytes);
@@ -111,15 +115,29 @@ pub(crate) fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, Stri
 }
 
 /// Parses a rule, or reads the file that follows `fitted:`.
-fn size_classes(text: &str) -> Result<Classes, String> {
-    match text.strip_prefix("fitted:") {
-        Some(path) => match FittedClasses::load(path) {
-            Ok(classes) => Ok(Classes { rule: SizeClasses::from(classes), file: Some(path.into()) }),
+fn size_classes(text: &str) -> Result<FromFile<SizeClasses>, String> {
+    setting(text, "fitted:", |path| FittedClasses::load(path).map(SizeClasses::from))
+}
+
+/// Parses a size or a share, or reads the trace that follows `peak:`.
+fn initial(text: &str) -> Result<FromFile<Initial>, String> {
+    setting(text, "peak:", |path| Trace::read(path).map(|trace| Initial::Bytes(trace.peak_requested())))
+}
+
+/// Parses a setting, or reads it from the file that follows `prefix`.
+fn setting<T: FromStr<Err = vrampool::Error>, E: Error + 'static>(
+    text: &str,
+    prefix: &str,
+    read: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<FromFile<T>, String> {
+    match text.strip_prefix(prefix).map(Path::new) {
+        Some(path) => match read(path) {
+            Ok(setting) => Ok(FromFile { setting, file: Some(path.into()) }),
             Err(error) => Err(chain(&error).to_string()),
         },
         None => match text.parse() {
-            Ok(rule) => Ok(Classes { rule, file: None }),
-            Err(error) => Err(vrampool::Error::to_string(&error)),
+            Ok(setting) => Ok(FromFile { setting, file: None }),
+            Err(error) => Err(error.to_string()),
         },
     }
 }

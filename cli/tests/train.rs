@@ -101,6 +101,7 @@ fn the_json_object_has_these_keys() {
         "hit_rate",
         "hit_rate_after_first_epoch",
         "source",
+        "initial_bytes",
         "step_allocations_after_first_epoch",
         "idle_bytes",
         "peak_requested",
@@ -313,4 +314,35 @@ fn wrong_flags_are_refused() {
         let error = failure(&arguments, &[], 2);
         assert!(error.contains(arguments[0]), "{error}");
     }
+}
+
+/// A recorded run's peak is what the next run maps at once: then training maps almost nothing more.
+#[test]
+fn the_peak_of_a_recorded_run_is_mapped_at_the_start_of_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("run.csv.gz");
+    let (trace, peak) = (trace.to_str().expect("UTF-8"), format!("peak:{}", trace.display()));
+    let flags = ["--source", "virtual", "--epochs", "1"];
+    let first = train(&[&flags[..], &["--record", trace]].concat(), &[]);
+    assert_eq!(bytes(&first, "initial_bytes"), 0);
+    let next = train(&[&flags[..], &["--initial", &peak]].concat(), &[]);
+    assert!(bytes(&next, "initial_bytes") >= bytes(&first, "peak_requested"), "{next}");
+    let large = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/multistream.csv.gz");
+    let peak_of_large = format!("peak:{large}");
+    let first_pass = |flags: &[&str]| -> Value {
+        let replay = [&["replay", "--json", "--source", "virtual", large], flags].concat();
+        let text = String::from_utf8(vrampool(&replay, &[]).stdout).expect("UTF-8");
+        serde_json::from_str(text.lines().next().expect("a pass")).expect("JSON")
+    };
+    let (without, with) = (first_pass(&[]), first_pass(&["--initial", &peak_of_large]));
+    assert!(without["initial_bytes"].is_null(), "{without}");
+    assert!(bytes(&with, "initial_bytes") >= bytes(&with, "peak_requested"), "{with}");
+    assert!(2 * bytes(&with, "driver_calls") < bytes(&without, "driver_calls"), "{with}, {without}");
+    for (value, said) in [("peak:nowhere.csv", "nowhere.csv"), ("many", "4GiB")] {
+        let error = failure(&["--initial", value], &[], 2);
+        assert!(error.contains(said), "{error}");
+    }
+    // A file that is read is not written.
+    let error = failure(&["--source", "virtual", "--initial", &peak, "--record", trace], &[], 1);
+    assert!(error.contains("run.csv.gz"), "{error}");
 }

@@ -134,11 +134,12 @@ fn replay<B: Backend>(
     let recording = arguments.record.start(arguments.inputs(), recorded_events(arguments, &trace))?;
     let builder = arguments.pool.apply(Pool::builder(device).from_environment()?.name(trace.name()));
     let pool = build(recording.apply(builder))?;
+    let initial_bytes = pool.stats().reserved_bytes;
     let replay = Replay::new(&trace).threads(arguments.threads).passes(arguments.passes.get());
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {
         corrupt += pass.corrupt_bytes.unwrap_or(0);
-        on_row(Row::new(&trace, &pool, pass));
+        on_row(Row::new(&trace, &pool, initial_bytes, pass));
     };
     match touch {
         Some(touch) => replay.run_touching(&pool, touch, on_pass)?,

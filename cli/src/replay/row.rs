@@ -13,6 +13,9 @@ pub(crate) struct Row {
     pub(crate) backend: &'static str,
     pub(crate) size_classes: String,
     pub(crate) pass: &'static str,
+    /// What the pool had taken from the device when it was made, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) initial_bytes: Option<u64>,
     pub(crate) ops: u64,
     pub(crate) ns_per_op: f64,
     pub(crate) peak_requested: u64,
@@ -36,7 +39,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    pub(crate) fn new<B: Backend>(trace: &Trace, pool: &Pool<B>, pass: &Pass) -> Self {
+    pub(crate) fn new<B: Backend>(trace: &Trace, pool: &Pool<B>, initial_bytes: u64, pass: &Pass) -> Self {
         let is_virtual = pool.source() == Source::Virtual;
         let nanoseconds = u64::try_from(pass.mapping_time.as_nanos()).unwrap_or(u64::MAX);
         Self {
@@ -44,6 +47,7 @@ impl Row {
             backend: pool.device().id().backend,
             size_classes: pool.size_classes().to_string(),
             pass: if pass.is_cold() { "cold" } else { "warm" },
+            initial_bytes: (initial_bytes > 0).then_some(initial_bytes),
             ops: pass.ops,
             ns_per_op: pass.ns_per_op(),
             peak_requested: pass.peak_requested_bytes,

@@ -108,6 +108,7 @@ fn train<B: Backend, K: Kernels<B>>(
     let pool = build(
         recording.apply(arguments.pool.apply(Pool::builder(device).from_environment()?.name("train"))),
     )?;
+    let initial_bytes = pool.stats().reserved_bytes;
     let _exporter = arguments.metrics.map(|address| export(&pool, address)).transpose()?;
     let digits = Digits::load()?;
     let (mut learned, tested) = digits.split();
@@ -154,7 +155,15 @@ fn train<B: Backend, K: Kernels<B>>(
     let elapsed = start.elapsed();
     // The report is printed even if this fails.
     let saved = recording.save();
-    let report = Report::new(&pool, first_epoch.as_ref(), step_allocations, network.steps(), test, elapsed);
+    let report = Report::new(
+        &pool,
+        initial_bytes,
+        first_epoch.as_ref(),
+        step_allocations,
+        network.steps(),
+        test,
+        elapsed,
+    );
     Ok((report, saved))
 }
 

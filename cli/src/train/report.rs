@@ -13,6 +13,8 @@ pub(crate) struct Report {
     backend: &'static str,
     device: String,
     source: String,
+    /// What the pool had taken from the device when it was made.
+    initial_bytes: u64,
     steps: u64,
     test_accuracy: f32,
     hits: u64,
@@ -41,6 +43,7 @@ impl Report {
     /// what steps took from the device since.
     pub(crate) fn new<B: Backend>(
         pool: &Pool<B>,
+        initial_bytes: u64,
         first_epoch: Option<&PoolStats>,
         step_allocations: u64,
         steps: u64,
@@ -52,6 +55,7 @@ impl Report {
             backend: properties.backend,
             device: properties.name.clone(),
             source: pool.source().to_string(),
+            initial_bytes,
             steps,
             test_accuracy: test.accuracy,
             hits: stats.hits,
@@ -96,6 +100,7 @@ impl Report {
         if let Some(later) = self.step_allocations_after_first_epoch {
             table.add_row(["of these in steps after the first epoch", &later.to_string()]);
         }
+        table.add_row(["bytes of the device at the start", &size(self.initial_bytes)]);
         table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
         table.add_row(["of these for reused memory", &stats.reuse_waits.to_string()]);
         table.add_row([
