@@ -1,5 +1,5 @@
-//! Order between streams, and operations that are forbidden on a captured stream: `before` a use of bytes, once
-//! they are `freed`, and what a `poll` of the device shows.
+//! Order between streams, and operations that are forbidden on a captured stream: `before` inserts the waits before a
+//! use of bytes, `freed` records markers behind a free, `poll` asks the device which markers are complete.
 //!
 //! Whether a stream is captured is queried only before such an operation, never on a hit.
 
@@ -60,7 +60,7 @@ impl Need {
     }
 
     /// Orders later work of `to` after the `users` of bytes, each with the earliest sufficient marker, if there is
-    /// one. A wait is for that marker, else for the user's work so far.
+    /// one: inserts a wait for that marker, else for the user's work so far.
     ///
     /// Streams of one capture can wait for each other, and so can streams that are not captured. A capture
     /// cannot wait for work that is done once, and a stream that waits for a capture becomes part of it. With

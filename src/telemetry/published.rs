@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 
-/// One publication at a time, whoever publishes: nothing older comes behind what is newer, and nobody who
-/// only looks at an owner is taken for one who has it.
+/// Held by a publication, so that figures are published in order, and a publisher's temporary handle of an owner is not
+/// taken for one of the program's.
 pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 /// What is remembered of owners that have ended.
