@@ -29,8 +29,11 @@ pub enum Cause {
     Rounding,
     /// Live memory of the holder.
     Live,
-    /// Idle memory in the magazines of threads that make no call of the pool.
+    /// Idle memory in the magazines of threads that make no call of the pool; of a child, the memory that it keeps for
+    /// graphs.
     Idle,
+    /// Children of the pool have [shares](crate::Child::set_share) of its limit, for which the memory is reserved.
+    Shares,
     /// Earlier requests wait for the memory.
     Waiting,
     /// Other threads are releasing or allocating it at this moment.
@@ -65,13 +68,15 @@ impl OutOfMemory {
     fn cause_within(&self, limit: u64) -> Cause {
         let fits = |bytes: u64, beside: u64| bytes.saturating_add(beside) <= limit;
         let (requested, class) = (self.requested_bytes, self.class_bytes);
+        let taken = self.live_bytes.saturating_add(self.unused_share_bytes);
         match () {
             () if requested > limit => Cause::Request,
             () if !fits(class, self.live_bytes) && fits(requested, self.live_requested_bytes) => {
                 Cause::Rounding
             }
             () if !fits(class, self.live_bytes) => Cause::Live,
-            () if !fits(class, self.live_bytes.saturating_add(self.waiting_bytes)) => Cause::Waiting,
+            () if !fits(class, taken) => Cause::Shares,
+            () if !fits(class, taken.saturating_add(self.waiting_bytes)) => Cause::Waiting,
             () if self.idle_bytes > 0 => Cause::Idle,
             () => Cause::Transit,
         }
@@ -108,11 +113,15 @@ impl OutOfMemory {
     /// Writes the action to take.
     pub(super) fn write_remedy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_device = matches!(self.shortage, Shortage::Device(_));
+        let (limit, of_owner) = match self.owner {
+            Owner::Child => ("the child's limit by `Child::set_limit`", " of the child"),
+            _ => ("`limit`", ""),
+        };
         match self.cause() {
             Cause::Request if is_device => f.write_str("request less at a time"),
-            Cause::Request => f.write_str("raise `limit`, or request less at a time"),
+            Cause::Request => write!(f, "raise {limit}, or request less at a time"),
             Cause::Rounding if matches!(self.shortage, Shortage::Limit(_)) => {
-                f.write_str("choose size classes that round up less, or raise `limit`")
+                write!(f, "choose size classes that round up less, or raise {limit}")
             }
             Cause::Rounding => f.write_str("choose size classes that round up less"),
             Cause::Live if is_device => {
@@ -121,16 +130,27 @@ impl OutOfMemory {
             Cause::Live if self.owner == Owner::Pool && matches!(self.shortage, Shortage::Arena(_)) => {
                 f.write_str("drop live buffers, raise `limit`, or give the pool a larger arena")
             }
-            Cause::Live => f.write_str("drop live buffers, or raise `limit`"),
+            Cause::Live => write!(f, "drop live buffers{of_owner}, or raise {limit}"),
+            Cause::Idle if self.owner == Owner::Child => {
+                write!(f, "graphs may use its idle memory, so drop the child, or raise {limit}")
+            }
             Cause::Idle => f.write_str(
                 "threads that make no call keep idle memory in their magazines; let them end or call the pool, or lower \
                  `magazine_bytes`",
+            ),
+            Cause::Shares => write!(
+                f,
+                "{} are reserved for shares of children; lower a share, or raise {limit}",
+                ByteSize(self.unused_share_bytes)
             ),
             Cause::Waiting => write!(
                 f,
                 "earlier requests wait for {}; wait as well, with `allocate_timeout`",
                 ByteSize(self.waiting_bytes)
             ),
+            Cause::Transit if self.owner == Owner::Child => {
+                f.write_str("other threads are releasing or allocating memory of the child; retry")
+            }
             Cause::Transit => f.write_str("other threads are releasing memory; wait for it with `allocate_timeout`"),
             Cause::Fragmentation if is_device => {
                 f.write_str("request smaller buffers, or choose the virtual source, which joins free memory")

@@ -20,7 +20,7 @@ use vrampool_backend::BackendError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shortage {
-    /// The `limit` of the pool, bytes.
+    /// The `limit` of the pool, or of a child, bytes.
     Limit(u64),
     /// The device.
     Device(BackendError),
@@ -34,6 +34,8 @@ pub enum Shortage {
 pub enum Owner {
     /// A pool.
     Pool,
+    /// A child of a pool, whose limit refused memory.
+    Child,
     /// An arena.
     Arena,
     /// Several arenas with a common limit.
@@ -46,6 +48,7 @@ impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pool => "pool",
+            Self::Child => "child",
             Self::Arena => "arena",
             Self::Arenas => "group of arenas",
             Self::Device => "device",
@@ -84,6 +87,8 @@ pub struct OutOfMemory {
     /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and in
     /// transit to the source.
     pub held_bytes: u64,
+    /// Bytes of the limit that are reserved for [shares](crate::Child::set_share) of other children.
+    pub unused_share_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,
     /// Other pools of this process on the same device that hold memory, if the device refused; most bytes first. They
@@ -119,6 +124,7 @@ impl OutOfMemory {
             live_requested_bytes: 0,
             idle_bytes: 0,
             held_bytes: 0,
+            unused_share_bytes: 0,
             waiting_bytes: 0,
             other_pools: Vec::new(),
             owner,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! held = out + cached ≤ taken from the device ≤ charged = held + in transit
-//! charged ≤ limit, cached ≤ max_cached, always
+//! charged + unused shares of children ≤ limit, cached ≤ max_cached, always
 //! ```
 //!
 //! Bytes *in transit* are reserved for a pending allocation of the device, or evicted and not released yet.
@@ -103,6 +103,10 @@ pub(crate) struct Accounts {
     freed: u64,
     /// Counts changes that may let a refused request succeed.
     pub(crate) changes: u64,
+    /// The sum of the [shares](crate::heap::share) of children.
+    pub(crate) shares: u64,
+    /// The part of `shares` that is not charged yet.
+    pub(crate) unused_shares: u64,
 }
 
 impl Accounts {
@@ -125,6 +129,8 @@ impl Accounts {
             freeing: 0,
             freed: 0,
             changes: 0,
+            shares: 0,
+            unused_shares: 0,
         }
     }
 
@@ -140,7 +146,7 @@ impl Accounts {
         kept < self.caps.max_buffers_per_bucket
     }
 
-    /// Returns the condition for a miss of `class` bytes.
+    /// Returns the condition for a miss of `class` bytes [beyond a share](crate::heap::share::beyond).
     #[inline]
     pub(crate) fn admission(&self, class: u64) -> Admission {
         let Some(needed) = self.charged_with(class) else { return Admission::Full };
@@ -313,7 +319,8 @@ impl Accounts {
     /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
     fn rest(&self) -> u64 {
         let idle_of_others = self.others.idle_charged + self.others.leased;
-        let live = positive(self.live) + self.others.charged.saturating_sub(idle_of_others);
+        let live =
+            positive(self.live) + self.unused_shares + self.others.charged.saturating_sub(idle_of_others);
         self.caps.limit.saturating_sub(live)
     }
 

@@ -39,6 +39,12 @@ impl Default for Caps {
 }
 
 impl Caps {
+    /// Takes over the caps that hold for several pools together: the cap on idle bytes, the limit and the budget.
+    pub(crate) fn set_common(&mut self, other: &Self) {
+        (self.max_cached_bytes, self.limit, self.budget) =
+            (other.max_cached_bytes, other.limit, other.budget);
+    }
+
     pub(crate) fn has_magazines(&self) -> bool {
         self.magazine_bytes > 0 && self.magazine_class > 0
     }
@@ -76,11 +82,16 @@ pub(crate) struct Shared {
     pub(crate) idle: u64,
     /// Bytes of magazines' slots.
     pub(crate) leased: u64,
+    /// Bytes charged, and the unused shares of children.
     pub(crate) charged: u64,
     /// The idle bytes in depots that are part of `charged`.
     pub(crate) idle_charged: u64,
     /// The part of `charged` in transit that will return to the device.
     pub(crate) freeing: u64,
+    /// Shares of children.
+    pub(crate) shares: u64,
+    /// The part of `shares` that is not charged yet.
+    pub(crate) unused_shares: u64,
 }
 
 impl Shared {
@@ -99,6 +110,8 @@ impl Shared {
             charged: with(self.charged, other.charged),
             idle_charged: with(self.idle_charged, other.idle_charged),
             freeing: with(self.freeing, other.freeing),
+            shares: with(self.shares, other.shares),
+            unused_shares: with(self.unused_shares, other.unused_shares),
         }
     }
 }

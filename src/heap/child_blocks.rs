@@ -1,7 +1,15 @@
-//! Blocks that a child of a pool keeps for itself, until it is dropped.
+//! Blocks that a child of a pool keeps for itself, until it is dropped or its limit requires their release.
+//!
+//! ```text
+//! live + idle + reserved + in transit ≤ limit, unless the limit was lowered
+//! ```
 
 use crate::error::Error;
-use crate::heap::core::{Block, ChildBlocks, PoolCore};
+use crate::heap::core::{Block, ChildBlocks, ChildState, PoolCore};
+use crate::heap::release::is_releasing;
+use crate::heap::share::Share;
+use crate::streams::order::Need;
+use parking_lot::MutexGuard;
 use std::mem;
 use vrampool_backend::{Backend, StreamId};
 
@@ -10,64 +18,256 @@ use vrampool_backend::{Backend, StreamId};
 pub(crate) struct ChildFigures {
     pub(crate) live_buffers: u64,
     pub(crate) live_bytes: u64,
+    /// The part of `live_bytes` that callers requested.
+    pub(crate) live_requested: u64,
     pub(crate) idle_buffers: u64,
     pub(crate) idle_bytes: u64,
+    /// The bytes that count against the limit.
+    pub(crate) charged: u64,
+    pub(crate) limit: Option<u64>,
+    pub(crate) share: u64,
+}
+
+impl ChildFigures {
+    /// Adds those of another child. The sum has a limit if both have.
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.live_buffers += more.live_buffers;
+        self.live_bytes += more.live_bytes;
+        self.live_requested += more.live_requested;
+        self.idle_buffers += more.idle_buffers;
+        self.idle_bytes += more.idle_bytes;
+        self.charged += more.charged;
+        self.limit = self.limit.zip(more.limit).map(|(one, other)| one.saturating_add(other));
+        self.share += more.share;
+    }
+}
+
+/// The outcome of a search for memory within the limit of a child.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Room<'a> {
+    /// A block became idle meanwhile.
+    Idle(Box<Block>),
+    Reserved(ChildReservation<'a>),
+    /// The limit does not allow it.
+    Full(ChildFigures),
+}
+
+/// Bytes of a child that are reserved for a pending request. Dropping it uncommitted, also by a panic, cancels them.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct ChildReservation<'a> {
+    child: &'a ChildBlocks,
+    reserved: u64,
+    in_transit: u64,
+    /// Whether a larger block may serve the request.
+    pub(crate) may_borrow: bool,
+}
+
+impl ChildState {
+    /// Takes the newest idle block that was allocated for a class, preferably one that needs no wait for `stream`, and
+    /// counts it as live.
+    fn take(&mut self, Need { requested, class }: Need, stream: StreamId) -> Option<Box<Block>> {
+        let newest = |such: &dyn Fn(&Block) -> bool| {
+            self.idle.iter().rposition(|block| block.requested == class && such(block))
+        };
+        let at = newest(&|block| block.is_ready_on(stream)).or_else(|| newest(&|_| true))?;
+        let block = self.idle.remove(at);
+        self.count(block.key.class, requested);
+        Some(block)
+    }
+
+    fn count(&mut self, class: u64, requested: u64) {
+        self.live_buffers += 1;
+        self.live_bytes += class;
+        self.live_requested += requested;
+    }
+
+    fn idle_bytes(&self) -> u64 {
+        self.idle.iter().map(|block| block.key.class).sum()
+    }
+
+    /// Returns the bytes that count against the limit.
+    fn charged(&self) -> u64 {
+        self.live_bytes + self.idle_bytes() + self.reserved + self.in_transit
+    }
+
+    /// Returns the bytes by which `class` more exceed the limit.
+    fn over(&self, class: u64) -> u64 {
+        self.limit.map_or(0, |limit| self.charged().saturating_add(class).saturating_sub(limit))
+    }
+
+    /// Returns the idle bytes that may be released.
+    fn evictable(&self) -> u64 {
+        if self.may_have_graphs { 0 } else { self.idle_bytes() }
+    }
+
+    /// Reserves `class` bytes, for which at most `over` idle bytes, the oldest ones, have to be released first.
+    fn reserve(&mut self, class: u64, over: u64) -> (Vec<Box<Block>>, u64) {
+        let mut evicted = 0;
+        let enough = self.idle.iter().take_while(|block| {
+            let is_needed = evicted < over;
+            evicted += if is_needed { block.key.class } else { 0 };
+            is_needed
+        });
+        let enough = enough.count();
+        let in_transit = evicted.saturating_sub(class);
+        self.reserved += class;
+        self.in_transit += in_transit;
+        (self.idle.drain(..enough).collect(), in_transit)
+    }
+
+    fn figures(&self, share: &Share) -> ChildFigures {
+        ChildFigures {
+            live_buffers: self.live_buffers,
+            live_bytes: self.live_bytes,
+            live_requested: self.live_requested,
+            idle_buffers: self.idle.len() as u64,
+            idle_bytes: self.idle_bytes(),
+            charged: self.charged(),
+            limit: self.limit,
+            share: share.bytes(),
+        }
+    }
 }
 
 impl ChildBlocks {
-    /// Takes the newest idle block that was allocated for a class, preferably one that needs no wait for `stream`.
-    pub(crate) fn take(&self, class: u64, stream: StreamId) -> Option<Box<Block>> {
-        let idle = &mut self.0.lock().idle;
-        let newest = |such: &dyn Fn(&Block) -> bool| {
-            idle.iter().rposition(|block| block.requested == class && such(block))
-        };
-        let at = newest(&|block| block.is_ready_on(stream)).or_else(|| newest(&|_| true))?;
-        Some(idle.remove(at))
+    /// Takes an idle block for a class. `is_captured`: whether `stream` is captured; it is asked only if
+    /// [needed](Self::asks_for_captures).
+    pub(crate) fn take(&self, need: Need, stream: StreamId, is_captured: bool) -> Option<Box<Block>> {
+        let state = &mut self.state.lock();
+        let block = state.take(need, stream)?;
+        state.may_have_graphs |= is_captured || state.limit.is_none();
+        Some(block)
     }
 
-    /// Counts a block that is about to be used.
-    pub(crate) fn count(&self, class: u64) {
-        let blocks = &mut self.0.lock();
-        blocks.live_buffers += 1;
-        blocks.live_bytes += class;
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ChildState> {
+        self.state.lock()
+    }
+
+    /// Whether it matters if a request's stream is captured.
+    pub(crate) fn asks_for_captures(&self) -> bool {
+        let state = self.state.lock();
+        state.limit.is_some() && !state.may_have_graphs
+    }
+
+    /// Finds or reserves `class` bytes within the limit. Idle blocks that do not serve the request are released, as the
+    /// limit requires; `allow_release` is called before.
+    pub(crate) fn make_room(
+        &self,
+        need: Need,
+        stream: StreamId,
+        allow_release: impl Fn() -> Result<(), Error>,
+    ) -> Result<Room<'_>, Error> {
+        let (mut state, mut is_allowed) = (self.state.lock(), false);
+        let over = loop {
+            if let Some(block) = state.take(need, stream) {
+                return Ok(Room::Idle(block));
+            }
+            let (over, evictable) = (state.over(need.class), state.evictable());
+            if over > evictable {
+                // A destructor must not wait: the missing memory may be the memory being dropped.
+                if over > evictable.saturating_add(state.in_transit) || is_releasing() {
+                    return Ok(Room::Full(state.figures(&self.share)));
+                }
+                self.released.wait(&mut state);
+            } else if over > 0 && !is_allowed {
+                drop(state);
+                allow_release()?;
+                (state, is_allowed) = (self.state.lock(), true);
+            } else {
+                break over;
+            }
+        };
+        Ok(Room::Reserved(self.reserve(state, need.class, over)))
+    }
+
+    /// Changes the limit, and releases the idle memory above it.
+    ///
+    /// # Errors
+    /// The share, if it is larger.
+    pub(crate) fn set_limit(&self, limit: Option<u64>) -> Result<(), u64> {
+        let mut state = self.state.lock();
+        let share = self.share.bytes();
+        if limit.is_some_and(|limit| limit < share) {
+            return Err(share);
+        }
+        state.limit = limit;
+        let over = state.over(0).min(state.evictable());
+        drop(self.reserve(state, 0, over));
+        Ok(())
+    }
+
+    /// Reserves `class` bytes, and releases at least `over` idle bytes.
+    fn reserve(&self, mut state: MutexGuard<'_, ChildState>, class: u64, over: u64) -> ChildReservation<'_> {
+        let (evicted, in_transit) = state.reserve(class, over);
+        let may_borrow = state.limit.is_none();
+        drop(state);
+        let mut reservation = ChildReservation { child: self, reserved: class, in_transit, may_borrow };
+        evicted.into_iter().for_each(|block| PoolCore::release_of_child(block, &self.share));
+        reservation.released();
+        reservation
     }
 
     /// Adds a freed block to the idle blocks of its child. Returns the block if its child was dropped, or it has none.
     pub(super) fn keep(mut block: Box<Block>) -> Option<Box<Block>> {
         let Some((home, class)) = block.home.take() else { return Some(block) };
+        let requested = block.requested;
         block.leave_home(class);
-        let mut blocks = home.0.lock();
-        blocks.live_buffers -= 1;
-        blocks.live_bytes -= block.key.class;
-        if blocks.is_closed {
+        let mut state = home.state.lock();
+        state.live_buffers -= 1;
+        state.live_bytes -= block.key.class;
+        state.live_requested -= requested;
+        if state.is_closed {
             return Some(block);
         }
-        blocks.idle.push(block);
+        state.idle.push(block);
         None
     }
 
     pub(crate) fn figures(&self) -> ChildFigures {
-        let blocks = self.0.lock();
-        ChildFigures {
-            live_buffers: blocks.live_buffers,
-            live_bytes: blocks.live_bytes,
-            idle_buffers: blocks.idle.len() as u64,
-            idle_bytes: blocks.idle.iter().map(|block| block.key.class).sum(),
-        }
+        self.state.lock().figures(&self.share)
     }
 
     /// Records that work on `stream` uses the idle blocks. Returns the waits.
     pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
-        let blocks = self.0.lock();
-        blocks.idle.iter().try_fold(0, |waits, block| Ok(waits + block.use_on::<B>(stream)?))
+        let mut state = self.state.lock();
+        // Only launches of graphs need it.
+        state.may_have_graphs = true;
+        state.idle.iter().try_fold(0, |waits, block| Ok(waits + block.use_on::<B>(stream)?))
     }
 
     /// Returns all blocks to the pool: idle ones now, others when they are dropped.
     pub(crate) fn close(&self) {
-        let mut blocks = self.0.lock();
-        blocks.is_closed = true;
-        let idle = mem::take(&mut blocks.idle);
-        drop(blocks);
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let idle = mem::take(&mut state.idle);
+        drop(state);
         idle.into_iter().for_each(PoolCore::release);
+    }
+}
+
+impl ChildReservation<'_> {
+    /// Counts a block of `class` bytes, which serves the request, as live.
+    pub(crate) fn commit(mut self, class: u64, requested: u64) {
+        let mut state = self.child.state.lock();
+        state.count(class, requested);
+        state.reserved -= mem::take(&mut self.reserved);
+    }
+
+    /// Counts the evicted memory as released.
+    fn released(&mut self) {
+        let in_transit = mem::take(&mut self.in_transit);
+        if in_transit > 0 {
+            self.child.state.lock().in_transit -= in_transit;
+            self.child.released.notify_all();
+        }
+    }
+}
+
+impl Drop for ChildReservation<'_> {
+    fn drop(&mut self) {
+        self.released();
+        self.child.state.lock().reserved -= self.reserved;
     }
 }

@@ -11,11 +11,12 @@ use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::request_queue::Queue;
+use crate::heap::share::Share;
 use crate::heap::size_class::SizeClasses;
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, GlobalCondvar, GlobalMutex, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -90,6 +91,8 @@ pub(crate) struct LockedDepot {
 #[derive(Default)]
 pub(super) struct Together {
     pub(super) sums: Shared,
+    /// Those that hold for all pools.
+    pub(super) caps: Caps,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
     pub(super) pools: Vec<(&'static LockedDepot, Weak<PoolCore>)>,
@@ -230,14 +233,30 @@ pub(crate) struct Block {
 
 /// Blocks that a child of a pool [keeps](crate::heap::child_blocks) for itself. Of the pool's figures they are live.
 #[derive(Debug, Default)]
-pub(crate) struct ChildBlocks(pub(super) GlobalMutex<ChildState>);
+pub(crate) struct ChildBlocks {
+    /// Locked before a depot.
+    pub(super) state: GlobalMutex<ChildState>,
+    /// Notified when bytes of `in_transit` were released.
+    pub(super) released: GlobalCondvar,
+    pub(crate) share: Arc<Share>,
+}
 
 #[derive(Debug, Default)]
-pub(super) struct ChildState {
+pub(crate) struct ChildState {
     pub(super) is_closed: bool,
     pub(super) idle: Vec<Box<Block>>,
     pub(super) live_buffers: u64,
     pub(super) live_bytes: u64,
+    /// The part of `live_bytes` that callers requested.
+    pub(super) live_requested: u64,
+    /// The child's limit.
+    pub(crate) limit: Option<u64>,
+    /// Bytes that are reserved for requests.
+    pub(super) reserved: u64,
+    /// Bytes that are being released, but those in the place of which others are reserved.
+    pub(super) in_transit: u64,
+    /// Whether a graph may use idle blocks: some served a captured stream, or nobody knows.
+    pub(super) may_have_graphs: bool,
 }
 
 /// Operations of a block's [part](crate::heap::backend_part) of any backend.

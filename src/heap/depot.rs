@@ -58,12 +58,12 @@ impl Depot {
         self.life == Life::Closed || self.queue.deadlines() > 0
     }
 
-    /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets, those of
+    /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets of `keys`, those of
     /// [larger classes](Buckets::keys_for) last, and this thread's `cache`. Counts the hit of a block that needs no
     /// wait; others are for [`count_hand_over`](Self::count_hand_over).
     pub(crate) fn take(
         &mut self,
-        key: Key,
+        (key, keys): (Key, &[Key]),
         requested: u64,
         stream: StreamId,
         cache: Option<&ThreadCache>,
@@ -81,7 +81,6 @@ impl Depot {
             // No class has an idle block.
             return Taken::Nothing;
         }
-        let keys = self.buckets.keys_for(key);
         let mut found = None;
         if accept == Accept::Any {
             found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
@@ -150,11 +149,9 @@ impl Depot {
         self.counters.reuse_waits += waits;
     }
 
-    /// Whether neither `key`, which may be kept, nor a class that it may borrow from has an idle block.
-    pub(crate) fn has_nothing_for(&mut self, key: Key) -> bool {
-        self.accounts.now.cached == 0
-            || !self.buckets.has_idle(&key)
-                && !self.buckets.larger_keys(key).any(|key| self.buckets.has_idle(&key))
+    /// Whether no class of `keys` has an idle block.
+    pub(crate) fn has_nothing_for(&mut self, keys: &[Key]) -> bool {
+        self.accounts.now.cached == 0 || !keys.iter().any(|key| self.buckets.has_idle(key))
     }
 
     /// Counts a request that the source served.

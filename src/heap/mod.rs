@@ -12,7 +12,7 @@
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
-//! * `child_blocks`: blocks that a child of a pool keeps;
+//! * `child_blocks`: blocks that a child of a pool keeps, and its limit; `share`: its share of the pool's limit;
 //! * `pool_markers`: events on the streams that used idle blocks;
 //! * `supply`: the source of misses; `pool_core`: the state of a new pool;
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
@@ -45,6 +45,7 @@ pub(crate) mod recycled_records;
 pub(crate) mod release;
 pub(crate) mod request_queue;
 pub(crate) mod reservation;
+pub(crate) mod share;
 mod shared_caps;
 pub(crate) mod size_class;
 pub mod space;

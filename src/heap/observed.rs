@@ -29,7 +29,7 @@ impl PoolCore {
     ) -> Result<Box<Block>, Error> {
         // By the paths of a pool without an observer.
         let serve = |announced| {
-            let may_be_large = kind == self.kind && !position.has_deadline();
+            let may_be_large = kind == self.kind && !position.has_deadline() && position.class().is_none();
             let large = may_be_large.then(|| self.allocate_large::<B>(bytes, stream, announced)).flatten();
             large.unwrap_or_else(|| self.allocate::<B>(bytes, kind, stream, (announced, position)))
         };
@@ -68,20 +68,20 @@ impl PoolCore {
         extent
     }
 
-    /// Releases the block of an observed pool. The hooks know of the free before another thread can get the
-    /// block.
+    /// Releases the block of an observed pool by `release`. The hooks know of the free before another thread can get
+    /// the block.
     #[cold]
     #[inline(never)]
-    pub(crate) fn release_observed(mut block: Box<Block>) {
-        let Some(ticket) = block.ticket().take() else { return Self::release_unobserved(block) };
+    pub(crate) fn release_observed(mut block: Box<Block>, release: impl FnOnce(Box<Block>)) {
+        let Some(ticket) = block.ticket().take() else { return release(block) };
         if !block.pool.hooks.need(HookCalls::AFTER_FREE) {
             block.pool.hooks.before(Occasion::Free, &block.pool.free_event(&block, ticket));
-            return Self::release_unobserved(block);
+            return release(block);
         }
         // The block takes its own handle along.
         let pool = Arc::clone(&block.pool);
         let announced = pool.hooks.announce(Occasion::Free, pool.free_event(&block, ticket));
-        Self::release_unobserved(block);
+        release(block);
         drop(announced);
     }
 

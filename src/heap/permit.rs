@@ -4,6 +4,8 @@ use crate::heap::accounts::Admission;
 use crate::heap::block::Block;
 use crate::heap::core::Life;
 use crate::heap::depot::Depot;
+use crate::heap::queue_position::Position;
+use crate::heap::share::{Share, beyond};
 use crate::source::Key;
 
 /// The outcome of a miss's request for permission.
@@ -23,19 +25,19 @@ pub(crate) enum Permit {
 }
 
 impl Depot {
-    /// Whether a miss of `class` bytes has to release memory first.
+    /// Whether a miss of `class` bytes, of the child with this `share` if any, has to release memory first.
     #[inline]
-    pub(crate) fn is_short_of(&self, class: u64) -> bool {
+    pub(crate) fn is_short_of(&self, class: u64, share: Option<&Share>) -> bool {
         self.queue.awaits_release()
             || self.is_guarded()
-            || self.accounts.admission(class) != Admission::Evict(0)
+            || self.accounts.admission(beyond(share, class)) != Admission::Evict(0)
     }
 
-    /// Whether `class` bytes are reserved for earlier requests with a deadline than the request of this `number`.
+    /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`.
     #[inline]
-    pub(crate) fn is_reserved_for_waiter(&self, class: u64, number: u64) -> bool {
-        let before = self.queue.reserved_before(number);
-        before > 0 && self.is_over_limit_with(class.saturating_add(before))
+    pub(crate) fn is_reserved_for_waiter(&self, class: u64, position: &Position<'_>) -> bool {
+        let (before, beyond) = (self.queue.reserved_before(position.number()), position.beyond(class));
+        before > 0 && beyond > 0 && self.is_over_limit_with(beyond.saturating_add(before))
     }
 
     /// Whether `class` bytes exceed the limit even if this depot and those with the same caps release all idle memory.
@@ -44,27 +46,27 @@ impl Depot {
     }
 
     /// Whether a block is idle for a miss of `key` that would have to release memory: one was freed since its search.
-    pub(crate) fn has_idle_instead(&mut self, key: Key, number: u64) -> bool {
+    pub(crate) fn has_idle_instead(&mut self, key: Key, position: &Position<'_>) -> bool {
         self.life != Life::Closed
-            && !self.is_reserved_for_waiter(key.class, number)
-            && self.accounts.admission(key.class) != Admission::Evict(0)
-            && !self.has_nothing_for(key)
+            && !self.is_reserved_for_waiter(key.class, position)
+            && self.accounts.admission(position.beyond(key.class)) != Admission::Evict(0)
+            && !self.has_nothing_for(&position.keys(self, key))
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
-    /// `number` is the request's in the queue. With `may_wait`, earlier requests that wait for memory that is being
-    /// released come first.
-    pub(crate) fn permit(&mut self, class: u64, number: u64, may_wait: bool) -> Permit {
+    /// With `may_wait`, earlier requests that wait for memory that is being released come first.
+    pub(crate) fn permit(&mut self, class: u64, position: &Position<'_>, may_wait: bool) -> Permit {
         if self.life == Life::Closed {
             return Permit::Closed;
         }
-        if self.is_reserved_for_waiter(class, number) {
+        if self.is_reserved_for_waiter(class, position) {
             return Permit::ReservedForWaiter;
         }
-        let before = if may_wait { self.queue.released_before(number) } else { 0 };
-        let admission = self.accounts.admission(class);
-        let is_behind = before > 0 && admission != Admission::Full;
-        if is_behind && !self.accounts.admits(class.saturating_add(before)) {
+        let beyond = position.beyond(class);
+        let before = if may_wait { self.queue.released_before(position.number()) } else { 0 };
+        let admission = self.accounts.admission(beyond);
+        let is_behind = before > 0 && beyond > 0 && admission != Admission::Full;
+        if is_behind && !self.accounts.admits(beyond.saturating_add(before)) {
             return Permit::Wait;
         }
         match admission {
@@ -77,6 +79,7 @@ impl Depot {
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
                 let surplus = self.accounts.reserve(class, bytes);
+                self.accounts.charge(position.share(), class);
                 Permit::Granted { evicted, surplus }
             }
         }

@@ -7,6 +7,7 @@ use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::depot::{Accept, Depot, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::queue_position::Position;
 use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
@@ -120,7 +121,7 @@ impl PoolCore {
     /// are busy get a marker.
     pub(crate) fn take_done<B: Backend>(
         &self,
-        key: Key,
+        (key, position): (Key, &Position<'_>),
         requested: u64,
         stream: StreamId,
         is_captured: bool,
@@ -130,7 +131,7 @@ impl PoolCore {
         let idle;
         let is_due = order.with_markers(|markers, _| markers.note_request());
         let mut depot = self.depot();
-        let keys = depot.buckets.keys_for(key);
+        let keys = position.keys(&depot, key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
             let tick = depot.backend_state.ticks_mut().begin();
@@ -145,7 +146,7 @@ impl PoolCore {
             self.marks.store(ticks.are_markers_wanted(), Relaxed);
         }
         let accept = Accept::Done { is_captured };
-        self.inspect(key, |cache| depot.take(key, requested, stream, cache, accept))
+        self.inspect(key, |cache| depot.take((key, &keys), requested, stream, cache, accept))
     }
 
     /// Calls `act` with this thread's cache, if it takes blocks of a class.

@@ -3,7 +3,11 @@
 use crate::heap::core::{Depot, DepotGuard, PoolCore, Recall};
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::{Awaited, Queue};
+use crate::heap::share::{self, Share};
+use crate::source::Key;
+use smallvec::SmallVec;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets those behind it go
@@ -15,12 +19,29 @@ pub(crate) struct Position<'a> {
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,
     awaited: Cell<Awaited>,
+    child: Option<ForChild<'a>>,
+}
+
+/// The child whose request it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ForChild<'a> {
+    pub(crate) share: &'a Arc<Share>,
+    /// The class for which the child has room.
+    pub(crate) class: u64,
+    /// Whether the child has room for a block of a larger class.
+    pub(crate) may_borrow: bool,
 }
 
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {
         let (number, awaited) = (Cell::new(Queue::LAST), Cell::new(Awaited::Nothing));
-        Self { pool, has_deadline: false, number, awaited }
+        Self { pool, has_deadline: false, number, awaited, child: None }
+    }
+
+    pub(crate) fn for_child(pool: &'a PoolCore, child: ForChild<'a>) -> Self {
+        let mut position = Self::new(pool);
+        position.child = Some(child);
+        position
     }
 
     /// The position of a request that waits until a deadline.
@@ -32,6 +53,30 @@ impl<'a> Position<'a> {
 
     pub(crate) fn has_deadline(&self) -> bool {
         self.has_deadline
+    }
+
+    /// The class of a child's request.
+    pub(crate) fn class(&self) -> Option<u64> {
+        self.child.map(|child| child.class)
+    }
+
+    /// The share of a child's request.
+    #[inline]
+    pub(crate) fn share(&self) -> Option<&'a Share> {
+        self.child.map(|child| &**child.share)
+    }
+
+    /// Returns the part of `class` bytes that needs room within the limit.
+    pub(crate) fn beyond(&self, class: u64) -> u64 {
+        share::beyond(self.share(), class)
+    }
+
+    /// Returns the keys of the blocks that serve it, in order of preference.
+    pub(crate) fn keys(&self, depot: &Depot, key: Key) -> SmallVec<[Key; 3]> {
+        match self.child {
+            Some(ForChild { may_borrow: false, .. }) => SmallVec::from_slice(&[key]),
+            _ => depot.buckets.keys_for(key),
+        }
     }
 
     /// Returns its number; [`Queue::LAST`] if it is not queued.
@@ -50,7 +95,8 @@ impl<'a> Position<'a> {
                 // Each thread gives up its magazines at its next call.
                 self.pool.recall(depot, Recall::Slots);
             }
-            self.number.set(depot.queue.add(self.has_deadline));
+            let share = self.child.map(|child| child.share);
+            self.number.set(depot.queue.add(self.has_deadline, share));
         }
         self.awaited.set(awaited);
         depot.queue.set(self.number.get(), bytes, awaited);

@@ -81,28 +81,29 @@ impl PoolCore {
     ///
     /// `allow_release` is called before memory is released or waited for. The error is the limit, or the error of
     /// `allow_release`.
-    pub(crate) fn make_room(
-        &self,
+    pub(crate) fn make_room<'a>(
+        &'a self,
         key: Key,
-        (position, takes_idle): (&Position<'_>, bool),
+        (position, takes_idle): (&Position<'a>, bool),
         allow_release: impl Fn() -> Result<(), Error>,
-    ) -> Result<Reservation<'_>, NoRoom> {
+    ) -> Result<Reservation<'a>, NoRoom> {
         let class = key.class;
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
-            if takes_idle && depot.has_idle_instead(key, position.number()) {
+            if takes_idle && depot.has_idle_instead(key, position) {
                 break None;
             }
-            if !recalled && depot.is_short_of(class) {
+            if !recalled && depot.is_short_of(class, position.share()) {
                 recalled = true;
                 drop(depot);
                 allow_release().map_err(NoRoom::Forbidden)?;
-                depot = self.recall_for(class);
+                depot = self.recall_for(position.beyond(class));
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing();
-            match depot.permit(class, position.number(), may_wait) {
+            let beyond = position.beyond(class);
+            match depot.permit(class, position, may_wait) {
                 Permit::Wait if may_wait => {
                     if !position.awaits(Awaited::Release) {
                         depot.counters.rungs.wait += 1;
@@ -110,14 +111,15 @@ impl PoolCore {
                     }
                     depot = position.sleep(depot, None);
                 }
-                Permit::Refused if others_help && depot.accounts.lacking(class) > 0 => {
+                Permit::Refused if others_help && depot.accounts.lacking(beyond) > 0 => {
                     drop(depot);
-                    others_help = self.relieve(class);
+                    others_help = self.relieve(beyond);
                     depot = self.depot();
                 }
-                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
+                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(beyond) => {
                     // If recalled threads return nothing, this condition is true only once.
-                    depot = self.wait_for_magazines(depot, |depot| depot.accounts.admits(class));
+                    depot =
+                        self.wait_for_magazines(depot, |depot| depot.accounts.admits(position.beyond(class)));
                 }
                 permit => break Some(permit),
             }
@@ -133,7 +135,7 @@ impl PoolCore {
         match outcome {
             Some(Permit::Granted { evicted, surplus }) => {
                 // From here on, even after a panic, the reservation is committed or cancelled.
-                let reservation = Reservation::new(self, class);
+                let reservation = Reservation::new(self, class, position.share());
                 self.release_counted(evicted, surplus);
                 Ok(reservation)
             }

@@ -4,6 +4,7 @@ use crate::heap::block::Block;
 use crate::heap::core::{ChildBlocks, LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::share::Share;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -63,7 +64,7 @@ impl PoolCore {
     fn release_to_depot(block: Box<Block>) {
         let Some(block) = ChildBlocks::keep(block) else { return };
         match block.pool.is_observed() {
-            true => Self::release_observed(block),
+            true => Self::release_observed(block, Self::release_unobserved),
             false => Self::release_unobserved(block),
         }
     }
@@ -108,13 +109,29 @@ impl PoolCore {
             surplus
         });
         if let Some(block) = surplus {
-            Self::release_surplus(block);
+            Self::release_surplus(block, None);
         }
     }
 
-    /// Releases the memory of a block that is not kept.
-    fn release_surplus(mut block: Box<Block>) {
+    /// Releases an idle block of the child with this `share` to the source.
+    pub(crate) fn release_of_child(block: Box<Block>, share: &Share) {
+        let discard = |block: Box<Block>| {
+            let mut depot = block.pool.depot();
+            depot.accounts.returned(block.key.class, block.requested);
+            depot.discard(&block);
+            drop(depot);
+            Self::release_surplus(block, Some(share));
+        };
+        match block.pool.is_observed() {
+            true => Self::release_observed(block, discard),
+            false => discard(block),
+        }
+    }
+
+    /// Releases the memory of a block that is not kept, which is charged to the child with this `share` if any.
+    fn release_surplus(mut block: Box<Block>, share: Option<&Share>) {
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
+        report.share = share;
         block.release_memory();
         report.record = Some(block);
     }
@@ -187,28 +204,31 @@ impl PoolCore {
 }
 
 /// Reports memory as released once its destructors ran, also when one panics.
-struct ReleaseReport {
+struct ReleaseReport<'a> {
     /// Of a pool that lives until the report is dropped.
     lock: &'static LockedDepot,
     count: u64,
     freed: u64,
     was: bool,
+    /// That of the child to which the memory is charged.
+    share: Option<&'a Share>,
     /// A record whose memory was released.
     record: Option<Box<Block>>,
 }
 
-impl ReleaseReport {
+impl ReleaseReport<'_> {
     fn new(lock: &'static LockedDepot, count: u64, freed: u64) -> Self {
-        Self { lock, count, freed, was: RELEASING.replace(true), record: None }
+        Self { lock, count, freed, was: RELEASING.replace(true), share: None, record: None }
     }
 }
 
-impl Drop for ReleaseReport {
+impl Drop for ReleaseReport<'_> {
     fn drop(&mut self) {
         RELEASING.set(self.was);
         let mut depot = self.lock.lock();
         depot.counters.source_frees += self.count;
         depot.accounts.freed(self.freed);
+        depot.accounts.discharge(self.share, self.freed);
         let surplus = self.record.take().and_then(|record| depot.keep_record(record));
         drop(depot);
         self.lock.notify_freed();

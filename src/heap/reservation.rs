@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::heap::core::{Block, Depot, PoolCore};
+use crate::heap::share::Share;
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;
@@ -25,24 +26,33 @@ pub(crate) enum NoRoom {
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
+    /// That of the child for which they are reserved.
+    share: Option<&'a Share>,
     /// A record for the memory, if one was kept.
     record: Option<Box<Block>>,
 }
 
 impl<'a> Reservation<'a> {
-    pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
-        Self { pool, class, record: None }
+    /// Of `class` bytes that are reserved, for the child with this `share` if any.
+    pub(crate) fn new(pool: &'a PoolCore, class: u64, share: Option<&'a Share>) -> Self {
+        Self { pool, class, share, record: None }
     }
 
     /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
     /// the lock.
     #[inline]
-    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, class: u64) -> Option<Self> {
-        if depot.is_short_of(class) {
+    pub(crate) fn at_once(
+        pool: &'a PoolCore,
+        depot: &mut Depot,
+        class: u64,
+        share: Option<&'a Share>,
+    ) -> Option<Self> {
+        if depot.is_short_of(class, share) {
             return None;
         }
         depot.accounts.reserve(class, 0);
-        let mut reservation = Self::new(pool, class);
+        depot.accounts.charge(share, class);
+        let mut reservation = Self::new(pool, class, share);
         reservation.record = depot.take_record();
         Some(reservation)
     }
@@ -55,6 +65,15 @@ impl<'a> Reservation<'a> {
         pool.depot().commit_reservation(key, requested, end, time);
     }
 
+    pub(crate) fn bytes(&self) -> u64 {
+        self.class
+    }
+
+    /// Ends the reservation of bytes that the accounts have cancelled.
+    pub(crate) fn forget(self) {
+        mem::forget(self);
+    }
+
     /// Takes the record for the memory, if one was kept.
     pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
         self.record.take()
@@ -63,7 +82,10 @@ impl<'a> Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.pool.depot().accounts.cancel(self.class);
+        let mut depot = self.pool.depot();
+        depot.accounts.cancel(self.class);
+        depot.accounts.discharge(self.share, self.class);
+        drop(depot);
         self.pool.notify_freed();
     }
 }

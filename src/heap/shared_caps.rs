@@ -56,6 +56,7 @@ impl DepotGuard {
         if let Some(root) = self.shares {
             let together = root.together.lock();
             self.accounts.others = together.sums.minus(self.accounts.told);
+            self.accounts.caps.set_common(&together.caps);
             self.together = Some(together);
         }
     }
@@ -67,6 +68,7 @@ impl DepotGuard {
         if let Some(mut together) = self.together.take() {
             self.accounts.told = self.accounts.shared();
             together.sums = self.accounts.others.plus(self.accounts.told);
+            together.caps.set_common(&self.accounts.caps);
         }
     }
 }
@@ -116,27 +118,16 @@ impl PoolCore {
                 continue;
             }
             (depot.shares, depot.accounts.told) = (Some(root.lock.lock), Shared::default());
+            if Arc::ptr_eq(pool, root) {
+                root.lock.lock.together.lock().caps.set_common(&depot.accounts.caps);
+            }
             depot.enter();
+            pool.set_largest_class(&depot.accounts.caps);
             // One more than are asleep, so that each release looks for requests of all pools.
             let asleep = pool.lock.lock.asleep.fetch_add(1, Relaxed);
             if let Some(together) = &mut depot.together {
                 together.asleep += asleep;
                 together.pools.push((pool.lock.lock, Arc::downgrade(pool)));
-            }
-        }
-        // They may change at the same time; then they are set in the root first.
-        loop {
-            let caps = root.depot().accounts.caps;
-            let mut depot = self.depot();
-            let own = &mut depot.accounts.caps;
-            (own.max_cached_bytes, own.limit, own.budget) = (caps.max_cached_bytes, caps.limit, caps.budget);
-            self.set_largest_class(own);
-            drop(depot);
-            let now = root.depot().accounts.caps;
-            if (now.max_cached_bytes, now.limit, now.budget)
-                == (caps.max_cached_bytes, caps.limit, caps.budget)
-            {
-                break;
             }
         }
     }
@@ -156,6 +147,13 @@ impl PoolCore {
             released += other.trim_to(idle.saturating_sub(bytes.saturating_sub(released)));
         }
         released
+    }
+
+    /// Whether its caps hold for several pools, and the ledger of an arena counts the bytes of one of them.
+    pub(crate) fn are_caps_charged_elsewhere(&self) -> bool {
+        let others = self.others();
+        let is_elsewhere = |core: &Self| core.depot().accounts.is_charged_elsewhere;
+        !others.is_empty() && (is_elsewhere(self) || others.iter().any(|other| is_elsewhere(other)))
     }
 
     /// The other pools with the same caps.

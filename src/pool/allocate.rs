@@ -102,9 +102,9 @@ impl PoolCore {
         if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let Some(fresh) = depot.serve::<B>(key, bytes, stream, &mut dropped) else {
+        let Some(fresh) = depot.serve::<B>(key, bytes, stream, None, &mut dropped) else {
             depot.note_request(key);
-            let reservation = Reservation::at_once(self, &mut depot, key.class);
+            let reservation = Reservation::at_once(self, &mut depot, key.class, None);
             drop(depot);
             let position = &Position::new(self);
             let request = Request { key, requested: bytes, stream, announced, position };
@@ -170,10 +170,7 @@ impl PoolCore {
         (announced, position): (Option<&Announced<'_>>, &Position<'_>),
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
-        let Some(class) = self.class_of(bytes) else {
-            self.count_failure(Reason::Invalid);
-            return Err(Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation });
-        };
+        let class = position.class().or_else(|| self.class_of(bytes)).ok_or_else(|| self.too_large(bytes))?;
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
         let mut dropped = [None, None];
         let served = loop {
@@ -193,23 +190,27 @@ impl PoolCore {
 
     /// Takes a block that needs no wait from this thread's magazines, from the depot, or from an arena if that
     /// needs only bookkeeping. Streams in `dropped` must be dropped without any lock.
-    fn find<B: Backend>(
-        self: &Arc<Self>,
-        request: &Request<'_, B>,
+    fn find<'a, B: Backend>(
+        self: &'a Arc<Self>,
+        request: &Request<'a, B>,
         dropped: &mut [Option<B::Stream>; 2],
-    ) -> Found<'_> {
+    ) -> Found<'a> {
         let Request { key, requested, stream, position, .. } = *request;
         let mut at_depot = |cache: Option<&ThreadCache>| {
             let mut depot = self.depot();
-            if depot.life == Life::Closed || depot.is_reserved_for_waiter(key.class, position.number()) {
+            if depot.life == Life::Closed || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
-            match depot.take(key, requested, stream.id(), cache, Accept::Ready) {
-                Taken::Idle(block) => Found::Ready(block),
+            let (keys, share) = (position.keys(&depot, key), position.share());
+            match depot.take((key, &keys), requested, stream.id(), cache, Accept::Ready) {
+                Taken::Idle(block) => {
+                    depot.accounts.charge(share, block.key.class);
+                    Found::Ready(block)
+                }
                 Taken::Busy => Found::Busy,
-                Taken::Nothing => match depot.serve::<B>(key, requested, stream, dropped) {
+                Taken::Nothing => match depot.serve::<B>(key, requested, stream, share, dropped) {
                     Some(block) => Found::Ready(block),
-                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
+                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class, share)),
                 },
             }
         };
@@ -220,7 +221,10 @@ impl PoolCore {
             return magazine::inspect(self, at_depot);
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
-        if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
+        if !was_tried
+            && position.share().is_none()
+            && let Some(block) = magazine::take_class(self, key.class, requested, stream.id())
+        {
             return Found::Ready(block);
         }
         magazine::visit(self, at_depot)
@@ -289,6 +293,12 @@ impl PoolCore {
         let time = calls_driver.then(|| began.elapsed());
         reservation.commit(key.kind, request.requested, supply.highest_end(), time);
         Ok(Block::new(record, extent, (key, request.requested), request.stream, self))
+    }
+
+    /// Counts and describes a request of more than the device allocates in one piece.
+    pub(super) fn too_large(&self, bytes: u64) -> Error {
+        self.count_failure(Reason::Invalid);
+        Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation }
     }
 
     pub(super) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {

@@ -28,7 +28,8 @@ impl PoolCore {
         let capture = capture.inspect_err(|error| self.count_device_failure(error))?;
         let is_captured = capture.is_some();
         if self.are_streams_concurrent {
-            match self.take_done::<B>(request.key, request.requested, request.stream.id(), is_captured) {
+            let key = (request.key, request.position);
+            match self.take_done::<B>(key, request.requested, request.stream.id(), is_captured) {
                 Taken::Idle(block) => {
                     return self.hand_over(block, request, capture, |block| {
                         block.adopt::<B>(request.stream).map(|()| 0)
@@ -50,10 +51,11 @@ impl PoolCore {
     }
 
     fn take_any<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>) -> Taken {
-        let Request { key, requested, stream, .. } = *request;
+        let Request { key, requested, stream, position, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
-            depot.take(key, requested, stream.id(), cache, Accept::Any)
+            let keys = position.keys(&depot, key);
+            depot.take((key, &keys), requested, stream.id(), cache, Accept::Any)
         })
     }
 
@@ -66,12 +68,19 @@ impl PoolCore {
         capture: Option<CaptureId>,
         hand_over: impl FnOnce(&mut Block) -> Result<u64, Error>,
     ) -> Result<Option<Box<Block>>, Error> {
+        let share = request.position.share();
         if block.is_ready_on(request.stream.id()) {
+            if share.is_some() {
+                self.depot().accounts.charge(share, block.key.class);
+            }
             return Ok(Some(block));
         }
         match hand_over(&mut block) {
             Ok(waits) => {
-                self.depot().count_hand_over(request.key, waits);
+                let mut depot = self.depot();
+                depot.count_hand_over(request.key, waits);
+                depot.accounts.charge(share, block.key.class);
+                drop(depot);
                 Ok(Some(block))
             }
             Err(error) => {
@@ -106,7 +115,7 @@ impl PoolCore {
         if has_overflowed || depot.queue.awaits_device() || !depot.accounts.overlaps_with(class) {
             return None;
         }
-        let reservation = Reservation::at_once(self, &mut depot, class)?;
+        let reservation = Reservation::at_once(self, &mut depot, class, request.position.share())?;
         drop(depot);
         let ask = || self.ask_hooked::<B>(request.key, request.stream, request.announced);
         match self.make(request, reservation, ask) {

@@ -67,10 +67,7 @@ impl<B: Backend> Pool<B> {
         if let Some(block) = magazine::take(core, bytes, stream.id()) {
             return Ok(Buffer::new(block));
         }
-        let began = times::is_sampled().then(|| {
-            times::restart();
-            Instant::now()
-        });
+        let began = times::begin();
         let served = self.allocate_waiting(bytes, stream, timeout);
         began.into_iter().for_each(|began| core.count_time(began));
         served
@@ -159,7 +156,7 @@ impl PoolCore {
         let class = self.class_of(bytes);
         class.is_some_and(|class| {
             let depot = self.depot();
-            depot.life != Life::Closed && depot.is_reserved_for_waiter(class, position.number())
+            depot.life != Life::Closed && depot.is_reserved_for_waiter(class, position)
         })
     }
 }

@@ -322,11 +322,9 @@ impl<B: Backend> Buffer<B> {
         self.block().extent::<B>().parts()
     }
 
-    /// Assigns its block to a child of the pool, which counts it. It serves `requested` bytes there.
+    /// Assigns its block to a child of the pool, which has counted it. It serves `requested` bytes there.
     pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
-        let block = self.block_mut();
-        home.count(block.key.class);
-        block.keep_in(home, class, requested);
+        self.block_mut().keep_in(home, class, requested);
     }
 
     /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.

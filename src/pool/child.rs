@@ -1,7 +1,10 @@
 //! A pool within a pool, which keeps freed memory for its own requests until it is dropped.
 
 use crate::error::{Error, Forbidden};
+use crate::heap::child_blocks::{ChildReservation, Room};
 use crate::heap::core::ChildBlocks;
+use crate::heap::queue_position::{ForChild, Position};
+use crate::heap::stats::times;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::streams::order::Need;
@@ -10,8 +13,9 @@ use vrampool_backend::{Backend, Stream, fork};
 
 /// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped.
 ///
-/// The pool counts the child's memory as live, so its caps include the child. For a separate pool under the same caps,
-/// see [`PoolBuilder::within`](crate::PoolBuilder::within).
+/// The pool counts the child's memory as live, so its caps include the child, which may have a
+/// [limit](Self::set_limit) and a [share](Self::set_share) of its own. For a separate pool under the same caps, see
+/// [`PoolBuilder::within`](crate::PoolBuilder::within).
 ///
 /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
 /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
@@ -39,9 +43,9 @@ use vrampool_backend::{Backend, Stream, fork};
 /// ```
 #[derive(Debug)]
 pub struct Child<B: Backend> {
-    pool: Pool<B>,
+    pub(super) pool: Pool<B>,
     tag: Box<str>,
-    kept: ForkArc<ChildBlocks>,
+    pub(super) kept: ForkArc<ChildBlocks>,
 }
 
 impl<B: Backend> Pool<B> {
@@ -59,21 +63,48 @@ impl<B: Backend> Child<B> {
     /// captured, from the pool. Dropping the buffer returns its memory to the child.
     ///
     /// # Errors
-    /// [`Error::Capture`] when the stream is captured and the child has no idle memory of the class; else as
-    /// [`Pool::allocate`] and [`Buffer::reuse_on`].
+    /// [`Error::Capture`] when the stream is captured and the child has no idle memory of the class;
+    /// [`Error::OutOfMemory`] beyond the child's [limit](Self::set_limit); else as [`Pool::allocate`] and
+    /// [`Buffer::reuse_on`].
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         fork::check()?;
-        let class = self.pool.class_of(bytes).unwrap_or(u64::MAX);
-        let mut buffer = match self.kept.take(class, stream.id()) {
+        let (core, device) = (&self.pool.handle.core, self.pool.device());
+        let class = core.class_of(bytes).ok_or_else(|| core.too_large(bytes))?;
+        let need = Need { requested: bytes, class };
+        let is_captured = self.kept.asks_for_captures() && device.is_capturing(stream)?;
+        let mut buffer = match self.kept.take(need, stream.id(), is_captured) {
             Some(block) => Buffer::new(block),
-            None if self.pool.device().is_capturing(stream)? => {
-                return Err(Need { requested: bytes, class }.refused(Forbidden::Allocation));
+            None => {
+                need.check(device, stream, Forbidden::Allocation)?;
+                let allow_release = || need.check(device, stream, Forbidden::Release);
+                match self.kept.make_room(need, stream.id(), allow_release)? {
+                    Room::Idle(block) => Buffer::new(block),
+                    Room::Reserved(reservation) => self.allocate_from_pool(need, stream, reservation)?,
+                    Room::Full(figures) => return Err(self.over_limit(need, &figures)),
+                }
             }
-            None => self.pool.allocate(class, stream)?,
         };
         buffer.keep_in(&self.kept, class, bytes);
         buffer.reuse_on(stream)?;
+        Ok(buffer)
+    }
+
+    #[track_caller]
+    fn allocate_from_pool(
+        &self,
+        Need { requested, class }: Need,
+        stream: &B::Stream,
+        reservation: ChildReservation<'_>,
+    ) -> Result<Buffer<B>, Error> {
+        let began = times::begin();
+        let (core, may_borrow) = (&self.pool.handle.core, reservation.may_borrow);
+        let child = ForChild { share: &self.kept.share, class, may_borrow };
+        let position = Position::for_child(core, child);
+        let served = self.pool.allocate_by_depot(class, core.kind, stream, &position);
+        began.into_iter().for_each(|began| core.count_time(began));
+        let buffer = served?;
+        reservation.commit(buffer.capacity(), requested);
         Ok(buffer)
     }
 
@@ -113,6 +144,9 @@ impl<B: Backend> Child<B> {
 impl<B: Backend> Drop for Child<B> {
     fn drop(&mut self) {
         if !fork::is_child() {
+            let core = &self.pool.handle.core;
+            core.depot().accounts.end_share(&self.kept.share);
+            core.notify_freed();
             self.kept.close();
         }
     }

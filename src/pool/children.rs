@@ -34,11 +34,7 @@ impl Children {
         for (tag, child) in &*self.0.lock() {
             if let Some(child) = child.upgrade().map(ForkArc::from) {
                 let more = child.figures();
-                let sum = figures.entry(tag.clone()).or_default();
-                sum.live_buffers += more.live_buffers;
-                sum.live_bytes += more.live_bytes;
-                sum.idle_buffers += more.idle_buffers;
-                sum.idle_bytes += more.idle_bytes;
+                figures.entry(tag.clone()).and_modify(|sum| sum.add(&more)).or_insert(more);
             }
         }
         figures

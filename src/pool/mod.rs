@@ -7,6 +7,7 @@ mod as_sibling;
 pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod child;
+mod child_bounds;
 mod children;
 pub(crate) mod elements;
 pub(crate) mod global;

@@ -12,6 +12,7 @@ use crate::heap::supply::SourceMemory;
 use crate::pool::allocate::Request;
 use crate::pool::siblings;
 use crate::source::Key;
+use crate::streams::order::Need;
 use vrampool_backend::spi::Announced;
 use vrampool_backend::{Backend, BackendError};
 
@@ -94,33 +95,45 @@ impl PoolCore {
         }
     }
 
-    /// Describes a lack of memory. Counts and logs it as a failure, unless the request may still wait.
+    /// As [`shortage_of`](Self::shortage_of) a request. Counts and logs it as a failure, unless the request may still
+    /// wait.
     pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
+        let error = self.shortage_of::<B>(request.need(), position, self.as_of_request(request, shortage));
+        if !position.has_deadline() {
+            self.count_out_of_memory(&error, false);
+        }
+        error.into()
+    }
+
+    /// Describes a lack of memory.
+    pub(super) fn shortage_of<B: Backend>(
+        &self,
+        Need { requested: requested_bytes, class: class_bytes }: Need,
+        position: &Position<'_>,
+        shortage: Shortage,
+    ) -> OutOfMemory {
         let depot = self.depot();
         let (BytesNow { live, requested, idle }, held_bytes) =
             (depot.bytes_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.reserved_before(position.number());
+        let unused_share_bytes = depot.accounts.unused_shares_beside(position.share());
         drop(depot);
-        let shortage = self.as_of_request(request, shortage);
         let of_device = matches!(shortage, Shortage::Device(_));
-        let error = OutOfMemory {
-            requested_bytes: request.requested,
-            class_bytes: request.key.class,
+        OutOfMemory {
+            requested_bytes,
+            class_bytes,
             live_bytes: live,
             live_requested_bytes: requested,
             idle_bytes: idle,
             held_bytes,
+            unused_share_bytes,
             waiting_bytes,
             other_pools: if of_device || self.shares_caps() { siblings::holders(self) } else { Vec::new() },
             owner: Owner::Pool,
             shortage,
             can_compact: self.supply::<B>().movable().is_some(),
-        };
-        if !position.has_deadline() {
-            self.count_out_of_memory(&error, false);
         }
-        error.into()
     }
 
     /// Counts and logs a request that is refused for a lack of memory.

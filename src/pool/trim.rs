@@ -6,6 +6,7 @@ use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
 use crate::pool::Pool;
 use std::mem;
+use std::sync::Arc;
 use vrampool_backend::{Backend, fork, logging};
 
 impl<B: Backend> Pool<B> {
@@ -117,33 +118,34 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// [`Error::Arena`] if the pool's own arena keeps more than `bytes`: an arena of fixed size keeps its range, a
-    /// virtual one the pages of live memory. The limit is then unchanged; idle memory may have been released.
+    /// virtual one the pages of live memory. [`Error::Configuration`] if `bytes` has no room for the
+    /// [shares](crate::Child::set_share) of children beside the other live memory. The limit is then unchanged; idle
+    /// memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
-        let replace = |limit| {
-            let replace_of = |core: &PoolCore| {
-                let mut depot = core.depot();
-                let before = mem::replace(&mut depot.accounts.caps.limit, limit);
-                core.set_largest_class(&depot.accounts.caps);
-                before
-            };
-            let before = replace_of(&core.root());
-            core.others().iter().chain([core]).for_each(|core| _ = replace_of(core));
-            before
+        let has_shares = core.depot().accounts.has_shares();
+        let trim = || {
+            let charged = core.depot().accounts.charged_together();
+            let mapped =
+                self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
+            let surplus = charged.max(mapped).saturating_sub(bytes);
+            if surplus > 0 {
+                let released = core.trim_others(surplus);
+                self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus.saturating_sub(released)));
+            }
         };
-        let before = replace(bytes);
-        let charged = core.depot().accounts.charged_together();
-        let mapped = self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
-        let surplus = charged.max(mapped).saturating_sub(bytes);
-        if surplus > 0 {
-            let released = core.trim_others(surplus);
-            self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus.saturating_sub(released)));
+        if has_shares {
+            trim();
+        }
+        let before = core.replace_limit(bytes)?;
+        if !has_shares {
+            trim();
         }
         let set = core.supply::<B>().set_limit(bytes);
         if set.is_err() {
-            replace(before);
+            core.replace_limit(before)?;
         }
         // A waiting request may be within it now.
         core.notify_freed();
@@ -172,10 +174,8 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        let set = |core: &PoolCore| core.depot().accounts.caps.max_cached_bytes = bytes;
-        set(&core.root());
+        core.depot().accounts.caps.max_cached_bytes = bytes;
         let others = core.others();
-        others.iter().chain([core]).for_each(|core| set(core));
         others.iter().chain([core]).for_each(|core| {
             let beside = core.depot().accounts.others.idle;
             core.apply_lower_cap(bytes.saturating_sub(beside));
@@ -218,5 +218,30 @@ impl<B: Backend> Pool<B> {
         supply.arena().into_iter().for_each(DeviceArena::restart_reserved_peak);
         self.core().poll_in_flight::<B>();
         self.core().reset_peaks(supply.highest_end());
+    }
+}
+
+impl PoolCore {
+    /// Replaces the limit of all pools with the same caps. Returns the one before.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] if there are shares, and the limit has no room for them beside other memory.
+    fn replace_limit(self: &Arc<Self>, limit: u64) -> Result<u64, Error> {
+        let mut depot = self.depot();
+        let needed = depot.accounts.charged_together();
+        if depot.accounts.has_shares() && needed > limit {
+            let reason = format!(
+                "children have shares of the limit, which need {needed} bytes together with other memory; lower the \
+                 shares by `Child::set_share`, or drop live buffers"
+            );
+            return Err(Error::configuration("limit", limit.to_string(), reason));
+        }
+        let before = mem::replace(&mut depot.accounts.caps.limit, limit);
+        drop(depot);
+        self.others()
+            .iter()
+            .chain([self])
+            .for_each(|core| core.set_largest_class(&core.depot().accounts.caps));
+        Ok(before)
     }
 }

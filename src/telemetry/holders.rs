@@ -27,6 +27,8 @@ figures! {
         Gauge idle_bytes: u64, "bytes",
             "Bytes that the children with a tag keep idle; of the pool they are live.";
         Gauge live_buffers: u64, "buffers", "Live buffers of the children with a tag, as for bytes.";
+        Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children with a tag.";
+        Gauge share_bytes: u64, "bytes", "Bytes of the pool's limit that are the shares of the children with a tag.";
     }
 }
 
@@ -56,8 +58,9 @@ pub(super) fn add(
         own.live_buffers = own.live_buffers.saturating_sub(child.live_buffers + child.idle_buffers);
     }
     let tags = children.iter().map(|(tag, child)| {
-        let ChildFigures { live_bytes, idle_bytes, live_buffers, .. } = *child;
-        (tag.to_string(), TagStats { live_bytes, idle_bytes, live_buffers })
+        let ChildFigures { live_bytes, idle_bytes, live_buffers, limit, share, .. } = *child;
+        let (limit_bytes, share_bytes) = (limit, share);
+        (tag.to_string(), TagStats { live_bytes, idle_bytes, live_buffers, limit_bytes, share_bytes })
     });
     add_bounded(to, tags.collect(), own, |tag| tag.live_bytes + tag.idle_bytes);
     let lines = lines.iter().map(|line| {

@@ -43,15 +43,24 @@ fn live_bytes_are_those_of_all_tags_together() {
     let own = pool.allocate(1000, &stream).expect("memory");
     assert_eq!(by(&scrape(&exporter), "vrampool_tag_live_bytes", "tag").len(), 0, "it has no children");
     let [decode, again, prefill] = ["decode", "decode", "prefill"].map(|tag| pool.child(tag));
+    for child in [&decode, &again] {
+        child.set_limit(100_000).expect("no share");
+    }
+    prefill.set_share(5000).expect("no limit");
     let live = decode.allocate(1000, &stream).expect("memory");
     let more = again.allocate(60_000, &stream).expect("memory");
     drop(prefill.allocate(1000, &stream).expect("memory"));
     let series = scrape(&exporter);
-    let [bytes, idle, buffers] = ["live_bytes", "idle_bytes", "live_buffers"]
-        .map(|name| by(&series, &format!("vrampool_tag_{name}"), "tag"));
+    let [bytes, idle, buffers, limits, shares] =
+        ["live_bytes", "idle_bytes", "live_buffers", "limit_bytes", "share_bytes"]
+            .map(|name| by(&series, &format!("vrampool_tag_{name}"), "tag"));
     assert_eq!(bytes, BTreeMap::from([("decode", 66_560.0), ("other", 1024.0), ("prefill", 0.0)]));
     assert_eq!(idle, BTreeMap::from([("decode", 0.0), ("other", 0.0), ("prefill", 1024.0)]));
     assert_eq!(buffers, BTreeMap::from([("decode", 2.0), ("other", 1.0), ("prefill", 0.0)]));
+    let limits_and_shares =
+        [("decode", 200_000.0, 0.0), ("other", f64::INFINITY, 0.0), ("prefill", f64::INFINITY, 5000.0)];
+    assert_eq!(limits, limits_and_shares.map(|(tag, limit, _)| (tag, limit)).into());
+    assert_eq!(shares, limits_and_shares.map(|(tag, _, share)| (tag, share)).into());
     let all = bytes.values().chain(idle.values()).sum();
     assert_eq!(one(&series, "vrampool_live_bytes", "pool=\"tags\""), Some(all));
     // A buffer may live longer than its child. The pool has what a dropped child kept.

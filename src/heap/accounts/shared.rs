@@ -4,12 +4,18 @@ use crate::heap::accounts::Accounts;
 use crate::heap::caps::Shared;
 
 impl Accounts {
-    /// Returns the bytes charged to the caps.
+    /// Returns the bytes charged to the caps, and the unused shares of children.
     pub(crate) fn charged_together(&self) -> u64 {
-        self.now.charged + self.others.charged
+        self.now.charged + self.unused_shares + self.others.charged
     }
 
-    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle bytes of this pool.
+    /// Whether children have shares of the caps.
+    pub(crate) fn has_shares(&self) -> bool {
+        self.shares + self.others.shares > 0
+    }
+
+    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle
+    /// bytes of this pool.
     pub(crate) fn lacking(&self, class: u64) -> u64 {
         let Some(needed) = self.charged_with(class) else { return 0 };
         let own = self.now.cached + self.awaited();
@@ -47,7 +53,8 @@ impl Accounts {
         if self.is_charged_elsewhere {
             return Shared { idle, ..Shared::default() };
         }
-        let (charged, idle_charged) = (self.now.charged, self.now.cached);
-        Shared { idle, leased, charged, idle_charged, freeing: self.freeing }
+        let (charged, idle_charged) = (self.now.charged + self.unused_shares, self.now.cached);
+        let Self { freeing, shares, unused_shares, .. } = *self;
+        Shared { idle, leased, charged, idle_charged, freeing, shares, unused_shares }
     }
 }

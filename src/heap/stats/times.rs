@@ -2,6 +2,7 @@
 
 use crate::figures;
 use crate::figures::FigureLabel::{Histogram, None as Plain};
+use crate::sync::Instant;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -160,6 +161,14 @@ pub(crate) fn is_sampled() -> bool {
     let left = LEFT.get();
     LEFT.set(left.wrapping_sub(1));
     left == 0
+}
+
+/// As [`is_sampled`]. Returns the beginning of a timed request.
+pub(crate) fn begin() -> Option<Instant> {
+    is_sampled().then(|| {
+        restart();
+        Instant::now()
+    })
 }
 
 /// Restarts the count at a timed request.

@@ -65,6 +65,17 @@ impl<B: Backend> PoolBuilder<B> {
                 "it needs the virtual source and the pool's own arena; set that source, or the arena's `initial_bytes`",
             ));
         }
+        if let Some(within) = self.within.as_ref().map(|pool| pool.core().depot())
+            && within.accounts.has_shares()
+            && (is_virtual || within.accounts.is_charged_elsewhere)
+        {
+            return Err(Error::configuration(
+                "within",
+                self.within.as_ref().map_or("", |pool| pool.name()),
+                "it has children with shares, which hold for one pool with a virtual source, or several without; end \
+                 the shares first",
+            ));
+        }
         let arena = match source {
             Source::Direct => None,
             Source::Driver => self.check_driver_pool().map(|()| None)?,

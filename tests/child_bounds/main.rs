@@ -1,0 +1,17 @@
+//! A child's limit holds at every instant, and its share of the pool's limit is there whenever it asks.
+
+mod errors;
+mod graphs;
+mod threads;
+mod twin;
+
+use vrampool::host::HostDevice;
+use vrampool_test_support::AuditDevice;
+
+type Device = AuditDevice<HostDevice>;
+
+const KIB: u64 = 1024;
+
+fn device() -> Device {
+    AuditDevice::new(HostDevice::builder().memory_limit(1 << 40).build())
+}
