@@ -7,8 +7,7 @@ use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
 use crate::pool::builder::PoolBuilder;
 use std::ops::Range;
-use std::sync::Arc;
-use vrampool_backend::{Backend, StreamId, fork};
+use vrampool_backend::{Backend, StreamId};
 
 /// Allocates from idle memory, without a call that may wait: of the device, or of a lock that is held during
 /// one. `None` is no failure: [`Pool::allocate`] serves the request.
@@ -18,32 +17,32 @@ pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream
     pool.allocate_ready(bytes, stream)
 }
 
-/// Where a thread finds its idle blocks of a pool. It keeps nothing of the pool, which may be dropped.
-#[derive(Debug, Clone, Copy)]
-pub struct Hits {
-    slot: u8,
-    /// The address of the pool's state.
-    core: usize,
+pub use crate::heap::magazine::known::Key;
+
+/// From now on this thread [allocates](take_known) from its idle blocks of `pool` for work on `stream` by `key`, if
+/// these serve requests of so many bytes. Nothing of the pool is kept, which may be dropped.
+#[inline]
+pub fn know<B: Backend>(key: Key, bytes: u64, pool: &Pool<B>, stream: StreamId) {
+    magazine::know(key, bytes, &pool.handle.core, stream);
 }
 
-impl Hits {
-    /// Returns where a thread finds its idle blocks of `pool`.
-    #[must_use]
-    pub fn of<B: Backend>(pool: &Pool<B>) -> Self {
-        let core = &pool.handle.core;
-        Self { slot: core.slot, core: Arc::as_ptr(core) as usize }
-    }
+/// This thread [knows](know) nothing by a key from now on.
+pub fn forget_known() {
+    magazine::forget_known();
+}
 
-    /// Allocates from this thread's idle blocks, for work on a stream of the pool's device. `B` is the pool's. `None`
-    /// is no failure: [`Pool::allocate`] serves the request.
-    #[inline(always)]
-    #[must_use]
-    pub fn take<B: Backend>(self, bytes: u64, stream: StreamId) -> Option<Buffer<B>> {
-        if fork::is_child() {
-            return None;
-        }
-        magazine::take_at(self.slot, self.core, bytes, stream).map(Buffer::new)
-    }
+/// Allocates from this thread's idle blocks by a key that it [knows](know). `B` is the pool's. `None` is no failure:
+/// [`Pool::allocate`] serves the request. In no forked child.
+#[inline(always)]
+#[must_use]
+pub fn take_known<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
+    magazine::take_known(key, bytes).map(Buffer::new)
+}
+
+/// Drops a buffer, in no forked child.
+#[inline(always)]
+pub fn release<B: Backend>(buffer: Buffer<B>) {
+    buffer.release();
 }
 
 /// Releases a buffer if the pool keeps its memory, without a call that may wait. Returns the buffer otherwise;

@@ -327,6 +327,14 @@ impl<B: Backend> Buffer<B> {
         self.block_mut().keep_in(home, class, requested);
     }
 
+    /// Drops it, in no forked child.
+    #[inline(always)]
+    pub(crate) fn release(mut self) {
+        if let Some(block) = self.block.take() {
+            PoolCore::release(block);
+        }
+    }
+
     /// Releases its block if the pool keeps it at once. Returns the buffer otherwise.
     #[inline]
     pub(crate) fn release_ready(mut self) -> Option<Self> {

@@ -4,11 +4,12 @@
 use crate::failure::{Failure, Status};
 use crate::memory::Memory;
 use crate::recording::Note;
-use crate::streams::{self, Named};
+use crate::streams;
 use crate::table::{self, Table};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::mem;
+use std::num::NonZeroU64;
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
 use vrampool::backend::StreamId;
@@ -18,7 +19,7 @@ use vrampool::internal::BriefLock;
 /// thread allocates and frees stays in its cache.
 const SHARDS: u32 = 4;
 
-/// A live block.
+/// A live block: with its address, one cache line of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The handle of its pool.
@@ -27,20 +28,12 @@ pub(crate) struct Held {
     pub(crate) stream: usize,
     /// [`streams::epoch`] when the handle was looked up.
     epoch: u64,
-    /// Another stream uses it that is not waited for: telling the pool failed, and there was nobody to be
-    /// told of that.
-    pub(crate) is_unordered: bool,
     /// Its place in a recording, if it is in one.
     pub(crate) note: Note,
     pub(crate) memory: Memory,
 }
 
 impl Held {
-    pub(crate) fn new(pool: u64, stream: Named, memory: Memory, note: Note) -> Self {
-        let Named { raw, epoch, .. } = stream;
-        Self { pool, stream: raw, epoch, is_unordered: false, note, memory }
-    }
-
     /// Whether a handle is surely that of its stream, by looking at numbers alone: not where it may be
     /// another stream's now.
     #[inline(always)]
@@ -51,7 +44,7 @@ impl Held {
     /// The stream it was allocated for: the handle may be another stream's on another thread, or later.
     pub(crate) fn stream_id(&self) -> Option<StreamId> {
         match &self.memory {
-            Memory::Pool(buffer) => Some(buffer.stream_id()),
+            Memory::Pool(buffer) | Memory::Unordered(buffer) => Some(buffer.stream_id()),
             Memory::Captured(captured) => Some(captured.stream),
             Memory::Elsewhere => None,
         }
@@ -69,11 +62,25 @@ fn shard(address: u64) -> &'static BriefLock<Table<Held>> {
     &BLOCKS[(table::hash(address) >> (u64::BITS - SHARDS)) as usize].0
 }
 
-/// Notes a block, made where it is to be. Answers whether it did: another one may be there, which cannot be.
+/// Adds a block of a pool, for a stream by its handle and the [epoch](streams::epoch) in which it was found.
+/// Returns the memory if the address is 0, or another block begins there, which cannot be.
 #[inline(always)]
-#[must_use]
-pub(crate) fn insert(address: u64, make: impl FnOnce() -> Held) -> bool {
-    shard(address).lock().insert(address, make)
+pub(crate) fn insert<M: Into<Memory>>(
+    address: u64,
+    (pool, stream, epoch): (u64, usize, u64),
+    memory: M,
+    note: Note,
+) -> Result<(), M> {
+    let Some(place) = NonZeroU64::new(address) else { return Err(memory) };
+    match shard(address).lock().add(place) {
+        Some(held) => {
+            let memory = memory.into();
+            // There is nothing to drop in it.
+            mem::forget(mem::replace(held, Held { pool, stream, epoch, note, memory }));
+            Ok(())
+        }
+        None => Err(memory),
+    }
 }
 
 /// Forgets a block, and answers it, unless `check` objects.
@@ -96,20 +103,18 @@ pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>)
 pub(crate) fn remove_plain(
     address: u64,
     stream: usize,
-    is_such: impl FnOnce(&Held, &Buffer<AnyDevice>) -> bool,
+    is_such: impl FnOnce(&Held) -> bool,
 ) -> Option<Buffer<AnyDevice>> {
     shard(address).lock().take(address, |held| {
-        let Memory::Pool(buffer) = &held.memory else { return None };
-        if !held.is_plainly_of(stream)
-            || held.is_unordered
-            || held.note.is_recorded()
-            || !is_such(held, buffer)
-        {
+        if !held.is_plainly_of(stream) || held.note.is_recorded() || !is_such(held) {
             return None;
         }
         match mem::replace(&mut held.memory, Memory::Elsewhere) {
             Memory::Pool(buffer) => Some(buffer),
-            _ => None,
+            other => {
+                held.memory = other;
+                None
+            }
         }
     })
 }
@@ -295,10 +300,7 @@ mod tests {
         remove(address, |_| Ok(())).expect("live").free();
 
         // The per-thread stream's handle is another stream's on each thread.
-        let held = |raw| {
-            let note: Note = Default::default();
-            Held::new(handle, Named { raw, id, epoch: streams::epoch() }, Memory::Elsewhere, note)
-        };
+        let held = |raw| Held { stream: raw, epoch: streams::epoch(), ..Held::default() };
         assert!(!held(PER_THREAD).is_plainly_of(PER_THREAD));
         home.destroy(raw).expect("destroyed");
         registry::remove(handle).expect("removed");

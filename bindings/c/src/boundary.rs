@@ -35,8 +35,15 @@ pub(crate) fn guard_anywhere(act: impl FnOnce() -> Result<(), Failure>) -> Statu
 fn status_of(done: Result<(), Failure>) -> Status {
     match done {
         Ok(()) => Status::OK,
-        Err(failure) => last_error::keep(&failure),
+        Err(failure) => failed(failure),
     }
+}
+
+/// Takes the failure, so that its callers need not drop it.
+#[cold]
+#[inline(never)]
+fn failed(failure: Failure) -> Status {
+    last_error::keep(&failure)
 }
 
 #[inline(always)]

@@ -23,12 +23,20 @@ pub(crate) type Id = (u64, u64);
 /// Private pools of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// How many routes there are: what every request asks first.
-    active: AtomicUsize,
     /// Which requests go where, the newest last.
     routes: Mutex<Vec<Route>>,
     private: Mutex<HashMap<Id, Arc<Private>>>,
     in_flight: Mutex<InFlight>,
+}
+
+/// How many routes all pools have: what every request of PyTorch's asks first.
+static ROUTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether requests of any pool may have to go anywhere.
+#[inline(always)]
+pub(crate) fn are_any_routes() -> bool {
+    // Acquire: pairs with the release of who began.
+    ROUTES.load(Ordering::Acquire) > 0
 }
 
 #[derive(Debug, Clone)]
@@ -153,14 +161,8 @@ impl Private {
 }
 
 impl Captures {
-    /// Whether requests may have to go anywhere.
-    #[inline(always)]
-    pub(crate) fn has_routes(&self) -> bool {
-        // Acquire: pairs with the release of who began.
-        self.active.load(Ordering::Acquire) > 0
-    }
-
-    /// Where, the newest first. Filters are for the caller to ask: nothing of ours is locked then.
+    /// Where requests may have to go, the newest first. Filters are for the caller to ask: nothing of ours is locked
+    /// then.
     #[cold]
     pub(crate) fn routes(&self) -> Vec<Route> {
         self.routes.lock().iter().rev().cloned().collect()
@@ -193,7 +195,7 @@ impl Captures {
         };
         routes.push(Route { id, private, filter: filter.map(Arc::new) });
         // Release: who sees it finds the route.
-        self.active.fetch_add(1, Ordering::Release);
+        ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
         drop(complete);
     }
@@ -205,7 +207,7 @@ impl Captures {
             routes.iter().rposition(|route| route.id == id).map(|newest| routes.remove(newest))
         };
         if ended.is_some() {
-            self.active.fetch_sub(1, Ordering::Release);
+            ROUTES.fetch_sub(1, Ordering::Release);
             self.reclaim(home);
         }
         ended.is_some()
@@ -282,8 +284,37 @@ impl Captures {
     }
 }
 
+impl Drop for Captures {
+    fn drop(&mut self) {
+        ROUTES.fetch_sub(self.routes.get_mut().len(), Ordering::Release);
+    }
+}
+
 /// Another program's capture may be active: the next call tries again.
 #[cold]
 fn not_waited_for(blocks: usize, failure: &Failure) {
     log::warn!("the device was not waited for, {blocks} free blocks stay in flight: {}", failure.text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::pool::CPool;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn routes_of_a_pool_end_with_it() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
+        let pool = CPool::new(0, options).expect("a pool");
+        pool.begin_private((0, 8), None);
+        assert!(are_any_routes());
+        drop(pool);
+        // Another test of the process may have one for a moment.
+        let began = Instant::now();
+        while are_any_routes() {
+            assert!(began.elapsed() < Duration::from_secs(60), "requests are still asked where they go");
+            std::thread::yield_now();
+        }
+    }
 }

@@ -7,17 +7,15 @@
 use crate::failure::{Failure, Status};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool::backend::fork;
 
 /// How many forks there are between this process and the one that loaded the library, counted since
 /// [`watch`].
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// One more than [`FORKS`] when a device was opened first; 0 before that.
-static OPENED: AtomicU64 = AtomicU64::new(0);
-
 /// Which process of a line of forks this is.
 pub(crate) fn generation() -> u64 {
-    // Relaxed, here and below: a fork is between them, or they are one thread's.
+    // Relaxed: a fork is between them, or they are one thread's.
     FORKS.load(Ordering::Relaxed)
 }
 
@@ -32,34 +30,20 @@ pub(crate) fn watch() {
     });
 }
 
-/// A device is about to be opened.
-pub(crate) fn opening() {
-    watch();
-    let _ = OPENED.compare_exchange(0, generation() + 1, Ordering::Relaxed, Ordering::Relaxed);
-}
-
 /// # Errors
 /// In a child of a process that opened a device.
 #[inline(always)]
 pub(crate) fn check() -> Result<(), Failure> {
-    match FORKS.load(Ordering::Relaxed) {
-        0 => Ok(()),
-        forks => check_child(forks),
-    }
+    if fork::is_child() { Err(forked()) } else { Ok(()) }
 }
 
 #[cold]
-#[inline(never)]
-fn check_child(forks: u64) -> Result<(), Failure> {
-    match OPENED.load(Ordering::Relaxed) {
-        0 => Ok(()),
-        opened if opened == forks + 1 => Ok(()),
-        _ => Err(Failure::new(
-            Status::FORKED,
-            "this process was forked from one that had opened a device, whose memory, streams and threads stay there; start \
-             processes that use devices by spawning them, or fork before the first pool is made",
-        )),
-    }
+fn forked() -> Failure {
+    Failure::new(
+        Status::FORKED,
+        "this process was forked from one that had opened a device, whose memory, streams and threads stay there; \
+         start processes that use devices by spawning them, or fork before the first pool is made",
+    )
 }
 
 #[cfg(unix)]

@@ -1,68 +1,22 @@
-//! What a thread remembers of pools, so that a request that an idle block of the thread serves reads one entry:
-//! no table of pools, no count, no lock.
+//! Requests that a thread serves from its own idle blocks, by C's numbers for pool and stream: no table of pools, no
+//! count, no lock.
 
 use crate::streams::{self, Named};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::Buffer;
 use vrampool::any::AnyDevice;
-use vrampool::backend::StreamId;
-use vrampool::internal::Hits;
+use vrampool::internal::{self, Key};
+use vrampool::{Buffer, Pool};
 
-/// Where a thread finds idle blocks of a pool for a stream.
-#[derive(Debug, Clone, Copy)]
-struct Known {
-    pool: u64,
-    raw: usize,
-    id: StreamId,
-    /// [`streams::epoch`] and [`changes`] when the pool served a request directly.
-    epoch: u64,
-    changes: u64,
-    hits: Hits,
+/// From now on this thread serves requests like this one from its idle blocks of `pool`.
+pub(crate) fn remember(handle: u64, Named { raw, id, epoch }: Named, bytes: u64, pool: &Pool<AnyDevice>) {
+    internal::know(Key { pool: handle, stream: raw as u64, epoch }, bytes, pool, id);
 }
 
-/// How often a pool began to be recorded, or to sleep: what threads remember is wrong then.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-
+/// Takes an idle block of this thread, if it remembers where. Returns it with the present epoch of streams. `None` is
+/// no failure.
 #[inline(always)]
-pub(crate) fn changes() -> u64 {
-    CHANGES.load(Ordering::Relaxed)
-}
-
-/// A pool begins to be recorded, or to sleep. Relaxed: calls under way may not see that either.
-pub(crate) fn forget() {
-    CHANGES.fetch_add(1, Ordering::Relaxed);
-}
-
-/// How many a thread remembers: a power of two.
-const KNOWN: usize = 16;
-
-thread_local! {
-    // Nothing in it has a destructor, so an access is no more than an address.
-    static MEMORY: [Cell<Option<Known>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
-}
-
-#[inline(always)]
-fn place(pool: u64, raw: usize) -> usize {
-    let hash = (raw as u64 ^ pool.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash >> 48) as usize % KNOWN
-}
-
-/// Remembers where this thread finds idle blocks of a pool that serves its requests directly, as of `changes`.
-pub(crate) fn remember(pool: u64, Named { raw, id, epoch }: Named, changes: u64, hits: Hits) {
-    MEMORY.with(|known| known[place(pool, raw)].set(Some(Known { pool, raw, id, epoch, changes, hits })));
-}
-
-/// Takes an idle block of this thread, if it remembers where. `None` is no failure.
-#[inline(always)]
-pub(crate) fn take(pool: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, Named)> {
-    let known = MEMORY.with(|known| known[place(pool, raw)].get())?;
-    if known.pool != pool || known.raw != raw || known.epoch != streams::epoch() || known.changes != changes()
-    {
-        return None;
-    }
-    let Known { id, epoch, .. } = known;
-    Some((known.hits.take(bytes, id)?, Named { raw, id, epoch }))
+pub(crate) fn take(handle: u64, raw: usize, bytes: u64) -> Option<(Buffer<AnyDevice>, u64)> {
+    let epoch = streams::epoch();
+    Some((internal::take_known(Key { pool: handle, stream: raw as u64, epoch }, bytes)?, epoch))
 }
 
 #[cfg(test)]
@@ -71,33 +25,64 @@ mod tests {
     use crate::failure::{Failure, Status};
     use crate::options::Options;
     use crate::pool::CPool;
-    use crate::registry;
+    use crate::{registry, tags};
+    use vrampool_sleep::DEFAULT_TAG;
+
+    fn pool(source: &str) -> u64 {
+        let options = format!("device=host; host_capacity=16MiB; source={source}");
+        let options = Options::parse(&options).expect("good");
+        registry::add(|handle| CPool::new(handle, options)).expect("a pool")
+    }
+
+    fn is_hit(handle: u64) -> bool {
+        take(handle, 0, 100).is_some()
+    }
+
+    fn free(handle: u64, address: u64) {
+        assert_eq!(crate::vrampool_free(handle, address as *mut _, std::ptr::null_mut()), Status::OK);
+    }
+
+    /// Allocates and frees. Returns whether the next request is a hit.
+    fn remembers(handle: u64) -> bool {
+        // Another test of the process may let a stream go at any time, and then this is tried again.
+        loop {
+            let before = streams::epoch();
+            free(handle, registry::with(handle, |pool| pool.allocate(100, 0)).expect("memory"));
+            let was_hit = is_hit(handle);
+            if streams::epoch() == before {
+                break was_hit;
+            }
+        }
+    }
 
     #[test]
     fn what_a_thread_remembers_ends_with_a_recording_and_with_the_pool() {
-        let options = Options::parse("device=host; host_capacity=16MiB; source=direct").expect("good");
-        let handle = registry::add(|handle| CPool::new(handle, options)).expect("a pool");
-        let is_hit = || take(handle, 0, 100).is_some();
-        let remember = || {
-            // Another test of the process may let a stream go at any time, and then this is tried again.
-            loop {
-                let before = (streams::epoch(), changes());
-                let address = registry::with(handle, |pool| pool.allocate(100, 0)).expect("memory");
-                assert_eq!(crate::vrampool_free(handle, address as *mut _, std::ptr::null_mut()), Status::OK);
-                let was_hit = is_hit();
-                if (streams::epoch(), changes()) == before {
-                    break was_hit;
-                }
-            }
-        };
-        assert!(!is_hit(), "nothing was freed yet");
-        assert!(remember());
+        let handle = pool("direct");
+        assert!(!is_hit(handle), "nothing was freed yet");
+        assert!(remembers(handle));
         let record = |pool: &CPool| pool.recording.start(100);
         registry::with(handle, record).expect("begun");
-        assert!(!is_hit() && !remember(), "each request is recorded");
+        assert!(!is_hit(handle) && !remembers(handle), "each request is recorded");
         registry::with(handle, |pool| pool.recording.stop(|_| Ok::<_, Failure>(()))).expect("ended");
-        assert!(remember());
+        assert!(remembers(handle));
         registry::remove(handle).expect("it is there");
-        assert!(!is_hit());
+        assert!(!is_hit(handle));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn no_request_in_a_scope_is_a_hit_of_the_default_tag() {
+        let handle = pool("virtual");
+        // The first request maps memory, and what is idle is recalled.
+        assert!(remembers(handle) || remembers(handle));
+        let other = registry::with(handle, |pool| pool.tagged_or_new("other")).expect("a tag");
+        tags::begin(handle, other);
+        assert!(!is_hit(handle), "it is the other tag's");
+        let by_name = registry::with(handle, |pool| pool.allocate_tagged(DEFAULT_TAG, 100, 0));
+        free(handle, by_name.expect("memory"));
+        assert!(!is_hit(handle) && !remembers(handle), "the scope is still open");
+        tags::end(handle).expect("it was begun");
+        assert!(remembers(handle));
+        registry::remove(handle).expect("it is there");
     }
 }

@@ -7,6 +7,8 @@ use vrampool::any::AnyDevice;
 #[derive(Debug, Default)]
 pub(crate) enum Memory {
     Pool(Buffer<AnyDevice>),
+    /// As `Pool`, with work pending on a stream that the pool could not be told of.
+    Unordered(Buffer<AnyDevice>),
     /// Of a private pool.
     Captured(Box<Captured>),
     /// Another call has it for a moment.
@@ -14,10 +16,17 @@ pub(crate) enum Memory {
     Elsewhere,
 }
 
+impl From<Buffer<AnyDevice>> for Memory {
+    #[inline(always)]
+    fn from(buffer: Buffer<AnyDevice>) -> Self {
+        Self::Pool(buffer)
+    }
+}
+
 impl Memory {
     pub(crate) fn buffer(&self) -> Option<&Buffer<AnyDevice>> {
         match self {
-            Self::Pool(buffer) => Some(buffer),
+            Self::Pool(buffer) | Self::Unordered(buffer) => Some(buffer),
             Self::Captured(captured) => captured.buffer(),
             Self::Elsewhere => None,
         }
@@ -26,7 +35,7 @@ impl Memory {
     /// Bytes that were asked for.
     pub(crate) fn requested(&self) -> u64 {
         match self {
-            Self::Pool(buffer) => buffer.len(),
+            Self::Pool(buffer) | Self::Unordered(buffer) => buffer.len(),
             Self::Captured(captured) => captured.requested,
             // No request's.
             Self::Elsewhere => u64::MAX,

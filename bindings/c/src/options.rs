@@ -1,7 +1,6 @@
 //! How a pool is to be, as text.
 
 use crate::failure::Failure;
-use crate::fork;
 use bytesize::ByteSize;
 use vrampool::Ledger;
 use vrampool::any::{self, AnyDevice};
@@ -119,7 +118,6 @@ impl Options {
     }
 
     pub(crate) fn open(&self) -> Result<AnyDevice, Failure> {
-        fork::opening();
         let name = self.device.as_deref().unwrap_or("auto");
         match self.host_capacity {
             Some(bytes) if name == "host" => Ok(HostDevice::builder().memory_limit(bytes).build().into()),

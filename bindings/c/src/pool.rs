@@ -1,6 +1,6 @@
 //! A pool as C has it: one of vrampool's for each tag, under one limit.
 
-use crate::blocks::{self, Held};
+use crate::blocks;
 use crate::captured::{Captured, Captures, Id, Private};
 use crate::failure::{Failure, Status};
 use crate::hits;
@@ -13,11 +13,9 @@ use crate::tags::{self, Tagged};
 use crate::torch::filter::Filter;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::ptr;
 use std::sync::Arc;
 use vrampool::Ledger;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::internal::Hits;
 use vrampool::{Backend, Buffer, Error, MemoryKind, Source, internal};
 use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
@@ -66,46 +64,50 @@ impl CPool {
     /// failure.
     #[inline(always)]
     pub(crate) fn allocate_hit(handle: u64, bytes: u64, stream: usize) -> Option<u64> {
-        if tags::were_any() {
-            return None;
-        }
-        let (buffer, named) = hits::take(handle, stream, bytes)?;
+        let (buffer, epoch) = hits::take(handle, stream, bytes)?;
         let address = buffer.address()?;
-        let held = || Held::new(handle, named, Memory::Pool(buffer), Note::default());
-        blocks::insert(address, held).then_some(address)
+        blocks::insert(address, (handle, stream, epoch), buffer, Note::default()).ok().map(|()| address)
     }
 
     /// A block, under the tag of this thread's scope.
     #[inline(always)]
     pub(crate) fn allocate(&self, bytes: u64, stream: usize) -> Result<u64, Failure> {
         match tags::current(self.handle) {
-            None => self.allocate_under(&self.main, bytes, stream),
-            Some(tagged) => self.allocate_under(&tagged, bytes, stream),
+            None => self.allocate_under(&self.main, bytes, stream, true),
+            Some(tagged) => self.allocate_under(&tagged, bytes, stream, false),
         }
     }
 
     /// A block under a tag, whatever this thread's scope is.
     pub(crate) fn allocate_tagged(&self, tag: &str, bytes: u64, stream: usize) -> Result<u64, Failure> {
         match self.tagged(tag) {
-            Some(tagged) => self.allocate_under(&tagged, bytes, stream),
-            None => self.allocate_under(&*self.tagged_or_new(tag)?, bytes, stream),
+            Some(tagged) => self.allocate_under(&tagged, bytes, stream, false),
+            None => self.allocate_under(&*self.tagged_or_new(tag)?, bytes, stream, false),
         }
     }
 
+    /// `is_unscoped`: the thread is in no scope, so that later requests like it may be [hits](Self::allocate_hit).
     #[inline(always)]
-    fn allocate_under(&self, tagged: &Tagged, bytes: u64, raw: usize) -> Result<u64, Failure> {
-        let (epoch, changes) = (streams::epoch(), hits::changes());
+    fn allocate_under(
+        &self,
+        tagged: &Tagged,
+        bytes: u64,
+        raw: usize,
+        is_unscoped: bool,
+    ) -> Result<u64, Failure> {
+        // Before what it depends on is looked at.
+        let epoch = streams::epoch();
         tagged.check_awake(bytes)?;
-        let is_plain = ptr::eq(tagged, &*self.main) && !self.recording.is_active();
+        let is_plain = is_unscoped && !self.recording.is_active();
         self.home.with_stream(raw, |stream| {
             let named = Named::new(raw, stream, epoch);
-            if is_plain {
-                hits::remember(self.handle, named, changes, Hits::of(&tagged.pool));
-            }
             let buffer = match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => buffer,
                 Err(error) => self.allocate_again(tagged, bytes, stream, error)?,
             };
+            if is_plain {
+                hits::remember(self.handle, named, bytes, &tagged.pool);
+            }
             let address = buffer.address().ok_or_else(no_address)?;
             self.note(address, named, Memory::Pool(buffer))
         })
@@ -206,9 +208,9 @@ impl CPool {
     #[inline(always)]
     pub(crate) fn note(&self, address: u64, stream: Named, memory: Memory) -> Result<u64, Failure> {
         let note = self.recording.note(stream.id, &memory);
-        match blocks::insert(address, || Held::new(self.handle, stream, memory, note)) {
-            true => Ok(address),
-            false => Err(twice(address)),
+        match blocks::insert(address, (self.handle, stream.raw, stream.epoch), memory, note) {
+            Ok(()) => Ok(address),
+            Err(_) => Err(twice(address)),
         }
     }
 

@@ -5,8 +5,8 @@
 //! pool that is in use can be. While it is not, a request asks one word for it, and a free one of its block's.
 
 use crate::failure::{Failure, Status};
-use crate::hits;
 use crate::memory::Memory;
+use crate::streams;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::fmt;
@@ -60,7 +60,7 @@ impl Recording {
         }
         // Relaxed, here and below: what is recorded from when is nobody's promise.
         self.present.store(number, Ordering::Relaxed);
-        hits::forget();
+        streams::forget_requests();
         Ok(())
     }
 
@@ -77,7 +77,7 @@ impl Recording {
             }
             Err(failure) => {
                 self.present.store(present.number, Ordering::Relaxed);
-                hits::forget();
+                streams::forget_requests();
                 Err(failure)
             }
         }

@@ -69,6 +69,21 @@ pub(crate) fn with<T>(handle: u64, act: impl FnOnce(&CPool) -> Result<T, Failure
     }
 }
 
+/// A block of a pool, under the tag of this thread's scope.
+#[inline(never)]
+pub(crate) fn allocate(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
+    match CPool::allocate_hit(handle, bytes, stream) {
+        Some(address) => Ok(address),
+        None => allocate_past_hits(handle, bytes, stream),
+    }
+}
+
+/// A separate function, so that hits need not save the registers that it uses.
+#[inline(never)]
+fn allocate_past_hits(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
+    with(handle, |pool| pool.allocate(bytes, stream))
+}
+
 /// A pool to keep for a while.
 pub(crate) fn get(handle: u64) -> Result<Arc<CPool>, Failure> {
     place(handle).load_full().filter(|pool| pool.handle == handle).ok_or_else(|| none(handle))

@@ -2,8 +2,8 @@
 
 use crate::boundary::Versioned;
 use crate::failure::Failure;
-use crate::hits;
 use crate::pool::{CPool, not_virtual};
+use crate::streams;
 use crate::tags::Tagged;
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -84,7 +84,7 @@ impl CPool {
         for (tagged, _) in chosen.iter().filter(|(tagged, _)| !tagged.is_asleep()) {
             // First, so that idle memory is not allocated meanwhile.
             tagged.asleep.store(true, Ordering::Relaxed);
-            hits::forget();
+            streams::forget_requests();
             tagged.trim();
         }
         let arenas = chosen.iter().filter_map(|(of, offload)| Some((&*of.tag, of.arena.as_ref()?, *offload)));

@@ -30,8 +30,11 @@ static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 /// Streams of brokers, by handle. They end with their broker.
 static BROKER_STREAMS: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 
-/// Grows when streams go: what threads remember is wrong then.
+/// Grows when what threads remember becomes wrong: of streams and requests, by [`OF_STREAMS`]; of requests alone, by 1.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
+
+/// A power of two.
+const OF_STREAMS: u64 = 1 << 16;
 
 /// `CU_STREAM_PER_THREAD`: on each thread the handle of another stream.
 pub(crate) const PER_THREAD: usize = 2;
@@ -69,7 +72,7 @@ struct Known {
 
 struct Memory {
     known: RefCell<[Option<Known>; KNOWN]>,
-    /// [`EPOCH`] when it was last emptied.
+    /// [`epoch`] over [`OF_STREAMS`] when it was last emptied.
     epoch: Cell<u64>,
 }
 
@@ -117,7 +120,7 @@ impl Home {
     pub(crate) fn with_known<T>(&self, raw: usize, act: impl FnOnce(&AnyStream) -> T) -> Option<T> {
         let done = MEMORY.try_with(|memory| {
             // Acquire: pairs with the release of who let a stream go, who did it before.
-            if memory.epoch.get() != EPOCH.load(Ordering::Acquire) {
+            if memory.epoch.get() != epoch() / OF_STREAMS {
                 return None;
             }
             let known = memory.known.try_borrow().ok()?;
@@ -142,7 +145,7 @@ impl Home {
         // A thread that ends, or is in here already, does without.
         let before = MEMORY.try_with(|memory| {
             let mut known = memory.known.try_borrow_mut().ok()?;
-            let epoch = EPOCH.load(Ordering::Acquire);
+            let epoch = epoch() / OF_STREAMS;
             let forgotten = match memory.epoch.replace(epoch) == epoch {
                 true => None,
                 false => Some(mem::replace(&mut *known, [const { None }; KNOWN])),
@@ -325,7 +328,12 @@ fn drop_left() {
 
 /// What threads remember is wrong from now on.
 pub(crate) fn forget() {
-    // Release: pairs with the acquire of who looks.
+    // Release, here and below: pairs with the acquire of who looks.
+    EPOCH.fetch_add(OF_STREAMS, Ordering::Release);
+}
+
+/// What threads remember of requests is wrong from now on: a pool begins to be recorded, or to sleep.
+pub(crate) fn forget_requests() {
     EPOCH.fetch_add(1, Ordering::Release);
 }
 

@@ -2,13 +2,15 @@
 //! touches one place. Each table is filled to half at most.
 
 use std::mem;
+use std::num::NonZeroU64;
 
 /// Values by address. 0 is no address.
 #[derive(Debug)]
 pub(crate) struct Table<V> {
     /// Each with its address, 0 where none is. Their number is a power of two, or 0.
     places: Vec<(u64, V)>,
-    len: usize,
+    /// The number of values that it takes before it grows.
+    room: usize,
 }
 
 /// Places of a table that is not empty, at least.
@@ -20,62 +22,59 @@ pub(crate) fn hash(address: u64) -> u64 {
     address.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// Where the search for an address begins. Not by the highest bits, which may select the table.
+#[inline(always)]
+fn home<V>(places: &[(u64, V)], address: u64) -> usize {
+    (hash(address) >> 36) as usize & places.len().wrapping_sub(1)
+}
+
+#[inline(always)]
+fn after<V>(places: &[(u64, V)], place: usize) -> usize {
+    (place + 1) & places.len().wrapping_sub(1)
+}
+
+/// Returns the place of an address, or else the empty one where it would be; of no places, the first.
+#[inline(always)]
+fn find<V>(places: &[(u64, V)], address: u64) -> Result<usize, usize> {
+    let mut place = home(places, address);
+    loop {
+        match places.get(place) {
+            None | Some((0, _)) => return Err(place),
+            Some((other, _)) if *other == address => return Ok(place),
+            Some(_) => place = after(places, place),
+        }
+    }
+}
+
 impl<V: Default> Table<V> {
     pub(crate) const fn new() -> Self {
-        Self { places: Vec::new(), len: 0 }
-    }
-
-    /// The place where the search for an address begins. Not by the highest bits, which may select the table.
-    #[inline(always)]
-    fn home(&self, address: u64) -> usize {
-        (hash(address) >> 36) as usize & self.places.len().wrapping_sub(1)
-    }
-
-    #[inline(always)]
-    fn after(&self, place: usize) -> usize {
-        (place + 1) & self.places.len().wrapping_sub(1)
-    }
-
-    /// Returns the place of an address, or the empty one where it would be.
-    #[inline(always)]
-    fn find(&self, address: u64) -> usize {
-        let mut place = self.home(address);
-        while let Some((other, _)) = self.places.get(place) {
-            if *other == address || *other == 0 {
-                break;
-            }
-            place = self.after(place);
-        }
-        place
+        Self { places: Vec::new(), room: 0 }
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, address: u64) -> Option<&V> {
-        let (other, value) = self.places.get(self.find(address))?;
-        (*other != 0).then_some(value)
+        let place = find(&self.places, address).ok()?;
+        Some(&self.places.get(place)?.1)
     }
 
     pub(crate) fn get_mut(&mut self, address: u64) -> Option<&mut V> {
-        let place = self.find(address);
-        let (other, value) = self.places.get_mut(place)?;
-        (*other != 0).then_some(value)
+        let place = find(&self.places, address).ok()?;
+        Some(&mut self.places.get_mut(place)?.1)
     }
 
-    /// Adds the value that `make` returns. Returns false if the address is 0 or has a value already.
+    /// Adds an address. Returns its value, in which there is nothing to drop yet; `None` if the address has one
+    /// already.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, address: u64, make: impl FnOnce() -> V) -> bool {
-        if 2 * self.len >= self.places.len() {
+    pub(crate) fn add(&mut self, address: NonZeroU64) -> Option<&mut V> {
+        let address = address.get();
+        if self.room == 0 {
             self.grow();
         }
-        let place = self.find(address);
-        match self.places.get_mut(place) {
-            Some(free) if free.0 == 0 && address != 0 => {
-                *free = (address, make());
-                self.len += 1;
-                true
-            }
-            _ => false,
-        }
+        let Err(place) = find(&self.places, address) else { return None };
+        let (free, value) = self.places.get_mut(place)?;
+        *free = address;
+        self.room -= 1;
+        Some(value)
     }
 
     #[cold]
@@ -83,48 +82,48 @@ impl<V: Default> Table<V> {
     fn grow(&mut self) {
         let places = (2 * self.places.len()).max(LEAST);
         let before = mem::replace(&mut self.places, (0..places).map(|_| (0, V::default())).collect());
+        self.room = (places - before.len()) / 2;
         for (address, value) in before.into_iter().filter(|(address, _)| *address != 0) {
-            let place = self.find(address);
-            self.places[place] = (address, value);
+            if let Err(place) = find(&self.places, address) {
+                self.places[place] = (address, value);
+            }
         }
     }
 
-    /// Removes an address if `take` returns what it took out of the value. What it leaves is dropped later.
+    /// Removes an address if `take` returns what it took out of the value. What it leaves is never dropped.
     #[inline(always)]
     pub(crate) fn take<T>(&mut self, address: u64, take: impl FnOnce(&mut V) -> Option<T>) -> Option<T> {
-        let place = self.find(address);
-        let (other, value) = self.places.get_mut(place)?;
-        if *other == 0 {
-            return None;
-        }
+        let places = &mut *self.places;
+        let place = find(places, address).ok()?;
+        let (other, value) = places.get_mut(place)?;
         let taken = take(value)?;
         *other = 0;
-        self.len -= 1;
-        if self.places[self.after(place)].0 != 0 {
-            self.close(place);
+        self.room += 1;
+        if places.get(after(places, place)).is_some_and(|(other, _)| *other != 0) {
+            close(places, place);
         }
         Some(taken)
     }
 
-    /// Moves later values to a place that became empty, where the search for them would end.
-    #[cold]
-    #[inline(never)]
-    fn close(&mut self, mut empty: usize) {
-        let mask = self.places.len() - 1;
-        let mut place = self.after(empty);
-        while self.places[place].0 != 0 {
-            let home = self.home(self.places[place].0);
-            // Whether the empty place is between its home and where it is.
-            if place.wrapping_sub(empty) & mask <= place.wrapping_sub(home) & mask {
-                self.places.swap(empty, place);
-                empty = place;
-            }
-            place = self.after(place);
-        }
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.places.iter().filter(|(address, _)| *address != 0).map(|(address, value)| (*address, value))
+    }
+}
+
+/// Moves later values to a place that became empty, where the search for them would end.
+#[cold]
+#[inline(never)]
+fn close<V>(places: &mut [(u64, V)], mut empty: usize) {
+    let mask = places.len() - 1;
+    let mut place = after(places, empty);
+    while places[place].0 != 0 {
+        let home = home(places, places[place].0);
+        // Whether the empty place is between its home and where it is.
+        if place.wrapping_sub(empty) & mask <= place.wrapping_sub(home) & mask {
+            places.swap(empty, place);
+            empty = place;
+        }
+        place = after(places, place);
     }
 }
 
@@ -144,11 +143,10 @@ mod tests {
             for (number, (step, address)) in steps.into_iter().enumerate() {
                 match step {
                     0 | 1 => {
-                        let is_new = address != 0 && !twin.contains_key(&address);
-                        prop_assert_eq!(table.insert(address, || number), is_new);
-                        if is_new {
-                            twin.insert(address, number);
-                        }
+                        let Some(place) = NonZeroU64::new(address) else { continue };
+                        let added = table.add(place).map(|value| *value = number).is_some();
+                        prop_assert_eq!(added, !twin.contains_key(&address));
+                        twin.entry(address).or_insert(number);
                     }
                     2 => prop_assert_eq!(table.take(address, |value| Some(*value)), twin.remove(&address)),
                     _ => prop_assert_eq!(table.take(address, |_| None::<usize>), None),

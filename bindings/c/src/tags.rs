@@ -4,8 +4,8 @@ use crate::failure::{Failure, Status};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool::Pool;
 use vrampool::any::AnyDevice;
+use vrampool::{Pool, internal};
 use vrampool_sleep::SleepArena;
 
 /// The pool of a tag.
@@ -79,6 +79,7 @@ static WERE_ANY: AtomicBool = AtomicBool::new(false);
 pub(crate) fn begin(pool: u64, tagged: Arc<Tagged>) {
     // Relaxed, here and below: only this thread has to see it.
     WERE_ANY.store(true, Ordering::Relaxed);
+    internal::forget_known();
     // A thread that is ending has none.
     let _ = SCOPES.try_with(|scopes| {
         scopes.of.borrow_mut().push((pool, tagged));
@@ -101,16 +102,10 @@ pub(crate) fn end(pool: u64) -> Result<(), Failure> {
     }
 }
 
-/// Whether any thread ever opened a scope.
-#[inline(always)]
-pub(crate) fn were_any() -> bool {
-    WERE_ANY.load(Ordering::Relaxed)
-}
-
 /// What this thread allocates from now, if it is in a scope of the pool.
 #[inline(always)]
 pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
-    if !were_any() {
+    if !WERE_ANY.load(Ordering::Relaxed) {
         return None;
     }
     SCOPES

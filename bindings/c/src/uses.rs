@@ -16,15 +16,15 @@ impl Held {
     pub(crate) fn free(self) {
         // Before anybody else may get it.
         self.note_freed();
-        if self.is_unordered {
-            self.free_unordered();
+        if let Memory::Unordered(buffer) = self.memory {
+            free_unordered(self.pool, buffer);
         }
     }
 
     /// As [`free`](Self::free), but returns what may wait.
     #[inline(always)]
     pub(crate) fn free_ready(mut self) -> Option<Unfreed> {
-        if self.is_unordered {
+        if matches!(self.memory, Memory::Unordered(_)) {
             return Some(Unfreed::Held(self));
         }
         self.note_freed();
@@ -53,19 +53,18 @@ impl Held {
             Ok(())
         });
     }
+}
 
-    #[cold]
-    fn free_unordered(self) {
-        let Memory::Pool(buffer) = self.memory else { return };
-        let mut buffer = Some(buffer);
-        let later = registry::with(self.pool, |pool| {
-            buffer.take().into_iter().for_each(|buffer| pool.captures.keep_unordered(buffer));
-            Ok(())
-        });
-        // Of a pool that was destroyed.
-        if let Err(failure) = later.or_else(|_| registry::home_of(self.pool)?.drain()) {
-            log::warn!("a block is freed in the order of its own stream only: {}", failure.text);
-        }
+#[cold]
+fn free_unordered(pool: u64, buffer: Buffer<AnyDevice>) {
+    let mut buffer = Some(buffer);
+    let later = registry::with(pool, |pool| {
+        buffer.take().into_iter().for_each(|buffer| pool.captures.keep_unordered(buffer));
+        Ok(())
+    });
+    // Of a pool that was destroyed.
+    if let Err(failure) = later.or_else(|_| registry::home_of(pool)?.drain()) {
+        log::warn!("a block is freed in the order of its own stream only: {}", failure.text);
     }
 }
 
@@ -111,7 +110,7 @@ fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
                     None => Ok(()),
                 }
             }
-            Memory::Pool(buffer) => told_of(tell(buffer, stream)),
+            Memory::Pool(buffer) | Memory::Unordered(buffer) => told_of(tell(buffer, stream)),
             Memory::Elsewhere => Ok(()),
         }
     })
@@ -120,7 +119,12 @@ fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
 /// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block
 /// is then waited for with all of the device.
 pub(crate) fn record_surely(held: &mut Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream, Buffer::record_stream).inspect_err(|_| held.is_unordered = true)
+    record(held, stream, Buffer::record_stream).inspect_err(|_| {
+        held.memory = match mem::take(&mut held.memory) {
+            Memory::Pool(buffer) => Memory::Unordered(buffer),
+            other => other,
+        }
+    })
 }
 
 /// Does something with a stream of a pool's device, also of a pool that was destroyed while the block was

@@ -29,6 +29,7 @@
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
+pub(crate) mod known;
 pub(crate) mod slots;
 pub(crate) mod thread_cache;
 
@@ -36,6 +37,7 @@ use crate::heap::block::Block;
 use crate::heap::core::{CLOSED, NEVER, PoolCore};
 use crate::heap::depot::Depot;
 use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::magazine::known::{Entry, Key, Known};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::sync::thread_slot::{Leave, ThreadSlot};
@@ -50,6 +52,7 @@ struct Local {
     caches: [OnceCell<Box<ThreadCache>>; SLOTS],
     /// Number of pools that were closed when it last searched for thread caches of closed pools.
     closed: Cell<u64>,
+    known: Known,
 }
 
 /// Borrowed exclusively at the thread's end only.
@@ -85,27 +88,42 @@ fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Op
     taken.ok().flatten()
 }
 
-/// As [`take`], of the pool whose state is at an address, if this thread has blocks of that under its `slot`.
-#[inline(never)]
-pub(crate) fn take_at(slot: u8, address: usize, requested: u64, stream: StreamId) -> Option<Box<Block>> {
+/// As [`take`], of the pool and for the stream that this thread [knows](know) by a key.
+#[inline(always)]
+pub(crate) fn take_known(key: Key, requested: u64) -> Option<Box<Block>> {
     let taken = LOCAL.try_with(|local| {
         let local = local.try_borrow().ok()?;
+        let Entry { slot, epoch, stream, .. } = local.known.find(key)?;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
-        let pool = cache.pool.take();
-        let bin = match &pool {
-            // Relaxed: as in `cache`.
-            Some(of)
-                if Arc::as_ptr(of) as usize == address && cache.epoch.get() == of.epoch.load(Relaxed) =>
-            {
-                of.class_table.of_request(requested)
-            }
-            _ => None,
-        };
+        let pool = cache.pool.take()?;
+        // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
+        let is_current = pool.epoch.load(Relaxed) == epoch;
+        let bin = if is_current { pool.class_table.of_request(requested) } else { None };
         // It was taken, so there is nothing to drop.
-        mem::forget(cache.pool.replace(pool));
+        mem::forget(cache.pool.replace(Some(pool)));
         cache.pop(bin?, requested, stream)
     });
     taken.ok().flatten()
+}
+
+/// From now on this thread finds its idle blocks of `pool` for `stream` by a key, if it has any and [`take`] serves
+/// requests of so many bytes.
+pub(crate) fn know(key: Key, requested: u64, pool: &PoolCore, stream: StreamId) {
+    if pool.class_table.of_request(requested).is_none_or(|bin| bin == NO_BIN) {
+        return;
+    }
+    with_local(|local| {
+        if let Some(local) = local
+            && let Some(cache) = local.cache(pool)
+        {
+            local.known.set(key, pool.slot, cache.epoch.get(), stream);
+        }
+    });
+}
+
+/// This thread knows nothing by a key.
+pub(crate) fn forget_known() {
+    with_local(|local| local.into_iter().for_each(|local| local.known.clear()));
 }
 
 /// As [`take`], for classes that share bins.
@@ -228,7 +246,7 @@ pub(crate) fn end_thread() {
 
 impl Local {
     const fn new() -> Self {
-        Self { caches: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0) }
+        Self { caches: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0), known: Known::new() }
     }
 
     /// Returns the thread cache for `pool`, if it is of the pool's current epoch.

@@ -111,21 +111,23 @@ impl ThreadCache {
     #[inline(always)]
     fn count_hit(&self, bin: u8, block: &mut Block, requested: u64) {
         block.requested = requested;
-        let counters = self.counters.bin(bin);
-        counters.pop();
-        counters.hit();
+        // Found once: the compiler cannot tell that a counter is not this address.
+        let counters = &*self.counters;
+        counters.bin(bin).pop();
+        counters.bin(bin).hit();
         self.live.rise(block.key.class);
-        self.counters.requested().rise(requested);
+        counters.requested().rise(requested);
     }
 
     /// Keeps a returned block of `bin`, if the bin has a slot for it.
     #[inline(always)]
     pub(crate) fn push(&self, bin: u8, block: Box<Block>) -> Option<Box<Block>> {
-        if !self.counters.bin(bin).push() {
+        let counters = &*self.counters;
+        if !counters.bin(bin).push() {
             return Some(block);
         }
         self.live.fall(block.key.class);
-        self.counters.requested().fall(block.requested);
+        counters.requested().fall(block.requested);
         self.stack(bin, block);
         None
     }

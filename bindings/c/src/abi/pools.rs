@@ -10,8 +10,7 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use vrampool::Buffer;
-use vrampool::any::AnyDevice;
+use vrampool::{Buffer, internal};
 
 /// `vrampool_block`.
 #[derive(Debug, Clone, Copy)]
@@ -79,11 +78,7 @@ pub extern "C" fn vrampool_allocate(
 ) -> Status {
     guard(|| {
         address.check("address")?;
-        let place = match CPool::allocate_hit(pool, bytes, stream as usize) {
-            Some(place) => place,
-            None => registry::with(pool, |pool| pool.allocate(bytes, stream as usize))?,
-        };
-        address.set(place as *mut c_void);
+        address.set(registry::allocate(pool, bytes, stream as usize)? as *mut c_void);
         Ok(())
     })
 }
@@ -173,8 +168,9 @@ struct Expected {
 
 impl Expected {
     #[inline(always)]
-    fn is_right(self, held: &Held, requested: u64) -> bool {
-        (self.pool == 0 || self.pool == held.pool) && self.bytes.is_none_or(|bytes| bytes == requested)
+    fn is_right(self, held: &Held) -> bool {
+        (self.pool == 0 || self.pool == held.pool)
+            && self.bytes.is_none_or(|bytes| bytes == held.memory.requested())
     }
 
     /// # Errors
@@ -182,7 +178,7 @@ impl Expected {
     fn check(self, held: &Held) -> Result<(), Failure> {
         let (pool, requested) = (self.pool, held.memory.requested());
         match self.bytes {
-            _ if self.is_right(held, requested) => Ok(()),
+            _ if self.is_right(held) => Ok(()),
             Some(bytes) if pool == 0 || pool == held.pool => {
                 Err(mismatch(&format!("{requested} bytes were requested, not {bytes}")))
             }
@@ -198,10 +194,9 @@ fn mismatch(reason: &str) -> Failure {
 
 #[inline(always)]
 fn free(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
-    let is_right = |held: &Held, buffer: &Buffer<AnyDevice>| expected.is_right(held, buffer.len());
-    match blocks::remove_plain(address, stream, is_right) {
+    match blocks::remove_plain(address, stream, |held| expected.is_right(held)) {
         Some(buffer) => {
-            drop(buffer);
+            internal::release(buffer);
             Ok(())
         }
         None if address == 0 => Ok(()),

@@ -1,7 +1,7 @@
 //! What PyTorch takes.
 
 use crate::boundary::{self, Out, Text, guard, guarded};
-use crate::captured::Route;
+use crate::captured::{self, Route};
 use crate::failure::{Failure, Status};
 use crate::torch;
 use crate::torch::filter::Filter;
@@ -99,9 +99,9 @@ fn allocate(size: usize, device: c_int, stream: *mut c_void) -> Result<*mut c_vo
     if size == 0 {
         return Ok(ptr::null_mut());
     }
-    let address = match guarded(|| torch::allocate_at_once(size as u64, device, stream as usize))? {
-        Some(address) => address,
-        None => allocate_routed(size, device, stream)?,
+    let address = match captured::are_any_routes() {
+        false => guarded(|| registry::allocate(torch::pool(device)?, size as u64, stream as usize))?,
+        true => allocate_routed(size, device, stream)?,
     };
     Ok(address as *mut c_void)
 }

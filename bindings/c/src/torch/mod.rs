@@ -12,7 +12,7 @@ pub use filter::CppFunction;
 use filter::Filter;
 pub(crate) use throw::find as thrower;
 
-use crate::blocks;
+use crate::blocks::{self, Held};
 use crate::captured::{Id, Route};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool::Backend;
+use vrampool::{Backend, internal};
 
 /// As many as PyTorch has (C10_COMPILE_TIME_MAX_GPUS is 120).
 const DEVICES: usize = 128;
@@ -127,15 +127,6 @@ pub(crate) fn shutdown() {
     }
 }
 
-/// Serves a request at once, unless a private pool may have to.
-#[inline(always)]
-pub(crate) fn allocate_at_once(bytes: u64, device: c_int, stream: usize) -> Result<Option<u64>, Failure> {
-    registry::with(pool(device)?, |pool| match pool.captures.has_routes() {
-        false => pool.allocate(bytes, stream).map(Some),
-        true => Ok(None),
-    })
-}
-
 /// Where a request may have to go.
 pub(crate) fn routes(device: c_int) -> Result<Vec<Route>, Failure> {
     registry::with(pool(device)?, |pool| Ok(pool.captures.routes()))
@@ -157,26 +148,28 @@ pub(crate) fn allocate(
 /// Frees whatever is there, and then tells what was wrong with how it was asked.
 #[inline(always)]
 pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
-    let is_right = |held: &blocks::Held| {
-        held.memory.requested() == bytes
-            && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
-    };
-    let held = blocks::remove(address, |_| Ok(()))?;
-    let is_right = is_right(&held);
-    if is_right && held.is_plainly_of(stream) {
-        held.free();
-        return Ok(());
+    let is_right = |held: &Held| is_right(held, bytes, device);
+    match blocks::remove_plain(address, stream, is_right) {
+        Some(buffer) => {
+            internal::release(buffer);
+            Ok(())
+        }
+        None => free_elsewhere((address, bytes, device, stream)),
     }
-    freed_wrongly(held, (address, bytes, device, stream), is_right)
 }
 
-#[cold]
-fn freed_wrongly(
-    mut held: blocks::Held,
-    (address, bytes, device, stream): (u64, u64, c_int, usize),
-    is_right: bool,
-) -> Result<(), Failure> {
-    let requested = held.memory.requested();
+#[inline(always)]
+fn is_right(held: &Held, bytes: u64, device: c_int) -> bool {
+    held.memory.requested() == bytes
+        && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
+}
+
+/// Frees a block that may be recorded, of a graph, used on another stream than it was allocated for, or not as it is
+/// said to be.
+#[inline(never)]
+fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) -> Result<(), Failure> {
+    let mut held = blocks::remove(address, |_| Ok(()))?;
+    let (is_right, requested) = (is_right(&held, bytes, device), held.memory.requested());
     let recorded = uses::record_surely(&mut held, stream);
     held.free();
     if is_right {

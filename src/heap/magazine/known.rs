@@ -1,0 +1,65 @@
+//! Pools and streams that a thread knows by numbers of a caller, who then needs neither to find a thread's idle blocks.
+
+use std::cell::Cell;
+use vrampool_backend::StreamId;
+
+/// A caller's numbers for a pool and a stream.
+#[cfg_attr(model, allow(unreachable_pub, reason = "a model has no callers by numbers"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// The pool.
+    pub pool: u64,
+    /// The stream, of the pool's device.
+    pub stream: u64,
+    /// A number that changes before one of the others means something else.
+    pub epoch: u64,
+}
+
+/// What serves requests of a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    key: Key,
+    /// The slot of the thread cache.
+    pub(super) slot: u8,
+    /// The epoch of the thread cache, which is in no other pool's.
+    pub(super) epoch: u64,
+    pub(super) stream: StreamId,
+}
+
+/// Number of entries of a thread: a power of two.
+#[cfg(not(model))]
+const ENTRIES: usize = 16;
+#[cfg(model)]
+const ENTRIES: usize = 1;
+
+/// The entries of a thread, each at the place of its key.
+pub(super) struct Known([Place; ENTRIES]);
+
+/// On one cache line.
+#[repr(align(64))]
+struct Place(Cell<Option<Entry>>);
+
+impl Known {
+    pub(super) const fn new() -> Self {
+        Self([const { Place(Cell::new(None)) }; ENTRIES])
+    }
+
+    #[inline(always)]
+    fn place(&self, key: Key) -> &Cell<Option<Entry>> {
+        let hash = (key.stream ^ key.pool).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.0[(hash >> 60) as usize % ENTRIES].0
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&self, key: Key) -> Option<Entry> {
+        self.place(key).get().filter(|entry| entry.key == key)
+    }
+
+    pub(super) fn set(&self, key: Key, slot: u8, epoch: u64, stream: StreamId) {
+        self.place(key).set(Some(Entry { key, slot, epoch, stream }));
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.iter().for_each(|place| place.0.set(None));
+    }
+}

@@ -1,0 +1,110 @@
+//! Idle blocks that a thread takes by a caller's numbers are of the pool and the stream that it knows by these numbers,
+//! and of that pool's present epoch.
+//!
+//! The naive twin knows of each key which pool, of all that there ever were, and which stream it stands for.
+
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::thread;
+use vrampool::host::HostDevice;
+use vrampool::internal::{self, Key};
+use vrampool::{Backend, Buffer, Pool, Stream};
+
+/// Numbers of pools and of streams: more pairs than a thread keeps.
+const POOLS: usize = 6;
+const STREAMS: usize = 16;
+
+/// What a request of one class asks for, and one that no magazine takes.
+const BYTES: [u64; 3] = [1000, 5000, 64 << 20];
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Allocates and knows the key, then frees.
+    Request(usize, usize, u64),
+    /// Takes by the key.
+    Take(usize, usize, u64),
+    /// Frees what was taken.
+    Free,
+    /// Begins a new epoch, from this thread or another one.
+    Trim(usize, bool),
+    /// Drops the pool of a number. Another one gets the number, and usually the place of its magazines.
+    Replace(usize),
+    Forget,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let of = || (0..POOLS, 0..STREAMS, prop::sample::select(&BYTES[..]));
+    prop_oneof![
+        6 => of().prop_map(|(pool, stream, bytes)| Step::Request(pool, stream, bytes)),
+        8 => of().prop_map(|(pool, stream, bytes)| Step::Take(pool, stream, bytes)),
+        2 => Just(Step::Free),
+        1 => (0..POOLS, any::<bool>()).prop_map(|(pool, here)| Step::Trim(pool, here)),
+        1 => (0..POOLS).prop_map(Step::Replace),
+        1 => Just(Step::Forget),
+    ]
+}
+
+/// Some of these numbers are at the same place of a thread's.
+fn key(pool: usize, stream: usize) -> Key {
+    Key { pool: pool as u64 * 1025 + 1024, stream: stream as u64 * 0x10a0, epoch: 7 }
+}
+
+proptest! {
+    #[test]
+    fn a_block_taken_by_a_key_is_of_its_pool_and_its_stream(steps in prop::collection::vec(step(), 0..80)) {
+        let device = HostDevice::builder().memory_limit(1 << 30).build();
+        let streams = [(); STREAMS].map(|()| device.create_stream().expect("a stream"));
+        let mut made = 0;
+        let mut new_pool = || {
+            made += 1;
+            Pool::builder(&device).name(format!("pool {made}")).build().expect("a pool")
+        };
+        let mut pools: [Pool<HostDevice>; POOLS] = std::array::from_fn(|_| new_pool());
+        let mut twin: HashMap<(usize, usize), String> = HashMap::new();
+        let mut taken: Vec<Buffer<HostDevice>> = Vec::new();
+        let (mut last_freed, mut hits) = (None, 0);
+        for step in steps {
+            let freed = last_freed.take();
+            match step {
+                Step::Request(pool, stream, bytes) => {
+                    let buffer = pools[pool].allocate(bytes, &streams[stream]).expect("memory");
+                    internal::know(key(pool, stream), bytes, &pools[pool], buffer.stream_id());
+                    twin.insert((pool, stream), pools[pool].name().to_owned());
+                    last_freed = (bytes < 1 << 20).then_some((pool, stream, bytes));
+                }
+                Step::Take(pool, stream, bytes) => {
+                    let buffer: Option<Buffer<HostDevice>> = internal::take_known(key(pool, stream), bytes);
+                    prop_assert!(buffer.is_some() || freed != Some((pool, stream, bytes)), "it was just freed");
+                    if let Some(buffer) = buffer {
+                        let of = twin.get(&(pool, stream)).map(String::as_str);
+                        prop_assert_eq!(of, Some(buffer.pool_name()));
+                        prop_assert_eq!(buffer.pool_name(), pools[pool].name(), "the pool was dropped");
+                        prop_assert_eq!(buffer.stream().id(), streams[stream].id());
+                        prop_assert_eq!(buffer.len(), bytes);
+                        prop_assert!(buffer.capacity() >= bytes);
+                        taken.push(buffer);
+                        hits += 1;
+                    }
+                }
+                Step::Free => taken.clear(),
+                Step::Trim(pool, true) => drop(pools[pool].trim().expect("a trim")),
+                Step::Trim(pool, false) => {
+                    let trimmed = thread::scope(|scope| scope.spawn(|| pools[pool].trim()).join());
+                    trimmed.expect("no panic").expect("a trim");
+                    let idle: Option<Buffer<HostDevice>> = internal::take_known(key(pool, 0), BYTES[0]);
+                    prop_assert!(idle.is_none(), "the memory was recalled");
+                }
+                Step::Replace(pool) => {
+                    taken.retain(|buffer| buffer.pool_name() != pools[pool].name());
+                    pools[pool] = new_pool();
+                }
+                Step::Forget => {
+                    internal::forget_known();
+                    twin.clear();
+                }
+            }
+        }
+        let live: u64 = pools.iter().map(|pool| pool.stats().live_buffers).sum();
+        prop_assert_eq!(live, taken.len() as u64, "{} were taken", hits);
+    }
+}
