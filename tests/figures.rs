@@ -232,6 +232,25 @@ fn the_peak_of_needed_bytes_misses_nothing_between_two_looks() {
     }
 }
 
+/// Memory of the driver's pool is freed on its writer's stream, after its readers.
+#[test]
+fn a_wait_before_a_free_is_counted() {
+    let device = HostDevice::new();
+    let [writer, reader] = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let pool = Pool::builder(&device).source(Source::Driver).max_cached_bytes(0).build().expect("a pool");
+    for is_kept in [false, true] {
+        pool.set_max_cached_bytes(if is_kept { u64::MAX } else { 0 });
+        let waits = pool.stats().stream_waits;
+        let mut buffer = pool.allocate(1 << 20, &writer).expect("memory");
+        buffer.write(&[1; 100], &writer).expect("no fault");
+        buffer.used_on(&reader).expect("no fault");
+        assert_eq!(pool.stats().stream_waits, waits + 1, "the reader waited");
+        drop(buffer);
+        pool.trim().expect("a trim");
+        assert_eq!(pool.stats().stream_waits, waits + 2, "the free waited for the reader");
+    }
+}
+
 #[test]
 fn without_overlap_a_stream_waits_and_the_wait_is_counted() {
     for (pool, [a, b]) in pools_of_two_streams(Overlap::Bytes(0)) {

@@ -191,9 +191,8 @@ impl Accounts {
         self.freeing += bytes;
     }
 
-    /// Reserves `class` bytes for a miss. Up to `evicted` of them are its own evictions that are not released
-    /// yet: the reservation replaces them, so no other request can take them in between. Returns how many
-    /// evicted bytes return to the device.
+    /// Reserves `class` bytes for a miss. Its own `evicted` bytes are still charged, so only what `class` exceeds them by
+    /// is added, and no other request can take them in between. Returns how many evicted bytes return to the device.
     pub(crate) fn reserve(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;

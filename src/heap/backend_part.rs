@@ -44,12 +44,14 @@ impl<B: Backend> Drop for BackendPart<B> {
 
 impl<B: Backend> ErasedPart for BackendPart<B> {
     /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
-    fn release_memory(&mut self) {
+    fn release_memory(&mut self) -> u64 {
         let extent = mem::replace(&mut self.extent, SourceMemory::Released);
         let SourceMemory::Driver(memory, device) = extent else {
             drop(extent);
-            return self.uses.forget_readers();
+            self.uses.forget_readers();
+            return 0;
         };
+        let mut waits = 0;
         let writer = &self.uses.writer;
         for reader in &self.uses.before(writer, Access::Write) {
             // Captured work is not pending, and neither the device nor the host could wait for it.
@@ -58,12 +60,14 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
             }
             // If the device cannot wait, the host does. If that fails too, no work is pending any more.
             let need = Need { requested: 0, class: memory.len() };
-            if need.before(&device, [(reader, None)], writer, WaitFor::Reuse).is_err() {
-                let _ = device.synchronize(reader);
+            match need.before(&device, [(reader, None)], writer, WaitFor::Reuse) {
+                Ok((more, _)) => waits += more,
+                Err(_) => _ = device.synchronize(reader),
             }
         }
         device.free_on(memory, writer);
         self.uses.forget_readers();
+        waits
     }
 
     fn empty(&mut self, backend_state: &mut BackendState) -> bool {

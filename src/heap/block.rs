@@ -58,9 +58,10 @@ impl Block {
         })
     }
 
-    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block.
-    pub(crate) fn release_memory(&mut self) {
-        self.part.release_memory();
+    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block. Returns the
+    /// waits between streams.
+    pub(crate) fn release_memory(&mut self) -> u64 {
+        self.part.release_memory()
     }
 
     /// Returns its memory to an arena, for [`refill`](Self::refill), if that needs only bookkeeping.

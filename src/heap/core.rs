@@ -262,7 +262,8 @@ pub(crate) struct ChildState {
 /// Operations of a block's [part](crate::heap::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
-    fn release_memory(&mut self);
+    /// Returns the waits between streams.
+    fn release_memory(&mut self) -> u64;
     fn address(&self) -> Option<(u64, bool)>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
     /// The streams that may use it, under the depot's lock.
@@ -281,20 +282,20 @@ pub(crate) enum Recall {
 }
 
 /// The epoch of pools without a handle.
-pub(super) const CLOSED_EPOCH: u64 = 0;
+pub(super) const DROPPED_EPOCH: u64 = 0;
 
 /// An epoch that no pool is ever in.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The latest epoch of any pool. Each epoch is unique, so no two pools are ever in the same.
-static EPOCH: GlobalU64 = GlobalU64::new(CLOSED_EPOCH);
+static EPOCH: GlobalU64 = GlobalU64::new(DROPPED_EPOCH);
 
-/// Number of pools closed so far.
+/// Number of pools dropped so far.
 #[cfg(not(model))]
-pub(crate) static CLOSED: GlobalU64 = GlobalU64::new(0);
+pub(crate) static DROPPED: GlobalU64 = GlobalU64::new(0);
 #[cfg(model)]
 loom::lazy_static! {
-    pub(crate) static ref CLOSED: AtomicU64 = AtomicU64::new(0);
+    pub(crate) static ref DROPPED: AtomicU64 = AtomicU64::new(0);
 }
 
 impl BackendState {
@@ -368,8 +369,9 @@ impl PoolCore {
         self.depot().shares.is_some()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.epoch.load(Relaxed) == CLOSED_EPOCH
+    /// Whether its last handle was dropped.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.epoch.load(Relaxed) == DROPPED_EPOCH
     }
 }
 

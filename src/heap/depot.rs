@@ -42,7 +42,7 @@ impl Depot {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(crate) fn is_dropped(&self) -> bool {
         self.life == Life::Dropped
     }
 
@@ -142,7 +142,7 @@ impl Depot {
         if is_any { Taken::Busy } else { Taken::Nothing }
     }
 
-    /// Counts a hit whose block was not ready, with its waits. Not before it is, because no count may fall.
+    /// Counts a hit whose block was not ready, with its waits. Call it once the block is: a count cannot be taken back.
     pub(crate) fn count_hand_over(&mut self, key: Key, waits: u64) {
         self.buckets.requests(key).hits += 1;
         self.counters.stream_waits += waits;

@@ -8,11 +8,14 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::buckets).
 
-use crate::heap::core::{BackendState, Depot, Life, Together};
+use crate::heap::core::{BackendState, Depot, DepotGuard, Life, Together};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
+use crate::sync::Condvar;
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
 use std::mem;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Locks of dropped pools and arenas.
 static VACANT: GlobalMutex<Vec<&'static LockedDepot>> = GlobalMutex::new(Vec::new());
@@ -68,6 +71,27 @@ impl LockedDepot {
         }
     }
 
+    #[inline]
+    pub(crate) fn lock(&'static self) -> DepotGuard {
+        let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
+        if guard.shares.is_some() {
+            guard.enter();
+        }
+        guard
+    }
+
+    /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
+    pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
+        self.asleep.fetch_add(1, Relaxed);
+        guard.together.iter_mut().for_each(|together| together.asleep += 1);
+        guard.leave();
+        guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
+        guard.enter();
+        guard.together.iter_mut().for_each(|together| together.asleep -= 1);
+        self.asleep.fetch_sub(1, Relaxed);
+        guard
+    }
+
     /// Keeps the lock for a later owner.
     pub(crate) fn vacate(&'static self) {
         VACANT.lock().push(self);
@@ -99,5 +123,36 @@ impl LockedDepot {
         drop(depot);
         woken.iter().for_each(|woken| woken.notify_all());
         others
+    }
+}
+
+impl Drop for DepotGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if self.together.is_some() {
+            self.leave();
+        }
+    }
+}
+
+impl Deref for DepotGuard {
+    type Target = Depot;
+
+    #[inline]
+    fn deref(&self) -> &Depot {
+        match &self.depot {
+            Some(depot) => depot,
+            None => unreachable!("it is locked, except during a wait"),
+        }
+    }
+}
+
+impl DerefMut for DepotGuard {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Depot {
+        match &mut self.depot {
+            Some(depot) => depot,
+            None => unreachable!("it is locked, except during a wait"),
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Depot {
     }
 
     /// Stops keeping blocks. Returns idle blocks, and recycled records to be dropped.
-    pub(crate) fn close(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
+    pub(crate) fn end(&mut self) -> (Vec<Box<Block>>, Vec<Box<Block>>) {
         self.life = Life::Dropped;
         (self.evict(u64::MAX), mem::take(&mut self.records))
     }

@@ -33,7 +33,7 @@ const RECALL_EVERY: u64 = 64;
 impl Depot {
     /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
     pub(crate) fn enroll(&mut self, counters: &Arc<ThreadCounters>, epoch: &AtomicU64) -> Option<u64> {
-        if self.is_closed() || self.is_guarded() {
+        if self.is_dropped() || self.is_guarded() {
             return None;
         }
         self.threads.counters.push(Arc::clone(counters));
@@ -49,7 +49,7 @@ impl Depot {
         epoch: u64,
         leaving: Leaving,
     ) -> (Vec<Box<Block>>, bool) {
-        let was_recalled = self.is_closed() || epoch < self.threads.trimmed;
+        let was_recalled = self.is_dropped() || epoch < self.threads.trimmed;
         let mut dismissed = Vec::new();
         for (bin, counters) in cache.counters.used_bins() {
             let key = self.buckets.key_of(counters.class());

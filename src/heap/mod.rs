@@ -4,11 +4,11 @@
 //!   (`depot_lock`);
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
-//! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `reservation`:
+//! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `make_room`: what is released and waited for until it may; `reservation`:
 //!   bytes counted before the source delivers them; `shared_caps`: caps that hold for several pools together;
 //!   `request_queue` and `queue_position`: requests that wait, in order of arrival;
-//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `reclaim` and `evict`: return
-//!   idle memory to the source; `counts`, `stats` and `read_stats`: statistics;
+//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: takes idle blocks out of buckets;
+//!   `reclaim`: returns them to the source; `counts`: counters; `stats`: their table; `read_stats`: statistics as users read them;
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
@@ -33,6 +33,7 @@ pub(crate) mod evict;
 mod keep;
 pub(crate) mod magazine;
 pub(crate) mod magazine_exchange;
+mod make_room;
 mod observed;
 pub(crate) mod permit;
 mod pool_core;

@@ -18,14 +18,15 @@ pub(crate) enum Permit {
     Wait,
     /// The limit does not allow it.
     Refused,
-    /// The limit allows it only beside fewer bytes than earlier requests wait for.
+    /// It fits only in bytes that are reserved for earlier requests, which wait.
     ReservedForWaiter,
     /// The program has closed the pool.
     Closed,
 }
 
 impl Depot {
-    /// Whether a miss of `class` bytes, of the child with this `share` if any, has to release memory first.
+    /// Whether a miss of `class` bytes, of the child with this `share` if any, has to release or await memory first, or may not go on at once: the pool is closed, or
+    /// requests wait.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64, share: Option<&Share>) -> bool {
         self.queue.awaits_release()

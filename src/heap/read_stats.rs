@@ -1,18 +1,13 @@
 //! Reads the statistics of a pool and of its depot.
 
-use crate::error::Error;
 use crate::heap::accounts::positive;
 use crate::heap::buckets::Requests;
 use crate::heap::core::PoolCore;
 use crate::heap::counts::{BytesNow, InMagazines};
 use crate::heap::depot::Depot;
 use crate::heap::magazine;
-use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::{BucketStats, PoolStats};
-use crate::sync::{Instant, unix_seconds};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::BackendError;
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
@@ -61,11 +56,6 @@ impl Depot {
     }
 }
 
-/// Whether the device reported it, rather than a check of arguments.
-fn is_failure(error: &BackendError) -> bool {
-    error.is_stream_failed() || matches!(error, BackendError::Driver { .. })
-}
-
 impl PoolCore {
     /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
     /// requests of this thread, and those that other threads have reported.
@@ -87,42 +77,8 @@ impl PoolCore {
         });
     }
 
-    /// Returns idle bytes, as of all requests of this thread and those that other threads have reported.
+    /// Returns the idle bytes of the depot, without those of magazines, as of all requests of this thread and those that other threads have reported.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
-    }
-
-    pub(crate) fn count_failure(&self, reason: Reason) {
-        let now = unix_seconds();
-        let counters = &mut self.depot().counters;
-        counters.failed.add(&mut counters.last_failure, reason, now);
-    }
-
-    /// Counts a request that failed because of the device or of a capture.
-    pub(crate) fn count_device_failure(&self, error: &Error) {
-        self.note_device_error(DeviceCall::Allocate, error);
-        self.count_failure(Reason::Backend);
-    }
-
-    /// Counts an error if the device reported it.
-    #[cold]
-    pub(crate) fn note_device_error(&self, call: DeviceCall, error: &Error) {
-        if let Some(error) = error.backend().filter(|error| is_failure(error)) {
-            self.is_device_lost.fetch_or(error.is_device_lost(), Relaxed);
-            self.depot().counters.device_errors.add(call);
-        }
-    }
-
-    /// Counts the time of a request that began at `began`.
-    pub(crate) fn count_time(&self, began: Instant) {
-        let time = began.elapsed();
-        self.depot().counters.allocation.add(time);
-    }
-
-    #[inline]
-    pub(crate) fn count_waits(&self, waits: u64) {
-        if waits > 0 {
-            self.depot().counters.stream_waits += waits;
-        }
     }
 }

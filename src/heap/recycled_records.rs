@@ -28,7 +28,7 @@ impl Depot {
     /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. `share`
     /// is that of the child that asks, if one does. Streams in `dropped` are to be dropped without any lock.
     #[inline(always)]
-    pub(crate) fn serve<B: Backend>(
+    pub(crate) fn serve_from_arena<B: Backend>(
         &mut self,
         key: Key,
         requested: u64,
@@ -119,7 +119,7 @@ impl Depot {
     }
 
     fn has_room_for_records(&self) -> bool {
-        self.records.len() < MOST && !self.is_closed()
+        self.records.len() < MOST && !self.is_dropped()
     }
 
     /// Counts a buffer's memory as returned to the arena.

@@ -132,7 +132,7 @@ impl PoolCore {
     fn release_surplus(mut block: Box<Block>, share: Option<&Share>) {
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
         report.share = share;
-        block.release_memory();
+        report.waits = block.release_memory();
         report.record = Some(block);
     }
 
@@ -195,9 +195,10 @@ impl PoolCore {
 
     /// Drops blocks without any lock, because a destructor may call the pool. `freed` bytes of them return to
     /// the device for good.
-    pub(crate) fn release_counted(&self, blocks: Vec<Box<Block>>, freed: u64) {
+    pub(crate) fn release_counted(&self, mut blocks: Vec<Box<Block>>, freed: u64) {
         if !blocks.is_empty() {
-            let _report = ReleaseReport::new(self.lock.lock, blocks.len() as u64, freed);
+            let mut report = ReleaseReport::new(self.lock.lock, blocks.len() as u64, freed);
+            report.waits = blocks.iter_mut().map(|block| block.release_memory()).sum();
             drop(blocks);
         }
     }
@@ -210,6 +211,8 @@ struct ReleaseReport<'a> {
     count: u64,
     freed: u64,
     was: bool,
+    /// Waits between streams.
+    waits: u64,
     /// That of the child to which the memory is charged.
     share: Option<&'a Share>,
     /// A record whose memory was released.
@@ -218,7 +221,7 @@ struct ReleaseReport<'a> {
 
 impl ReleaseReport<'_> {
     fn new(lock: &'static LockedDepot, count: u64, freed: u64) -> Self {
-        Self { lock, count, freed, was: RELEASING.replace(true), share: None, record: None }
+        Self { lock, count, freed, was: RELEASING.replace(true), waits: 0, share: None, record: None }
     }
 }
 
@@ -227,6 +230,7 @@ impl Drop for ReleaseReport<'_> {
         RELEASING.set(self.was);
         let mut depot = self.lock.lock();
         depot.counters.source_frees += self.count;
+        depot.counters.stream_waits += self.waits;
         depot.accounts.freed(self.freed);
         depot.accounts.discharge(self.share, self.freed);
         let surplus = self.record.take().and_then(|record| depot.keep_record(record));
@@ -241,7 +245,7 @@ pub(crate) fn is_releasing() -> bool {
     RELEASING.get()
 }
 
-/// Calls hooks of a request for which others wait: memory that the hooks request is refused rather than waited for.
+/// Calls hooks of a request for which others wait. If a hook allocates, its request is refused rather than made to wait.
 pub(crate) fn without_waits<T>(call: impl FnOnce() -> T) -> T {
     struct Reset(bool);
     impl Drop for Reset {

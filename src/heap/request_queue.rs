@@ -21,7 +21,7 @@ pub(crate) enum Awaited {
     Change,
     /// Enough memory that is being released.
     Release,
-    /// The end of all earlier requests that ask a device that refused memory, and then its own.
+    /// Its turn to ask the device again, which refused memory: requests ask in order of arrival.
     Device,
     /// Memory, until a deadline, as the first of those.
     Memory,

@@ -4,37 +4,13 @@
 //! caps hold at every instant, as those of one pool do, and no thread holds the locks of two depots.
 
 use crate::heap::caps::Shared;
-use crate::heap::core::{Depot, DepotGuard, LockedDepot, PoolCore, Together};
-use crate::sync::Condvar;
+use crate::heap::core::{DepotGuard, LockedDepot, PoolCore, Together};
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 impl LockedDepot {
-    #[inline]
-    pub(crate) fn lock(&'static self) -> DepotGuard {
-        let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
-        if guard.shares.is_some() {
-            guard.enter();
-        }
-        guard
-    }
-
-    /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
-    pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
-        self.asleep.fetch_add(1, Relaxed);
-        guard.together.iter_mut().for_each(|together| together.asleep += 1);
-        guard.leave();
-        guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
-        guard.enter();
-        guard.together.iter_mut().for_each(|together| together.asleep -= 1);
-        self.asleep.fetch_sub(1, Relaxed);
-        guard
-    }
-
     /// Removes a pool from the common account. No thread or block refers to the pool, so nothing is charged to it.
     pub(super) fn leave_shared(&'static self) {
         let mut guard = self.lock();
@@ -52,7 +28,7 @@ impl DepotGuard {
     /// Locks the common account.
     #[cold]
     #[inline(never)]
-    fn enter(&mut self) {
+    pub(super) fn enter(&mut self) {
         if let Some(root) = self.shares {
             let together = root.together.lock();
             self.accounts.others = together.sums.minus(self.accounts.told);
@@ -64,42 +40,11 @@ impl DepotGuard {
     /// Notes the changes in the common account, and unlocks it.
     #[cold]
     #[inline(never)]
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         if let Some(mut together) = self.together.take() {
             self.accounts.told = self.accounts.shared();
             together.sums = self.accounts.others.plus(self.accounts.told);
             together.caps.set_common(&self.accounts.caps);
-        }
-    }
-}
-
-impl Drop for DepotGuard {
-    #[inline]
-    fn drop(&mut self) {
-        if self.together.is_some() {
-            self.leave();
-        }
-    }
-}
-
-impl Deref for DepotGuard {
-    type Target = Depot;
-
-    #[inline]
-    fn deref(&self) -> &Depot {
-        match &self.depot {
-            Some(depot) => depot,
-            None => unreachable!("it is locked, except during a wait"),
-        }
-    }
-}
-
-impl DerefMut for DepotGuard {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Depot {
-        match &mut self.depot {
-            Some(depot) => depot,
-            None => unreachable!("it is locked, except during a wait"),
         }
     }
 }

@@ -32,7 +32,7 @@ impl<B: Backend> Supply<B> {
 
     /// Releases free memory of the pool's own arena when the last handle is dropped, without waiting for the last
     /// buffer.
-    pub(crate) fn close(&self) {
+    pub(crate) fn end(&self) {
         if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena)
             && arena.used() > 0
             && let Err(error) = arena.release(0)

@@ -43,7 +43,7 @@ enum Found<'a> {
     Ready(Box<Block>),
     /// Idle blocks are of other streams.
     Busy,
-    /// No memory, but the bytes of a miss, unless that has to release or await memory first.
+    /// No memory. The bytes of a miss are reserved, unless that has to release or await memory first.
     Nothing(Option<Reservation<'a>>),
 }
 
@@ -102,7 +102,7 @@ impl PoolCore {
         if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let Some(fresh) = depot.serve::<B>(key, bytes, stream, None, &mut dropped) else {
+        let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, stream, None, &mut dropped) else {
             depot.note_request(key);
             let reservation = Reservation::at_once(self, &mut depot, key.class, None);
             drop(depot);
@@ -208,7 +208,7 @@ impl PoolCore {
                     Found::Ready(block)
                 }
                 Taken::Busy => Found::Busy,
-                Taken::Nothing => match depot.serve::<B>(key, requested, stream, share, dropped) {
+                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, stream, share, dropped) {
                     Some(block) => Found::Ready(block),
                     None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class, share)),
                 },

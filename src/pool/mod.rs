@@ -115,8 +115,8 @@ impl<B: Backend> Drop for Handle<B> {
             // Nobody else sets it.
             let _ = self.last.set(self.stats());
         }
-        self.core.close();
-        self.core.supply::<B>().close();
+        self.core.end();
+        self.core.supply::<B>().end();
         // A logger of the program's may panic: by then nothing is left open.
         report::warn_of_leaks(&self.core);
     }

@@ -219,7 +219,7 @@ impl<B: Backend> ArenaBuilder<B> {
             changing: LongMutex::new(()),
             share: Share::of(self.ledger.unwrap_or_else(|| Ledger::new(None))),
             mapping: MappingCounters::default(),
-            waits: AtomicU64::new(0),
+            stream_waits: AtomicU64::new(0),
             reuse_waits: AtomicU64::new(0),
             in_flight,
             has_markers: Arc::default(),

@@ -29,7 +29,7 @@ pub(super) struct ArenaCore<B: Backend> {
     /// Device calls for virtual memory, and their duration.
     pub(super) mapping: MappingCounters,
     /// Waits inserted between streams.
-    pub(super) waits: AtomicU64,
+    pub(super) stream_waits: AtomicU64,
     /// The part of them for memory that another stream used before.
     pub(super) reuse_waits: AtomicU64,
     /// Free bytes that device work may still use, as far as markers show.
@@ -79,7 +79,7 @@ impl<B: Backend> ArenaCore<B> {
     ) -> Result<Option<CaptureId>, Error> {
         let users = users.iter().map(|user| (user, None));
         let (waits, capture) = need.before(&self.device, users, to, until)?;
-        self.waits.fetch_add(waits, Ordering::Relaxed);
+        self.stream_waits.fetch_add(waits, Ordering::Relaxed);
         Ok(capture)
     }
 
@@ -91,7 +91,7 @@ impl<B: Backend> ArenaCore<B> {
         need: Need,
     ) -> Result<(), Error> {
         let waits = self.before(users, to, need)?;
-        self.waits.fetch_add(waits, Ordering::Relaxed);
+        self.stream_waits.fetch_add(waits, Ordering::Relaxed);
         self.reuse_waits.fetch_add(waits, Ordering::Relaxed);
         Ok(())
     }

@@ -199,7 +199,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Waits inserted between streams so far.
     #[must_use]
     pub fn stream_waits(&self) -> u64 {
-        self.core.waits.load(Ordering::Relaxed)
+        self.core.stream_waits.load(Ordering::Relaxed)
     }
 
     /// Returns the part of [`stream_waits`](Self::stream_waits) that was inserted because memory was reused

@@ -22,10 +22,10 @@
 //! Blocks of a thread that makes no call are out of reach: to take them, each hit would need a lock or an
 //! atomic operation. They are at most an eighth of the limit in all threads, and less when the limit is near.
 //! Such a thread keeps at most [`PoolBuilder::magazine_bytes`](crate::PoolBuilder) until it ends. It keeps blocks of
-//! a closed pool until it next visits any pool's depot for a small class or a free.
+//! a dropped pool until it next visits any pool's depot for a small class or a free.
 //!
 //! A thread frees nothing when it ends: its blocks move to the depot, and [another
-//! thread](crate::heap::reclaim_thread) frees those of closed pools.
+//! thread](crate::heap::reclaim_thread) frees those of dropped pools.
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
@@ -34,7 +34,7 @@ pub(crate) mod slots;
 pub(crate) mod thread_cache;
 
 use crate::heap::block::Block;
-use crate::heap::core::{CLOSED, NEVER, PoolCore};
+use crate::heap::core::{DROPPED, NEVER, PoolCore};
 use crate::heap::depot::Depot;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::known::{Entry, Key, Known};
@@ -50,8 +50,8 @@ use vrampool_backend::{StreamId, fork};
 /// The caches of one thread, by pool.
 struct Local {
     caches: [OnceCell<Box<ThreadCache>>; SLOTS],
-    /// Number of pools that were closed when it last searched for thread caches of closed pools.
-    closed: Cell<u64>,
+    /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
+    dropped: Cell<u64>,
     known: Known,
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn put_in_shared_bin(block: Box<Block>) -> Option<Box<Block>> {
 }
 
 /// Adds this thread's delta to the depot of `pool`. Returns whether nothing else is due: its cache is of the
-/// current epoch, and it has no caches of closed pools.
+/// current epoch, and it has no caches of dropped pools.
 #[inline]
 pub(crate) fn apply_delta(pool: &PoolCore, depot: &mut Depot) -> bool {
     with_local(|local| {
@@ -189,12 +189,12 @@ pub(crate) fn apply_delta(pool: &PoolCore, depot: &mut Depot) -> bool {
         if let Some(cache) = cache {
             depot.apply_delta(cache);
         }
-        (cache.is_some() || !pool.has_magazines()) && local.closed.get() == CLOSED.load(Relaxed)
+        (cache.is_some() || !pool.has_magazines()) && local.dropped.get() == DROPPED.load(Relaxed)
     })
 }
 
 /// Calls `visit` with this thread's cache for `pool`, joined to its current epoch. The cache is `None` if the
-/// pool is closed or has no magazines, or the thread is ending.
+/// pool is dropped or has no magazines, or the thread is ending.
 pub(crate) fn visit<T>(pool: &Arc<PoolCore>, visit: impl FnOnce(Option<&ThreadCache>) -> T) -> T {
     with_local(|local| visit(local.and_then(|local| local.join(pool))))
 }
@@ -246,7 +246,7 @@ pub(crate) fn end_thread() {
 
 impl Local {
     const fn new() -> Self {
-        Self { caches: [const { OnceCell::new() }; SLOTS], closed: Cell::new(0), known: Known::new() }
+        Self { caches: [const { OnceCell::new() }; SLOTS], dropped: Cell::new(0), known: Known::new() }
     }
 
     /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
@@ -269,12 +269,12 @@ impl Local {
         }
     }
 
-    /// Returns the thread cache for `pool` in its current epoch, after leaving old epochs and closed pools.
+    /// Returns the thread cache for `pool` in its current epoch, after leaving old epochs and dropped pools.
     #[inline]
     fn join(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
         match self.cache(pool) {
             cache
-                if self.closed.get() == CLOSED.load(Relaxed)
+                if self.dropped.get() == DROPPED.load(Relaxed)
                     && (cache.is_some() || !pool.has_magazines()) =>
             {
                 cache
@@ -286,19 +286,19 @@ impl Local {
     #[cold]
     fn join_anew(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
         // Acquire: pairs with the release of a pool's closing. The search is not repeated, so each counted
-        // pool must be seen as closed.
-        let closed = CLOSED.load(Acquire);
-        if self.closed.replace(closed) != closed {
+        // pool must be seen as dropped.
+        let dropped = DROPPED.load(Acquire);
+        if self.dropped.replace(dropped) != dropped {
             self.caches.iter().filter_map(OnceCell::get).for_each(|cache| {
                 let of = cache.pool.take();
-                let is_closed = of.as_ref().is_some_and(|pool| pool.is_closed());
+                let is_dropped = of.as_ref().is_some_and(|pool| pool.is_dropped());
                 cache.pool.set(of);
-                if is_closed {
+                if is_dropped {
                     cache.leave();
                 }
             });
         }
-        if !pool.has_magazines() || pool.is_closed() || END.try_with(|_| ()).is_err() {
+        if !pool.has_magazines() || pool.is_dropped() || END.try_with(|_| ()).is_err() {
             return None;
         }
         let cache = self.caches[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(ThreadCache::new()));

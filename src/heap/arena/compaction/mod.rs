@@ -214,7 +214,7 @@ impl<B: Backend> ArenaCore<B> {
         for user in users {
             // A stream that has failed runs no more work that could be too early.
             let waits = WaitFor::Reuse.judge(self.device.wait(user, &copied))?;
-            self.waits.fetch_add(waits, Ordering::Relaxed);
+            self.stream_waits.fetch_add(waits, Ordering::Relaxed);
         }
         Ok(())
     }
