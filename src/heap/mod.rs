@@ -8,7 +8,7 @@
 //!   bytes counted before the source delivers them; `shared_caps`: caps that hold for several pools together;
 //!   `request_queue` and `queue_position`: requests that wait, in order of arrival;
 //! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: takes idle blocks out of buckets;
-//!   `reclaim`: returns them to the source; `counts`: counters; `stats`: their table; `read_stats`: statistics as users read them;
+//!   `reclaim`: returns them to the source; `counts` and `counting`: counters; `stats`: their table; `read_stats`: statistics as users read them;
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
@@ -26,6 +26,7 @@ pub(crate) mod buckets;
 pub(crate) mod caps;
 pub(crate) mod child_blocks;
 pub(crate) mod core;
+mod counting;
 pub(crate) mod counts;
 pub(crate) mod depot;
 pub(crate) mod depot_lock;

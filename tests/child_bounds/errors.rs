@@ -117,7 +117,7 @@ fn a_share_is_within_the_childs_limit() {
 #[test]
 fn a_wait_ends_with_a_share() {
     let (pool, stream) = scene(|builder| builder.limit(128 * KIB));
-    for ends in [false, true] {
+    for (ends, is_used) in [(false, false), (false, true), (true, false), (true, true)] {
         let child = pool.child("tenant");
         child.set_share(100 * KIB).expect("nothing is live");
         thread::scope(|scope| {
@@ -125,7 +125,9 @@ fn a_wait_ends_with_a_share() {
             while pool.waiting_requests() == 0 {
                 thread::yield_now();
             }
-            let own = child.allocate(64 * KIB, &stream).expect("the request that waits has none of it");
+            let of_share =
+                || child.allocate(64 * KIB, &stream).expect("the request that waits has none of it");
+            let own = is_used.then(of_share);
             assert!(pool.allocate(16 * KIB, &stream).is_err(), "it is reserved");
             drop(own);
             match ends {

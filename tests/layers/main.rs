@@ -91,3 +91,28 @@ fn files_form_no_circle() {
     }
     assert!(found.is_empty(), "files that import each other in a circle:\n{}", found.join("\n"));
 }
+
+/// The table of behaviours names files and functions that exist.
+#[test]
+fn each_behaviour_is_where_the_table_says() {
+    let text = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
+    let rows = text.split("| behaviour |").nth(1).expect("a table of behaviours").lines().skip(2);
+    let (mut functions, mut wrong) = (0, Vec::new());
+    for row in rows.take_while(|row| row.starts_with('|')) {
+        let mut file = String::new();
+        for name in row.split('`').skip(1).step_by(2) {
+            if name.contains('/') {
+                let path = root().join("src").join(name);
+                file = if path.is_file() { fs::read_to_string(&path).expect("text") } else { String::new() };
+                wrong.extend((!path.exists()).then(|| name.to_owned()));
+                continue;
+            }
+            functions += 1;
+            let function = format!("fn {}", name.rsplit("::").next().expect("a name"));
+            let is_there = ["(", "<"].iter().any(|end| file.contains(&format!("{function}{end}")));
+            wrong.extend((!is_there).then(|| name.to_owned()));
+        }
+    }
+    assert!(functions > 10, "{functions} functions");
+    assert!(wrong.is_empty(), "CONTRIBUTING.md names what is not there: {}", wrong.join(", "));
+}
