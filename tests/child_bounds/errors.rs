@@ -4,7 +4,7 @@ use crate::{Device, KIB, device};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vrampool::errors::{Cause, Owner};
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostStream;
@@ -117,24 +117,28 @@ fn a_share_is_within_the_childs_limit() {
 #[test]
 fn a_wait_ends_with_a_share() {
     let (pool, stream) = scene(|builder| builder.limit(128 * KIB));
+    let (pool, stream) = (&pool, &stream);
     for (ends, is_used) in [(false, false), (false, true), (true, false), (true, true)] {
         let child = pool.child("tenant");
         child.set_share(100 * KIB).expect("nothing is live");
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.allocate_timeout(64 * KIB, &stream, Duration::MAX));
+            // It would ask again at the end, but is woken before.
+            let (began, timeout) = (Instant::now(), Duration::from_secs(8));
+            let waiting = scope.spawn(move || pool.allocate_timeout(64 * KIB, stream, timeout));
             while pool.waiting_requests() == 0 {
                 thread::yield_now();
             }
             let of_share =
-                || child.allocate(64 * KIB, &stream).expect("the request that waits has none of it");
+                || child.allocate(64 * KIB, stream).expect("the request that waits has none of it");
             let own = is_used.then(of_share);
-            assert!(pool.allocate(16 * KIB, &stream).is_err(), "it is reserved");
+            assert!(pool.allocate(16 * KIB, stream).is_err(), "it is reserved");
             drop(own);
             match ends {
                 true => drop(child),
                 false => child.set_share(10 * KIB).expect("less"),
             }
             waiting.join().expect("no panic").expect("memory");
+            assert!(began.elapsed() < timeout, "nobody woke it");
         });
         pool.trim().expect("a trim");
     }
