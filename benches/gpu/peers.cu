@@ -4,7 +4,7 @@
 //     peers TRACE.csv...
 //
 // prints one JSON object a row: `case`, `peer`, and `ns` for an allocation with its free (the least of five rounds), or for a trace
-// `ns_per_op`, `peak_requested` and `peak_reserved`, bytes. Every peer runs twice, the second time in reverse order, because other work
+// `ns_per_op`, `peak_requested` and `peak_reserved`, bytes. Every peer has its turn twice, the second time in reverse order, because other work
 // may disturb the machine meanwhile; each time every row is measured TIMES times. Requests of a trace go to the streams that it names.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
