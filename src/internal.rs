@@ -19,27 +19,27 @@ pub fn allocate_ready<B: Backend>(pool: &Pool<B>, bytes: u64, stream: &B::Stream
 
 pub use crate::heap::magazine::known::Key;
 
-/// From now on this thread [allocates](take_known) from its idle blocks of `pool` for work on `stream` by `key`, if
-/// these serve requests of so many bytes. Nothing of the pool is kept, which may be dropped.
+/// Lets this thread [allocate](take_known) from its idle blocks of `pool` for work on `stream` by `key`, if they serve
+/// requests of `bytes` bytes. Keeps no handle of the pool, which may be dropped.
 #[inline]
 pub fn know<B: Backend>(key: Key, bytes: u64, pool: &Pool<B>, stream: StreamId) {
     magazine::know(key, bytes, &pool.handle.core, stream);
 }
 
-/// This thread [knows](know) nothing by a key from now on.
+/// Removes all keys that this thread [knows](know).
 pub fn forget_known() {
     magazine::forget_known();
 }
 
 /// Allocates from this thread's idle blocks by a key that it [knows](know). `B` is the pool's. `None` is no failure:
-/// [`Pool::allocate`] serves the request. In no forked child.
+/// [`Pool::allocate`] serves the request. Not for a forked child.
 #[inline(always)]
 #[must_use]
 pub fn take_known<B: Backend>(key: Key, bytes: u64) -> Option<Buffer<B>> {
     magazine::take_known(key, bytes).map(Buffer::new)
 }
 
-/// Drops a buffer, in no forked child.
+/// Drops a buffer. Not for a forked child.
 #[inline(always)]
 pub fn release<B: Backend>(buffer: Buffer<B>) {
     buffer.release();

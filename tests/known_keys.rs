@@ -1,7 +1,7 @@
 //! Idle blocks that a thread takes by a caller's numbers are of the pool and the stream that it knows by these numbers,
 //! and of that pool's present epoch.
 //!
-//! The naive twin knows of each key which pool, of all that there ever were, and which stream it stands for.
+//! The naive twin maps each key to the name of its pool; names are never reused.
 
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use vrampool::{Backend, Buffer, Pool, Stream};
 const POOLS: usize = 6;
 const STREAMS: usize = 16;
 
-/// What a request of one class asks for, and one that no magazine takes.
+/// Bytes of requests: of two classes of magazines, and of one that no magazine takes.
 const BYTES: [u64; 3] = [1000, 5000, 64 << 20];
 
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Some of these numbers are at the same place of a thread's.
+/// Some of these keys have the same place in a thread's table.
 fn key(pool: usize, stream: usize) -> Key {
     Key { pool: pool as u64 * 1025 + 1024, stream: stream as u64 * 0x10a0, epoch: 7 }
 }

@@ -47,7 +47,7 @@ pub(crate) struct PoolOptions {
     #[arg(long, value_name = "SIZE")]
     pub(crate) overlap: Option<Overlap>,
     /// Memory to map when the pool is made, if the source is virtual: a size, a share of the device as 50%, or
-    /// `peak:FILE` with a trace, whose peak of requested bytes it is [default: VRAMPOOL_INITIAL, or none]
+    /// `peak:FILE` for the peak of requested bytes of a trace [default: VRAMPOOL_INITIAL, or none]
     #[arg(long, value_name = "SIZE", value_parser = initial)]
     initial: Option<FromFile<Initial>>,
     /// Largest piece of memory to map, if the source is virtual [default: a 128th of the mapped bytes]
@@ -55,7 +55,7 @@ pub(crate) struct PoolOptions {
     piece_bytes: Option<u64>,
 }
 
-/// A setting, and the file that it was read from.
+/// A setting, and the file that it was read from, if any.
 #[derive(Debug, Clone)]
 pub(crate) struct FromFile<T> {
     setting: T,

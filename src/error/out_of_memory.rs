@@ -87,7 +87,7 @@ pub struct OutOfMemory {
     /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and in
     /// transit to the source.
     pub held_bytes: u64,
-    /// Bytes of the limit that are reserved for [shares](crate::Child::set_share) of other children.
+    /// Unused bytes of the [shares](crate::Child::set_share) of children, without that of the child that requests.
     pub unused_share_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,

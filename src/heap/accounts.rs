@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! held = out + cached ≤ taken from the device ≤ charged = held + in transit
-//! charged + unused shares of children ≤ limit, cached ≤ max_cached, always
+//! charged + unused shares of children ≤ limit, cached ≤ max_cached, unless a cap was lowered
 //! ```
 //!
 //! Bytes *in transit* are reserved for a pending allocation of the device, or evicted and not released yet.
@@ -191,8 +191,8 @@ impl Accounts {
         self.freeing += bytes;
     }
 
-    /// Reserves `class` bytes for a miss. Its own `evicted` bytes are still charged, so only what `class` exceeds them by
-    /// is added, and no other request can take them in between. Returns how many evicted bytes return to the device.
+    /// Reserves `class` bytes for a miss that evicted `evicted` bytes. These are still charged, so only the excess of
+    /// `class` is added, and no other request can take them. Returns the evicted bytes that return to the device.
     pub(crate) fn reserve(&mut self, class: u64, evicted: u64) -> u64 {
         let replaced = class.min(evicted);
         self.freeing -= replaced;

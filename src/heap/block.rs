@@ -58,8 +58,8 @@ impl Block {
         })
     }
 
-    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block. Returns the
-    /// waits between streams.
+    /// Releases its memory, which may call the driver. Afterwards it is a record for a [new](Self::new) block. Returns
+    /// the number of waits inserted between streams.
     pub(crate) fn release_memory(&mut self) -> u64 {
         self.part.release_memory()
     }

@@ -102,7 +102,8 @@ impl ChildState {
         if self.may_have_graphs { 0 } else { self.idle_bytes() }
     }
 
-    /// Reserves `class` bytes, for which at most `over` idle bytes, the oldest ones, have to be released first.
+    /// Reserves `class` bytes, and takes out the oldest idle blocks, of `over` bytes at least, to be released first.
+    /// Returns these blocks, and the bytes by which they exceed `class`, which are in transit.
     fn reserve(&mut self, class: u64, over: u64) -> (Vec<Box<Block>>, u64) {
         let mut evicted = 0;
         let enough = self.idle.iter().take_while(|block| {
@@ -145,14 +146,14 @@ impl ChildBlocks {
         self.state.lock()
     }
 
-    /// Whether it matters if a request's stream is captured.
+    /// Whether [`take`](Self::take) needs to know if the stream is captured.
     pub(crate) fn asks_for_captures(&self) -> bool {
         let state = self.state.lock();
         state.limit.is_some() && !state.may_have_graphs
     }
 
-    /// Finds or reserves `class` bytes within the limit. Idle blocks that do not serve the request are released, as the
-    /// limit requires; `allow_release` is called before.
+    /// Takes an idle block, or reserves bytes, within the limit. Idle blocks that do not serve the request are released,
+    /// as the limit requires; `allow_release` is called before.
     pub(crate) fn make_room(
         &self,
         need: Need,
@@ -218,7 +219,7 @@ impl ChildBlocks {
         state.live_buffers -= 1;
         state.live_bytes -= block.key.class;
         state.live_requested -= requested;
-        if state.is_closed {
+        if state.is_dropped {
             return Some(block);
         }
         state.idle.push(block);
@@ -238,9 +239,9 @@ impl ChildBlocks {
     }
 
     /// Returns all blocks to the pool: idle ones now, others when they are dropped.
-    pub(crate) fn close(&self) {
+    pub(crate) fn end(&self) {
         let mut state = self.state.lock();
-        state.is_closed = true;
+        state.is_dropped = true;
         let idle = mem::take(&mut state.idle);
         drop(state);
         idle.into_iter().for_each(PoolCore::release);

@@ -127,7 +127,7 @@ pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     /// The lock with the common account, if the pool has its caps together with others.
-    pub(super) shares: Option<&'static LockedDepot>,
+    pub(super) common: Option<&'static LockedDepot>,
     pub(crate) counters: Counters,
     pub(crate) threads: Threads,
     /// Records without memory.
@@ -243,7 +243,7 @@ pub(crate) struct ChildBlocks {
 
 #[derive(Debug, Default)]
 pub(crate) struct ChildState {
-    pub(super) is_closed: bool,
+    pub(super) is_dropped: bool,
     pub(super) idle: Vec<Box<Block>>,
     pub(super) live_buffers: u64,
     pub(super) live_bytes: u64,
@@ -253,9 +253,10 @@ pub(crate) struct ChildState {
     pub(crate) limit: Option<u64>,
     /// Bytes that are reserved for requests.
     pub(super) reserved: u64,
-    /// Bytes that are being released, but those in the place of which others are reserved.
+    /// Bytes in transit: evicted and not released yet, without those that a reservation replaces.
     pub(super) in_transit: u64,
-    /// Whether a graph may use idle blocks: some served a captured stream, or nobody knows.
+    /// Whether a graph may use idle blocks: one was reused by a captured stream, or without a limit, when captures are
+    /// not checked; or `use_on` was called for the launch of a graph.
     pub(super) may_have_graphs: bool,
 }
 
@@ -366,7 +367,7 @@ impl PoolCore {
 
     /// Whether its caps hold for it and others together.
     pub(crate) fn shares_caps(&self) -> bool {
-        self.depot().shares.is_some()
+        self.depot().common.is_some()
     }
 
     /// Whether its last handle was dropped.

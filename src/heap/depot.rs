@@ -32,7 +32,7 @@ impl Depot {
         Self {
             buckets,
             accounts: Accounts::new(caps, in_flight),
-            shares: None,
+            common: None,
             counters: Counters::default(),
             threads: Threads::default(),
             records: Vec::new(),

@@ -41,7 +41,7 @@ impl PoolLock {
 
 impl Drop for PoolLock {
     fn drop(&mut self) {
-        if self.lock.lock().shares.is_some() {
+        if self.lock.lock().common.is_some() {
             self.lock.leave_shared();
         }
         if !self.is_of_arena {
@@ -74,7 +74,7 @@ impl LockedDepot {
     #[inline]
     pub(crate) fn lock(&'static self) -> DepotGuard {
         let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
-        if guard.shares.is_some() {
+        if guard.common.is_some() {
             guard.enter();
         }
         guard

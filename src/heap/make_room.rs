@@ -19,11 +19,10 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(100);
 
 impl PoolCore {
-    /// Reserves the bytes of `key` within limit and budget, releasing idle memory as they require; with `takes_idle`,
-    /// not while an idle block serves `key`.
+    /// Reserves the bytes of `key` within limit and budget, and releases idle memory as they require. With
+    /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves `key`.
     ///
-    /// `allow_release` is called before memory is released or waited for. The error is the limit, or the error of
-    /// `allow_release`.
+    /// `allow_release` is called before memory is released or waited for; its error is [`NoRoom::Forbidden`].
     pub(crate) fn make_room<'a>(
         &'a self,
         key: Key,

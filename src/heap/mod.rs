@@ -4,11 +4,12 @@
 //!   (`depot_lock`);
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
-//! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `make_room`: what is released and waited for until it may; `reservation`:
-//!   bytes counted before the source delivers them; `shared_caps`: caps that hold for several pools together;
-//!   `request_queue` and `queue_position`: requests that wait, in order of arrival;
-//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: takes idle blocks out of buckets;
-//!   `reclaim`: returns them to the source; `counts` and `counting`: counters; `stats`: their table; `read_stats`: statistics as users read them;
+//! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `make_room`: releases
+//!   and waits until it may; `reservation`: bytes counted before the source delivers them; `shared_caps`: caps that
+//!   hold for several pools together; `request_queue` and `queue_position`: requests that wait, in order of arrival;
+//! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: removes idle blocks from
+//!   buckets; `reclaim`: returns them to the source; `counts` and `counting`: counters; `stats`: the definitions of
+//!   statistics; `read_stats`: reads them;
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;

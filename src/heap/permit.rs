@@ -25,8 +25,8 @@ pub(crate) enum Permit {
 }
 
 impl Depot {
-    /// Whether a miss of `class` bytes, of the child with this `share` if any, has to release or await memory first, or may not go on at once: the pool is closed, or
-    /// requests wait.
+    /// Whether a miss of `class` bytes cannot be reserved at once, because memory must be released or awaited first,
+    /// requests wait, or the pool is closed. `share`: that of the requesting child, if any.
     #[inline]
     pub(crate) fn is_short_of(&self, class: u64, share: Option<&Share>) -> bool {
         self.queue.awaits_release()

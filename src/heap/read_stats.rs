@@ -77,7 +77,8 @@ impl PoolCore {
         });
     }
 
-    /// Returns the idle bytes of the depot, without those of magazines, as of all requests of this thread and those that other threads have reported.
+    /// Returns the idle bytes of the depot, without magazines, as of all requests of this thread and those that other
+    /// threads have reported.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
     }

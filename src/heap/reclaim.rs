@@ -1,4 +1,4 @@
-//! Returns idle memory to the source: with the last handle, on trim, to stay within a cap, or without device memory.
+//! Returns idle memory to the source: at the last drop, on a trim, to stay within a cap, or if the device lacks memory.
 
 use crate::heap::core::{DROPPED, DROPPED_EPOCH, PoolCore, Recall, next_epoch};
 use crate::heap::depot::Depot;

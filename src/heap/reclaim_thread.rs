@@ -1,12 +1,12 @@
-//! Frees the idle blocks that ended threads left, of closed pools and beyond caps that were lowered.
+//! Frees the idle blocks that ended threads left, of dropped pools and beyond caps that were lowered.
 //!
 //! The destructors of a thread's local variables run in an unspecified order. A driver's own variables may be
 //! destroyed before, and a panic in such a destructor aborts the process. Therefore the destructor of a
-//! thread's magazines frees nothing. Blocks go to their pool's depot. A closed pool's depot keeps nothing, and one
-//! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that closes or
-//! trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
+//! thread's magazines frees nothing. Blocks go to their pool's depot. A dropped pool's depot keeps nothing, and one
+//! whose caps were lowered may have no room, so those blocks are listed here. They are freed by the next call that
+//! closes, drops or trims a pool or asks a source for memory, or by a thread of this crate, whichever comes first.
 //!
-//! That thread exists only while there are magazines of closed pools or from before a cap was lowered, and there is at
+//! That thread exists only while there are magazines of dropped pools or from before a cap was lowered, and there is at
 //! most one. If it cannot be started, and in a child process, the calls above free the blocks.
 
 use crate::heap::block::Block;
@@ -26,7 +26,7 @@ struct Left {
 
 struct Ended {
     left: Vec<Left>,
-    /// Number of awaited magazines that threads still have. Negative while a pool is being closed.
+    /// Number of awaited magazines that threads still have. Negative while a pool is being dropped.
     magazines: i64,
     has_thread: bool,
 }
@@ -105,7 +105,7 @@ fn start() -> bool {
         return false;
     }
     let builder = std::thread::Builder::new().name("vrampool reclaim".into());
-    // A pool may be closed after a thread's local variables were destroyed, which starting a thread may need.
+    // A pool may be dropped after a thread's local variables were destroyed, which starting a thread may need.
     let spawn = || start_thread(|| builder.spawn(run)).is_ok();
     catch_unwind(AssertUnwindSafe(spawn)).unwrap_or(false)
 }

@@ -213,7 +213,7 @@ struct ReleaseReport<'a> {
     was: bool,
     /// Waits between streams.
     waits: u64,
-    /// That of the child to which the memory is charged.
+    /// The share of the child to which the memory is charged.
     share: Option<&'a Share>,
     /// A record whose memory was released.
     record: Option<Box<Block>>,
@@ -245,7 +245,7 @@ pub(crate) fn is_releasing() -> bool {
     RELEASING.get()
 }
 
-/// Calls hooks of a request for which others wait. If a hook allocates, its request is refused rather than made to wait.
+/// Calls hooks of a request for which others wait. A request that a hook makes is refused instead of waiting.
 pub(crate) fn without_waits<T>(call: impl FnOnce() -> T) -> T {
     struct Reset(bool);
     impl Drop for Reset {

@@ -50,7 +50,7 @@ struct Entry {
     number: u64,
     /// Bytes that it waits for; 0 once a reservation counts them.
     bytes: u64,
-    /// That of the child whose request it is.
+    /// The share of the child whose request it is.
     share: Option<Arc<Share>>,
     awaited: Awaited,
     /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.

@@ -26,7 +26,7 @@ pub(crate) enum NoRoom {
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
-    /// That of the child for which they are reserved.
+    /// The share of the child for which the bytes are reserved.
     share: Option<&'a Share>,
     /// A record for the memory, if one was kept.
     record: Option<Box<Block>>,

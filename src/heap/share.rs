@@ -38,7 +38,7 @@ pub(crate) fn beyond(share: Option<&Share>, class: u64) -> u64 {
 }
 
 impl Accounts {
-    /// Counts memory of a child, if it is one's, that is charged now.
+    /// Counts `bytes` as charged for the child with this share, if any.
     #[inline]
     pub(crate) fn charge(&mut self, share: Option<&Share>, bytes: u64) {
         if let Some(share) = share {
@@ -46,7 +46,7 @@ impl Accounts {
         }
     }
 
-    /// Counts memory of a child, if it is one's, that was charged. It was just released, or its reservation cancelled.
+    /// Counts `bytes` as no longer charged for the child with this share, if any: released, or a cancelled reservation.
     #[inline]
     pub(crate) fn discharge(&mut self, share: Option<&Share>, bytes: u64) {
         if let Some(share) = share {
@@ -59,7 +59,7 @@ impl Accounts {
         self.unused_shares + self.others.unused_shares - share.map_or(0, Share::unused)
     }
 
-    /// Changes a share, and cancels bytes that were reserved for that.
+    /// Sets a share to `bytes`, and cancels the `reserved` bytes that made room for it.
     ///
     /// # Errors
     /// The bytes to reserve instead. A share does not grow beyond the reserved bytes, nor while more is charged than a

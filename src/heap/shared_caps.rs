@@ -19,7 +19,7 @@ impl LockedDepot {
             .iter_mut()
             .for_each(|together| together.pools.retain(|(lock, _)| !ptr::eq(*lock, self)));
         guard.leave();
-        guard.shares = None;
+        guard.common = None;
         self.asleep.store(0, Relaxed);
     }
 }
@@ -29,7 +29,7 @@ impl DepotGuard {
     #[cold]
     #[inline(never)]
     pub(super) fn enter(&mut self) {
-        if let Some(root) = self.shares {
+        if let Some(root) = self.common {
             let together = root.together.lock();
             self.accounts.others = together.sums.minus(self.accounts.told);
             self.accounts.caps.set_common(&together.caps);
@@ -59,10 +59,10 @@ impl PoolCore {
     pub(super) fn share(self: &Arc<Self>, root: &Arc<Self>) {
         for pool in [root, self] {
             let mut depot = pool.depot();
-            if depot.shares.is_some() {
+            if depot.common.is_some() {
                 continue;
             }
-            (depot.shares, depot.accounts.told) = (Some(root.lock.lock), Shared::default());
+            (depot.common, depot.accounts.told) = (Some(root.lock.lock), Shared::default());
             if Arc::ptr_eq(pool, root) {
                 root.lock.lock.together.lock().caps.set_common(&depot.accounts.caps);
             }

@@ -327,7 +327,7 @@ impl<B: Backend> Buffer<B> {
         self.block_mut().keep_in(home, class, requested);
     }
 
-    /// Drops it, in no forked child.
+    /// Drops it. Not for a forked child.
     #[inline(always)]
     pub(crate) fn release(mut self) {
         if let Some(block) = self.block.take() {

@@ -1,4 +1,4 @@
-//! A pool within a pool, which keeps freed memory for its own requests until it is dropped.
+//! A pool within a pool, which keeps freed memory for its own requests.
 
 use crate::error::{Error, Forbidden};
 use crate::heap::child_blocks::{ChildReservation, Room};
@@ -11,11 +11,12 @@ use crate::streams::order::Need;
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, Stream, fork};
 
-/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped.
+/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped or its limit requires
+/// the release.
 ///
-/// The pool counts the child's memory as live, so its caps include the child, which may have a
-/// [limit](Self::set_limit) and a [share](Self::set_share) of its own. For a separate pool under the same caps, see
-/// [`PoolBuilder::within`](crate::PoolBuilder::within).
+/// The pool counts the child's memory as live, so the pool's caps include it. A child may also have a
+/// [limit](Self::set_limit) and a [share](Self::set_share) of the pool's limit. For a separate pool under the same
+/// caps, see [`PoolBuilder::within`](crate::PoolBuilder::within).
 ///
 /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
 /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
@@ -147,7 +148,7 @@ impl<B: Backend> Drop for Child<B> {
             let core = &self.pool.handle.core;
             core.depot().accounts.end_share(&self.kept.share);
             core.notify_freed();
-            self.kept.close();
+            self.kept.end();
         }
     }
 }

@@ -12,13 +12,14 @@ use vrampool_backend::{Backend, fork};
 impl<B: Backend> Child<B> {
     /// Limits the bytes of the child: live and idle ones, rounded to classes. `None`, as at first, is no limit.
     ///
-    /// A request beyond the limit first releases idle buffers of the child that do not serve it, the oldest ones, and
-    /// then fails. Live memory above a lowered limit remains, and nothing more is allocated until enough is freed.
+    /// A request that would exceed the limit releases idle buffers of the child that do not serve it, oldest first. If
+    /// that is not enough, it fails and releases nothing. Live memory above a lowered limit remains, and nothing is
+    /// allocated until enough is freed.
     ///
     /// **Graphs.** Idle memory that a graph may use is never released: all of it, once the child served a captured
-    /// stream or [`used_on`](Self::used_on) was called. Set the limit before the first request: a child that reused
-    /// memory without a limit does not know of graphs, and releases nothing. A graph that uses a limited child must
-    /// request a buffer of it during the capture.
+    /// stream or [`used_on`](Self::used_on) was called. Set the limit before the first request: without a limit the
+    /// child does not check whether a stream is captured, so once it has reused memory it releases none. During its
+    /// capture, a graph must request at least one buffer of a child with a limit, so that the child keeps its memory.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, errors::Owner, host::HostDevice};
@@ -54,9 +55,10 @@ impl<B: Backend> Child<B> {
     /// Reserves bytes of the pool's [limit](crate::PoolBuilder::limit) for the child: for its live and idle memory,
     /// rounded to classes. At first it has no share.
     ///
-    /// The part of the share that the child does not use counts as taken for the requests of others, which are refused
-    /// or wait, and for which idle memory is released. So the limit refuses no request of the child within its share.
-    /// The device or an arena may still refuse: a share reserves no memory. Dropping the child ends the share.
+    /// The unused part of the share counts against the limit for requests of others: idle memory is released for it,
+    /// and requests that do not fit beside it wait or fail. So the limit refuses no request of the child within its
+    /// share. The device or an arena may still refuse one: a share reserves no memory. Dropping the child ends the
+    /// share.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};

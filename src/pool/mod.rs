@@ -95,7 +95,7 @@ impl<B: Backend> Clone for Pool<B> {
     }
 }
 
-/// What all clones of a pool share and buffers do not: when it goes, the pool closes.
+/// What all clones of a pool share and buffers do not: its drop ends the pool.
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,

@@ -65,8 +65,9 @@ impl<B: Backend> Pool<B> {
         self.arena().map_or(Ok(0), DeviceArena::decay)
     }
 
-    /// Makes idle memory of other streams usable by `stream` without a wait on the device, which a captured stream must
-    /// not make: idle memory goes back to the pool's arena, and the host waits for the work that used it ([`DeviceArena::synchronize_freed`]). Does nothing without an arena.
+    /// Makes idle memory of other streams usable by `stream` without a wait on the device, which is forbidden to a
+    /// captured stream: idle memory goes back to the pool's arena, and the host waits for the work that used it
+    /// ([`DeviceArena::synchronize_freed`]). Has no effect without an arena.
     ///
     /// # Errors
     /// As [`DeviceArena::synchronize_freed`].

@@ -27,7 +27,7 @@ figures! {
         Gauge idle_bytes: u64, "bytes",
             "Bytes that the children with a tag keep idle; of the pool they are live.";
         Gauge live_buffers: u64, "buffers", "Live buffers of the children with a tag, as for bytes.";
-        Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children with a tag.";
+        Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children with a tag; unset if one of them has none, and of `other`.";
         Gauge share_bytes: u64, "bytes", "Bytes of the pool's limit that are the shares of the children with a tag.";
     }
 }

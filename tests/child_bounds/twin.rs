@@ -362,10 +362,10 @@ proptest! {
                     let at = of % children.len();
                     children[at] = new_child(at);
                     children[at].set_limit(limit).expect("no share");
-                    let gone = std::mem::replace(&mut twin.children[at], OwnChild { limit, ..OwnChild::default() });
-                    twin.pools[at % count].live += gone.live;
+                    let dropped = std::mem::replace(&mut twin.children[at], OwnChild { limit, ..OwnChild::default() });
+                    twin.pools[at % count].live += dropped.live;
                     live.iter_mut().filter(|(child, ..)| *child == Some(at)).for_each(|(child, ..)| *child = None);
-                    for class in gone.idle {
+                    for class in dropped.idle {
                         twin.release(at % count, class);
                     }
                 }

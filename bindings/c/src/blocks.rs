@@ -63,7 +63,7 @@ fn shard(address: u64) -> &'static BriefLock<Table<Held>> {
 }
 
 /// Adds a block of a pool, for a stream by its handle and the [epoch](streams::epoch) in which it was found.
-/// Returns the memory if the address is 0, or another block begins there, which cannot be.
+/// Returns the memory if the address is 0, or if another block begins there, which is a defect.
 #[inline(always)]
 pub(crate) fn insert<M: Into<Memory>>(
     address: u64,
@@ -83,7 +83,7 @@ pub(crate) fn insert<M: Into<Memory>>(
     }
 }
 
-/// Forgets a block, and answers it, unless `check` objects.
+/// Removes a block and returns it, unless `check` fails.
 pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>) -> Result<Held, Failure> {
     loop {
         let mut shard = shard(address).lock();

@@ -29,10 +29,10 @@ pub(crate) struct Captures {
     in_flight: Mutex<InFlight>,
 }
 
-/// How many routes all pools have: what every request of PyTorch's asks first.
+/// Number of routes of all pools, which each request of PyTorch reads first.
 static ROUTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether requests of any pool may have to go anywhere.
+/// Whether any pool has a route.
 #[inline(always)]
 pub(crate) fn are_any_routes() -> bool {
     // Acquire: pairs with the release of who began.

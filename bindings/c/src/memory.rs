@@ -7,7 +7,7 @@ use vrampool::any::AnyDevice;
 #[derive(Debug, Default)]
 pub(crate) enum Memory {
     Pool(Buffer<AnyDevice>),
-    /// As `Pool`, with work pending on a stream that the pool could not be told of.
+    /// As `Pool`, but recording a use by another stream failed: it is freed after all work of the device.
     Unordered(Buffer<AnyDevice>),
     /// Of a private pool.
     Captured(Box<Captured>),

@@ -69,7 +69,7 @@ pub(crate) fn with<T>(handle: u64, act: impl FnOnce(&CPool) -> Result<T, Failure
     }
 }
 
-/// A block of a pool, under the tag of this thread's scope.
+/// Allocates a block of a pool, under the tag of this thread's scope. Returns its address.
 #[inline(never)]
 pub(crate) fn allocate(handle: u64, bytes: u64, stream: usize) -> Result<u64, Failure> {
     match CPool::allocate_hit(handle, bytes, stream) {

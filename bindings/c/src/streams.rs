@@ -30,10 +30,11 @@ static MADE: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 /// Streams of brokers, by handle. They end with their broker.
 static BROKER_STREAMS: Mutex<Option<HashMap<usize, AnyStream>>> = Mutex::new(None);
 
-/// Grows when what threads remember becomes wrong: of streams and requests, by [`OF_STREAMS`]; of requests alone, by 1.
+/// Changes when entries that threads keep become invalid: by [`OF_STREAMS`] for entries of streams and of requests, by
+/// 1 for entries of requests alone.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-/// A power of two.
+/// The step of [`EPOCH`] that invalidates entries of streams: a power of two, because look-ups divide by it.
 const OF_STREAMS: u64 = 1 << 16;
 
 /// `CU_STREAM_PER_THREAD`: on each thread the handle of another stream.
@@ -119,7 +120,6 @@ impl Home {
     #[inline(always)]
     pub(crate) fn with_known<T>(&self, raw: usize, act: impl FnOnce(&AnyStream) -> T) -> Option<T> {
         let done = MEMORY.try_with(|memory| {
-            // Acquire: pairs with the release of who let a stream go, who did it before.
             if memory.epoch.get() != epoch() / OF_STREAMS {
                 return None;
             }

@@ -33,7 +33,7 @@ fn after<V>(places: &[(u64, V)], place: usize) -> usize {
     (place + 1) & places.len().wrapping_sub(1)
 }
 
-/// Returns the place of an address, or else the empty one where it would be; of no places, the first.
+/// Returns the place of an address; as the error the empty place for it, or no place of a table without places.
 #[inline(always)]
 fn find<V>(places: &[(u64, V)], address: u64) -> Result<usize, usize> {
     let mut place = home(places, address);
@@ -90,7 +90,7 @@ impl<V: Default> Table<V> {
         }
     }
 
-    /// Removes an address if `take` returns what it took out of the value. What it leaves is never dropped.
+    /// Removes an address if `take` returns what it took out of the value. The rest of the value must need no drop.
     #[inline(always)]
     pub(crate) fn take<T>(&mut self, address: u64, take: impl FnOnce(&mut V) -> Option<T>) -> Option<T> {
         let places = &mut *self.places;

@@ -13,7 +13,7 @@ pub(crate) struct Row {
     pub(crate) backend: &'static str,
     pub(crate) size_classes: String,
     pub(crate) pass: &'static str,
-    /// What the pool had taken from the device when it was made, if anything.
+    /// Bytes that the new pool had reserved; unset if 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) initial_bytes: Option<u64>,
     pub(crate) ops: u64,

@@ -13,7 +13,7 @@ pub(crate) struct Report {
     backend: &'static str,
     device: String,
     source: String,
-    /// What the pool had taken from the device when it was made.
+    /// Bytes that the new pool had reserved.
     initial_bytes: u64,
     steps: u64,
     test_accuracy: f32,
@@ -100,7 +100,7 @@ impl Report {
         if let Some(later) = self.step_allocations_after_first_epoch {
             table.add_row(["of these in steps after the first epoch", &later.to_string()]);
         }
-        table.add_row(["bytes of the device at the start", &size(self.initial_bytes)]);
+        table.add_row(["bytes reserved at the start", &size(self.initial_bytes)]);
         table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
         table.add_row(["of these for reused memory", &stats.reuse_waits.to_string()]);
         table.add_row([

@@ -1,4 +1,4 @@
-//! Requests and frees that need only bookkeeping: no device call, no wait. If more is needed, these functions do nothing,
+//! Requests and frees that need only bookkeeping: no device call, no wait. Otherwise these functions have no effect,
 //! and the general path follows.
 //!
 //! A pool calls them under the lock that it has with the arena, and uses one buffer object for successive blocks. They

@@ -1,4 +1,5 @@
-//! Pools and streams that a thread knows by numbers of a caller, who then needs neither to find a thread's idle blocks.
+//! A thread's table from a caller's numbers for a pool and a stream to the thread's idle blocks, which are then found
+//! without a handle of the pool or of the stream.
 
 use std::cell::Cell;
 use vrampool_backend::StreamId;
@@ -11,7 +12,7 @@ pub struct Key {
     pub pool: u64,
     /// The stream, of the pool's device.
     pub stream: u64,
-    /// A number that changes before one of the others means something else.
+    /// The caller's epoch: it changes before `pool` or `stream` means something else.
     pub epoch: u64,
 }
 
@@ -21,7 +22,7 @@ pub(super) struct Entry {
     key: Key,
     /// The slot of the thread cache.
     pub(super) slot: u8,
-    /// The epoch of the thread cache, which is in no other pool's.
+    /// The epoch of the thread cache; no other pool is ever in it.
     pub(super) epoch: u64,
     pub(super) stream: StreamId,
 }

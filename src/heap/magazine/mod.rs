@@ -285,7 +285,7 @@ impl Local {
 
     #[cold]
     fn join_anew(&self, pool: &Arc<PoolCore>) -> Option<&ThreadCache> {
-        // Acquire: pairs with the release of a pool's closing. The search is not repeated, so each counted
+        // Acquire: pairs with the release in `PoolCore::end`. The search is not repeated, so each counted
         // pool must be seen as dropped.
         let dropped = DROPPED.load(Acquire);
         if self.dropped.replace(dropped) != dropped {

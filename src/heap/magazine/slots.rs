@@ -24,7 +24,7 @@ pub(crate) fn take() -> u8 {
     free.unwrap_or(NO_SLOT)
 }
 
-/// Releases the slot of a closed pool for another one.
+/// Releases the slot of a dropped pool for another one.
 pub(crate) fn release(slot: u8) {
     TAKEN.lock()[usize::from(slot)] = false;
 }

@@ -111,7 +111,7 @@ impl ThreadCache {
     #[inline(always)]
     fn count_hit(&self, bin: u8, block: &mut Block, requested: u64) {
         block.requested = requested;
-        // Found once: the compiler cannot tell that a counter is not this address.
+        // Loaded once: the compiler must assume that a write to a counter changes this pointer.
         let counters = &*self.counters;
         counters.bin(bin).pop();
         counters.bin(bin).hit();

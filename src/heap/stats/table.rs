@@ -297,8 +297,8 @@ figures! {
             "Times that a thread waited for memory that another thread was releasing, or for its turn to ask a device \
              that was out of memory.";
         Counter trim: u64, "times",
-            "Times that idle memory was released because the device was out of memory, and the request was retried: the \
-             least recently requested classes, then all idle memory, then that of other pools.";
+            "Times that idle memory was released because the device was out of memory, and the request was retried: \
+             the least recently requested classes, then all idle memory, then that of other pools.";
         Counter compact: u64, "times", "Times that holes of the arena were closed, and the request was retried.";
         Counter fail: u64, "times", "Times that all steps failed and an error was returned.";
     }

@@ -163,7 +163,7 @@ pub(crate) fn is_sampled() -> bool {
     left == 0
 }
 
-/// As [`is_sampled`]. Returns the beginning of a timed request.
+/// Returns the current time if a request is to be timed, as [`is_sampled`] decides, and restarts the count.
 pub(crate) fn begin() -> Option<Instant> {
     is_sampled().then(|| {
         restart();

@@ -72,8 +72,8 @@ impl<B: Backend> PoolBuilder<B> {
             return Err(Error::configuration(
                 "within",
                 self.within.as_ref().map_or("", |pool| pool.name()),
-                "it has children with shares, which hold for one pool with a virtual source, or several without; end \
-                 the shares first",
+                "it has children with shares, which pools with common caps and a virtual source cannot have; set the \
+                 shares to 0 first",
             ));
         }
         let arena = match source {

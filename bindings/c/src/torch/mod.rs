@@ -164,8 +164,8 @@ fn is_right(held: &Held, bytes: u64, device: c_int) -> bool {
         && place(device).is_ok_and(|pool| pool.load(Ordering::Acquire) == held.pool)
 }
 
-/// Frees a block that may be recorded, of a graph, used on another stream than it was allocated for, or not as it is
-/// said to be.
+/// Frees a block on the general path: it is recorded, of a graph, freed on another stream, or the call has a wrong
+/// size or device.
 #[inline(never)]
 fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) -> Result<(), Failure> {
     let mut held = blocks::remove(address, |_| Ok(()))?;
