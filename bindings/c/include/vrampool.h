@@ -517,8 +517,8 @@ typedef struct vrampool_stats {
     /** Times that a thread waited for memory that another thread was releasing, or for its turn to ask a device that
      *  was out of memory. */
     uint64_t rung_wait;
-    /** Times that the device was out of memory: the least recently requested classes were released, then if necessary
-     *  all idle memory, and the request was retried. */
+    /** Times that idle memory was released because the device was out of memory, and the request was retried: the
+     *  least recently requested classes, then all idle memory, then that of other pools. */
     uint64_t rung_trim;
     /** Times that holes of the arena were closed, and the request was retried. */
     uint64_t rung_compact;

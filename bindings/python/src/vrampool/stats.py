@@ -97,8 +97,8 @@ class PoolStats(NamedTuple):
         rung_evict: Times that idle buffers were released to stay within the limit or the budget.
         rung_wait: Times that a thread waited for memory that another thread was releasing, or for its turn to ask a
             device that was out of memory.
-        rung_trim: Times that the device was out of memory: the least recently requested classes were released, then if
-            necessary all idle memory, and the request was retried.
+        rung_trim: Times that idle memory was released because the device was out of memory, and the request was
+            retried: the least recently requested classes, then all idle memory, then that of other pools.
         rung_compact: Times that holes of the arena were closed, and the request was retried.
         rung_fail: Times that all steps failed and an error was returned.
         wait_within_10us: Number of times of at most 10 µs.
