@@ -6,7 +6,7 @@
 
 use crate::error::Error;
 use crate::heap::core::{Block, ChildBlocks, ChildState, PoolCore};
-use crate::heap::release::is_releasing;
+use crate::heap::release::{is_releasing, release_each, without_waits};
 use crate::heap::share::Share;
 use crate::streams::order::Need;
 use parking_lot::MutexGuard;
@@ -133,12 +133,12 @@ impl ChildState {
 }
 
 impl ChildBlocks {
-    /// Takes an idle block for a class. `is_captured`: whether `stream` is captured; it is asked only if
-    /// [needed](Self::asks_for_captures).
-    pub(crate) fn take(&self, need: Need, stream: StreamId, is_captured: bool) -> Option<Box<Block>> {
+    /// Takes an idle block for a class. `may_be_captured`: whether `stream` is captured, or was not asked because that
+    /// did [not matter](Self::asks_for_captures).
+    pub(crate) fn take(&self, need: Need, stream: StreamId, may_be_captured: bool) -> Option<Box<Block>> {
         let state = &mut self.state.lock();
         let block = state.take(need, stream)?;
-        state.may_have_graphs |= is_captured || state.limit.is_none();
+        state.may_have_graphs |= may_be_captured;
         Some(block)
     }
 
@@ -205,7 +205,8 @@ impl ChildBlocks {
         let may_borrow = state.limit.is_none();
         drop(state);
         let mut reservation = ChildReservation { child: self, reserved: class, in_transit, may_borrow };
-        evicted.into_iter().for_each(|block| PoolCore::release_of_child(block, &self.share));
+        // Hooks of a free must not wait for the bytes in transit.
+        release_each(evicted, |block| without_waits(|| PoolCore::release_of_child(block, &self.share)));
         reservation.released();
         reservation
     }
@@ -244,7 +245,7 @@ impl ChildBlocks {
         state.is_dropped = true;
         let idle = mem::take(&mut state.idle);
         drop(state);
-        idle.into_iter().for_each(PoolCore::release);
+        release_each(idle, PoolCore::release);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::share::Share;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
+use std::vec;
 
 thread_local! {
     /// Whether this thread is releasing memory, or calls hooks of a request that asks the device: a destructor or hook
@@ -238,6 +239,20 @@ impl Drop for ReleaseReport<'_> {
         self.lock.notify_freed();
         // It may have the last handle of the pool.
         drop(surplus);
+    }
+}
+
+/// Calls `release` with each block; if one call panics, then also with the blocks after it.
+pub(super) fn release_each(blocks: Vec<Box<Block>>, release: impl FnMut(Box<Block>)) {
+    struct Each<F: FnMut(Box<Block>)>(vec::IntoIter<Box<Block>>, F);
+    impl<F: FnMut(Box<Block>)> Drop for Each<F> {
+        fn drop(&mut self) {
+            self.0.by_ref().for_each(&mut self.1);
+        }
+    }
+    let mut each = Each(blocks.into_iter(), release);
+    for block in each.0.by_ref() {
+        (each.1)(block);
     }
 }
 

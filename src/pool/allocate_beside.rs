@@ -68,19 +68,14 @@ impl PoolCore {
         capture: Option<CaptureId>,
         hand_over: impl FnOnce(&mut Block) -> Result<u64, Error>,
     ) -> Result<Option<Box<Block>>, Error> {
-        let share = request.position.share();
         if block.is_ready_on(request.stream.id()) {
-            if share.is_some() {
-                self.depot().accounts.charge(share, block.key.class);
-            }
+            self.charge_taken(request, &block);
             return Ok(Some(block));
         }
         match hand_over(&mut block) {
             Ok(waits) => {
-                let mut depot = self.depot();
-                depot.count_hand_over(request.key, waits);
-                depot.accounts.charge(share, block.key.class);
-                drop(depot);
+                self.depot().count_hand_over(request.key, waits);
+                self.charge_taken(request, &block);
                 Ok(Some(block))
             }
             Err(error) => {
@@ -95,6 +90,15 @@ impl PoolCore {
                     }
                 }
             }
+        }
+    }
+
+    /// Charges a block that was idle to the child that asked, if one did. Until now it counted beside the child's share,
+    /// so requests that wait may go on.
+    fn charge_taken<B: Backend>(&self, request: &Request<'_, B>, block: &Block) {
+        if let share @ Some(_) = request.position.share() {
+            self.depot().accounts.charge(share, block.key.class);
+            self.notify_freed();
         }
     }
 

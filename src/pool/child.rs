@@ -73,8 +73,8 @@ impl<B: Backend> Child<B> {
         let (core, device) = (&self.pool.handle.core, self.pool.device());
         let class = core.class_of(bytes).ok_or_else(|| core.too_large(bytes))?;
         let need = Need { requested: bytes, class };
-        let is_captured = self.kept.asks_for_captures() && device.is_capturing(stream)?;
-        let mut buffer = match self.kept.take(need, stream.id(), is_captured) {
+        let may_be_captured = !self.kept.asks_for_captures() || device.is_capturing(stream)?;
+        let mut buffer = match self.kept.take(need, stream.id(), may_be_captured) {
             Some(block) => Buffer::new(block),
             None => {
                 need.check(device, stream, Forbidden::Allocation)?;

@@ -2,6 +2,7 @@
 
 mod errors;
 mod graphs;
+mod interference;
 mod threads;
 mod twin;
 

@@ -317,6 +317,7 @@ impl<B: Backend> Backend for AuditDevice<B> {
     }
 
     fn capture_of(&self, stream: &Self::Stream) -> Result<Option<CaptureId>, BackendError> {
+        self.state.run(&self.state.before_capture_query);
         let own = self.state.captured.lock().expect("no panic under it").get(&stream.id()).copied();
         Ok(own.or(self.state.capturing.load(Ordering::SeqCst).then_some(CaptureId::UNKNOWN)))
     }

@@ -1,0 +1,183 @@
+//! Hooks, panics, waiting requests and a close while a child takes or releases memory.
+
+use crate::{KIB, device};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
+use vrampool::hooks::{Hook, HookEvent};
+use vrampool::host::HostStream;
+use vrampool::{Backend, Child, Error, Overlap, Pool, SizeClasses, Source};
+use vrampool_test_support::{close_gate, streams};
+
+/// Requests a buffer of the child when memory is freed.
+struct Requester(OnceLock<(Arc<Child<crate::Device>>, HostStream)>, AtomicBool);
+
+impl fmt::Debug for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Requester")
+    }
+}
+
+impl Hook for Requester {
+    fn name(&self) -> &str {
+        "requester"
+    }
+
+    fn before_free(&self, _: &HookEvent<'_>) {
+        if let Some((child, stream)) = self.0.get()
+            && !self.1.swap(true, SeqCst)
+        {
+            drop(child.allocate(32 * KIB, stream));
+        }
+    }
+}
+
+#[test]
+fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_itself() {
+    let (done, is_done) = channel();
+    thread::spawn(move || {
+        let device = device();
+        let stream = device.create_stream().expect("a stream");
+        let hook = Arc::new(Requester(OnceLock::new(), AtomicBool::new(false)));
+        let pool = Pool::builder(&device)
+            .size_classes(SizeClasses::EXACT)
+            .hook(Arc::clone(&hook))
+            .build()
+            .expect("a pool");
+        let child = Arc::new(pool.child("tenant"));
+        child.set_limit(64 * KIB).expect("no share");
+        drop(child.allocate(64 * KIB, &stream).expect("memory"));
+        assert!(hook.0.set((Arc::clone(&child), stream.clone())).is_ok());
+        assert!(child.allocate(4 * KIB, &stream).is_ok());
+        assert!(hook.1.load(SeqCst), "it was called");
+        done.send(()).expect("somebody listens");
+    });
+    is_done.recv_timeout(Duration::from_secs(20)).expect("nobody waits for ever");
+}
+
+#[test]
+fn a_panic_in_a_destructor_while_a_child_releases_memory_loses_nothing() {
+    for max_cached in [u64::MAX, 0] {
+        let device = device();
+        let stream = device.create_stream().expect("a stream");
+        let pool = Pool::builder(&device)
+            .size_classes(SizeClasses::EXACT)
+            .max_cached_bytes(max_cached)
+            .limit(64 * KIB)
+            .build()
+            .expect("a pool");
+        let child = pool.child("tenant");
+        child.set_share(48 * KIB).expect("room");
+        child.set_limit(48 * KIB).expect("not below");
+        let three: Vec<_> = (0..3).map(|_| child.allocate(16 * KIB, &stream).expect("memory")).collect();
+        drop(three);
+        device.panic_in("drop", 0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| child.allocate(32 * KIB, &stream)));
+        let is_pending = device.forget_panic();
+        assert!(outcome.is_err() && !is_pending, "{outcome:?}");
+        assert_eq!(pool.stats().held_bytes, device.taken(), "{max_cached}");
+        assert!(child.allocate(32 * KIB, &stream).is_ok(), "within its share");
+        drop(child);
+        pool.trim().expect("a trim");
+        assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0));
+        assert!(pool.allocate(64 * KIB, &stream).is_ok());
+    }
+}
+
+#[test]
+fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device)
+        .size_classes(SizeClasses::EXACT)
+        .max_cached_bytes(0)
+        .magazine_bytes(0)
+        .limit(64 * KIB)
+        .build()
+        .expect("a pool");
+    let child = pool.child("tenant");
+    let three: Vec<_> = (0..3).map(|_| child.allocate(16 * KIB, &stream).expect("memory")).collect();
+    drop(three);
+    device.panic_in("drop", 0);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(child))).is_err());
+    pool.trim().expect("a trim");
+    assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0));
+    assert!(pool.allocate(64 * KIB, &stream).is_ok());
+}
+
+/// While a block of another stream is handed over to the child, it still counts beside the child's share.
+#[test]
+fn a_request_that_waits_is_woken_when_a_child_has_taken_an_idle_block() {
+    let device = device();
+    let [one, two, three] = streams(&device);
+    let builder = Pool::builder(&device).size_classes(SizeClasses::EXACT).magazine_bytes(0);
+    let pool = builder.overlap(Overlap::Bytes(0)).limit(192 * KIB).build().expect("a pool");
+    let child = pool.child("tenant");
+    child.set_share(64 * KIB).expect("nothing is live");
+    let _live = pool.allocate(64 * KIB, &one).expect("memory");
+    let open = close_gate(&one);
+    drop(pool.allocate(64 * KIB, &one).expect("memory"));
+    let (served, is_served) = channel();
+    let (waiting, has_begun) = (pool.clone(), Arc::new(AtomicBool::new(false)));
+    let begun = Arc::clone(&has_begun);
+    device.before_capture_query(move || {
+        if waiting.stats().idle_bytes > 0 || begun.swap(true, SeqCst) {
+            return;
+        }
+        let (pool, stream, served) = (waiting.clone(), three.clone(), served.clone());
+        thread::spawn(move || {
+            let buffer = pool.allocate_timeout(64 * KIB, &stream, Duration::MAX);
+            served.send(buffer.is_ok()).expect("somebody listens");
+        });
+        while waiting.waiting_requests() == 0 {
+            thread::yield_now();
+        }
+    });
+    let own = child.allocate(64 * KIB, &two);
+    device.forget_hook();
+    drop(open);
+    assert!(own.is_ok() && has_begun.load(SeqCst), "{own:?}");
+    // Shorter than a turn of requests with a deadline.
+    assert_eq!(is_served.recv_timeout(Duration::from_secs(5)), Ok(true));
+}
+
+#[test]
+#[ignore = "a child's idle memory still serves it"]
+fn a_closed_pool_serves_no_request_of_its_children() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let child = pool.child("tenant");
+    drop(child.allocate(64 * KIB, &stream).expect("memory"));
+    pool.close();
+    let refused = child.allocate(64 * KIB, &stream);
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+}
+
+#[test]
+fn a_share_of_all_bytes_overflows_nothing() {
+    for source in [Source::Direct, Source::Driver, Source::Virtual] {
+        let device = device();
+        let [one, two] = streams(&device);
+        let Ok(pool) = Pool::builder(&device).source(source).build() else { continue };
+        let [child, other] = ["one", "other"].map(|tag| pool.child(tag));
+        child.set_share(u64::MAX).expect("there is no limit");
+        child.set_limit(u64::MAX).expect("no less than the share");
+        assert!(other.set_share(1).is_err() && pool.allocate(1, &one).is_err());
+        for _ in 0..3 {
+            let own =
+                (0..8).map(|nth| child.allocate(nth * 20 * KIB, if nth % 2 == 0 { &one } else { &two }));
+            let own: Result<Vec<_>, _> = own.collect();
+            assert!(own.is_ok(), "{own:?}");
+            assert!(pool.allocate_timeout(1, &one, Duration::from_millis(1)).is_err());
+        }
+        drop(child);
+        assert!(pool.allocate(4 * KIB, &one).is_ok());
+        pool.trim().expect("a trim");
+        assert_eq!(pool.stats().held_bytes, 0);
+    }
+}
