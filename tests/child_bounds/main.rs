@@ -1,5 +1,6 @@
 //! A child's limit holds at every instant, and its share of the pool's limit is there whenever it asks.
 
+mod arena;
 mod errors;
 mod graphs;
 mod interference;

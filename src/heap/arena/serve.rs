@@ -246,7 +246,8 @@ impl<B: Backend> ArenaCore<B> {
     /// Frees a new block that no caller received. Its stream used none of its bytes.
     #[cold]
     fn take_back(&self, buffer: &ArenaBuffer<B>) {
-        let mut state = self.state.lock();
+        // A compaction may move it meanwhile.
+        let mut state = self.lock_unmoved(buffer.block);
         let slot = state.slots.remove(buffer.block);
         if let Some(slot) = &slot {
             [buffer.block].iter().chain(slot.more()).for_each(|&block| state.free_freed(block));
