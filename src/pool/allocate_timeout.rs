@@ -113,7 +113,7 @@ impl<B: Backend> Pool<B> {
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`], idle memory is released, and buffers that are still live release theirs when they
-    /// are dropped. A pool that is closed stays closed.
+    /// are dropped. Its children keep their memory until they are dropped. A pool that is closed stays closed.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};

@@ -4,6 +4,7 @@ use crate::error::{Error, Forbidden};
 use crate::heap::child_blocks::{ChildReservation, Room};
 use crate::heap::core::ChildBlocks;
 use crate::heap::queue_position::{ForChild, Position};
+use crate::heap::stats::outcomes::Reason;
 use crate::heap::stats::times;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -71,6 +72,10 @@ impl<B: Backend> Child<B> {
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
         fork::check()?;
         let (core, device) = (&self.pool.handle.core, self.pool.device());
+        if self.pool.is_closed() {
+            core.count_failure(Reason::Closed);
+            return Err(Error::Closed);
+        }
         let class = core.class_of(bytes).ok_or_else(|| core.too_large(bytes))?;
         let need = Need { requested: bytes, class };
         let may_be_captured = !self.kept.asks_for_captures() || device.is_capturing(stream)?;

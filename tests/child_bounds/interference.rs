@@ -146,7 +146,6 @@ fn a_request_that_waits_is_woken_when_a_child_has_taken_an_idle_block() {
 }
 
 #[test]
-#[ignore = "a child's idle memory still serves it"]
 fn a_closed_pool_serves_no_request_of_its_children() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
