@@ -152,8 +152,8 @@ impl ChildBlocks {
         state.limit.is_some() && !state.may_have_graphs
     }
 
-    /// Takes an idle block, or reserves bytes, within the limit. Idle blocks that do not serve the request are released,
-    /// as the limit requires; `allow_release` is called before.
+    /// Takes an idle block, or reserves bytes, within the limit. Idle blocks that do not serve the request are
+    /// released, as the limit requires; `allow_release` is called before.
     pub(crate) fn make_room(
         &self,
         need: Need,

@@ -93,8 +93,8 @@ impl PoolCore {
         }
     }
 
-    /// Charges a block that was idle to the child that asked, if one did. Until now it counted beside the child's share,
-    /// so requests that wait may go on.
+    /// Charges a block that was idle to the child that asked, if one did. Before that the child's share counted beside
+    /// the block, so requests that wait may go on now.
     fn charge_taken<B: Backend>(&self, request: &Request<'_, B>, block: &Block) {
         if let share @ Some(_) = request.position.share() {
             self.depot().accounts.charge(share, block.key.class);

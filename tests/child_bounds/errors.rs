@@ -181,7 +181,7 @@ fn a_child_with_a_limit_borrows_no_larger_block() {
     }
 }
 
-/// Frees that a hook was told of, and requests of more than nothing.
+/// Numbers of served requests and of frees that a hook received.
 #[derive(Debug, Default)]
 struct Counts(Mutex<(u64, u64)>);
 
