@@ -59,6 +59,10 @@ platforms *arguments:
 wheels folder *machines:
     bindings/python/wheels.sh {{folder}} {{machines}}
 
+# Compares lines of code with their budget: just weight --lower, just weight --raise "REASON"
+weight *arguments:
+    .ci/weight {{arguments}}
+
 # Runs everything that must hold before a change lands; on Debian, as root.
 ci:
     .ci/run
