@@ -1,8 +1,7 @@
 //! The names that most programs use.
 //!
 //! Traits of devices come without their names, for their methods alone; generic code imports
-//! [`Backend`](crate::Backend) by name. [`Error`](crate::Error) is not here, because programs have one of
-//! their own.
+//! [`Backend`](crate::Backend) by name. A program's own `Error` takes precedence over the one here.
 //!
 //! ```
 //! use vrampool::host::HostDevice;
@@ -13,9 +12,10 @@
 //! let pool = Pool::new(&device)?;
 //! let numbers = pool.upload(&[1.0f32, 2.0], &stream)?;
 //! assert_eq!(numbers.read_vec::<f32>(&stream)?, [1.0, 2.0]);
-//! # Ok::<(), vrampool::Error>(())
+//! # Ok::<(), Error>(())
 //! ```
 
+pub use crate::error::Error;
 pub use crate::heap::size_class::SizeClasses;
 pub use crate::heap::stats::table::PoolStats;
 pub use crate::pool::Pool;

@@ -33,6 +33,7 @@ fn requests_without_memory_are_refused_and_others_go_on() {
     std::thread::spawn(move || runtime.block_on(axum::serve(listener, router).into_future()));
 
     assert_eq!(ask(&address, Some(&[1, 2, 3])), (StatusCode::OK, None, "6\n".into()));
+    assert_eq!(ask(&address, Some(&[1; 1001])), (StatusCode::OK, None, "1001\n".into()));
     let (status, retry, text) = ask(&address, Some(&[7; 100_000]));
     assert_eq!((status, retry), (StatusCode::PAYLOAD_TOO_LARGE, None), "{text}");
 

@@ -28,14 +28,16 @@ pub(crate) struct PoolOptions {
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
     pub(crate) borrow_classes: Option<u32>,
-    /// Cap on idle bytes, as 64KiB or 4GiB, or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or 4GiB]
+    /// Cap on idle bytes, as 64KiB or 4GiB (4G is 4000000000), or `unlimited` [default: VRAMPOOL_MAX_CACHED_GB, or
+    /// 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) max_cached: Option<u64>,
     /// Cap on idle buffers in one bucket, or `unlimited`
     /// [default: VRAMPOOL_MAX_BUFFERS_PER_BUCKET, or 16]
     #[arg(long, value_name = "COUNT", value_parser = count_or_unlimited)]
     pub(crate) max_per_bucket: Option<u64>,
-    /// Hard cap on bytes taken from the device, or `unlimited` [default: VRAMPOOL_LIMIT_GB, or unlimited]
+    /// Hard cap on bytes taken from the device, as 4GiB (4G is 4000000000), or `unlimited`
+    /// [default: VRAMPOOL_LIMIT_GB, or unlimited]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     pub(crate) limit: Option<u64>,
     /// Soft cap on bytes taken from the device, or `unlimited`

@@ -140,8 +140,8 @@ impl fmt::Display for OutOfMemory {
         if self.owner != Owner::Device {
             write!(
                 f,
-                " (class {}); the {} holds {} ({} live, {} idle)",
-                ByteSize(self.class_bytes),
+                " (class {} bytes); the {} holds {} ({} live, {} idle)",
+                self.class_bytes,
                 self.owner,
                 ByteSize(self.held_bytes),
                 ByteSize(self.live_bytes),

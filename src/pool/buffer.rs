@@ -229,8 +229,8 @@ impl<B: Backend> Buffer<B> {
         self.write_at(bytes, 0, stream)
     }
 
-    /// As [`write`](Self::write), from the byte `offset` of the buffer on. A device may copy at multiples of
-    /// its [granularity](vrampool_backend::Properties::copy_granularity) only.
+    /// As [`write`](Self::write), from the byte `offset` of the buffer on: of some devices a multiple of a
+    /// [granularity](vrampool_backend::Properties::copy_granularity).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -268,9 +268,8 @@ impl<B: Backend> Buffer<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Backend`] when `source` is longer, when it is shorter and its length is not a multiple of the
-    /// device's [copy granularity](vrampool_backend::Properties::copy_granularity), or when the device fails
-    /// (wgpu cannot copy within one range of an arena); else as [`on`](Self::on).
+    /// [`Error::Backend`] when `source` is longer or the device fails (wgpu cannot copy within one range of an arena);
+    /// else as [`on`](Self::on).
     pub fn copy_from(&mut self, source: &Self, stream: &B::Stream) -> Result<(), Error> {
         let device = self.device().clone();
         let from = source.on(stream)?;

@@ -1,7 +1,8 @@
 //! The HTTP side of an exporter: accepts connections and answers each with metrics that are computed for it.
 //!
 //! Clients are not trusted. At most [`MOST_CONNECTIONS`] are served at a time, one request each, and every
-//! one must have sent its request and read the answer within [`DEADLINE`]; others wait in the system's queue.
+//! one must have sent its request within [`REQUEST_DEADLINE`] and read the answer within [`DEADLINE`]; others
+//! wait in the system's queue.
 //! Without a client nothing runs and no timer is set.
 
 use super::exposition::{Format, Text};
@@ -12,7 +13,7 @@ use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,9 @@ use vrampool_backend::logging;
 
 /// How many clients are served at a time.
 const MOST_CONNECTIONS: usize = 32;
+
+/// How long a client may take for its request: idle connections must not delay a scrape.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(1);
 
 /// How long a client may take for its request and for reading the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -60,6 +64,8 @@ async fn answer(published: &Published, connection: TcpStream) {
     let connection = http1::Builder::new()
         .keep_alive(false)
         .writev(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_DEADLINE)
         .serve_connection(TokioIo::new(connection), service);
     match timeout(DEADLINE, connection).await {
         Ok(Ok(())) => {}

@@ -22,8 +22,8 @@ pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 /// scraper asks for it, else in Prometheus's own. Pools and other owners are not kept alive.
 ///
 /// `GET` and, as HTTP requires of a server, `HEAD` of `/metrics` and `/` are served. Another path is answered
-/// with 404, another method with 405. At most 32 connections are served at a time, each for one request and
-/// for at most 10 seconds; others wait in the system's queue.
+/// with 404, another method with 405. At most 32 connections are served at a time, each for one request, which it
+/// sends within a second, and for at most 10 seconds; others wait in the system's queue.
 ///
 /// ```no_run
 /// # use vrampool::{Pool, host::HostDevice, telemetry::{DEFAULT_ADDRESS, Exporter}};

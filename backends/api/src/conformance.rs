@@ -44,7 +44,7 @@ mod support;
 mod virtual_memory;
 pub use foreign::check_foreign;
 use host_visible::host_visible_memory_is_mapped;
-use lengths::any_length_goes_to_the_end;
+use lengths::{any_length_goes_to_the_end, bytes_behind_any_length_stay};
 use requests::{alignments_are_kept_or_refused, labels_and_priorities_are_hints};
 pub use support::Failure;
 use support::{BYTES, Check, Outcome, kind, pattern, read, refused, require};
@@ -60,7 +60,7 @@ use virtual_memory::{
 /// # Errors
 /// The first [`Failure`]; the checks after it are not run.
 pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
-    let checks: [Named<B>; 23] = [
+    let checks: [Named<B>; 24] = [
         ("properties_are_consistent", properties_are_consistent),
         ("clones_are_the_same_device", clones_are_the_same_device),
         ("memory_has_the_size_asked_for", memory_has_the_size_asked_for),
@@ -71,6 +71,7 @@ pub fn check<B: Backend>(device: &B) -> Result<Report, Failure> {
         ("copy_between_memories", copy_between_memories),
         ("copy_within_one_memory", copy_within_one_memory),
         ("any_length_goes_to_the_end", any_length_goes_to_the_end),
+        ("bytes_behind_any_length_stay", bytes_behind_any_length_stay),
         ("bad_copies_are_refused", bad_copies_are_refused),
         ("regions_of_another_stream_are_refused", regions_of_another_stream_are_refused),
         ("events_complete", events_complete),

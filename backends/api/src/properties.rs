@@ -98,8 +98,9 @@ pub struct Properties {
     /// What every allocation's start is aligned to and offsets of ranges inside one should be, bytes, a power
     /// of two.
     pub alignment: u64,
-    /// What offsets and lengths of copies and fills must be a multiple of, bytes. A length may be any where
-    /// the region ends with its memory, or has [room](crate::Region::room) for the rest.
+    /// What offsets of copies and fills must be a multiple of, bytes. Lengths may be any; a device that copies
+    /// whole words only writes the last one at least cost where the region ends with its memory, or has
+    /// [room](crate::Region::room) for the rest.
     pub copy_granularity: u64,
     /// What it can do beyond the core.
     pub capabilities: Capabilities,

@@ -316,20 +316,7 @@ impl Backend for WgpuDevice {
         if from.buffer == to.buffer {
             return Err(BackendError::unsupported("copying within one buffer"));
         }
-        if from.size == 0 {
-            return Ok(());
-        }
-        let size = from.size.min(to.size);
-        self.core.recorder.record(&self.core.gpu, |commands| {
-            commands.encoder().copy_buffer_to_buffer(
-                from.buffer,
-                from.offset,
-                to.buffer,
-                to.offset,
-                Some(size),
-            );
-            Ok(())
-        })
+        self.core.copy(from, to)
     }
 
     fn fill(
@@ -342,9 +329,6 @@ impl Backend for WgpuDevice {
         self.check_stream(stream)?;
         stream.check_regions(None, Some(&destination))?;
         let to = Span::new(&destination, BufferUsages::COPY_DST, "destination")?;
-        if to.size == 0 {
-            return Ok(());
-        }
         self.core.fill(to, value)
     }
 

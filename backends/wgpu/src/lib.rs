@@ -55,6 +55,7 @@ mod listing;
 mod memory;
 mod opening;
 mod operand;
+mod partial_word;
 mod program;
 mod recorder;
 mod shared;

@@ -122,14 +122,15 @@ pub(crate) fn usages_of(kind: MemoryKind, can_map: bool) -> Result<BufferUsages,
     }
 }
 
-/// The whole words that a region names, for a command that needs a usage.
+/// The bytes that a region names, for a command that needs a usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,
     pub(crate) offset: u64,
-    /// Rounded up, which leaves the region only where it ends with its memory or has room, but not the
-    /// buffer.
+    /// Whole words. Rounded up where the region ends with its memory or has room; that does not leave the buffer.
     pub(crate) size: u64,
+    /// Bytes of the region behind those: the start of a word whose other bytes keep their contents.
+    pub(crate) tail: u64,
 }
 
 impl<'a> Span<'a> {
@@ -139,12 +140,13 @@ impl<'a> Span<'a> {
         name: &'static str,
     ) -> Result<Self, BackendError> {
         let (offset, len) = (region.offset(), region.len());
-        let ends = offset + len == region.memory().len();
-        let padding = len.next_multiple_of(GRANULARITY) - len;
-        if !ends && padding > region.room() {
-            return Err(uneven(name, offset, len));
+        let whole = Self::around(region, usage, name)?;
+        if offset + len == region.memory().len() || whole.size - len <= region.room() {
+            return Ok(whole);
         }
-        Self::around(region, usage, name)
+        // The word is read, too.
+        let tail = len % GRANULARITY;
+        Ok(Self { size: len - tail, tail, ..Self::around(region, usage | BufferUsages::COPY_SRC, name)? })
     }
 
     /// For a command that may read more than the region.
@@ -158,17 +160,13 @@ impl<'a> Span<'a> {
             let reason = format!("its memory was allocated for {:?}, without {usage:?}", buffer.usage());
             return Err(BackendError::invalid(name, reason));
         }
-        let (offset, len) = (region.offset(), region.len());
+        let offset = region.offset();
         if !offset.is_multiple_of(GRANULARITY) {
-            return Err(uneven(name, offset, len));
+            let reason = format!("its offset, {offset}, is not a multiple of {GRANULARITY}");
+            return Err(BackendError::invalid(name, reason));
         }
-        Ok(Self { buffer, offset, size: len.next_multiple_of(GRANULARITY) })
+        Ok(Self { buffer, offset, size: region.len().next_multiple_of(GRANULARITY), tail: 0 })
     }
-}
-
-fn uneven(name: &'static str, offset: u64, len: u64) -> BackendError {
-    let reason = format!("{len} bytes at offset {offset} are not multiples of {GRANULARITY}");
-    BackendError::invalid(name, reason)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::driver;
 use crate::dropped::{self, Dropped};
 use crate::gpu::{GRANULARITY, Gpu};
 use crate::listing::{BACKEND, WgpuListing};
+use crate::partial_word::PartialWord;
 use crate::recorder::Recorder;
 use crate::staging::{Readbacks, Sizes};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ pub(crate) struct DeviceCore {
     readbacks: Readbacks,
     /// Where large fills are copied from, on the device.
     pattern: OnceLock<wgpu::Buffer>,
+    pub(crate) partial_word: OnceLock<PartialWord>,
     pub(crate) recorder: Recorder,
     pub(crate) gpu: Arc<Gpu>,
 }
@@ -143,6 +145,7 @@ impl DeviceCore {
             limits,
             ledger: limit.map(Ledger::new),
             pattern: OnceLock::new(),
+            partial_word: OnceLock::new(),
             gpu,
         }
     }

@@ -8,17 +8,30 @@ use std::ops::Range;
 use vrampool_backend::BackendError;
 
 impl DeviceCore {
+    /// Copies `from` to `to` on the device.
+    pub(crate) fn copy(&self, from: Span<'_>, to: Span<'_>) -> Result<(), BackendError> {
+        let (size, tail) = (from.size.min(to.size), self.tail_of(to)?);
+        self.recorder().record(self.gpu(), |commands| {
+            copy(commands, (from.buffer, from.offset), to, 0..size);
+            tail.map_or(Ok(()), |tail| tail.write(commands, (from.buffer, from.offset + size), to))
+        })
+    }
+
     /// Copies `source` to `to`, which is as long, or longer by what rounding added.
     pub(crate) fn upload(&self, source: &[u8], to: Span<'_>) -> Result<(), BackendError> {
-        let most = self.sizes().piece;
+        let (most, tail) = (self.sizes().piece, self.tail_of(to)?);
         for (piece, start) in source.chunks(most as usize).zip((0..).step_by(most as usize)) {
             self.recorder().make_room(self.gpu(), most)?;
             self.recorder().record(self.gpu(), |commands| {
                 let (staged, offset) = commands.stage(piece)?;
                 let size = (to.size - start).min(most);
-                let encoder = commands.encoder();
-                encoder.copy_buffer_to_buffer(&staged, offset, to.buffer, to.offset + start, Some(size));
-                Ok(())
+                copy(commands, (&staged, offset), to, start..start + size);
+                match tail {
+                    Some(tail) if start + piece.len() as u64 > to.size => {
+                        tail.write(commands, (&staged, offset + size), to)
+                    }
+                    _ => Ok(()),
+                }
             })?;
         }
         Ok(())
@@ -78,19 +91,27 @@ impl DeviceCore {
         Ok(self.pattern_cell().get_or_init(|| pattern))
     }
 
-    /// Sets the words of a region to 0.
-    pub(crate) fn clear(&self, to: Span<'_>) -> Result<(), BackendError> {
+    /// Sets every byte to `value`.
+    pub(crate) fn fill(&self, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+        let tail = self.tail_of(to)?;
+        self.fill_words(to, value)?;
+        let Some(tail) = tail else { return Ok(()) };
         self.recorder().record(self.gpu(), |commands| {
-            commands.encoder().clear_buffer(to.buffer, to.offset, Some(to.size));
-            Ok(())
+            let (staged, offset) = commands.stage(&[value; 4])?;
+            tail.write(commands, (&staged, offset), to)
         })
     }
 
-    /// wgpu clears to 0 and to nothing else. Any other value comes from the host, once, and is copied from
-    /// there on.
-    pub(crate) fn fill(&self, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+    /// wgpu clears to 0 and to nothing else. Any other value comes from the host, once, and is copied from there on.
+    fn fill_words(&self, to: Span<'_>, value: u8) -> Result<(), BackendError> {
+        if to.size == 0 {
+            return Ok(());
+        }
         if value == 0 {
-            return self.clear(to);
+            return self.recorder().record(self.gpu(), |commands| {
+                commands.encoder().clear_buffer(to.buffer, to.offset, Some(to.size));
+                Ok(())
+            });
         }
         let most = self.sizes().small;
         let pattern = vec![value; to.size.min(most) as usize];
@@ -113,6 +134,9 @@ impl DeviceCore {
 }
 
 fn copy(commands: &mut Commands<'_>, from: (&wgpu::Buffer, u64), to: Span<'_>, range: Range<u64>) {
+    if range.is_empty() {
+        return;
+    }
     let (start, size) = (to.offset + range.start, range.end - range.start);
     commands.encoder().copy_buffer_to_buffer(from.0, from.1, to.buffer, start, Some(size));
 }

@@ -197,8 +197,8 @@ typedef void *vrampool_stream;
 
 /**
  * Creates a pool. `options` is null or text: pairs of `key=value`, separated by semicolons or line ends. Spaces around a
- * key or a value are ignored. Sizes are numbers of bytes, or have a unit, as in 512MiB; `unlimited` is accepted where a
- * cap is optional. The last value of a repeated key counts. Text over 64 KiB is refused.
+ * key or a value are ignored. Sizes are numbers of bytes, or have a unit, as in 512MiB (512M and 512MB are 512,000,000);
+ * `unlimited` is accepted where a cap is optional. The last value of a repeated key counts. Text over 64 KiB is refused.
  *
  *     device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
  *     host_capacity   with device=host: a separate host device with this capacity, for tests

@@ -82,7 +82,10 @@ pub enum ArenaError {
         needed_bytes: u64,
     },
     /// A block that was already freed, or forgotten by a reset.
-    #[error("the block was freed before; free each block once and forget it then")]
+    #[error(
+        "the arena has no such block any more: the arena was reset or resized, or the block was freed; \
+         forget a block then, and allocate another one"
+    )]
     StaleBlock,
     /// A block of another arena.
     #[error("the block belongs to another arena; give it to the one that it came from")]

@@ -2,7 +2,7 @@
 
 use super::support::{Check, Outcome, kind, pattern, read, require};
 use crate::AllocationRequest;
-use crate::{Backend, Memory, Region, RegionMut};
+use crate::{Backend, BackendError, Memory, Region, RegionMut};
 
 /// Copies, fills and transfers of any length to the end of a memory, and to the end of a region that has room
 /// behind it.
@@ -15,9 +15,7 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
             device.allocate(&AllocationRequest::new(bytes, kind(device)))?,
             device.allocate(&AllocationRequest::new(class, kind(device)))?,
         );
-        let end = |memory| {
-            Ok::<_, crate::BackendError>(RegionMut::new(memory, 0, bytes, &stream)?.with_room(class))
-        };
+        let end = |memory| Ok::<_, BackendError>(RegionMut::new(memory, 0, bytes, &stream)?.with_room(class));
         let data = pattern(5, bytes);
         let start =
             |memory: &B::Memory| Ok::<_, Outcome>(read(device, &stream, memory)?[..bytes as usize].to_vec());
@@ -32,6 +30,42 @@ pub(super) fn any_length_goes_to_the_end<B: Backend>(device: &B) -> Check {
             require!(copied == data, "a copy of {bytes} bytes is not the original");
         }
         require!(exact.len() == bytes && roomy.len() == class, "a memory has another length");
+    }
+    Ok(())
+}
+
+/// Copies, fills and transfers of any length leave the bytes behind them as they were.
+pub(super) fn bytes_behind_any_length_stay<B: Backend>(device: &B) -> Check {
+    let stream = device.create_stream()?;
+    let (class, start) = (8192, 4 * device.properties().copy_granularity);
+    let memory = || device.allocate(&AllocationRequest::new(class, kind(device)));
+    let (from, to) = (memory()?, memory()?);
+    for bytes in [1, 2, 3, 5, 255, 4097_u64] {
+        let (data, end) = (pattern(5, bytes), (start + bytes) as usize);
+        let part = |memory| RegionMut::new(memory, start, bytes, &stream);
+        let check = |memory, expected: &[u8], what| {
+            let all = read(device, &stream, memory)?;
+            require!(all[start as usize..end] == *expected, "{what} of {bytes} bytes missed some");
+            let others = all[..start as usize].iter().chain(&all[end..]);
+            require!(others.copied().all(|byte| byte == 9), "{what} of {bytes} bytes changed others");
+            Ok::<_, Outcome>(())
+        };
+        for memory in [&from, &to] {
+            device.fill(&stream, RegionMut::whole(memory, &stream), 9)?;
+        }
+        match device.upload(&stream, &data, part(&from)?) {
+            Err(BackendError::Unsupported { .. }) => {
+                return Err(Outcome::NotThere("it writes no part of a word"));
+            }
+            uploaded => uploaded?,
+        }
+        check(&from, &data, "an upload")?;
+        for value in [7, 0] {
+            device.fill(&stream, part(&to)?, value)?;
+            check(&to, &vec![value; bytes as usize], "a fill")?;
+        }
+        device.copy(&stream, part(&from)?.as_region(), part(&to)?)?;
+        check(&to, &data, "a copy")?;
     }
     Ok(())
 }
