@@ -5,8 +5,8 @@ use clap::Args;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use vrampool::{Backend, PoolBuilder};
-use vrampool_trace::output::{Output, OutputError, shown};
-use vrampool_trace::{Export, Format, Recorder};
+use vrampool_trace::output::{Output, shown};
+use vrampool_trace::{Export, Format, Recorder, TraceError};
 
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
@@ -26,7 +26,7 @@ impl RecordOptions {
         &self,
         inputs: impl IntoIterator<Item = P>,
         events: u64,
-    ) -> Result<Recording, OutputError> {
+    ) -> Result<Recording, TraceError> {
         let Some(path) = &self.record else { return Ok(Recording(None)) };
         let output = Output::create(path)?.distinct_from(inputs)?;
         Ok(Recording(Some((output, Recorder::with_events(events)))))
@@ -36,7 +36,7 @@ impl RecordOptions {
     pub(crate) fn check<P: AsRef<Path>>(
         &self,
         inputs: impl IntoIterator<Item = P>,
-    ) -> Result<(), OutputError> {
+    ) -> Result<(), TraceError> {
         self.start(inputs, 0).map(drop)
     }
 

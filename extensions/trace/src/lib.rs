@@ -56,6 +56,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod error;
 mod file;
 pub mod fitted;
 mod instant;
@@ -68,16 +69,16 @@ mod serialize;
 mod touch;
 mod worker;
 
-pub use file::contradiction::{Contradiction, TraceWarning};
-pub use file::error::{TraceError, TraceFault};
+pub use error::contradiction::{Contradiction, TraceWarning};
+pub use error::format::{Format, UnknownFormat};
+pub use error::{TraceError, TraceFault};
 pub use file::event::{Op, TraceEvent};
-pub use file::export::{Export, ExportError, Losses};
-pub use file::format::{Format, UnknownFormat};
+pub use file::export::{Export, Losses};
 pub use file::import::Import;
 pub use file::other_devices::OtherDevices;
 pub use file::reader::{Limits, Trace};
 pub use file::summary::{SizeRange, Summary};
 pub use recorder::{Recorder, RecorderHook};
 pub use replay::Replay;
-pub use report::{Pass, ReplayError};
+pub use report::Pass;
 pub use touch::Touch;

@@ -2,9 +2,11 @@
 
 use super::file::reader::Trace;
 use super::program::Program;
-use super::report::{Pass, ReplayError};
+use super::report::Pass;
 use super::touch::Touch;
 use super::worker::{Halt, Hand, Lap, Worker};
+use crate::error::position::Position;
+use crate::error::{TraceError, TraceFault};
 use std::io;
 use std::sync::Barrier;
 use vrampool::Error;
@@ -71,8 +73,8 @@ impl Replay {
     /// Replays, and answers one [`Pass`] for each.
     ///
     /// # Errors
-    /// [`ReplayError`]; the buffers that were live are dropped.
-    pub fn run<B: Backend>(&self, pool: &Pool<B>) -> Result<Vec<Pass>, ReplayError> {
+    /// [`TraceError`]; the buffers that were live are dropped.
+    pub fn run<B: Backend>(&self, pool: &Pool<B>) -> Result<Vec<Pass>, TraceError> {
         let mut passes = Vec::new();
         self.run_with(pool, |pass| passes.push(pass.clone()))?;
         Ok(passes)
@@ -82,11 +84,7 @@ impl Replay {
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn run_with<B: Backend>(
-        &self,
-        pool: &Pool<B>,
-        on_pass: impl FnMut(&Pass),
-    ) -> Result<(), ReplayError> {
+    pub fn run_with<B: Backend>(&self, pool: &Pool<B>, on_pass: impl FnMut(&Pass)) -> Result<(), TraceError> {
         self.run_by(pool, None, on_pass)
     }
 
@@ -99,7 +97,7 @@ impl Replay {
         pool: &Pool<B>,
         touch: &impl Touch<B>,
         on_pass: impl FnMut(&Pass),
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), TraceError> {
         self.run_by(pool, Some(touch), on_pass)
     }
 
@@ -108,7 +106,7 @@ impl Replay {
         pool: &Pool<B>,
         touch: Option<&dyn Touch<B>>,
         mut on_pass: impl FnMut(&Pass),
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), TraceError> {
         let worker = |thread| {
             let worker = Worker::new(&self.program, pool, self.streams(pool, thread)?);
             match touch {
@@ -119,7 +117,7 @@ impl Replay {
             }
         };
         let mut own = worker(0)?;
-        let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, ReplayError>>()?;
+        let others = (1..self.threads).map(worker).collect::<Result<Vec<_>, TraceError>>()?;
         let start = Barrier::new(self.threads as usize);
         std::thread::scope(|scope| {
             let hands: io::Result<Vec<Hand>> =
@@ -132,14 +130,13 @@ impl Replay {
         })
     }
 
-    fn streams<B: Backend>(&self, pool: &Pool<B>, thread: u32) -> Result<Vec<B::Stream>, ReplayError> {
+    fn streams<B: Backend>(&self, pool: &Pool<B>, thread: u32) -> Result<Vec<B::Stream>, TraceError> {
         let mut streams = Vec::with_capacity(self.program.streams);
         for _ in 0..self.program.streams {
-            let stream = pool.device().create_stream().map_err(|source| ReplayError::Streams {
-                trace: self.trace.clone(),
-                streams: self.program.streams * self.threads as usize,
-                made: self.program.streams * thread as usize + streams.len(),
-                source,
+            let stream = pool.device().create_stream().map_err(|source| {
+                let each = self.program.streams as u32;
+                let (all, made) = (each * self.threads, each * thread + streams.len() as u32);
+                self.failed(TraceFault::Streams { streams: all, made, source: source.into() })
             })?;
             streams.push(stream);
         }
@@ -153,7 +150,7 @@ impl Replay {
         own: &mut Worker<'_, B>,
         hands: &[Hand],
         start: &Barrier,
-    ) -> Result<Pass, ReplayError> {
+    ) -> Result<Pass, TraceError> {
         pool.reset_peaks();
         let before = pool.stats();
         hands.iter().try_for_each(Hand::run).map_err(|source| self.missing(source))?;
@@ -199,16 +196,20 @@ impl Replay {
         })
     }
 
-    fn halted(&self, pass: u32, Halt { event, source }: Halt) -> ReplayError {
-        // Behind the header, and counted from 1.
-        ReplayError::Pool { trace: self.trace.clone(), event: event as u64, pass, source }
+    fn halted(&self, pass: u32, Halt { event, source }: Halt) -> TraceError {
+        let place = Position { event: u32::try_from(event).ok(), ..Position::default() };
+        place.error(&*self.trace, TraceFault::Pool { pass, source })
     }
 
-    fn untouched(&self, pass: u32, source: Error) -> ReplayError {
-        ReplayError::Touch { trace: self.trace.clone(), pass, source }
+    fn untouched(&self, pass: u32, source: Error) -> TraceError {
+        self.failed(TraceFault::Touch { pass, source })
     }
 
-    fn missing(&self, source: io::Error) -> ReplayError {
-        ReplayError::Thread { trace: self.trace.clone(), source }
+    fn missing(&self, source: io::Error) -> TraceError {
+        self.failed(TraceFault::Thread(source))
+    }
+
+    fn failed(&self, fault: TraceFault) -> TraceError {
+        Position::default().error(&*self.trace, fault)
     }
 }

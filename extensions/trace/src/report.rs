@@ -1,11 +1,8 @@
-//! Measurements and errors of a replay.
+//! Measurements of a replay.
 
 use bytesize::ByteSize;
 use std::fmt;
-use std::io;
 use std::time::Duration;
-use vrampool::Error;
-use vrampool::backend::BackendError;
 
 /// One replay of a whole trace by all threads. Bytes are the pool's.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -81,68 +78,5 @@ impl fmt::Display for Pass {
             Some(corrupt) => write!(f, ", corrupt bytes {corrupt}"),
             None => Ok(()),
         }
-    }
-}
-
-/// Why a replay ended early. The pool is as if the buffers that were live had been dropped, and can be used
-/// on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// The pool refused an event.
-    #[error("{trace}, event {event}, in pass {pass}: the pool refused it", pass = pass + 1)]
-    #[non_exhaustive]
-    Pool {
-        /// The trace's name.
-        trace: String,
-        /// The event in the trace, from 0.
-        event: u64,
-        /// In which pass, from 0.
-        pass: u32,
-        /// The pool's explanation.
-        source: Error,
-    },
-    /// The work that writes or verifies memory failed, or could not be enqueued.
-    #[error("{trace}, pass {pass}: writing or verifying memory failed", pass = pass + 1)]
-    #[non_exhaustive]
-    Touch {
-        /// The trace's name.
-        trace: String,
-        /// In which pass, from 0.
-        pass: u32,
-        /// The cause.
-        source: Error,
-    },
-    /// The device has no stream for each of the trace's, for each thread.
-    #[error(
-        "{trace}: {streams} streams are needed, but only {made} could be created; replay with fewer threads"
-    )]
-    #[non_exhaustive]
-    Streams {
-        /// The trace's name.
-        trace: String,
-        /// Streams of all threads.
-        streams: usize,
-        /// Streams that could be made.
-        made: usize,
-        /// The device's explanation.
-        source: BackendError,
-    },
-    /// A thread could not be started, or ended early.
-    #[error("{trace}: a replaying thread is missing; replay with fewer threads")]
-    #[non_exhaustive]
-    Thread {
-        /// The trace's name.
-        trace: String,
-        /// The system's explanation.
-        source: io::Error,
-    },
-}
-
-impl ReplayError {
-    /// Whether there was not enough memory, by the pool's limit or the device's.
-    #[must_use]
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Pool { source, .. } | Self::Touch { source, .. } if source.is_out_of_memory())
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use vrampool::errors::chain;
 use vrampool::host::{Call, HostDevice};
 use vrampool::{Backend, Error, Pool, SizeClasses, Source};
-use vrampool_trace::{Op, Pass, Replay, ReplayError, Trace};
+use vrampool_trace::{Op, Pass, Replay, Trace, TraceFault};
 
 const HEADER: &str = "op,id,size,stream,t_us\n";
 
@@ -246,11 +246,14 @@ fn a_device_that_fails_is_a_typed_error() {
     let pool = uncapped(&device, SizeClasses::Fixed);
     device.faults().fail_nth(Call::CreateStream, 4);
     let error = Replay::new(&trace).threads(3).run(&pool).expect_err("a stream is missing");
-    assert!(matches!(error, ReplayError::Streams { streams: 6, made: 3, .. }), "{error}");
+    assert!(matches!(error.fault, TraceFault::Streams { streams: 6, made: 3, .. }), "{error}");
     device.faults().fail_nth(Call::Allocate, 2);
     let error = Replay::new(&trace).run(&pool).expect_err("the device fails");
     assert!(
-        matches!(error, ReplayError::Pool { event: 1, pass: 0, source: Error::Backend(_), .. }),
+        matches!(
+            (error.event, &error.fault),
+            (Some(1), TraceFault::Pool { pass: 0, source: Error::Backend(_), .. })
+        ),
         "{error}"
     );
     assert_eq!(pool.stats().live_buffers, 0);

@@ -1,7 +1,7 @@
 //! Parsing one line of a trace.
 
-use super::error::TraceFault;
 use super::event::{Op, TraceEvent};
+use crate::error::TraceFault;
 
 /// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
 pub(crate) const END: &[u8] = b"end,";

@@ -1,10 +1,10 @@
 //! The live allocations of a trace during reading, which decide whether an event is valid.
 
-use super::bounds::MAX_STREAMS;
-use super::contradiction::Contradiction;
 use super::csv::Wrong;
-use super::error::TraceFault;
 use super::event::{Op, TraceEvent};
+use crate::error::TraceFault;
+use crate::error::bounds::MAX_STREAMS;
+use crate::error::contradiction::Contradiction;
 // Not a faster hash: ids come from files, and this one's collisions cannot be made on purpose.
 use std::collections::{HashMap, HashSet};
 

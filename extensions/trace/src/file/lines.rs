@@ -1,7 +1,7 @@
 //! The lines of a trace: bounded in length, decompressed, without line ends.
 
-use super::bounds::MAX_LINE_BYTES;
-use super::error::TraceFault;
+use crate::error::TraceFault;
+use crate::error::bounds::MAX_LINE_BYTES;
 use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::mem;

@@ -1,19 +1,19 @@
 //! A trace in memory, and its readers.
 
-use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
-use super::contradiction::{Contradiction, Contradictions, TraceWarning};
 use super::csv;
 use super::csv::{END, Wrong};
-use super::error::{TraceError, TraceFault};
 use super::event::{Op, TraceEvent};
-use super::format::without_gz;
 use super::ledger::Ledger;
 use super::lines::Lines;
 use super::other_devices::OtherDevices;
-use super::position::Position;
+use crate::error::bounds::{HEADER, HEADERS, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER};
+use crate::error::contradiction::{Contradiction, Contradictions, TraceWarning};
+use crate::error::format::without_gz;
+use crate::error::position::Position;
+use crate::error::shown::shown;
+use crate::error::{TraceError, TraceFault};
 use crate::fitted::Demand;
-use crate::output::checksum::Checksum;
-use crate::output::shown;
+use flate2::Crc;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
@@ -116,7 +116,7 @@ impl Trace {
     /// As [`read`](Self::read).
     pub fn parse_within(reader: impl Read, limits: Limits) -> Result<Self, TraceError> {
         let mut place = Position::default();
-        Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
+        Self::parse_read(reader, limits, &mut place).map_err(|fault| place.error(UNNAMED, fault))
     }
 
     fn parse_read(reader: impl Read, limits: Limits, place: &mut Position) -> Result<Self, TraceFault> {
@@ -130,12 +130,12 @@ impl Trace {
         mut contradictions: Contradictions,
         place: &mut Position,
     ) -> Result<Self, TraceFault> {
-        let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Checksum::new());
+        let (mut events, mut ledger, mut sum) = (Vec::new(), Ledger::default(), Crc::new());
         place.line = Some(1);
         let header = lines.next()?.ok_or(TraceFault::CutOff { after: "in its first line" })?;
         let is_counted = header == NEW_HEADER.as_bytes();
         if !is_counted && header != HEADER.as_bytes() {
-            return Err(TraceFault::Header { found: csv::shown(header) });
+            return Err(TraceFault::Header { found: csv::shown(header).into(), headers: HEADERS });
         }
         let mut is_ended = false;
         for number in 2.. {
@@ -146,9 +146,12 @@ impl Trace {
             }
             if is_counted && text.starts_with(END) {
                 let [counted, expected] = csv::end(text).map_err(|wrong| field(place, wrong))?;
-                let (found, found_sum) = (events.len() as u64, sum.value().into());
-                if (counted, expected) != (found, found_sum) {
-                    return Err(TraceFault::Altered { counted, found, sum: expected, found_sum });
+                let own @ (count, checksum) = (events.len() as u64, sum.sum().into());
+                if (counted, expected) != own {
+                    return Err(TraceFault::Altered {
+                        found: csv::shown(text).into(),
+                        expected: format!("end,{count},{checksum},0,0").into(),
+                    });
                 }
                 is_ended = true;
                 continue;
@@ -156,7 +159,8 @@ impl Trace {
             if events.len() as u64 >= u64::from(limits.max_events) {
                 return Err(TraceFault::TooManyEvents { max: limits.max_events });
             }
-            sum.add_line(text);
+            sum.update(text);
+            sum.update(b"\n");
             let event = csv::event(text).map_err(|wrong| field(place, wrong))?;
             let found = ledger.enter(&event, number).map_err(|wrong| field(place, wrong))?;
             for contradiction in found.into_iter().flatten() {

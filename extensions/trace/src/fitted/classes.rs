@@ -1,7 +1,6 @@
 //! A set of learned sizes.
 
-use super::bounds;
-use super::error::FittedFault;
+use crate::error::{TraceFault, bounds};
 use std::collections::BTreeSet;
 use vrampool::{SizeClasses, SizeTable};
 
@@ -13,7 +12,7 @@ use vrampool::{SizeClasses, SizeTable};
 /// use vrampool_trace::fitted::FittedClasses;
 /// let classes = FittedClasses::new([300_032, 40_000_000])?;
 /// assert_eq!(SizeClasses::from(classes).round(300_000), Some(300_032));
-/// # Ok::<(), vrampool_trace::fitted::FittedFault>(())
+/// # Ok::<(), vrampool_trace::TraceFault>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FittedClasses(SizeTable);
@@ -23,7 +22,7 @@ impl FittedClasses {
     pub const MAX_CLASSES: usize = bounds::MAX_CLASSES;
 
     /// The largest size of a file of classes in bytes, with room for comments.
-    pub const MAX_FILE_BYTES: usize = bounds::MAX_FILE_BYTES;
+    pub const MAX_FILE_BYTES: usize = bounds::MAX_CLASS_FILE_BYTES;
 
     /// The recommended number of classes to fit.
     pub const DEFAULT_CLASSES: usize = 64;
@@ -32,17 +31,17 @@ impl FittedClasses {
     /// table's general rule.
     ///
     /// # Errors
-    /// [`FittedFault::Zero`] for a size of 0 bytes, [`FittedFault::TooManyClasses`] for more than
+    /// [`TraceFault::Zero`] for a size of 0 bytes, [`TraceFault::TooManyClasses`] for more than
     /// [`MAX_CLASSES`](Self::MAX_CLASSES).
-    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, FittedFault> {
+    pub fn new(sizes: impl IntoIterator<Item = u64>) -> Result<Self, TraceFault> {
         let mut set = BTreeSet::new();
         for size in sizes {
             if size == 0 {
-                return Err(FittedFault::Zero);
+                return Err(TraceFault::Zero);
             }
             set.insert(size);
             if set.len() > Self::MAX_CLASSES {
-                return Err(FittedFault::TooManyClasses);
+                return Err(TraceFault::TooManyClasses);
             }
         }
         Ok(Self::of_checked(set))
@@ -73,10 +72,10 @@ mod tests {
 
     #[test]
     fn sizes_that_cannot_be_are_refused() {
-        assert!(matches!(FittedClasses::new([1, 0]), Err(FittedFault::Zero)));
+        assert!(matches!(FittedClasses::new([1, 0]), Err(TraceFault::Zero)));
         let most = FittedClasses::MAX_CLASSES as u64;
         assert!(FittedClasses::new((1..=most).chain(1..=most).chain(1..=most)).is_ok(), "each counts once");
-        assert!(matches!(FittedClasses::new(1..=most + 1), Err(FittedFault::TooManyClasses)));
-        assert!(matches!(FittedClasses::new(1..), Err(FittedFault::TooManyClasses)), "and that ends");
+        assert!(matches!(FittedClasses::new(1..=most + 1), Err(TraceFault::TooManyClasses)));
+        assert!(matches!(FittedClasses::new(1..), Err(TraceFault::TooManyClasses)), "and that ends");
     }
 }

@@ -1,10 +1,15 @@
 //! The text format of fitted classes.
 
-use super::bounds::{HEADER, MAX_FILE_BYTES, OLD_HEADER};
 use super::classes::FittedClasses;
-use super::error::{FittedError, FittedFault};
-use crate::output::checksum::Checksum;
-use crate::output::{Output, shown as shown_path};
+use crate::error::bounds::{
+    CLASS_HEADER as HEADER, CLASS_HEADERS, MAX_CLASS_FILE_BYTES as MAX_FILE_BYTES,
+    UNCOUNTED_CLASS_HEADER as UNCOUNTED,
+};
+use crate::error::position::Position;
+use crate::error::shown::shown as shown_path;
+use crate::error::{TraceError, TraceFault};
+use crate::output::Output;
+use flate2::Crc;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -29,15 +34,15 @@ impl FittedClasses {
     /// warning.
     ///
     /// # Errors
-    /// [`FittedError`] with the position and the action to take.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self, FittedError> {
+    /// [`TraceError`] with the position and the action to take.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let read = || -> Result<Self, (Option<u64>, FittedFault)> {
-            let file = File::open(path).map_err(|error| (None, FittedFault::Open(error)))?;
+        let read = || -> Result<Self, (Option<u64>, TraceFault)> {
+            let file = File::open(path).map_err(|error| (None, TraceFault::Open(error)))?;
             let mut text = Vec::new();
             // One more byte than allowed reveals a longer file.
             let bounded = file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
-            bounded.map_err(|error| (None, FittedFault::Read(error)))?;
+            bounded.map_err(|error| (None, TraceFault::Read(error)))?;
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
                 let path = shown_path(path);
@@ -49,21 +54,15 @@ impl FittedClasses {
             }
             Ok(classes)
         };
-        read().map_err(|(line, fault)| FittedError { file: path.display().to_string(), line, fault })
+        read().map_err(|(line, fault)| place(line).error(path.display().to_string(), fault))
     }
 
     /// Writes them to a file, replacing the previous one.
     ///
     /// # Errors
-    /// [`FittedError`] if it cannot be written; the previous file is then unchanged.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), FittedError> {
-        let path = path.as_ref();
-        let saved = Output::create(path).and_then(|output| output.save(self.to_string()));
-        saved.map_err(|error| FittedError {
-            file: path.display().to_string(),
-            line: None,
-            fault: FittedFault::Output(error.fault),
-        })
+    /// [`TraceError`] if it cannot be written; the previous file is then unchanged.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), TraceError> {
+        Output::create(path)?.save(self.to_string())
     }
 }
 
@@ -78,67 +77,77 @@ impl fmt::Display for FittedClasses {
 
 /// Returns the checksum of the sizes as written, one per line.
 fn checksum(sizes: &[u64]) -> u32 {
-    let mut sum = Checksum::new();
-    sizes.iter().for_each(|size| sum.add_line(size.to_string().as_bytes()));
-    sum.value()
+    let mut sum = Crc::new();
+    sizes.iter().for_each(|size| sum.update(format!("{size}\n").as_bytes()));
+    sum.sum()
 }
 
 /// Parses the text of a file.
 impl FromStr for FittedClasses {
-    type Err = FittedError;
+    type Err = TraceError;
 
-    fn from_str(text: &str) -> Result<Self, FittedError> {
+    fn from_str(text: &str) -> Result<Self, TraceError> {
         let parsed = parse(text.as_bytes()).map(|(classes, _)| classes);
-        parsed.map_err(|(line, fault)| FittedError { file: UNNAMED.into(), line, fault })
+        parsed.map_err(|(line, fault)| place(line).error(UNNAMED, fault))
     }
 }
 
+/// A line of the file.
+fn place(line: Option<u64>) -> Position {
+    Position { line, ..Position::default() }
+}
+
 /// Parses the classes, and returns whether a last line counts them.
-fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, FittedFault)> {
+fn parse(text: &[u8]) -> Result<(FittedClasses, bool), (Option<u64>, TraceFault)> {
     if text.len() > MAX_FILE_BYTES {
-        return Err((None, FittedFault::FileTooLong));
+        return Err((None, TraceFault::FileTooLong));
     }
     let mut lines = (1..).zip(text.split_inclusive(|&byte| byte == b'\n'));
-    let (_, first) = lines.next().ok_or((None, FittedFault::CutOff))?;
+    let (_, first) = lines.next().ok_or((None, TraceFault::CutOff { after: "in its first line" }))?;
     let is_counted = match ended(first) {
         Some(line) if line == HEADER.as_bytes() => true,
-        Some(line) if line == OLD_HEADER.as_bytes() => false,
-        None if [HEADER, OLD_HEADER]
+        Some(line) if line == UNCOUNTED.as_bytes() => false,
+        None if [HEADER, UNCOUNTED]
             .iter()
             .any(|header| header.as_bytes().starts_with(first.trim_ascii_end())) =>
         {
-            return Err((Some(1), FittedFault::CutOff));
+            return Err((Some(1), TraceFault::CutOff { after: "in its first line" }));
         }
-        _ => return Err((Some(1), FittedFault::Header { found: shown(first) })),
+        _ => {
+            return Err((Some(1), TraceFault::Header { found: shown(first).into(), headers: CLASS_HEADERS }));
+        }
     };
     let (mut sizes, mut is_ended) = (Vec::new(), false);
     for (number, line) in lines {
         let at = |fault| (Some(number), fault);
-        let line = ended(line).ok_or(at(FittedFault::CutOff))?;
+        let line = ended(line).ok_or(at(TraceFault::CutOff { after: "in this line" }))?;
         let words = line.split(|&byte| byte == b'#').next().unwrap_or_default().trim_ascii();
         if words.is_empty() {
             continue;
         }
         if is_ended {
-            return Err(at(FittedFault::Trailing));
+            return Err(at(TraceFault::Trailing));
         }
         if is_counted && words.starts_with(END) {
             let expected = format!("end {} {:08x}", sizes.len(), checksum(&sizes));
             if words != expected.as_bytes() {
-                return Err(at(FittedFault::Altered { found: shown(words), expected }));
+                return Err(at(TraceFault::Altered {
+                    found: shown(words).into(),
+                    expected: expected.into(),
+                }));
             }
             is_ended = true;
             continue;
         }
         let size = size(words).map_err(at)?;
         match sizes.last() {
-            Some(&before) if size <= before => return Err(at(FittedFault::Order { size, before })),
-            _ if sizes.len() == FittedClasses::MAX_CLASSES => return Err(at(FittedFault::TooManyClasses)),
+            Some(&before) if size <= before => return Err(at(TraceFault::Order { size, before })),
+            _ if sizes.len() == FittedClasses::MAX_CLASSES => return Err(at(TraceFault::TooManyClasses)),
             _ => sizes.push(size),
         }
     }
     match is_counted && !is_ended {
-        true => Err((None, FittedFault::CutOff)),
+        true => Err((None, TraceFault::CutOff { after: "without the last line `end`" })),
         false => Ok((FittedClasses::of_checked(sizes), is_counted)),
     }
 }
@@ -150,15 +159,15 @@ fn ended(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Parses digits only, without sign or unit.
-fn size(text: &[u8]) -> Result<u64, FittedFault> {
+fn size(text: &[u8]) -> Result<u64, TraceFault> {
     let digit = |sum: u64, &byte: &u8| match byte {
         b'0'..=b'9' => sum.checked_mul(10)?.checked_add(u64::from(byte - b'0')),
         _ => None,
     };
     match text.iter().try_fold(0, digit) {
-        Some(0) => Err(FittedFault::Zero),
+        Some(0) => Err(TraceFault::Zero),
         Some(size) => Ok(size),
-        None => Err(FittedFault::NotASize { found: shown(text) }),
+        None => Err(TraceFault::NotASize { found: shown(text) }),
     }
 }
 
@@ -176,7 +185,7 @@ mod tests {
     fn people_may_write_it() {
         let text = "vrampool fitted classes 1\r\n# for the large model\n\n  512\t# biases\r\n4096\n\n";
         assert_eq!(text.parse::<FittedClasses>().expect(text).sizes(), [512, 4096]);
-        let empty: FittedClasses = format!("{OLD_HEADER}\n").parse().expect("no sizes");
+        let empty: FittedClasses = format!("{UNCOUNTED}\n").parse().expect("no sizes");
         assert!(empty.sizes().is_empty());
         assert_eq!(empty.to_string(), format!("{HEADER}\nend 0 00000000\n"));
         // A comment in a saved file is allowed.
@@ -199,27 +208,27 @@ mod tests {
             ("7\n7\n", 3, "7 is not larger than 7"),
             (&many, FittedClasses::MAX_CLASSES as u64 + 2, "more than 1024 sizes"),
         ] {
-            let error = format!("{OLD_HEADER}\n{body}\n").parse::<FittedClasses>().expect_err(body);
+            let error = format!("{UNCOUNTED}\n{body}\n").parse::<FittedClasses>().expect_err(body);
             assert_eq!(error.line, Some(line), "{error}");
             assert!(error.to_string().contains(words), "{error}");
         }
         for text in ["\n", "512\n", "vrampool fitted classes 3\n", " vrampool fitted classes 1\n"] {
             let error = text.parse::<FittedClasses>().expect_err(text);
-            assert!(matches!((error.line, error.fault), (Some(1), FittedFault::Header { .. })));
+            assert!(matches!((error.line, error.fault), (Some(1), TraceFault::Header { .. })));
         }
         let long =
             format!("{HEADER}\n{}", "#".repeat(MAX_FILE_BYTES)).parse::<FittedClasses>().expect_err("long");
-        assert!(matches!(long.fault, FittedFault::FileTooLong));
+        assert!(matches!(long.fault, TraceFault::FileTooLong));
         for (body, line) in [("512\nend 2 0\n", 3), ("512\nend 1 00000000\n", 3), ("end x\n", 2)] {
             let error = format!("{HEADER}\n{body}").parse::<FittedClasses>().expect_err(body);
             assert!(
-                matches!((error.line, &error.fault), (Some(at), FittedFault::Altered { .. }) if at == line),
+                matches!((error.line, &error.fault), (Some(at), TraceFault::Altered { .. }) if at == line),
                 "{error}"
             );
         }
         let saved = FittedClasses::new([512]).expect("a size").to_string();
         let error = format!("{saved}{saved}").parse::<FittedClasses>().expect_err("twice");
-        assert!(matches!((error.line, &error.fault), (Some(4), FittedFault::Trailing)), "{error}");
+        assert!(matches!((error.line, &error.fault), (Some(4), TraceFault::Trailing)), "{error}");
         let line = "x".repeat(10_000).parse::<FittedClasses>().expect_err("a long line");
         assert!(line.to_string().len() < 250, "{line}");
     }
@@ -237,16 +246,16 @@ mod tests {
         assert!(error.to_string().contains("some.classes, line 1: `\\xff\\xfe\\n` is not"), "{error}");
         if Path::new("/dev/zero").exists() {
             let error = FittedClasses::load("/dev/zero").expect_err("no end");
-            assert!(matches!(error.fault, FittedFault::FileTooLong));
+            assert!(matches!(error.fault, TraceFault::FileTooLong));
         }
         let nowhere = folder.path().join("no/such/file");
         let error = FittedClasses::load(&nowhere).expect_err("no file");
-        assert!(matches!(error.fault, FittedFault::Open(_)) && std::error::Error::source(&error).is_some());
+        assert!(matches!(error.fault, TraceFault::Open(_)) && std::error::Error::source(&error).is_some());
         let error = classes.save(&nowhere).expect_err("no folder");
-        assert!(matches!(error.fault, FittedFault::Output(_)), "{error}");
+        assert!(matches!(error.fault, TraceFault::Create(_)), "{error}");
         // Windows does not open a folder.
         let error = FittedClasses::load(folder.path()).expect_err("a folder");
-        assert!(matches!(error.fault, FittedFault::Read(_) | FittedFault::Open(_)), "{error}");
+        assert!(matches!(error.fault, TraceFault::Read(_) | TraceFault::Open(_)), "{error}");
     }
 
     proptest! {
@@ -268,7 +277,7 @@ mod tests {
 
         #[test]
         fn no_bytes_do_harm(body in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let text = [OLD_HEADER.as_bytes(), b"\n", &body].concat();
+            let text = [UNCOUNTED.as_bytes(), b"\n", &body].concat();
             if let Ok((classes, _)) = parse(&text) {
                 prop_assert!(classes.sizes().windows(2).all(|two| two[0] < two[1]));
             }

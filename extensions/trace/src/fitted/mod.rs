@@ -54,12 +54,10 @@
 //! A file written by hand begins with `vrampool fitted classes 1` and has no line
 //! `end`. A file has at most [`MAX_CLASSES`](FittedClasses::MAX_CLASSES) sizes and
 //! [`MAX_FILE_BYTES`](FittedClasses::MAX_FILE_BYTES) bytes, which bounds the memory for untrusted files. A
-//! [`FittedError`] reports an invalid file with its line.
+//! [`TraceError`](crate::TraceError) reports an invalid file with its line.
 
-mod bounds;
 mod classes;
 mod demand;
-mod error;
 mod file;
 mod fit;
 mod learner;
@@ -67,5 +65,4 @@ mod peaks;
 
 pub use classes::FittedClasses;
 pub use demand::{ClassDemand, Demand};
-pub use error::{FittedError, FittedFault};
 pub use learner::Learner;

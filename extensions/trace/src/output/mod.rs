@@ -14,19 +14,13 @@
 //!   kept, its owner and its other hard links are not.
 //! * A device or a pipe has no previous content: it receives the bytes at the commit.
 
-pub(crate) mod checksum;
-mod error;
-mod folder;
-mod identity;
 mod part;
 pub(crate) mod size_limit;
 #[cfg(target_os = "linux")]
 mod unnamed;
 
-pub use error::{OutputError, OutputFault};
-use folder::folder_of;
-pub use identity::shown;
-
+pub use crate::error::shown::shown;
+use crate::error::{TraceError, TraceFault};
 use crate::output::size_limit as file_size;
 use part::Part;
 use std::fs::{self, File, OpenOptions};
@@ -76,27 +70,27 @@ impl Output {
     /// Creates the temporary file for `path`.
     ///
     /// # Errors
-    /// [`OutputError`] if the folder does not exist or is read-only, if `path` is a folder, or if the
+    /// [`TraceError`] if the folder does not exist or is read-only, if `path` is a folder, or if the
     /// existing file must not be written.
-    pub fn create(path: impl AsRef<Path>) -> Result<Self, OutputError> {
+    pub fn create(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
-        let kind = Kind::of(path).map_err(|fault| OutputError { path: path.into(), fault })?;
+        let kind = Kind::of(path).map_err(|fault| TraceError::of(path, fault))?;
         Ok(Self { path: path.into(), kind })
     }
 
     /// Refuses an output that is one of these inputs, by whatever path, symbolic or hard link.
     ///
     /// # Errors
-    /// [`OutputFault::IsInput`].
+    /// [`TraceFault::IsInput`].
     pub fn distinct_from<P: AsRef<Path>>(
         self,
         inputs: impl IntoIterator<Item = P>,
-    ) -> Result<Self, OutputError> {
+    ) -> Result<Self, TraceError> {
         if let Kind::File { target, .. } = &self.kind {
             for input in inputs {
-                if identity::are_same(target, input.as_ref()) {
-                    let fault = OutputFault::IsInput { input: input.as_ref().into() };
-                    return Err(OutputError { path: self.path, fault });
+                if are_same(target, input.as_ref()) {
+                    let fault = TraceFault::IsInput { input: input.as_ref().into() };
+                    return Err(TraceError::of(&self.path, fault));
                 }
             }
         }
@@ -122,20 +116,20 @@ impl Output {
     /// Flushes the content to the disk and replaces the previous file by it.
     ///
     /// # Errors
-    /// [`OutputError`]; the previous file is then as it was.
-    pub fn commit(self) -> Result<(), OutputError> {
+    /// [`TraceError`]; the previous file is then as it was.
+    pub fn commit(self) -> Result<(), TraceError> {
         let committed = match self.kind {
             Kind::File { target, part } => part.commit(&target),
             Kind::Device { device, content } => copy(content, device),
         };
-        committed.map_err(|source| OutputError { path: self.path, fault: OutputFault::Write(source) })
+        committed.map_err(|source| TraceError::of(&self.path, TraceFault::Write(source)))
     }
 
     /// Writes these bytes and commits.
     ///
     /// # Errors
-    /// [`OutputError`]; the previous file is then as it was.
-    pub fn save(mut self, content: impl AsRef<[u8]>) -> Result<(), OutputError> {
+    /// [`TraceError`]; the previous file is then as it was.
+    pub fn save(mut self, content: impl AsRef<[u8]>) -> Result<(), TraceError> {
         match self.write_all(content.as_ref()) {
             Ok(()) => self.commit(),
             Err(source) => Err(self.fault(source)),
@@ -144,8 +138,8 @@ impl Output {
 
     /// The error of a write to this output that failed.
     #[must_use]
-    pub fn fault(&self, source: io::Error) -> OutputError {
-        OutputError { path: self.path.clone(), fault: OutputFault::Write(source) }
+    pub fn fault(&self, source: io::Error) -> TraceError {
+        TraceError::of(&self.path, TraceFault::Write(source))
     }
 
     fn file(&self) -> &File {
@@ -170,29 +164,29 @@ impl Write for Output {
 }
 
 impl Kind {
-    fn of(path: &Path) -> Result<Self, OutputFault> {
+    fn of(path: &Path) -> Result<Self, TraceFault> {
         let there = match fs::metadata(path) {
             Ok(there) => Some(there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(OutputFault::Create(error)),
+            Err(error) => return Err(TraceFault::Create(error)),
         };
         match there {
-            Some(there) if there.is_dir() => Err(OutputFault::Folder),
+            Some(there) if there.is_dir() => Err(TraceFault::Folder),
             Some(there) if !there.is_file() => {
-                let device = OpenOptions::new().write(true).open(path).map_err(OutputFault::Create)?;
-                Ok(Self::Device { device, content: scratch().map_err(OutputFault::Create)? })
+                let device = OpenOptions::new().write(true).open(path).map_err(TraceFault::Create)?;
+                Ok(Self::Device { device, content: scratch().map_err(TraceFault::Create)? })
             }
             Some(there) => {
-                let target = fs::canonicalize(path).map_err(OutputFault::Create)?;
+                let target = fs::canonicalize(path).map_err(TraceFault::Create)?;
                 // A file that must not be written is not to be replaced either.
-                OpenOptions::new().write(true).open(&target).map_err(OutputFault::Create)?;
-                let part = Part::beside(&target).map_err(OutputFault::Create)?;
-                part.file().set_permissions(there.permissions()).map_err(OutputFault::Create)?;
+                OpenOptions::new().write(true).open(&target).map_err(TraceFault::Create)?;
+                let part = Part::beside(&target).map_err(TraceFault::Create)?;
+                part.file().set_permissions(there.permissions()).map_err(TraceFault::Create)?;
                 Ok(Self::File { target, part })
             }
             None => {
-                let target = named(path).map_err(OutputFault::Create)?;
-                let part = Part::beside(&target).map_err(OutputFault::Create)?;
+                let target = named(path).map_err(TraceFault::Create)?;
+                let part = Part::beside(&target).map_err(TraceFault::Create)?;
                 Ok(Self::File { target, part })
             }
         }
@@ -204,7 +198,7 @@ fn named(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&path) {
-            Ok(target) => path = folder_of(&path).join(target),
+            Ok(target) => path = path.with_file_name(target),
             Err(_) if path.file_name().is_none() => return Err(io::ErrorKind::NotFound.into()),
             Err(_) => return Ok(path),
         }
@@ -228,4 +222,23 @@ fn copy(mut content: File, mut device: File) -> io::Result<()> {
     content.seek(SeekFrom::Start(0))?;
     io::copy(&mut content, &mut device)?;
     device.flush()
+}
+
+/// Whether two paths name the same existing file.
+pub(super) fn are_same(one: &Path, two: &Path) -> bool {
+    let same_path = || Some(fs::canonicalize(one).ok()? == fs::canonicalize(two).ok()?);
+    same_inode(one, two).or_else(same_path).unwrap_or(false)
+}
+
+/// By the numbers that the file system gives files; `None` where it gives none, or a file does not exist.
+#[cfg(unix)]
+fn same_inode(one: &Path, two: &Path) -> Option<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let (one, two) = (fs::metadata(one).ok()?, fs::metadata(two).ok()?);
+    Some((one.dev(), one.ino()) == (two.dev(), two.ino()))
+}
+
+#[cfg(not(unix))]
+fn same_inode(_: &Path, _: &Path) -> Option<bool> {
+    None
 }

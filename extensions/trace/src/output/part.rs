@@ -1,6 +1,5 @@
 //! The temporary file that an output is written to.
 
-use super::folder::folder_of;
 #[cfg(target_os = "linux")]
 use super::unnamed::Unnamed;
 use std::fs::File;
@@ -20,7 +19,10 @@ pub(super) enum Part {
 
 impl Part {
     pub(super) fn beside(target: &Path) -> io::Result<Self> {
-        let folder = folder_of(target);
+        let folder = match target.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
         #[cfg(target_os = "linux")]
         if let Some(unnamed) = Unnamed::in_folder(folder)? {
             return Ok(Self::Unnamed(unnamed));

@@ -1,6 +1,5 @@
 //! Linux's files without a name (`O_TMPFILE`), and how such a file replaces another one.
 
-use super::folder::folder_of;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, openat};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -69,7 +68,7 @@ fn replace(part: &Path, target: &Path) -> io::Result<()> {
 fn part_of(target: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     target.file_name().hash(&mut hasher);
-    folder_of(target).join(format!(".vrampool-{:016x}.part", hasher.finish()))
+    target.with_file_name(format!(".vrampool-{:016x}.part", hasher.finish()))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ mod logs;
 mod merge;
 mod writer;
 
-use crate::file::error::TraceError;
-use crate::file::position::Position;
+use crate::error::TraceError;
+use crate::error::position::Position;
 use crate::file::reader::Trace;
 use clock::Clock;
 use logs::Logs;

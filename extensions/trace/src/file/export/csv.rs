@@ -1,14 +1,14 @@
 //! The CSV format of this crate.
 
-use crate::file::bounds::NEW_HEADER;
+use crate::error::bounds::NEW_HEADER;
 use crate::file::event::{Op, TraceEvent};
 use crate::file::reader::Trace;
-use crate::output::checksum::Checksum;
+use flate2::Crc;
 use std::io::{self, Write};
 
 pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{NEW_HEADER}")?;
-    let (mut sum, mut line) = (Checksum::new(), Vec::new());
+    let (mut sum, mut line) = (Crc::new(), Vec::new());
     for &TraceEvent { op, id, size, stream, t_us } in trace.events() {
         let op = match op {
             Op::Allocate => 'a',
@@ -16,9 +16,9 @@ pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         };
         line.clear();
         writeln!(line, "{op},{id},{size},{stream},{t_us}")?;
-        sum.add(&line);
+        sum.update(&line);
         out.write_all(&line)?;
     }
     // So that a cut is always noticed.
-    writeln!(out, "end,{},{},0,0", trace.events().len(), sum.value())
+    writeln!(out, "end,{},{},0,0", trace.events().len(), sum.sum())
 }

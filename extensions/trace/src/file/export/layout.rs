@@ -1,6 +1,6 @@
 //! Assigning addresses to the allocations of a trace, for formats that need them.
 
-use super::error::ExportError;
+use crate::error::TraceFault;
 use crate::file::event::{Op, TraceEvent};
 use crate::file::reader::Trace;
 use std::collections::HashMap;
@@ -33,16 +33,16 @@ pub(super) struct AddressLayout {
 }
 
 impl AddressLayout {
-    pub(super) fn new() -> Result<Self, ExportError> {
+    pub(super) fn new() -> Result<Self, TraceFault> {
         let arena = Arena::new(ArenaLayout::new(MAX).alignment(UNIT));
-        let arena = arena.map_err(|error| ExportError::Write(std::io::Error::other(error)))?;
+        let arena = arena.map_err(|error| TraceFault::Writer(std::io::Error::other(error)))?;
         Ok(Self { arena, live: HashMap::new(), highest: 0 })
     }
 
     /// Where the allocation is that the event of this number makes or frees.
-    pub(super) fn place(&mut self, event: &TraceEvent, number: u64) -> Result<Placed, ExportError> {
+    pub(super) fn place(&mut self, event: &TraceEvent, number: u64) -> Result<Placed, TraceFault> {
         let &TraceEvent { op, id, size, stream, .. } = event;
-        let too_large = || ExportError::TooLarge { event: number, size, max: MAX };
+        let too_large = || TraceFault::NoAddress { event: number, size, max: MAX };
         match op {
             Op::Allocate => {
                 let block = self.arena.allocate(size.max(1), Zone::Dynamic).map_err(|_| too_large())?;
@@ -63,7 +63,7 @@ impl AddressLayout {
 
     /// Goes along a whole trace. Answers how many bytes it takes from the range, and what is live at the end,
     /// by address.
-    pub(super) fn of(trace: &Trace) -> Result<(u64, Vec<Placed>), ExportError> {
+    pub(super) fn of(trace: &Trace) -> Result<(u64, Vec<Placed>), TraceFault> {
         let mut layout = Self::new()?;
         for (event, number) in trace.events().iter().zip(0..) {
             layout.place(event, number)?;

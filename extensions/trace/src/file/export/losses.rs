@@ -1,6 +1,6 @@
 //! Properties of a trace that a format cannot represent.
 
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 use crate::file::event::{Op, TraceEvent};
 use crate::file::other_devices::OtherDevices;
 use crate::file::reader::Trace;

@@ -1,19 +1,18 @@
 //! Writing traces, in the formats of other programs too.
 
 mod csv;
-mod error;
 mod layout;
 mod losses;
 mod pickle;
 mod pytorch;
 mod rmm;
 
-use super::error::TraceFault;
-use super::format::{Format, without_gz};
 use super::import::Import;
 use super::reader::{Limits, Trace};
+use crate::error::format::{Format, without_gz};
+use crate::error::position::Position;
+use crate::error::{TraceError, TraceFault};
 use crate::output::Output;
-pub use error::ExportError;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 pub use losses::Losses;
@@ -58,8 +57,8 @@ impl Export {
     /// Writes a file in place of the previous one, gzip-compressed if its name ends with `.gz`.
     ///
     /// # Errors
-    /// [`ExportError`]; the previous file is then as it was.
-    pub fn save(self, trace: &Trace, path: impl AsRef<Path>) -> Result<(), ExportError> {
+    /// [`TraceError`]; the previous file is then as it was.
+    pub fn save(self, trace: &Trace, path: impl AsRef<Path>) -> Result<(), TraceError> {
         self.save_to(trace, Output::create(path)?)
     }
 
@@ -67,61 +66,66 @@ impl Export {
     ///
     /// # Errors
     /// As [`save`](Self::save).
-    pub fn save_to(self, trace: &Trace, mut output: Output) -> Result<(), ExportError> {
+    pub fn save_to(self, trace: &Trace, mut output: Output) -> Result<(), TraceError> {
         self.fill(trace, &mut output)?;
-        Ok(output.commit()?)
+        output.commit()
     }
 
     /// As [`save_to`](Self::save_to), and reads back what it wrote before it replaces the previous file.
     /// Returns what of the trace the format did not keep.
     ///
     /// # Errors
-    /// As [`save`](Self::save), and [`ExportError::ReadBack`].
-    pub fn convert(self, trace: &Trace, mut output: Output) -> Result<Losses, ExportError> {
+    /// As [`save`](Self::save), and [`TraceFault::ReadBack`].
+    pub fn convert(self, trace: &Trace, mut output: Output) -> Result<Losses, TraceError> {
         self.fill(trace, &mut output)?;
         let losses = output.written().map_err(TraceFault::Read).and_then(|file| {
             let events = u32::try_from(trace.events().len()).unwrap_or(u32::MAX);
             let import = Import::new().format(self.format).limits(Limits::default().max_events(events));
             Losses::of(trace, &import.parse(file).map_err(|error| error.fault)?)
         });
-        let losses = losses.map_err(|fault| ExportError::ReadBack { path: output.path().into(), fault })?;
+        let fault = |fault| TraceError::of(output.path(), TraceFault::ReadBack(Box::new(fault)));
+        let losses = losses.map_err(fault)?;
         output.commit()?;
         Ok(losses)
     }
 
-    fn fill(self, trace: &Trace, output: &mut Output) -> Result<(), ExportError> {
+    fn fill(self, trace: &Trace, output: &mut Output) -> Result<(), TraceError> {
         let written = match without_gz(&output.path().to_string_lossy()) {
             Some(_) => self.write_gzip(trace, &mut *output),
             None => self.write(trace, &mut *output),
         };
-        written.map_err(|error| match error {
-            ExportError::Write(source) => output.fault(source).into(),
-            other => other,
+        written.map_err(|error| match error.fault {
+            TraceFault::Writer(source) => output.fault(source),
+            fault => TraceError::of(output.path(), fault),
         })
     }
 
     /// Writes to `writer`, in pieces of some KiB.
     ///
     /// # Errors
-    /// [`ExportError`].
-    pub fn write(self, trace: &Trace, writer: impl Write) -> Result<(), ExportError> {
+    /// [`TraceError`].
+    pub fn write(self, trace: &Trace, writer: impl Write) -> Result<(), TraceError> {
         let mut writer = BufWriter::new(writer);
-        match self.format {
-            Format::Csv => csv::write(trace, &mut writer)?,
-            Format::Rmm => rmm::write(trace, &mut writer)?,
-            Format::PyTorch => pytorch::write(trace, &mut writer)?,
-        }
-        Ok(writer.flush()?)
+        let written = match self.format {
+            Format::Csv => csv::write(trace, &mut writer).map_err(TraceFault::Writer),
+            Format::Rmm => rmm::write(trace, &mut writer),
+            Format::PyTorch => pytorch::write(trace, &mut writer),
+        };
+        written.and_then(|()| Ok(writer.flush()?)).map_err(|fault| of(trace, fault))
     }
 
     /// As [`write`](Self::write), gzip-compressed.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn write_gzip(self, trace: &Trace, writer: impl Write) -> Result<(), ExportError> {
+    pub fn write_gzip(self, trace: &Trace, writer: impl Write) -> Result<(), TraceError> {
         let mut encoder = GzEncoder::new(writer, Compression::default());
         self.write(trace, &mut encoder)?;
-        encoder.finish()?;
-        Ok(())
+        encoder.finish().map(drop).map_err(|error| of(trace, error.into()))
     }
+}
+
+/// The error of a trace that goes to a caller's writer.
+fn of(trace: &Trace, fault: TraceFault) -> TraceError {
+    Position::default().error(trace.name(), fault)
 }

@@ -1,8 +1,8 @@
 //! Writing PyTorch memory snapshots.
 
-use super::error::ExportError;
 use super::layout::{AddressLayout, Placed, START, UNIT};
 use super::pickle::Pickler;
+use crate::error::TraceFault;
 use crate::file::event::Op;
 use crate::file::reader::Trace;
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use std::io::{self, Write};
 /// The segment is a multiple of so many bytes, as PyTorch's large ones are.
 const SEGMENT_UNIT: u64 = 2 << 20;
 
-pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportError> {
+pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), TraceFault> {
     // The segment is as large as it gets, so it is known only behind the last event.
     let (bytes, live) = AddressLayout::of(trace)?;
     let bytes = bytes.next_multiple_of(SEGMENT_UNIT);
     let mut pickle = Pickler::new(out)?;
-    pickle.dictionary::<ExportError>(|pickle| {
+    pickle.dictionary::<TraceFault>(|pickle| {
         pickle.text("segments")?;
-        pickle.list::<ExportError>(
+        pickle.list::<TraceFault>(
             |pickle| if bytes > 0 { Ok(segment(pickle, bytes, &live)?) } else { Ok(()) },
         )?;
         pickle.text("device_traces")?;
@@ -29,13 +29,13 @@ pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportErr
             pickle.text("max_split_size")?;
             pickle.minus_one()?;
             pickle.text("expandable_segments")?;
-            Ok::<(), ExportError>(pickle.truth(false)?)
+            Ok::<(), TraceFault>(pickle.truth(false)?)
         })
     })?;
     Ok(pickle.finish()?)
 }
 
-fn events(pickle: &mut Pickler<impl Write>, trace: &Trace, bytes: u64) -> Result<(), ExportError> {
+fn events(pickle: &mut Pickler<impl Write>, trace: &Trace, bytes: u64) -> Result<(), TraceFault> {
     let mut layout = AddressLayout::new()?;
     if let Some(first) = trace.events().first() {
         let segment = Placed { address: START, size: bytes, stream: 0 };

@@ -1,8 +1,8 @@
 //! Writing RMM logs.
 
-use super::error::ExportError;
 use super::layout::AddressLayout;
-use crate::file::bounds::RMM_HEADER;
+use crate::error::TraceFault;
+use crate::error::bounds::RMM_HEADER;
 use crate::file::event::Op;
 use crate::file::reader::Trace;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::io::Write;
 /// Microseconds of half a day. Longer gaps between times of day can be read in two ways.
 const HALF_A_DAY: u64 = 12 * 3600 * 1_000_000;
 
-pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), ExportError> {
+pub(super) fn write(trace: &Trace, out: &mut impl Write) -> Result<(), TraceFault> {
     let mut layout = AddressLayout::new()?;
     writeln!(out, "{RMM_HEADER}")?;
     let is_short = trace.events().iter().all(|event| event.t_us < HALF_A_DAY);

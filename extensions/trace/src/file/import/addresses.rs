@@ -2,11 +2,11 @@
 
 use super::budget::Budget;
 use super::overlaps::Overlaps;
-use crate::file::bounds::MAX_STREAMS;
-use crate::file::contradiction::{Contradiction, Contradictions};
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
+use crate::error::bounds::MAX_STREAMS;
+use crate::error::contradiction::{Contradiction, Contradictions};
+use crate::error::position::Position;
 use crate::file::event::{Op, TraceEvent};
-use crate::file::position::Position;
 use crate::file::reader::Trace;
 // Not a faster hash: addresses come from files, and this one's collisions cannot be made on purpose.
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! The limit on memory that a reader uses, checked before each allocation.
 
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 use std::collections::HashMap;
 use std::hash::Hash;
 

@@ -2,7 +2,7 @@
 
 use super::packed_value::Packed;
 use super::snapshot_keys::SnapshotKey;
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 use std::io::{self, BufRead};
 
 /// The longest line of a number in protocol 0; no number of 64 bits has more digits.

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::packed_value::Packed;
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 use std::collections::HashMap;
 
 /// Places are taken one after the other by every pickler; others may be named.

@@ -13,14 +13,14 @@ mod rejected_opcodes;
 mod rmm;
 mod snapshot_keys;
 
-use super::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
-use super::contradiction::Contradictions;
 use super::csv;
-use super::error::{TraceError, TraceFault};
-use super::format::Format;
 use super::lines::Lines;
-use super::position::Position;
 use super::reader::{Limits, Trace, UNNAMED, stem};
+use crate::error::bounds::{HEADER, NEW_HEADER, RMM_HEADER};
+use crate::error::contradiction::Contradictions;
+use crate::error::format::Format;
+use crate::error::position::Position;
+use crate::error::{TraceError, TraceFault};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -116,7 +116,7 @@ impl Import {
     /// As [`read`](Self::read).
     pub fn parse(self, reader: impl Read) -> Result<Trace, TraceError> {
         let mut place = Position::default();
-        self.parse_at(reader, &mut place).map_err(|fault| place.error(UNNAMED.into(), fault))
+        self.parse_at(reader, &mut place).map_err(|fault| place.error(UNNAMED, fault))
     }
 
     fn parse_at(self, reader: impl Read, place: &mut Position) -> Result<Trace, TraceFault> {

@@ -1,7 +1,7 @@
 //! Detection of live allocations that overlap, in the order of events.
 
 use super::budget::Budget;
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 
 /// Addresses of one word.
 const WORD: usize = u64::BITS as usize;

@@ -16,7 +16,7 @@ use super::packed_value::Packed;
 use super::pickle_value::{Node, Pickled};
 use super::rejected_opcodes::name;
 use super::snapshot_keys::SnapshotKey;
-use crate::file::error::TraceFault;
+use crate::error::TraceFault;
 use std::io::BufRead;
 
 /// Up to how many items a list of no meaning is looked through, and forgotten. The frames of an event are

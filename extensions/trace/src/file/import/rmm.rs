@@ -2,12 +2,12 @@
 
 use super::addresses::{Addresses, Recorded, Terms};
 use super::budget::Budget;
-use crate::file::bounds::RMM_HEADER;
-use crate::file::contradiction::{Contradiction, Contradictions};
+use crate::error::TraceFault;
+use crate::error::bounds::RMM_HEADER;
+use crate::error::contradiction::{Contradiction, Contradictions};
+use crate::error::position::Position;
 use crate::file::csv::{Wrong, shown};
-use crate::file::error::TraceFault;
 use crate::file::lines::Lines;
-use crate::file::position::Position;
 use crate::file::reader::Limits;
 use crate::file::reader::Trace;
 use std::collections::HashMap;

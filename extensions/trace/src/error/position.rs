@@ -9,6 +9,7 @@ pub(crate) struct Position {
     pub(crate) offset: Option<u64>,
     pub(crate) device: Option<u32>,
     pub(crate) event: Option<u32>,
+    pub(crate) pass: Option<u32>,
     pub(crate) field: Option<&'static str>,
 }
 
@@ -23,6 +24,10 @@ impl fmt::Display for Position {
         ];
         for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
             write!(f, "{between}{name} {number}")?;
+            between = ", ";
+        }
+        if let Some(pass) = self.pass {
+            write!(f, "{between}in pass {}", pass + 1)?;
             between = ", ";
         }
         match self.field {

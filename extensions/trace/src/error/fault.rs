@@ -1,64 +1,17 @@
-//! Errors of reading a trace.
+//! Faults of traces, fitted classes, outputs and replays, each with the action to take.
 
-use super::bounds::{HEADER, MAX_LINE_BYTES, MAX_STREAMS, NEW_HEADER, RMM_HEADER};
+use super::bounds::{
+    HEADER, MAX_CLASS_FILE_BYTES, MAX_CLASSES, MAX_LINE_BYTES, MAX_STREAMS, RMM_HEADER,
+    UNCOUNTED_CLASS_HEADER,
+};
 use super::contradiction::Contradiction;
 use super::format::Format;
-use super::position::Position;
-use crate::output::shown;
-use std::fmt;
+use super::shown::shown;
 use std::io;
+use std::path::PathBuf;
+use vrampool::Error;
 
-/// An error of reading a trace: the position, the fault, and the action to take.
-///
-/// ```
-/// use vrampool_trace::{TraceFault, Trace};
-/// let error = Trace::parse("op,id,size,stream,t_us\na,0,-5,0,0\n".as_bytes()).unwrap_err();
-/// assert_eq!((error.line, error.field), (Some(2), Some("size")));
-/// assert!(matches!(error.fault, TraceFault::Negative { .. }));
-/// assert_eq!(
-///     error.to_string(),
-///     "trace, line 2, field `size`: `-5` is negative; write a whole number from 0 to 18446744073709551615"
-/// );
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct TraceError {
-    /// The file's path, or the trace's name.
-    pub trace: Box<str>,
-    /// The line, from 1; `None` when the fault is not one of a line.
-    pub line: Option<u64>,
-    /// The byte of the decompressed file, from 0; `None` except for damaged pickles, which have no lines.
-    pub offset: Option<u64>,
-    /// The device of a snapshot that the event belongs to.
-    pub device: Option<u32>,
-    /// The event in that device's history, from 0; of a trace that is not a file's, the event of the trace.
-    pub event: Option<u32>,
-    /// The field; `None` when the fault is not one of a field.
-    pub field: Option<&'static str>,
-    /// The fault.
-    pub fault: TraceFault,
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(&*self.trace))?;
-        let &Self { line, offset, device, event, field, .. } = self;
-        let place = Position { line, offset, device, event, field };
-        if place != Position::default() {
-            write!(f, ", {place}")?;
-        }
-        write!(f, ": {}", self.fault)
-    }
-}
-
-/// The cause of the fault; the fault itself is in the text.
-impl std::error::Error for TraceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.fault)
-    }
-}
-
-/// A fault of a trace. The text of each states the action to take.
+/// A fault of a trace, of fitted classes, of an output or of a replay. The text of each states the action to take.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceFault {
@@ -82,12 +35,14 @@ pub enum TraceFault {
     },
     /// The first line is not the header.
     #[error(
-        "`{found}` is not the header; the first line must be `{NEW_HEADER}`, or `{HEADER}` in a file without a last line `end`"
+        "`{found}` is not the header; the first line must be {headers} in a file without a last line `end`"
     )]
     #[non_exhaustive]
     Header {
-        /// The first line.
-        found: String,
+        /// The first line, or its beginning.
+        found: Box<str>,
+        /// The header, and that of a file without a last line `end`.
+        headers: &'static str,
     },
     /// A line is too long to be an event.
     #[error(
@@ -231,24 +186,21 @@ pub enum TraceFault {
         /// After what, in words; may be empty.
         after: &'static str,
     },
-    /// The content does not match the count or the checksum in its last line.
+    /// The last line does not match the content.
     #[error(
-        "the file is altered: its last line states {counted} events with checksum {sum:#010x}, but it has {found} with \
-         {found_sum:#010x}; copy or write it again. To edit it by hand, make the first line `{HEADER}` and remove the last one"
+        "the file is altered: its last line is `{found}`, but its content requires `{expected}`; copy or write it again. To edit \
+         it by hand, make the first line `{}` and remove the last one",
+        uncounted(.found)
     )]
     #[non_exhaustive]
     Altered {
-        /// Events by the last line.
-        counted: u64,
-        /// Events in the file.
-        found: u64,
-        /// The checksum by the last line.
-        sum: u64,
-        /// The checksum of the file.
-        found_sum: u64,
+        /// The last line.
+        found: Box<str>,
+        /// The expected line.
+        expected: Box<str>,
     },
     /// Something follows the end.
-    #[error("data follows the end of the trace; write each trace to its own file")]
+    #[error("data follows the end; write each trace, and each set of classes, to its own file")]
     Trailing,
     /// Something contradicts itself, and the reader is strict.
     #[error("{0}; or read the trace without `strict`")]
@@ -313,6 +265,107 @@ pub enum TraceFault {
         /// The format.
         format: Format,
     },
+    /// A file of fitted classes is too long.
+    #[error(
+        "the file is longer than {MAX_CLASS_FILE_BYTES} bytes; fitted classes are a header and one size per line"
+    )]
+    FileTooLong,
+    /// A size of a class is not a number.
+    #[error("`{found}` is not a size; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    #[non_exhaustive]
+    NotASize {
+        /// The text, or its beginning.
+        found: String,
+    },
+    /// A class of 0 bytes.
+    #[error("a class of 0 bytes is invalid; write a whole number of bytes from 1 to {max}", max = u64::MAX)]
+    Zero,
+    /// The size of a class is not larger than the previous one.
+    #[error("{size} is not larger than {before} in the previous line; write each size once, smallest first")]
+    #[non_exhaustive]
+    Order {
+        /// The size.
+        size: u64,
+        /// The previous size.
+        before: u64,
+    },
+    /// There are more classes than allowed.
+    #[error("the file has more than {MAX_CLASSES} sizes; fit fewer classes")]
+    TooManyClasses,
+    /// An output cannot be created.
+    #[error("the file cannot be created; check the path, its folder and their permissions")]
+    Create(#[source] io::Error),
+    /// The path of an output is a folder.
+    #[error("the path is a folder; name a file in it")]
+    Folder,
+    /// The output is a file that is read.
+    #[error("the output is also the input {}; write to another file", shown(.input))]
+    #[non_exhaustive]
+    IsInput {
+        /// The input.
+        input: PathBuf,
+    },
+    /// An output cannot be written.
+    #[error(
+        "the file cannot be written; check that its disk has room. The previous file, if any, is unchanged"
+    )]
+    Write(#[source] io::Error),
+    /// The writer of the caller refused a trace.
+    #[error("the trace cannot be written; check the writer")]
+    Writer(#[from] io::Error),
+    /// The written file fails to read back.
+    #[error("the written file fails to read back: {0}; check the disk, or write another format")]
+    ReadBack(Box<Self>),
+    /// More is live at once than there are addresses.
+    #[error(
+        "event {event}: no addresses are left for {size} bytes: more than {max} bytes are live; write the trace as csv"
+    )]
+    #[non_exhaustive]
+    NoAddress {
+        /// The event, from 0.
+        event: u64,
+        /// Requested bytes.
+        size: u64,
+        /// Bytes that have addresses.
+        max: u64,
+    },
+    /// The pool refused an event of a replay. The pool is as if the buffers that were live had been dropped.
+    #[error("the pool refused it")]
+    #[non_exhaustive]
+    Pool {
+        /// The pass, from 0.
+        pass: u32,
+        /// The pool's error.
+        source: Error,
+    },
+    /// The work of a replay that writes or verifies memory failed, or could not be enqueued.
+    #[error("writing or verifying memory failed")]
+    #[non_exhaustive]
+    Touch {
+        /// The pass, from 0.
+        pass: u32,
+        /// The cause.
+        source: Error,
+    },
+    /// The device has no stream for each stream of the trace, for each thread of a replay.
+    #[error("{streams} streams are needed, but only {made} could be created; replay with fewer threads")]
+    #[non_exhaustive]
+    Streams {
+        /// Streams of all threads.
+        streams: u32,
+        /// Streams that could be created.
+        made: u32,
+        /// The device's error.
+        source: Error,
+    },
+    /// A thread of a replay could not be started, or ended early.
+    #[error("a replaying thread is missing; replay with fewer threads")]
+    Thread(#[source] io::Error),
+}
+
+/// The header of a file without such a last line.
+fn uncounted(last_line: &str) -> &'static str {
+    if last_line.starts_with("end,") { HEADER } else { UNCOUNTED_CLASS_HEADER }
 }
 
 impl From<Contradiction> for TraceFault {
@@ -325,12 +378,5 @@ impl TraceFault {
     /// Of so many more items.
     pub(crate) fn out_of_memory<T>(items: usize) -> Self {
         Self::OutOfMemory { bytes: (items as u64).saturating_mul(size_of::<T>() as u64) }
-    }
-}
-
-impl Position {
-    pub(crate) fn error(self, trace: String, fault: TraceFault) -> TraceError {
-        let Self { line, offset, device, event, field } = self;
-        TraceError { trace: trace.into(), line, offset, device, event, field, fault }
     }
 }
