@@ -2,15 +2,14 @@
 //! which nothing is live.
 //!
 //! Of sources where the place of a block does not decide: the device, its driver's pool, and an arena whose blocks may
-//! be moved; with classes that do not borrow. Elsewhere a limit that is just enough for one pass may refuse a later
-//! one, which finds other blocks.
+//! be moved. Elsewhere a limit that is just enough for one pass may refuse a later one, which finds other blocks.
 //!
 //! Each random sequence gets the smallest limit that serves it once from a new pool, found by bisection. One pool then
 //! serves it ten times under that limit, also after another sequence, after a trim, and after a restart of the peaks.
 
 use fastrand::Rng;
 use vrampool::host::{Backend, HostDevice, HostStream};
-use vrampool::{Buffer, Pool, Source};
+use vrampool::{Buffer, Pool, SizeClasses, Source};
 
 /// Passes of a sequence at its smallest limit.
 const PASSES: u32 = 10;
@@ -105,18 +104,20 @@ struct Scene {
     streams: Vec<HostStream>,
     page: u64,
     source: Source,
+    classes: SizeClasses,
 }
 
 impl Scene {
-    fn new(source: Source) -> Self {
+    fn new(source: Source, classes: SizeClasses) -> Self {
         let page = 1 << 16;
         let device = HostDevice::builder().memory_limit(1 << 40).granularity(page).build();
         let streams = (0..STREAMS).map(|_| device.create_stream().expect("a stream")).collect();
-        Self { device, streams, page, source }
+        Self { device, streams, page, source, classes }
     }
 
     fn pool(&self, limit: u64) -> Pool<HostDevice> {
-        Pool::builder(&self.device).source(self.source).limit(limit).build().expect("a pool")
+        let pool = Pool::builder(&self.device).source(self.source).size_classes(self.classes.clone());
+        pool.limit(limit).build().expect("a pool")
     }
 
     fn serves(&self, limit: u64, steps: &[Step]) -> bool {
@@ -169,17 +170,48 @@ impl Scene {
     }
 }
 
+/// Checks a source with classes that do not borrow, and with those that do, in magazines and past them.
+fn check(source: Source) {
+    for classes in [SizeClasses::Fixed, SizeClasses::Geometric { per_doubling: 8, from: 1 << 12 }] {
+        Scene::new(source, classes).check();
+    }
+}
+
 #[test]
 fn by_a_direct_source() {
-    Scene::new(Source::Direct).check();
+    check(Source::Direct);
 }
 
 #[test]
 fn by_a_drivers_pool() {
-    Scene::new(Source::Driver).check();
+    check(Source::Driver);
 }
 
 #[test]
 fn by_an_arena_of_fixed_size() {
-    Scene::new(Source::Arena).check();
+    check(Source::Arena);
+}
+
+/// The smaller sizes come first in the second round, and find blocks of the larger ones alone.
+#[test]
+fn a_round_in_another_order() {
+    const MIB: u64 = 1 << 20;
+    let scene = Scene::new(Source::Direct, SizeClasses::GEOMETRIC);
+    let stream = &scene.streams[0];
+    for (limit, expected) in [(Some(288), 0), (Some(300), 3), (None, 8)] {
+        let pool = Pool::builder(&scene.device).size_classes(SizeClasses::GEOMETRIC);
+        let pool = pool.limit(limit.map(|limit| limit * MIB)).build().expect("a pool");
+        let allocate = |sizes: &[u64]| -> Vec<_> {
+            let all = sizes.iter().flat_map(|size| [size * MIB; 8]);
+            all.map(|size| pool.allocate(size, stream).expect("served before")).collect()
+        };
+        drop(allocate(&[20, 16]));
+        for _ in 0..2 {
+            pool.trim().expect("no fault");
+            drop(allocate(&[20]));
+            let round = allocate(&[16, 20]);
+            let borrowed = round[..8].iter().filter(|buffer| buffer.capacity() == 20 * MIB).count();
+            assert_eq!(borrowed, expected, "{limit:?} MiB");
+        }
+    }
 }

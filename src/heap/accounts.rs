@@ -89,6 +89,9 @@ pub(crate) struct Accounts {
     unanswered: u64,
     /// The highest end of a block in an arena of fixed size.
     pub(crate) peak_end: u64,
+    /// Live bytes once the classes of requests are at their peak again, beside the live blocks that serve a smaller class
+    /// than theirs: that peak, which never restarts, and the excess of these blocks.
+    pub(crate) expected: u64,
     /// Bytes taken from the device in total.
     pub(crate) allocated: u64,
     /// Bytes, idle or free in the arena, that device work may still use, as far as markers show.
@@ -123,6 +126,7 @@ impl Accounts {
             leased: 0,
             unanswered: 0,
             peak_end: 0,
+            expected: 0,
             allocated: 0,
             in_flight,
             overlap_refused_at: None,
@@ -245,6 +249,13 @@ impl Accounts {
         self.note_peak(self.requested, self.live);
     }
 
+    /// Whether a block may serve a class that is `excess` bytes smaller: what was served under the limit before fits
+    /// beside it.
+    pub(crate) fn lends(&self, excess: u64) -> bool {
+        let expected = self.expected.saturating_add(self.others.charged);
+        excess == 0 || expected.saturating_add(excess) <= self.caps.limit
+    }
+
     /// Counts a block that a borrower returned.
     pub(crate) fn returned(&mut self, class: u64, requested: u64) {
         self.live = self.live.wrapping_sub(class);
@@ -261,6 +272,7 @@ impl Accounts {
     #[inline]
     fn note_peak(&mut self, requested: u64, live: u64) {
         self.peak.live = self.peak.live.max(positive(live));
+        self.expected = self.expected.max(positive(live));
         self.peak.requested = self.peak.requested.max(positive(requested));
         self.peak.needed = self.peak.needed.max(self.needed(live));
     }

@@ -49,6 +49,7 @@ impl Block {
             next: None,
             key,
             requested,
+            excess: 0,
             last_use: LastUse::new(stream.id()),
             bin: bin_of(pool, key),
             pool: Arc::clone(pool),
@@ -313,7 +314,14 @@ impl Block {
     /// Assigns the block to its pool again, which counts as requested the `class` that the child asked for: a geometric
     /// class may have borrowed the block from a larger one.
     pub(super) fn leave_home(&mut self, class: u64) {
-        (self.bin, self.requested, self.home) = (bin_of(&self.pool, self.key), class, None);
+        (self.requested, self.home) = (class, None);
+        self.serve(self.key.class - self.excess);
+    }
+
+    /// Records that it serves a request of `class`.
+    pub(crate) fn serve(&mut self, class: u64) {
+        self.excess = self.key.class - class;
+        self.bin = if self.excess > 0 { NO_BIN } else { bin_of(&self.pool, self.key) };
     }
 }
 

@@ -52,7 +52,7 @@ impl Buckets {
         Key { kind: self.kind, class }
     }
 
-    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
+    /// Returns the key of a request, and those of the classes that it borrows from.
     pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
         let mut keys = SmallVec::new();
         keys.push(key);

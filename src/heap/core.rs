@@ -219,6 +219,8 @@ pub(crate) struct Block {
     pub(crate) key: Key,
     /// Bytes requested by the current, or last, borrower.
     pub(crate) requested: u64,
+    /// Bytes by which its class exceeds that of the request that it serves. Then no magazine takes it.
+    pub(crate) excess: u64,
     pub(crate) last_use: LastUse,
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,

@@ -13,6 +13,7 @@ use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
+use smallvec::SmallVec;
 use vrampool_backend::StreamId;
 
 /// The idle blocks that a request accepts.
@@ -81,7 +82,8 @@ impl Depot {
             // No class has an idle block.
             return Taken::Nothing;
         }
-        let mut found = None;
+        // The accounts may have changed since the keys were chosen.
+        let (mut found, keys) = (None, &keys[..self.lent(key, keys)]);
         if accept == Accept::Any {
             found = keys.iter().find_map(|&key| self.find(key, stream, cache, Accept::Ready));
         }
@@ -90,13 +92,24 @@ impl Depot {
                 if block.is_ready_on(stream) {
                     self.buckets.requests(key).hits += 1;
                 }
-                block.requested = requested;
-                self.accounts.make_live(block.key.class, requested);
+                self.lend(&mut block, key, requested);
                 Taken::Idle(block)
             }
             None if keys.iter().any(|&key| self.has_idle(key, cache)) => Taken::Busy,
             None => Taken::Nothing,
         }
+    }
+
+    /// Returns the keys of the blocks that serve a request: its own, and those of the larger classes that may serve it.
+    pub(crate) fn keys_for(&self, key: Key) -> SmallVec<[Key; 3]> {
+        let mut keys = self.buckets.keys_for(key);
+        keys.truncate(self.lent(key, &keys));
+        keys
+    }
+
+    /// Returns how many of `keys`, smaller classes first, may serve a request of `key`.
+    fn lent(&self, key: Key, keys: &[Key]) -> usize {
+        keys.iter().take_while(|larger| self.accounts.lends(larger.class - key.class)).count()
     }
 
     /// Whether a block of a class is idle in its bucket or this thread's magazine.
@@ -128,18 +141,39 @@ impl Depot {
     fn borrow_ready(&mut self, key: Key, requested: u64, stream: StreamId) -> Taken {
         let mut is_any = false;
         for larger in self.buckets.larger_keys(key) {
+            if !self.accounts.lends(larger.class - key.class) {
+                break;
+            }
             if !self.buckets.has_idle(&larger) {
                 continue;
             }
             is_any = true;
             if let Some(mut block) = self.find_stored(larger, stream, Accept::Ready) {
                 self.buckets.requested(&key).requests.hits += 1;
-                block.requested = requested;
-                self.accounts.make_live(block.key.class, requested);
+                self.lend(&mut block, key, requested);
                 return Taken::Idle(block);
             }
         }
         if is_any { Taken::Busy } else { Taken::Nothing }
+    }
+
+    /// Counts a block that serves a request of `key`, whose class may be smaller than its own.
+    fn lend(&mut self, block: &mut Block, key: Key, requested: u64) {
+        block.requested = requested;
+        if block.key.class > key.class {
+            block.serve(key.class);
+            self.accounts.expected += block.excess;
+        }
+        self.accounts.make_live(block.key.class, requested);
+    }
+
+    /// Counts a block as returned that served a smaller class than its own.
+    #[inline]
+    pub(super) fn end_loan(&mut self, block: &mut Block) {
+        if block.excess > 0 {
+            self.accounts.expected -= block.excess;
+            block.serve(block.key.class);
+        }
     }
 
     /// Counts a hit whose block was not ready, with its waits. Call it once the block is: a count cannot be taken back.

@@ -8,7 +8,8 @@ impl Depot {
     /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
     /// have no room for it.
     #[inline(always)]
-    pub(crate) fn keep(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+    pub(crate) fn keep(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
+        self.end_loan(&mut block);
         let class = block.key.class;
         if self.keeps_nothing() || !self.accounts.may_cache(class) {
             return Some(block);
@@ -28,7 +29,8 @@ impl Depot {
     /// Puts a returned block in this thread's `cache` or its bucket. Returns a block that is not kept: the
     /// caller [recycles](Self::recycle) it, or drops it without the lock and then reports it as freed.
     #[inline]
-    pub(crate) fn put(&mut self, block: Box<Block>, cache: Option<&ThreadCache>) -> Option<Box<Block>> {
+    pub(crate) fn put(&mut self, mut block: Box<Block>, cache: Option<&ThreadCache>) -> Option<Box<Block>> {
+        self.end_loan(&mut block);
         if let Some(cache) = cache {
             self.apply_delta(cache);
         }

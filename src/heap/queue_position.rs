@@ -75,7 +75,7 @@ impl<'a> Position<'a> {
     pub(crate) fn keys(&self, depot: &Depot, key: Key) -> SmallVec<[Key; 3]> {
         match self.child {
             Some(ForChild { may_borrow: false, .. }) => SmallVec::from_slice(&[key]),
-            _ => depot.buckets.keys_for(key),
+            _ => depot.keys_for(key),
         }
     }
 

@@ -70,7 +70,8 @@ impl Depot {
     /// As [`recycle`](Self::recycle), for a returned buffer's block of a class that is never kept. A block
     /// that is returned is unchanged.
     #[inline]
-    pub(crate) fn recycle_live(&mut self, block: Box<Block>) -> Option<Box<Block>> {
+    pub(crate) fn recycle_live(&mut self, mut block: Box<Block>) -> Option<Box<Block>> {
+        self.end_loan(&mut block);
         let (class, requested) = (block.key.class, block.requested);
         let refused = self.recycle_record(block);
         if refused.is_none() {

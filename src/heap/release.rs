@@ -116,8 +116,9 @@ impl PoolCore {
 
     /// Releases an idle block of the child with this `share` to the source.
     pub(crate) fn release_of_child(block: Box<Block>, share: &Share) {
-        let discard = |block: Box<Block>| {
+        let discard = |mut block: Box<Block>| {
             let mut depot = block.pool.depot();
+            depot.end_loan(&mut block);
             depot.accounts.returned(block.key.class, block.requested);
             depot.discard(&block);
             drop(depot);

@@ -169,7 +169,7 @@ fn put_in_bin(bin: u8, block: Box<Block>) -> Option<Box<Block>> {
 /// As [`put`], for classes that share bins.
 pub(crate) fn put_in_shared_bin(block: Box<Block>) -> Option<Box<Block>> {
     with_local(|local| {
-        let bin = block.pool.class_table.of_class(block.key.class);
+        let bin = block.pool.class_table.of_class(block.key.class).filter(|_| block.excess == 0);
         match (local.and_then(|local| local.cache(&block.pool)), bin) {
             (Some(cache), Some(bin)) if cache.counters.bin(bin).class() == block.key.class => {
                 cache.push(bin, block)

@@ -180,9 +180,8 @@ impl<B: Backend> PoolBuilder<B> {
     /// MiB so. Default: `None`, no cap.
     ///
     /// A program that repeats itself is served again at a limit at which it was served once. Not always where the place
-    /// of a block decides, over [`Source::Virtual`] or an arena whose blocks [stay](Self::addresses_stay), nor with
-    /// [classes that borrow](Self::borrow_classes): a later pass may find other blocks, so leave it a little more
-    /// than the first one needs.
+    /// of a block decides, over [`Source::Virtual`] or an arena whose blocks [stay](Self::addresses_stay): a later pass
+    /// may find other blocks, so leave it a little more than the first one needs.
     pub fn limit(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.given.limit = Some(as_cap(bytes));
         self
@@ -294,7 +293,8 @@ impl<B: Backend> PoolBuilder<B> {
 
     /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than
     /// miss: with 2, at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other
-    /// classes never borrow: their next one is far away. Default: 2.
+    /// classes never borrow: their next one is far away. Near the `limit` none does: beside the larger buffers that are
+    /// in use there is room for as much as was live before. Default: 2.
     pub fn borrow_classes(mut self, classes: u32) -> Self {
         self.borrow_classes = classes;
         self
