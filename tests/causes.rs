@@ -64,7 +64,7 @@ fn an_error_is_its_text_or_its_fields() {
 fn no_text_of_the_workspace_names_its_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut variants = 0;
-    for folder in ["src", "backends", "bindings", "extensions", "cli/src", "tests/support"] {
+    for folder in ["src", "backends", "bindings", "extensions", "cli/src", "demos/src", "tests/support"] {
         for file in rust_files(&root.join(folder)) {
             let text = fs::read_to_string(&file).expect("a source file");
             for (message, field) in sources(&text) {

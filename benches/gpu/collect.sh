@@ -18,7 +18,7 @@ wanted = {
     "vrampool-cuda": "absent gpu conformance capture waiting lost out_of_memory physical",
     "vrampool": "cuda cuda_capture cuda_out_of_memory cupy devices opencl wgpu",
     "vrampool-broker": "cuda_second_process devices",
-    "vrampool-cli": "vrampool",
+    "vrampool-demos": "vrampool-demos",
     "vrampool-trace": "devices",
     "vrampool-c": "torch_on_cuda streams_on_cuda all_or_nothing",
     "vrampool-cuda-simulator": "facts",
@@ -32,7 +32,7 @@ for line in sys.stdin:
         continue
     target = message["target"]["name"]
     package = Path(message["manifest_path"]).parent
-    names = {"broker": "vrampool-broker", "cli": "vrampool-cli", "cuda": "vrampool-cuda", "c": "vrampool-c", "simulator": "vrampool-cuda-simulator", "sleep": "vrampool-sleep",
+    names = {"broker": "vrampool-broker", "demos": "vrampool-demos", "cuda": "vrampool-cuda", "c": "vrampool-c", "simulator": "vrampool-cuda-simulator", "sleep": "vrampool-sleep",
              "opencl": "vrampool-opencl", "trace": "vrampool-trace", "wgpu": "vrampool-wgpu"}
     package = "vrampool" if (package / "benches/gpu").is_dir() else names.get(package.name, package.name)
     # Of the program, its unit tests; not the program itself.
@@ -44,7 +44,7 @@ for line in sys.stdin:
 ' "$folder"
 [ "${2:-}" != tests ] || exit 0
 
-cargo build --release -p vrampool-cli -p vrampool-c -p vrampool-python -p vrampool-cumem-allocator --all-features --locked --bin vrampool --lib
+cargo build --release -p vrampool-demos -p vrampool-c -p vrampool-python -p vrampool-cumem-allocator --all-features --locked --bin vrampool-demos --lib
 target=$(cargo metadata --format-version 1 --no-deps --locked | "$python" -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
 cargo bench -p vrampool --features cuda,opencl --locked --bench streams --no-run --quiet --message-format=json |
     "$python" -c '
@@ -55,7 +55,8 @@ for line in sys.stdin:
         shutil.copy(message["executable"], sys.argv[1])
 ' "$folder/vrampool.streams"
 strip "$folder/vrampool.streams"
-cp "$target/release/vrampool" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
+cp "$target/release/vrampool-demos" "$target/release/libvrampool_c.so" bindings/c/include/vrampool.h "$folder"
+mv "$folder/vrampool-demos" "$folder/vrampool"
 strip "$folder/vrampool"
 strip --strip-debug "$folder/libvrampool_c.so"
 rm -f "$folder"/vrampool-*.whl

@@ -79,7 +79,7 @@ lacks() { # PART NAME WHAT
 export VRAMPOOL_TEST_BACKENDS=cuda
 cuda_suites=(vrampool-cuda.{gpu,conformance,capture,waiting,lost,out_of_memory,physical}
     vrampool.{cuda,cuda_capture,cuda_out_of_memory,cupy,devices} vrampool-broker.{cuda_second_process,devices} vrampool-{sleep,trace}.devices
-    vrampool-cli.vrampool vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
+    vrampool-demos.vrampool-demos vrampool-c.{torch_on_cuda,streams_on_cuda,all_or_nothing})
 
 # 1. The CUDA suites, as they run on the simulated driver, and its file of facts.
 if part suites; then
@@ -248,14 +248,14 @@ if part opencl; then
     echo libnvidia-opencl.so.1 >"$vendors/nvidia.icd"
     export OCL_ICD_VENDORS="$vendors/"
     unset OCL_ICD_FILENAMES
-    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool{,-broker,-trace}.devices vrampool-cli.vrampool; do
+    for suite in vrampool-opencl.{conformance,device,order,lost,out_of_resources} vrampool.opencl vrampool{,-broker,-trace}.devices vrampool-demos.vrampool-demos; do
         try opencl "$suite" 90 "$binaries/$suite"
     done
     try opencl train 60 "$binaries/vrampool" train --backend opencl --json
 fi
 if part wgpu; then
     export VRAMPOOL_REQUIRE=wgpu VRAMPOOL_TEST_BACKENDS=wgpu
-    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool{,-broker,-trace}.devices vrampool-cli.vrampool; do
+    for suite in vrampool-wgpu.{conformance,gpu,lost,out_of_memory} vrampool.wgpu vrampool{,-broker,-trace}.devices vrampool-demos.vrampool-demos; do
         try wgpu "$suite" 180 "$binaries/$suite"
     done
     try wgpu train 60 "$binaries/vrampool" train --backend wgpu --json

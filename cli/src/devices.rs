@@ -1,9 +1,8 @@
 //! `vrampool devices`: available devices, and why each other backend is unavailable.
 
 use crate::stdout::print;
-use bytesize::ByteSize;
+use crate::table::{human, table};
 use clap::Args;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::error::Error;
 use vrampool::any::{self, AnyDevice, Devices};
@@ -90,15 +89,11 @@ impl Listing {
     }
 
     fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED).set_header(["name", "device", "kind", "memory"]);
-        for row in &self.devices {
-            table.add_row([&row.name, &row.device, row.kind, &memory(row.total_bytes)]);
-        }
-        if let Some(memory) = table.column_mut(3) {
-            memory.set_cell_alignment(CellAlignment::Right);
-        }
-        let mut text = table.to_string();
+        let rows = self.devices.iter().map(|row| {
+            let memory = if row.total_bytes == 0 { "unknown".into() } else { human(row.total_bytes) };
+            [row.name.clone(), row.device.clone(), row.kind.into(), memory]
+        });
+        let mut text = table(Some(["name", "device", "kind", "memory"]), 0..3, rows) + "\n";
         match (&self.auto, &self.auto_fails) {
             (Some(auto), _) if std::env::var_os(VARIABLE).is_some_and(|name| !name.is_empty()) => {
                 text += &format!("\n`auto` is {auto}, by {VARIABLE}.");
@@ -112,8 +107,4 @@ impl Listing {
         }
         text
     }
-}
-
-fn memory(bytes: u64) -> String {
-    if bytes == 0 { "unknown".into() } else { ByteSize(bytes).to_string() }
 }

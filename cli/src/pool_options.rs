@@ -13,10 +13,10 @@ use vrampool_trace::fitted::FittedClasses;
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct PoolOptions {
+pub struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
-    pub(crate) backend: Option<Name>,
+    pub backend: Option<Name>,
     /// Source of memory for misses: direct, arena, virtual, driver [default: VRAMPOOL_SOURCE, or direct]
     #[arg(long, value_name = "SOURCE")]
     source: Option<Source>,
@@ -66,13 +66,13 @@ pub(crate) struct FromFile<T> {
 
 impl PoolOptions {
     /// Files that were read.
-    pub(crate) fn inputs(&self) -> impl Iterator<Item = &Path> {
+    pub fn inputs(&self) -> impl Iterator<Item = &Path> {
         let classes = self.size_classes.iter().filter_map(|classes| classes.file.as_deref());
         classes.chain(self.initial.iter().filter_map(|initial| initial.file.as_deref()))
     }
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
-    pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
+    pub fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         let mut builder = builder;
         if let Some(source) = self.source {
             builder = builder.source(source);
@@ -109,7 +109,10 @@ impl PoolOptions {
 }
 
 /// Makes a pool, whose source may take memory or addresses at once.
-pub(crate) fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
+///
+/// # Errors
+/// The text of the pool's error, with the flag to change if memory is out.
+pub fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
     builder.build().map_err(|error| match error.is_out_of_memory() {
         true => format!("{error}; give a smaller --limit, or raise that of the address space (ulimit -v)"),
         false => error.to_string(),
@@ -145,7 +148,10 @@ fn setting<T: FromStr<Err = vrampool::Error>, E: Error + 'static>(
 }
 
 /// Parses `64KiB`, `4GiB`, `1000`, or `unlimited`.
-pub(crate) fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// A text that names the valid forms.
+pub fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
     if text == "unlimited" {
         return Ok(u64::MAX);
     }

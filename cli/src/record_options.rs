@@ -10,7 +10,7 @@ use vrampool_trace::{Export, Format, Recorder, TraceError};
 
 /// Flags of commands whose pool may be recorded.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct RecordOptions {
+pub struct RecordOptions {
     /// Record the requests of the pool to this file: as a PyTorch snapshot if its name ends with .pickle or
     /// .pkl, else as CSV; gzip-compressed if .gz follows
     #[arg(long, value_name = "FILE")]
@@ -18,11 +18,15 @@ pub(crate) struct RecordOptions {
 }
 
 /// The recording, if one was requested.
-pub(crate) struct Recording(Option<(Output, Recorder)>);
+#[derive(Debug)]
+pub struct Recording(Option<(Output, Recorder)>);
 
 impl RecordOptions {
     /// Creates the output, which must not be one of `inputs`; with room for so many events.
-    pub(crate) fn start<P: AsRef<Path>>(
+    ///
+    /// # Errors
+    /// As [`Output`] reports them.
+    pub fn start<P: AsRef<Path>>(
         &self,
         inputs: impl IntoIterator<Item = P>,
         events: u64,
@@ -41,18 +45,21 @@ impl RecordOptions {
     }
 
     /// The file to record to.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
         self.record.as_deref()
     }
 
     /// Whether there is one.
-    pub(crate) fn is_given(&self) -> bool {
+    #[must_use]
+    pub fn is_given(&self) -> bool {
         self.record.is_some()
     }
 }
 
 impl Recording {
-    pub(crate) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
+    /// Records the pool that the builder makes.
+    pub fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
         match &self.0 {
             Some((_, recorder)) => builder.hook(recorder.hook()),
             None => builder,
@@ -60,7 +67,10 @@ impl Recording {
     }
 
     /// Writes the recording and reports dropped events on standard error. Returns the events written.
-    pub(crate) fn save(self) -> Result<u64, Box<dyn Error>> {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(self) -> Result<u64, Box<dyn Error>> {
         let Some((output, recorder)) = self.0 else { return Ok(0) };
         let path = output.path().to_owned();
         let trace = recorder.trace(path.display().to_string())?;

@@ -14,6 +14,7 @@ use tree::{modules, root, sources};
 const LAYERED: &[&str] = &[
     "src",
     "cli/src",
+    "demos/src",
     "bindings/c/src",
     "backends/cuda/simulator/src",
     "extensions/broker/src",

@@ -150,7 +150,7 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
     if arguments.json {
         return rows.iter().try_for_each(sleep::Row::print);
     }
-    print(sleep::table(&rows))
+    print(sleep::tables(&rows))
 }
 
 /// A progress bar, drawn between benchmarks only, and only if standard error is a terminal.

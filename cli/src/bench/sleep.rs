@@ -1,7 +1,7 @@
 //! Sleep and wake of a growing arena, compared with pinned copies of the same number of bytes.
 
 use crate::stdout;
-use comfy_table::{CellAlignment, Table, presets};
+use crate::table::{percent, table};
 use serde::Serialize;
 use std::hint::black_box;
 use std::time::Instant;
@@ -50,39 +50,30 @@ impl Row {
     }
 }
 
-/// The rows for people.
-pub(crate) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_header([
-        "sleep",
-        "GiB",
-        "released",
-        "sleep s",
-        "wake s",
-        "released s",
-        "sleep GB/s",
-        "wake GB/s",
-        "of pinned",
-        "wrong bytes",
-    ]);
-    for row in rows {
-        table.add_row([
+/// The rows for people: the times, then the rates.
+pub(crate) fn tables(rows: &[Row]) -> String {
+    let times = rows.iter().map(|row| {
+        [
             row.case.to_owned(),
             format!("{:.2}", row.bytes as f64 / f64::from(1 << 30)),
             format!("{:.2} %", 100.0 * row.released_share),
             format!("{:.3}", row.sleep_seconds),
             format!("{:.3}", row.wake_seconds),
             format!("{:.3}", row.released_seconds),
+        ]
+    });
+    let times = table(Some(["sleep", "GiB", "released", "sleep s", "wake s", "released s"]), 0..1, times);
+    let rates = rows.iter().map(|row| {
+        [
+            row.case.to_owned(),
             format!("{:.1}", row.sleep_gb_per_s),
             format!("{:.1}", row.wake_gb_per_s),
-            format!("{:.1} %", 100.0 * row.wake_share_of_pinned),
+            percent(row.wake_share_of_pinned),
             row.wrong_bytes.map_or_else(String::new, |wrong| wrong.to_string()),
-        ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    });
+    let columns = ["sleep", "sleep GB/s", "wake GB/s", "of pinned", "wrong bytes"];
+    format!("{times}\n\n{}", table(Some(columns), 0..1, rates))
 }
 
 /// Offloads and wakes `gib` GiB (as many as make sense by default), with contents verified.

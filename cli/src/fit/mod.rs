@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         rules.iter().try_for_each(print_row)?;
         return Ok(saved?);
     }
-    print(format_args!("{}\n{}\n{summary}", table::of_classes(&used), table::of_rules(&rules)))?;
+    print(format_args!("{}\n\n{}\n\n{summary}", table::of_classes(&used), table::of_rules(&rules)))?;
     saved?;
     match &arguments.output {
         Some(path) => print(format_args!("Use them: --size-classes fitted:{}", shown(path))),

@@ -112,6 +112,6 @@ impl Show {
         if self.json {
             return row::print(&summary, &sizes);
         }
-        print(format_args!("{}\n{}", table::of_summary(&summary), table::of_sizes(&sizes)))
+        print(format_args!("{}\n\n{}", table::of_summary(&summary), table::of_sizes(&sizes)))
     }
 }

@@ -2,15 +2,15 @@
 
 #![allow(dead_code, reason = "the program uses more of these files")]
 
-#[path = "../../../cli/src/kernels/operations.rs"]
+#[path = "../../../demos/src/kernels/operations.rs"]
 mod operations;
-#[path = "../../../cli/src/kernels/oscillator.rs"]
+#[path = "../../../demos/src/kernels/oscillator.rs"]
 mod oscillator;
-#[path = "../../../cli/src/kernels/shapes.rs"]
+#[path = "../../../demos/src/kernels/shapes.rs"]
 mod shapes;
-#[path = "../../../cli/src/kernels/view.rs"]
+#[path = "../../../demos/src/kernels/view.rs"]
 mod view;
-#[path = "../../../cli/src/kernels/wgpu/mod.rs"]
+#[path = "../../../demos/src/kernels/wgpu/mod.rs"]
 mod wgpu;
 
 pub(crate) use operations::{Activation, AdamStep, Kernels};

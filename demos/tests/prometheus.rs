@@ -157,7 +157,7 @@ impl Training {
         // Another program may take the free port before this one does.
         let started = (0..10).find_map(|_| {
             let address = free_address();
-            let process = Command::new(env!("CARGO_BIN_EXE_vrampool"))
+            let process = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"))
                 .args(["train", "--epochs", "1000000", "--backend", "host", "--source", "virtual"])
                 .args(["--metrics", &address.to_string()])
                 .stdout(Stdio::null())

@@ -18,7 +18,7 @@ fn names() -> Vec<String> {
 
 /// The JSON objects that the program prints, one a line. Drivers may have something to say on stderr.
 fn vrampool(arguments: &[&str]) -> Vec<Value> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
     // Without it Mesa's drivers have something to say on stderr.
     command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     let output = command.args(arguments).env_remove("VRAMPOOL_BACKEND").output().expect("the program runs");

@@ -11,7 +11,7 @@ const GIB: u64 = 1 << 30;
 
 /// The program, in an environment that sets nothing for it.
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
     // Without it Mesa's drivers have something to say on stderr.
     command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     for (name, _) in std::env::vars_os() {
@@ -345,4 +345,37 @@ fn the_peak_of_a_recorded_run_is_mapped_at_the_start_of_the_next() {
     // A file that is read is not written.
     let error = failure(&["--source", "virtual", "--initial", &peak, "--record", trace], &[], 1);
     assert!(error.contains("run.csv.gz"), "{error}");
+}
+
+#[test]
+fn a_run_is_recorded_and_takes_fitted_classes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (trace, classes) = (at("train.csv"), at("train.classes"));
+    train(&["--epochs", "1", "--batch-size", "200", "--record", &trace], &[]);
+    let fit = vrampool(&["fit", &trace, "--output", &classes], &[]);
+    assert!(fit.status.success(), "{fit:?}");
+    train(&["--epochs", "1", "--size-classes", &format!("fitted:{classes}")], &[]);
+}
+
+#[test]
+fn the_help_lists_the_demonstrations_and_the_commands_of_the_program() {
+    let output = vrampool(&["--help"], &[]);
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(help.contains("Usage: vrampool <COMMAND>"), "{help}");
+    for command in
+        ["train", "solve", "soak", "replay", "trace", "fit", "bench", "devices", "completions", "man"]
+    {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command}: {help}");
+    }
+    let output = vrampool(&["train", "--help"], &[]);
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("Usage: vrampool train [OPTIONS]"),
+        "{output:?}"
+    );
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut closed = command();
+    closed.args(["train", "--epochs", "1", "--batch-size", "500"]).stdout(writer);
+    assert_eq!(closed.stderr(Stdio::null()).status().expect("it starts").code(), Some(141));
 }

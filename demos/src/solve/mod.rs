@@ -9,8 +9,6 @@ mod sweep;
 
 use crate::device::{self, Device};
 use crate::kernels::Oscillator;
-use crate::pool_options::bytes_or_unlimited;
-use crate::stdout::print;
 use clap::{Args, ValueEnum, value_parser};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Comparison, Report};
@@ -23,6 +21,8 @@ use vrampool::any::Name;
 use vrampool_broker::{
     Allocator, ArrayId, ArrayRequest, Broker, Client, ClientHandle, HostArray, HostBacking, RunReport, Share,
 };
+use vrampool_cli::pool_options::bytes_or_unlimited;
+use vrampool_cli::stdout::print;
 use vrampool_trace::output::Output;
 
 /// The group that solves.
@@ -97,7 +97,7 @@ enum HostArrays {
 /// Solves on the device that was asked for, and prints the result.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let (report, drawn) = device::run(arguments.backend.as_ref(), Solving(arguments))?;
-    print(if arguments.json { serde_json::to_string(&report)? } else { report.table().to_string() })?;
+    print(if arguments.json { serde_json::to_string(&report)? } else { report.table() })?;
     drawn
 }
 
@@ -112,11 +112,11 @@ impl device::Run for Solving<'_> {
     fn run<D: Device>(self, device: &D) -> Result<Solved, Box<dyn Error>> {
         let Self(arguments) = self;
         match arguments.latency {
-            0 => solve(arguments, device, &device.oscillator()?),
+            0 => solve(arguments, device, &device.kernels()?),
             latency => {
                 let slow = device.with_latency(Duration::from_millis(latency));
                 let slow = slow.ok_or("only the host device can be made slower")?;
-                solve(arguments, &slow, &slow.oscillator()?)
+                solve(arguments, &slow, &slow.kernels()?)
             }
         }
     }

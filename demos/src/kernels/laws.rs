@@ -82,8 +82,8 @@ impl Run for Law {
             Self::Products => products(&setup),
             Self::Elements => elements(&setup),
             Self::Softmax => softmax(&setup),
-            Self::Oscillators => oscillators(&setup, &device.oscillator()?),
-            Self::Misfits => misfits(&setup, &device.oscillator()?),
+            Self::Oscillators => oscillators(&setup, &device.kernels()?),
+            Self::Misfits => misfits(&setup, &device.kernels()?),
         }
         Ok(())
     }

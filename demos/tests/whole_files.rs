@@ -12,7 +12,7 @@ use vrampool_test_support::skip;
 use vrampool_trace::fitted::FittedClasses;
 use vrampool_trace::{Export, Format, Import, Trace};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_vrampool");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_vrampool-demos");
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/resnet50.csv.gz");
 const OLD: &str = "the previous file";
 

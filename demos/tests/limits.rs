@@ -8,7 +8,7 @@ const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/traces/mult
 /// What the program does behind a command of the shell's.
 fn output(limit: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_vrampool")]);
+    command.args(["-c", &format!("{limit}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_vrampool-demos")]);
     command.args(arguments).output().expect("it starts")
 }
 

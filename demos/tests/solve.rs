@@ -6,7 +6,7 @@ use vrampool::any;
 use vrampool_broker::Broker;
 
 fn vrampool(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool-demos"));
     // Without it Mesa's drivers have something to say on stderr.
     command.env("XDG_RUNTIME_DIR", std::env::temp_dir()).env_remove("VRAMPOOL_BACKEND");
     let Output { status, stdout, stderr } = command.args(arguments).output().expect("the program starts");

@@ -1,10 +1,9 @@
 //! The result of a sweep as text and as JSON.
 
-use bytesize::ByteSize;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::time::Duration;
 use vrampool_broker::{RunReport, Stage};
+use vrampool_cli::table::{human, table};
 
 /// One sweep, or one with as many streams as were asked for and one with a single one.
 #[derive(Debug, Serialize)]
@@ -68,19 +67,18 @@ impl Comparison {
 }
 
 impl Report {
-    pub(crate) fn table(&self) -> Table {
-        let size = |bytes: u64| ByteSize(bytes).to_string();
+    pub(crate) fn table(&self) -> String {
         let seconds = |seconds: f64| format!("{:.1?}", Duration::from_secs_f64(seconds.max(0.0)));
         let mut rows = vec![
             ["device".into(), self.device.clone()],
             ["runs".into(), format!("{} of {} samples", self.runs, self.samples)],
-            ["batch".into(), size(self.batch_bytes)],
-            ["share".into(), size(self.share_bytes)],
-            ["held at most".into(), size(self.peak_held)],
+            ["batch".into(), human(self.batch_bytes)],
+            ["share".into(), human(self.share_bytes)],
+            ["held at most".into(), human(self.peak_held)],
             ["host arrays".into(), self.host_arrays.into()],
             ["streams".into(), self.streams.to_string()],
             ["chunks".into(), format!("{} of {} runs", self.chunks, self.chunk_len)],
-            ["copied".into(), size(self.bytes_copied)],
+            ["copied".into(), human(self.bytes_copied)],
             ["time".into(), seconds(self.seconds)],
             ["runs a second".into(), format!("{:.0}", self.runs_per_second)],
             ["worst error".into(), format!("{:.1e}", self.worst_error)],
@@ -95,11 +93,6 @@ impl Report {
             rows.push(["faster by".into(), format!("{:.2}", comparison.speedup)]);
             rows.push(["hidden".into(), format!("{:.0} % of the shorter", 100.0 * comparison.hidden)]);
         }
-        let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED).add_rows(rows);
-        if let Some(column) = table.column_mut(1) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        table
+        table(None, 0..1, rows)
     }
 }

@@ -19,11 +19,8 @@ mod report;
 mod tally;
 
 use crate::device::{self, Device};
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::Interrupt;
 use crate::kernels::Kernels;
-use crate::pool_options::{PoolOptions, build};
-use crate::record_options::{RecordOptions, Recording};
-use crate::stdout::print;
 use clap::Args;
 use compute::Compute;
 use digits::{CLASSES, Digits, PIXELS};
@@ -38,6 +35,9 @@ use std::time::Instant;
 use tally::{Outcome, Tally};
 use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool};
+use vrampool_cli::pool_options::{PoolOptions, build};
+use vrampool_cli::record_options::{RecordOptions, Recording};
+use vrampool_cli::stdout::{Ended, print};
 use vrampool_trace::Recorder;
 use vrampool_trace::output::shown;
 
@@ -182,9 +182,9 @@ fn interrupted(recording: Recording, arguments: &Arguments, steps: u64, exit_cod
     let path = arguments.record.path().map(shown).unwrap_or_default();
     match recording.save() {
         Ok(events) => {
-            let what =
+            let text =
                 format!("interrupted after {steps} steps; the {events} events recorded so far are in {path}");
-            Interrupted { what, exit_code }.into()
+            Ended { text, exit_code }.into()
         }
         Err(error) => error,
     }

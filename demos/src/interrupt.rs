@@ -38,14 +38,6 @@ impl Interrupt {
     }
 }
 
-/// Work that a signal ended, and what became of it.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-pub(crate) struct Interrupted {
-    pub(crate) what: String,
-    pub(crate) exit_code: u8,
-}
-
 /// As shells have it.
 fn exit_code(signal: i32) -> u8 {
     128 + signal as u8

@@ -1,11 +1,10 @@
 //! The result of a run as a JSON object and as tables.
 
 use super::tally::Outcome;
-use bytesize::ByteSize;
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::time::Duration;
 use vrampool::{Backend, Pool, PoolStats};
+use vrampool_cli::table::{human, table};
 
 /// A finished run. Its fields are the JSON object's keys; sizes in bytes, rates and accuracy 0 to 1.
 #[derive(Debug, Serialize)]
@@ -84,76 +83,58 @@ impl Report {
 
     /// Tables: the run, the pool's bytes by kind, its requests by bucket.
     pub(crate) fn tables(&self) -> String {
-        [self.run(), self.bytes(), self.buckets()].map(|table| table.to_string()).join("\n")
+        [self.run(), self.bytes(), self.buckets()].join("\n\n")
     }
 
-    fn run(&self) -> Table {
+    fn run(&self) -> String {
         let stats = &self.stats;
-        let mut table = table(&["run", ""]);
-        table.add_row(["device", &format!("{} ({})", self.device, self.backend)]);
-        table.add_row(["steps", &self.steps.to_string()]);
-        table.add_row(["test accuracy", &percent(f64::from(self.test_accuracy))]);
-        table.add_row(["hit rate", &percent(self.hit_rate)]);
+        let not_kept = stats.released.by_byte_cap + stats.released.by_bucket_cap;
         let later = self.hit_rate_after_first_epoch.map_or("no second epoch".into(), percent);
-        table.add_row(["hit rate after the first epoch", &later]);
-        table.add_row(["allocations by the device", &stats.source.allocations.to_string()]);
+        let mut rows = vec![
+            ("device", format!("{} ({})", self.device, self.backend)),
+            ("steps", self.steps.to_string()),
+            ("test accuracy", percent(f64::from(self.test_accuracy))),
+            ("hit rate", percent(self.hit_rate)),
+            ("hit rate after the first epoch", later),
+            ("allocations by the device", stats.source.allocations.to_string()),
+        ];
         if let Some(later) = self.step_allocations_after_first_epoch {
-            table.add_row(["of these in steps after the first epoch", &later.to_string()]);
+            rows.push(("of these in steps after the first epoch", later.to_string()));
         }
-        table.add_row(["bytes reserved at the start", &size(self.initial_bytes)]);
-        table.add_row(["waits between streams", &stats.stream_waits.to_string()]);
-        table.add_row(["of these for reused memory", &stats.reuse_waits.to_string()]);
-        table.add_row([
-            "buffers not kept, by a cap",
-            &(stats.released.by_byte_cap + stats.released.by_bucket_cap).to_string(),
+        rows.extend([
+            ("bytes reserved at the start", human(self.initial_bytes)),
+            ("waits between streams", stats.stream_waits.to_string()),
+            ("of these for reused memory", stats.reuse_waits.to_string()),
+            ("buffers not kept, by a cap", not_kept.to_string()),
+            ("time", format!("{:.2} s", self.wall_s)),
         ]);
-        table.add_row(["time", &format!("{:.2} s", self.wall_s)]);
-        table
+        table(Some(["run", ""]), 0..1, rows.into_iter().map(|(name, figure)| [name.into(), figure]))
     }
 
-    fn bytes(&self) -> Table {
-        let stats = &self.stats;
-        let mut table = table(&["bytes", "now", "peak", "cap"]);
-        for (kind, now, peak, cap) in [
+    fn bytes(&self) -> String {
+        let (stats, caps) = (&self.stats, &self.stats.caps);
+        let rows = [
             ("requested", stats.requested_bytes, stats.peak.requested_bytes, None),
             ("live", stats.live_bytes, stats.peak.live_bytes, None),
             ("needed", stats.needed_bytes, stats.peak.needed_bytes, None),
-            ("cached", stats.idle_bytes, stats.peak.idle_bytes, Some(stats.caps.max_cached_bytes)),
-            ("held", stats.held_bytes, stats.peak.held_bytes, Some(stats.caps.limit_bytes)),
-        ] {
-            let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), size));
-            table.add_row([kind.to_owned(), size(now), size(peak), cap]);
-        }
-        table
+            ("cached", stats.idle_bytes, stats.peak.idle_bytes, Some(caps.max_cached_bytes)),
+            ("held", stats.held_bytes, stats.peak.held_bytes, Some(caps.limit_bytes)),
+        ];
+        let rows = rows.map(|(kind, now, peak, cap)| {
+            let cap = cap.map_or(String::new(), |cap| cap.map_or("none".into(), human));
+            [kind.into(), human(now), human(peak), cap]
+        });
+        table(Some(["bytes", "now", "peak", "cap"]), 0..1, rows)
     }
 
-    fn buckets(&self) -> Table {
-        let mut table = table(&["bucket", "hits", "misses", "idle buffers", "idle bytes"]);
-        for bucket in &self.stats.buckets {
-            table.add_row([
-                size(bucket.class),
-                bucket.hits.to_string(),
-                bucket.misses.to_string(),
-                bucket.idle_buffers.to_string(),
-                size(bucket.idle_bytes),
-            ]);
-        }
-        table
+    fn buckets(&self) -> String {
+        let rows = self.stats.buckets.iter().map(|bucket| {
+            let [hits, misses, idle] =
+                [bucket.hits, bucket.misses, bucket.idle_buffers].map(|count| count.to_string());
+            [human(bucket.class), hits, misses, idle, human(bucket.idle_bytes)]
+        });
+        table(Some(["bucket", "hits", "misses", "idle buffers", "idle bytes"]), 0..1, rows)
     }
-}
-
-/// An empty table, numbers to the right.
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-fn size(bytes: u64) -> String {
-    ByteSize(bytes).to_string()
 }
 
 fn percent(share: f64) -> String {

@@ -1,0 +1,96 @@
+//! The commands of the program `vrampool`, for the program itself and for programs that add commands to them.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![deny(unsafe_code)]
+// Not in the workspace's lints, because tests may.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod bench;
+mod completions;
+pub mod device;
+mod devices;
+mod fit;
+mod logger;
+mod man;
+pub mod pool_options;
+pub mod record_options;
+mod replay;
+pub mod stdout;
+pub mod table;
+mod timing;
+mod trace;
+mod trace_options;
+
+use clap::Subcommand;
+use std::error::Error;
+use std::process::ExitCode;
+use stdout::{Ended, warn};
+use vrampool::errors::chain;
+
+/// The environment variables of the library, for the help.
+pub const ENVIRONMENT: &str = "\
+Environment variables, each of which a flag overrides:
+  VRAMPOOL_BACKEND                 device, by a name that `devices` shows, or `auto`
+  VRAMPOOL_SOURCE                  --source
+  VRAMPOOL_SIZE_CLASSES            --size-classes
+  VRAMPOOL_LIMIT_GB                --limit, GiB
+  VRAMPOOL_MAX_CACHED_GB           --max-cached, GiB
+  VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
+  VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of a discrete device's memory, 0 to 1
+  VRAMPOOL_OVERLAP                 --overlap
+  VRAMPOOL_INITIAL                 --initial
+Without a flag:
+  VRAMPOOL_POOL_LARGE_BUCKET_MB    a unit of --size-classes multiple, MiB; 0 is fixed
+  VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB
+  VRAMPOOL_SLEEP_CHUNK_MB          physical piece of memory that sleeps, MiB
+  WGPU_BACKEND                     interface of wgpu, such as vulkan or gl
+A variable VRAMPOOL_... with another name is a warning. The guide's page on size classes lists netcl's names.";
+
+/// A command of the program.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+#[allow(private_interfaces, reason = "the flags of a command are its own")]
+pub enum Command {
+    /// Replay recorded allocation traces through a pool.
+    Replay(replay::Arguments),
+    /// Show recorded allocation traces, and convert them to other formats.
+    Trace(trace::Arguments),
+    /// Fit size classes to the requests of a recorded trace.
+    Fit(fit::Arguments),
+    /// Measure the time of allocating and freeing.
+    Bench(bench::Arguments),
+    /// List available devices, and why each other backend is unavailable.
+    Devices(devices::Arguments),
+    /// Print a script that completes commands and flags in a shell.
+    Completions(completions::Arguments),
+    /// Print the manual page, or write the pages of all commands.
+    Man(man::Arguments),
+}
+
+impl Command {
+    /// Runs it. `program` is the whole program, of which completions and manual pages are made.
+    ///
+    /// # Errors
+    /// As the command reports them.
+    pub fn run(&self, program: clap::Command) -> Result<(), Box<dyn Error>> {
+        match self {
+            Self::Replay(arguments) => replay::run(arguments),
+            Self::Trace(arguments) => trace::run(arguments),
+            Self::Fit(arguments) => fit::run(arguments),
+            Self::Bench(arguments) => bench::run(arguments),
+            Self::Devices(arguments) => devices::run(arguments),
+            Self::Completions(arguments) => completions::run(arguments, program),
+            Self::Man(arguments) => man::run(arguments, program),
+        }
+    }
+}
+
+/// Runs a program: warnings and an error go to standard error, and the error decides the exit code.
+pub fn main(program: impl FnOnce() -> Result<(), Box<dyn Error>>) -> ExitCode {
+    logger::start();
+    let Err(error) = program() else { return ExitCode::SUCCESS };
+    let ended = error.downcast_ref::<Ended>();
+    if ended.is_none_or(|ended| !ended.text.is_empty()) {
+        warn(format_args!("error: {}", chain(&*error)));
+    }
+    ended.map_or(ExitCode::FAILURE, |ended| ended.exit_code.into())
+}

@@ -1,0 +1,95 @@
+//! Devices with the kernels of the demonstrations. A command runs on the device's own type.
+
+#[cfg(feature = "cuda")]
+use crate::kernels::CudaKernels;
+#[cfg(feature = "opencl")]
+use crate::kernels::OpenClKernels;
+#[cfg(feature = "wgpu")]
+use crate::kernels::WgpuKernels;
+use crate::kernels::{HostKernels, Kernels, Oscillator};
+use std::error::Error;
+use std::time::Duration;
+use vrampool::any::{AnyDevice, Name};
+use vrampool::host::{Faults, HostDevice};
+use vrampool::{Backend, BackendError};
+use vrampool_cli::device::{open, unknown};
+
+/// A device that every demonstration works on.
+pub(crate) trait Device: Backend {
+    /// To train and to solve with.
+    fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError>;
+
+    /// A device with so much memory, in pages of so many bytes, where both can be chosen; else this one.
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        let _ = (bytes, page);
+        self.clone()
+    }
+
+    /// Where failures of its calls are planned, if they can be.
+    fn faults(&self) -> Option<&Faults> {
+        None
+    }
+
+    /// A device each of whose copies and kernels takes so much longer, where that can be chosen.
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        let _ = latency;
+        None
+    }
+}
+
+impl Device for HostDevice {
+    fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError> {
+        Ok(HostKernels)
+    }
+
+    fn with_pages(&self, bytes: u64, page: u64) -> Self {
+        Self::builder().memory_limit(bytes).granularity(page).build()
+    }
+
+    fn faults(&self) -> Option<&Faults> {
+        Some(Self::faults(self))
+    }
+
+    fn with_latency(&self, latency: Duration) -> Option<Self> {
+        Some(Self::builder().work_latency(latency).build())
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "opencl", feature = "wgpu"))]
+macro_rules! device_of {
+    ($Device:ty, $Kernels:ty) => {
+        impl Device for $Device {
+            fn kernels(&self) -> Result<impl Kernels<Self> + Oscillator<Self>, BackendError> {
+                <$Kernels>::load(self)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cuda")]
+device_of!(vrampool::cuda::CudaDevice, CudaKernels);
+#[cfg(feature = "opencl")]
+device_of!(vrampool::opencl::OpenClDevice, OpenClKernels);
+#[cfg(feature = "wgpu")]
+device_of!(vrampool::wgpu::WgpuDevice, WgpuKernels);
+
+/// What to do, on a device of whatever type.
+pub(crate) trait Run {
+    type Output;
+
+    fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
+}
+
+/// Runs it on the [device of this name](open).
+pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
+    match open(name)? {
+        #[cfg(feature = "cuda")]
+        AnyDevice::Cuda(device) => what.run(&device),
+        #[cfg(feature = "opencl")]
+        AnyDevice::OpenCl(device) => what.run(&device),
+        #[cfg(feature = "wgpu")]
+        AnyDevice::Wgpu(device) => what.run(&device),
+        AnyDevice::Host(device) => what.run(&device),
+        other => Err(unknown(&other).into()),
+    }
+}
