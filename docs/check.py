@@ -9,6 +9,7 @@
 * Every program of examples/ has its command in examples/README.md.
 * README.md names `cargo test` and .ci/run beside the command that trains.
 * README.md and the guide have at most 12,000 words together.
+* Comments outside of the library have no word of a list (`NOT_USED`).
 * A path such as `Pool::close` in a page's text, or in a comment of an example, is a name of tests/api.
 * With BOOK, the folder of the built guide: every link of its pages to the guide has its page and its heading.
 """
@@ -222,12 +223,28 @@ def book_faults(book: Path) -> list[str]:
     return faults
 
 
+#: Words that comments do not use, because a plainer one says what the code does: "returns", "is called for", "nothing else".
+NOT_USED = re.compile(r"\b(told|tells|tell|nobody|whoever|somebody|everybody|settled?|proven?|lends?|mended|torn)\b", re.IGNORECASE)
+COMMENT = re.compile(r"^\s*(?://|#(?!\[|!\[)).*")
+
+
+def words_of_comments() -> list[str]:
+    """Comments of backends, extensions, the programs and the tests with a word that is not used."""
+    faults = []
+    for folder in ("backends", "extensions", "cli", "demos", "tests"):
+        for path in sorted(file for kind in ("rs", "sh", "py", "cu", "cl") for file in (ROOT / folder).rglob(f"*.{kind}")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if "/target/" not in path.as_posix() and COMMENT.match(line) and (word := NOT_USED.search(line)):
+                    faults.append(f"{path.relative_to(ROOT)}:{number}: the comment has the word `{word[0]}`")
+    return faults
+
+
 def main() -> int:
     faults, names = [], api_names()
     for path in markdown_files():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(text) + unknown_names(text, names)]
-    faults += comments_of_examples(names) + rules()
+    faults += comments_of_examples(names) + words_of_comments() + rules()
     if sys.argv[1:]:
         faults += book_faults(Path(sys.argv[1]).resolve())
     for fault in faults:

@@ -1,4 +1,4 @@
-//! Devices by name: names are told from other text, an error lists what is there, and nothing of one backend passes for
+//! Devices by name: names are distinguished from other text, an error lists what is there, and nothing of one backend passes for
 //! another's.
 
 use vrampool::Error;

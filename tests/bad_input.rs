@@ -157,7 +157,7 @@ fn a_kernel_that_panics_is_a_failure_of_its_stream_only() {
     assert!(buffer.read(&mut [0], &other).is_ok());
 }
 
-/// The same rule through a pool: what the kernel was to write nobody reads, and what it used is reused.
+/// The same rule through a pool: what the kernel was to write nothing reads, and what it used is reused.
 #[test]
 fn what_a_failed_stream_wrote_is_an_error_and_its_memory_is_reused() {
     for source in [Source::Direct, Source::Arena] {

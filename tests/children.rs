@@ -1,4 +1,4 @@
-//! What a graph uses is nobody else's while the graph lives, and a capture makes no call that is forbidden.
+//! What a graph uses is no other owner's while the graph lives, and a capture makes no call that is forbidden.
 
 use proptest::prelude::*;
 use vrampool::host::HostDevice;
@@ -98,7 +98,7 @@ struct Twin {
 
 proptest! {
     /// Children share a pool with direct requests to it, in a bucket or a magazine: each gives the block of a class that
-    /// it got back last, and nobody else gets it until the child is dropped. All caps of the pool are 0 or none.
+    /// it got back last, and nothing else gets it until the child is dropped. All caps of the pool are 0 or none.
     #[test]
     fn children_and_twin_agree(
         is_cached in any::<bool>(),

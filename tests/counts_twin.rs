@@ -144,7 +144,7 @@ fn counts(stats: &PoolStats) -> Vec<FigureValue> {
     counts.map(|(_, value)| value).chain([FigureValue::Number(stats.driver_calls())]).collect()
 }
 
-/// What is true when nobody else works.
+/// What is true when nothing else works.
 fn check_quiet(stats: &PoolStats, is_closed: bool, seen: &Seen, live: &[&Buffer<Device>]) {
     check(stats);
     let failed = &stats.failed;

@@ -48,7 +48,7 @@ fn the_last_gib_is_shared_out_and_more_is_an_error_that_explains() {
         assert_eq!((stats.live_bytes, stats.rungs.fail), (earlier.live_bytes, 1), "{source}");
         assert_eq!(stats.held_bytes, stats.live_bytes, "{source}: nothing idle is kept back");
 
-        // Work goes on, and nobody's data was touched.
+        // Work goes on, and no data was touched.
         drop(large);
         let mut next = pool.allocate(700 * MIB, &stream).expect("memory");
         kernels.write_pattern(&stream, next.on_mut(&stream).expect("a region"), 10).expect("queued");
@@ -83,7 +83,7 @@ fn what_one_pool_keeps_is_given_back_for_others() {
     // The 70 % lie in the way of the 80 %, unless the pool trims itself.
     drop(pool.allocate_on(free / 10 * 8, &stream).expect("the kept memory is released first"));
     device.synchronize(&stream).expect("no fault");
-    // (CuPy's users found that nobody else got what is kept; a driver of CUDA 13.0 gives it, and then the
+    // (CuPy's users found that nothing else got what is kept; a driver of CUDA 13.0 gives it, and then the
     // pool has less.)
     assert!(pool.total_bytes().expect("figures") >= free / 10 * 8);
     pool.free_all_blocks(Some(&stream)).expect("a trim");

@@ -1,5 +1,5 @@
-//! What an exporter takes of a process that has little, and of one that nobody scrapes. The process runs this
-//! program again, and does what this one tells it by lines.
+//! What an exporter takes of a process that has little, and of one that nothing scrapes. The process runs this
+//! program again, and does what this one asks by lines.
 #![cfg(all(feature = "prometheus", target_os = "linux"))]
 
 use log::{LevelFilter, Log, Metadata, Record};
@@ -46,7 +46,7 @@ impl Served {
         Self { child, to, from, address: address.expect("it serves") }
     }
 
-    /// Tells it to do something, and returns its answer.
+    /// Sends it a command, and returns its answer.
     fn ask(&mut self, what: &str) -> String {
         writeln!(self.to, "{what}").expect("it listens");
         self.from.next().expect("it answers").expect("text")
@@ -71,7 +71,7 @@ impl Served {
     }
 }
 
-/// Serves a pool and does what it is told, until nobody tells.
+/// Serves a pool and serves commands until its input ends.
 fn serve() {
     log::set_logger(&Refusals).expect("the only one");
     log::set_max_level(LevelFilter::Warn);

@@ -1,5 +1,5 @@
 //! Arenas in a forked child: every call fails typed or reports nothing, drops do
-//! nothing, and nobody waits. `forks` has pools, `forked_drivers` objects of drivers.
+//! nothing, and nothing waits. `forks` has pools, `forked_drivers` objects of drivers.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 use std::mem::ManuallyDrop;

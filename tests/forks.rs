@@ -1,5 +1,5 @@
 //! Children of a process that uses pools, forked while its threads are inside the pool: every call fails
-//! typed, dropping does nothing, nobody waits, and no memory is shared.
+//! typed, dropping does nothing, nothing waits, and no memory is shared.
 #![cfg(all(feature = "host", target_os = "linux"))]
 
 use std::mem::ManuallyDrop;
@@ -88,7 +88,7 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                 });
             }
             for _ in 0..40 {
-                // Somebody is inside, wherever.
+                // Some code is inside, wherever.
                 let before = rounds.load(Ordering::Relaxed);
                 while rounds.load(Ordering::Relaxed) < before + 5 {
                     thread::yield_now();

@@ -1,4 +1,4 @@
-//! Hooks are told of everything, in order and in pairs, and change nothing, whatever they do.
+//! Hooks are called for everything, in order and in pairs, and change nothing, whatever they do.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
@@ -11,7 +11,7 @@ use vrampool::{Backend, Buffer, Error, Placement, Pool, SizeClasses, Source};
 
 const KIB: u64 = 1024;
 
-/// What a hook was told.
+/// What a hook was called with.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     thread: ThreadId,
@@ -24,7 +24,7 @@ struct Told {
     site: &'static Location<'static>,
 }
 
-/// Notes what it is told, and then does something.
+/// Records what it is called with, and then does something.
 struct Recorder<F = fn(Occasion, Outcome)> {
     name: String,
     told: Mutex<Vec<Told>>,
@@ -105,7 +105,7 @@ impl<F: Fn(Occasion, Outcome) + Send + Sync> Hook for Recorder<F> {
     }
 }
 
-/// All that a request that misses, and its free, tell.
+/// All calls of a request that misses, and of its free.
 const ONE_MISS: [(Occasion, Outcome); 6] = [
     (Request, Outcome::Pending),
     (Allocation, Outcome::Pending),
@@ -300,7 +300,7 @@ fn what_a_hook_does_with_pools_is_told_to_none() {
     let kept: Arc<Mutex<Vec<Buffer<HostDevice>>>> = Arc::default();
     let (used, keep) = (Arc::clone(&pools), Arc::clone(&kept));
     let hook = Recorder::acting("allocates", move |_, _| {
-        // Within itself it would panic, and be told more.
+        // Within itself it would panic, and be called again.
         for pool in used.try_lock().expect("it is not called within itself").iter() {
             drop(pool.allocate(100, &stream).expect("memory"));
             keep.lock().expect("no panic").push(pool.allocate(100, &stream).expect("memory"));

@@ -13,7 +13,7 @@ use vrampool::{Backend, Pool, Source};
 /// Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks everybody for everything at each record.
+/// Asks all pools for everything at each record.
 struct Asking;
 
 static ASKED: OnceLock<Vec<Pool<HostDevice>>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Whoever has a region, or anything made from one, has its block stay where it is: each way to a part keeps
+//! The code that has a region, or anything made from one, has its block stay where it is: each way to a part keeps
 //! the hold, and nothing moves, resets or puts to sleep what is held. (That a part cannot outlive its buffer,
 //! nor a region made from the memory outlive the hold, are doctests that must not compile: `Region`,
 //! `RegionMut`, `HeldMemory`, `Buffer`.)

@@ -16,7 +16,7 @@ fn device() -> Option<WgpuDevice> {
     require("wgpu", || WgpuDevice::open(0))
 }
 
-/// Buffers of all sizes come and go on several streams and threads; nobody finds a byte that somebody else
+/// Buffers of all sizes come and go on several streams and threads; nothing finds a byte that other code
 /// wrote.
 #[test]
 fn no_byte_is_anybody_elses() {
@@ -147,7 +147,7 @@ fn own_copy(device: &WgpuDevice, from: &wgpu::Buffer, offset: u64) -> Vec<u8> {
     to.slice(..).get_mapped_range().expect("it is mapped").to_vec()
 }
 
-/// A device of the program's own, with which nobody else's memory is counted.
+/// A device of the program's own, with which no other owner's memory is counted.
 fn own_device() -> WgpuDevice {
     own_device_with(|_| ())
 }
@@ -237,7 +237,7 @@ fn a_pool_on_a_device_of_small_buffers_transfers_what_it_allocates() {
     }
 }
 
-/// The variable by which this program tells itself that its address space is limited.
+/// The variable by which this program passes itself that its address space is limited.
 #[cfg(target_os = "linux")]
 const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 

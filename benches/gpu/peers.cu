@@ -125,7 +125,7 @@ struct CuArena : Peer {
         if (!arena.create_gpu_pool(capacity) || arena.gpu_capacity() < capacity) throw std::runtime_error("no memory for cuArena's range");
         CHECK(cudaDeviceSynchronize());
     }
-    // Its range is of the driver's pool, which keeps memory once `Async` told it to.
+    // Its range is of the driver's pool, which keeps memory once `Async` has set it so.
     ~CuArena() override {
         arena.destroy_gpu_pool();
         cudaMemPool_t pool;
@@ -138,7 +138,7 @@ struct CuArena : Peer {
 };
 #endif
 
-// The driver's pool, told to keep what it has.
+// The driver's pool, set to keep what it has.
 struct Async : Peer {
     Async() : Peer("cudaMallocAsync") {
         CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));

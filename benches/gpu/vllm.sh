@@ -66,7 +66,7 @@ for mode in torch preload; do
     done
 done
 example multi_device_torch_mode torch
-# Memory outside of regions is not paused, which a program that asks for it is told.
+# Memory outside of regions is not paused, which a program that asks for it is notified of.
 export TMS_INIT_ENABLE=1 TMS_INIT_ENABLE_CPU_BACKUP=1
 example training_engine preload UnsupportedError
 unset TMS_INIT_ENABLE TMS_INIT_ENABLE_CPU_BACKUP

@@ -250,7 +250,7 @@ impl<'a, B: Backend, K: Kernels<B>> Program<'a, B, K> {
     }
 
     /// The same with an input of another stream, behind which the program ordered this one: nothing but
-    /// `record_stream` tells the pool of the use.
+    /// `record_stream` records the use in the pool.
     fn produce_from_recorded(
         &self,
         side: &Side<'a, B>,

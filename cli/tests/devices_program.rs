@@ -44,7 +44,7 @@ fn json_has_what_the_library_lists() {
     }
 }
 
-/// The host's memory is told by a call of the system's then, and that nothing is known of limits.
+/// The host's memory is read by a call of the system's then, and the listing says that limits are unknown.
 #[test]
 #[cfg(target_os = "linux")]
 fn without_proc_the_host_has_memory_and_says_what_is_unknown() {

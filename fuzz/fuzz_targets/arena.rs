@@ -1,4 +1,4 @@
-//! Any bytes are a history of operations on an arena, compared with its naive twin after each. Tells how many
+//! Any bytes are a history of operations on an arena, compared with its naive twin after each. Returns how many
 //! there were, once for every hundred thousand.
 #![no_main]
 

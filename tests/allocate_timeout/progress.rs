@@ -1,4 +1,4 @@
-//! A request that can be served is served: whatever its thread keeps, whoever else asks the device, and whatever
+//! A request that can be served is served: whatever its thread keeps, whatever else asks the device, and whatever
 //! hooks do meanwhile.
 
 use crate::{KIB, LONG, pool_of, until_waiting};

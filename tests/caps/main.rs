@@ -106,7 +106,7 @@ proptest! {
                 }
                 _ => {}
             }
-            // Not at each step: a look makes the thread tell what it did.
+            // Not at each step: a look makes the thread publish what it did.
             if step % 8 == 0 {
                 let stats = scene.pool.stats();
                 twin.compare_with_magazines(&stats);
@@ -116,8 +116,8 @@ proptest! {
         twin.compare_with_magazines(&scene.pool.stats());
     }
 
-    /// Buffers of few sizes that come back in the reverse order, as most do, and nobody looks before the end:
-    /// so all that the thread tells then, peaks too, is from its magazines.
+    /// Buffers of few sizes that come back in the reverse order, as most do, and nothing looks before the end:
+    /// so all that the thread publishes then, peaks too, is from its magazines.
     #[test]
     fn nested_buffers_and_the_twin_agree(
         sizes in prop::collection::vec((prop::sample::select(&[1000u64, 3000, 4000, 60_000][..]), 0..6u32), 0..200),

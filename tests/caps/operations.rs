@@ -128,7 +128,7 @@ pub(super) fn check(stats: &PoolStats, caps: &Caps, exact: bool) {
     assert_eq!(stats.idle_bytes, stats.buckets.iter().map(|bucket| bucket.idle_bytes).sum::<u64>());
 }
 
-/// Runs `operations` of one thread. Every buffer's address must be nobody else's while it is live. (Buffers
+/// Runs `operations` of one thread. Every buffer's address must be no other owner's while it is live. (Buffers
 /// of an arena share a memory and move; what is in them is checked elsewhere.)
 pub(super) fn run(
     scene: &Scene,

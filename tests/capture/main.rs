@@ -93,7 +93,7 @@ fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
         let mut kept = scene.buffer(3, 1);
         scene.device.capture(&[captured]);
         match source {
-            // It keeps nothing so small idle, and the rest of the page was nobody's.
+            // It keeps nothing so small idle, and the rest of the page was unused.
             Source::Virtual => drop(scene.buffer(2, 0)),
             _ => assert_eq!(scene.refused(2, 0), Forbidden::Wait, "{source}"),
         }
@@ -146,7 +146,7 @@ fn what_streams_freed_side_by_side_serves_a_captured_one_after_a_wait() {
     }
 }
 
-/// A request that is refused changes nothing for whoever freed the memory that it would have got.
+/// A request that is refused changes nothing for the code that freed the memory that it would have got.
 #[test]
 fn a_refused_request_leaves_memory_to_those_who_freed_it() {
     for source in [Source::Arena, Source::Virtual] {

@@ -36,7 +36,7 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
     assert_eq!((graph.idle_bytes(), step()), (80 * KIB, places), "nor does a lower limit release it");
 }
 
-/// Nobody knows of a graph then, so there may be one.
+/// Nothing knows of a graph then, so there may be one.
 #[test]
 fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
     let device = device();

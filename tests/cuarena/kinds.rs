@@ -109,7 +109,7 @@ fn coalescing(kind: Kind) {
     assert!(setup.arena.used() <= used);
 }
 
-/// cuArena has an error type for each side; here the arena tells what it lacks, and its kind says of which
+/// cuArena has an error type for each side; here the arena reports what it lacks, and its kind says of which
 /// memory.
 fn exhaustion_throws(kind: Kind) {
     let setup = kind.setup(4 * MB);

@@ -295,7 +295,7 @@ fn seen_when_it_happens_during_an_allocation(
 ) -> (u8, u64) {
     let scene = Scene::new(2, false);
     let [other, next] = scene.setup.streams();
-    // A hole of a busy stream that nobody else has to do with.
+    // A hole of a busy stream that nothing else has to do with.
     let hole = scene.setup.arena.allocate(BLOCK, &other).expect("memory");
     let busy = close_gate(&other);
     let block = scene.block(0xAA);

@@ -75,7 +75,7 @@ fn test_free_on_same_and_on_other_stream() {
     }
 }
 
-/// What CuPy's exception tells survives being sent elsewhere.
+/// The contents of CuPy's exception survive being sent elsewhere.
 #[test]
 fn test_picklable() {
     let (device, stream) = device();

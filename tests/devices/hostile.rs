@@ -1,5 +1,5 @@
 //! Hostile use, on every device where it makes sense: threads that end, memory that runs out, work that
-//! nobody submits, streams that come and go, lengths that are a multiple of nothing, and work that waits.
+//! nothing submits, streams that come and go, lengths that are a multiple of nothing, and work that waits.
 
 use crate::kept_queue::KeptQueue;
 use crate::there;
@@ -181,7 +181,7 @@ fn simulated_streams() -> u32 {
     leaks.iter().find_map(|line| line.strip_suffix(" streams")?.parse().ok()).unwrap_or(0)
 }
 
-/// Threads of this process, where that can be told.
+/// Threads of this process, where that is known.
 fn threads() -> u32 {
     std::fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.count() as u32)
 }
@@ -220,7 +220,7 @@ fn any_length_is_written_filled_copied_and_read() {
     });
 }
 
-/// With nearly all of a range free, nobody gets the part that another stream is still at.
+/// With nearly all of a range free, no request gets the part that another stream is still at.
 #[test]
 fn a_request_gets_memory_that_waits_for_nothing() {
     const RANGE: u64 = 32 * MIB;

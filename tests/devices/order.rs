@@ -44,7 +44,7 @@ fn below<'a>(region: Region<'a, AuditMemory<AnyDevice>>) -> Result<Region<'a, An
     region.project(|memory| Ok(&memory.inner))
 }
 
-/// How many bytes were read that nobody had written there: buffers are written on one stream and read on
+/// How many bytes were read that nothing had written there: buffers are written on one stream and read on
 /// another, with either busy now and then, and are dropped while work on them is under way.
 fn wrong_bytes(there: &There, device: &Device, source: Source, max_cached: u64, seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);

@@ -1,4 +1,4 @@
-//! At the limit the ladder runs, the error explains, everything is accounted for, nobody's data is touched,
+//! At the limit the ladder runs, the error explains, everything is accounted for, no data is touched,
 //! work goes on.
 
 use crate::MIB;

@@ -1,4 +1,4 @@
-//! What a device writes to tell memory by is found whole, and every wrong byte is counted: else no test here
+//! What a device writes to identify memory is found whole, and every wrong byte is counted: else no test here
 //! could fail.
 
 use crate::there;

@@ -114,7 +114,7 @@ fn a_captured_stream_that_uses_no_block_does_not_keep_an_arena_attached() {
     assert!(matches!(detached, Ok(Some(_))), "{detached:?}");
 }
 
-/// Nobody will tell of a graph's launches: what is refused of a captured stream is not noted of it either.
+/// No launch of a graph is reported: what is refused of a captured stream is not noted of it either.
 #[test]
 fn a_block_is_not_recorded_on_a_captured_stream() {
     let device = AuditDevice::new(HostDevice::new());

@@ -22,7 +22,7 @@ fn scene() -> (Device, DeviceArena<Device>, [HostStream; 3], impl Sized) {
     shared.record_stream(&reader).expect("no fault");
     drop(shared);
     [&writer, &reader].iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
-    // Somebody looks.
+    // Some code looks.
     (0..2).for_each(|_| drop(arena.allocate(256, &reader).expect("memory")));
     (device, arena, [writer, reader, other], first)
 }

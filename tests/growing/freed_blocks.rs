@@ -84,7 +84,7 @@ fn the_next_gets_it_again_unless_another_place_is_better() {
     drop(best);
     let best = allocate(4);
     assert_eq!(place(&best), first_place, "it is no worse than before");
-    // Also where nobody looked in between.
+    // Also where nothing looked in between.
     let last = allocate(4);
     drop((best, last));
     let best = allocate(4);

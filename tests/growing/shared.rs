@@ -52,7 +52,7 @@ fn more_is_mapped_before_a_stream_waits() {
     }
 }
 
-/// What is freed while another stream uses it is free for whoever asks how much that is, wants it back or all
+/// What is freed while another stream uses it is free for the code that asks how much that is, wants it back or all
 /// of it in one block.
 #[test]
 fn what_several_streams_used_is_free_at_once() {
@@ -160,7 +160,7 @@ fn a_request_for_more_than_there_can_be_is_refused() {
     }
 }
 
-/// Memory that everybody is done with is not left for new memory, whoever looked when.
+/// Memory that all streams are done with is not left for new memory, whatever looked when.
 #[test]
 fn nothing_is_mapped_while_what_is_free_is_done() {
     if !has_virtual_memory() {
@@ -244,7 +244,7 @@ fn the_highest_end_does_not_count_what_is_in_flight() {
     assert_eq!((before, figures()), ((4 * PAGE, 16 * PAGE), (4 * PAGE, 16 * PAGE)));
 }
 
-/// However many smaller holes another stream uses, one that nobody uses serves; also after a read on another
+/// However many smaller holes another stream uses, one that nothing uses serves; also after a read on another
 /// stream, and after the state was asked for.
 #[test]
 fn a_hole_that_nobody_uses_is_found_among_many_in_flight() {

@@ -169,7 +169,7 @@ impl Twin {
             }
             Step::Read { which, stream, record } if len > 0 => {
                 if record && !self.is_growing {
-                    // Work that nobody knows: it is not moved, and has no reader.
+                    // Work that nothing knows: it is not moved, and has no reader.
                     self.live[which % len].0.record_stream(&self.streams[stream]).expect("no fault");
                 } else {
                     self.read(which % len, stream, record);

@@ -13,7 +13,7 @@ use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{HostDevice, HostMemory, HostStream};
 use vrampool::{Backend, Buffer, Error, Pool, Region, RegionMut, Source};
 
-/// A block of an arena, or a pool's buffer; while that is asleep nobody gets at it.
+/// A block of an arena, or a pool's buffer; while that is asleep nothing gets at it.
 trait Passed: Send {
     fn on(&self, stream: &HostStream) -> Result<Region<'_, HostMemory>, Error>;
     fn on_mut(&mut self, stream: &HostStream) -> Result<RegionMut<'_, HostMemory>, Error>;
@@ -94,7 +94,7 @@ impl<L: Passed> Scene<L> {
             if let Some((block, tag)) = other {
                 self.read(&block, tag, stream, self.is_growing && random.u8(..8) > 0);
             }
-            // Some that nobody else uses, one after the other.
+            // Some that nothing else uses, one after the other.
             for _ in 0..random.u8(..3) {
                 if let Ok(mut own) = allocate(2 * PAGE, stream) {
                     let _ = Self::write(&mut own, 7, stream);

@@ -1,4 +1,4 @@
-//! Memory that several streams used: nobody gets it too early, and nobody waits for more than he must.
+//! Memory that several streams used: nothing gets it too early, and no stream waits for more than it must.
 
 use super::{PAGE, has_virtual_memory};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn scene(pages: u64) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
 /// What a stalled stream heard, once it did.
 type Heard = Arc<Mutex<Option<Result<(), RecvTimeoutError>>>>;
 
-/// Has a stream do nothing until it is told to. Answers who tells it, and what it heard.
+/// Has a stream do nothing until a message comes. Returns the sender, and what the stream received.
 pub(super) fn stall(stream: &HostStream) -> (Sender<()>, Heard) {
     let (go, told) = channel();
     let heard = Arc::new(Mutex::new(None));
@@ -96,7 +96,7 @@ fn work_of_the_writer_after_the_free_is_not_waited_for() {
     }
 }
 
-/// Whoever asks gets what nobody uses, even if it fits less closely; and of what is in use what was freed
+/// The code that asks gets what nothing uses, even if it fits less closely; and of what is in use what was freed
 /// first.
 #[test]
 fn memory_in_use_is_left_where_there_is_other() {

@@ -8,9 +8,10 @@ mod tree;
 
 use imports::{arrows, circles, paths};
 use std::fs;
-use tree::{modules, root, sources};
+use std::path::PathBuf;
+use tree::{files, modules, root, sources};
 
-/// The sources that have a table of layers.
+/// The sources that have a list of layers.
 const LAYERED: &[&str] = &[
     "src",
     "cli/src",
@@ -23,15 +24,14 @@ const LAYERED: &[&str] = &[
     "extensions/trace/src",
 ];
 
-/// The folders and files of a table, from top to bottom, as paths under `source`.
+/// The folders and files of a list, from top to bottom, as paths under `source`.
 fn layers(source: &str) -> Vec<String> {
     let text = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("it is there");
     let section = text.split("\n## Layers\n").nth(1).expect("a section of layers");
     let section = section.split("\n## ").next().expect("the section");
-    let rows =
-        section.lines().filter_map(|line| line.strip_prefix(&format!("| `{source}/"))?.split('`').next());
-    let rows: Vec<_> =
-        rows.map(|path| path.trim_end_matches('/').trim_end_matches(".rs").to_owned()).collect();
+    let list = section.split("\n* `").find_map(|list| list.strip_prefix(&format!("{source}`: ")));
+    let list = list.unwrap_or_default().split("\n\n").next().expect("the list");
+    let rows: Vec<_> = list.split(',').map(|path| path.trim().trim_end_matches('/').to_owned()).collect();
     assert!(rows.len() > 3, "{source}: {rows:?}");
     rows
 }
@@ -59,7 +59,7 @@ fn imports_point_down_only() {
             }
             for target in paths(code, module) {
                 let Some(other) = layer_of(&target, &layers) else {
-                    // The program's commands may name the crate's own root, which is in the table.
+                    // The program's commands may name the crate's own root, which is in the list.
                     wrong.push(format!("{source}/{module} names `{target}`, which is in no layer"));
                     continue;
                 };
@@ -91,6 +91,18 @@ fn files_form_no_circle() {
         found.extend(circles.into_iter().map(|circle| format!("{source}: {}", circle.join(", "))));
     }
     assert!(found.is_empty(), "files that import each other in a circle:\n{}", found.join("\n"));
+}
+
+/// The lists name files alone, because the first line of each says what it knows.
+#[test]
+fn each_file_says_what_it_knows() {
+    let mut all = Vec::new();
+    LAYERED.iter().for_each(|source| files(&root().join(source), "rs", &mut all));
+    // What the C library is stands in its header, and a file of tests is named by what it tests.
+    all.retain(|path| !path.ends_with("tests.rs") && !path.ends_with("bindings/c/src/lib.rs"));
+    let is_silent = |path: &PathBuf| !fs::read_to_string(path).expect("text").starts_with("//! ");
+    let silent: Vec<_> = all.into_iter().filter(is_silent).collect();
+    assert!(silent.is_empty(), "their first line does not say what they know: {silent:?}");
 }
 
 /// The table of behaviours names files and functions that exist.

@@ -22,7 +22,7 @@ fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
     wait_until_free(&device);
 }
 
-/// Memory of closed pools that threads left is freed by somebody else.
+/// Memory of closed pools that threads left is freed by other code.
 fn wait_until_free(device: &Device) {
     while device.taken() > 0 {
         thread::yield_now();

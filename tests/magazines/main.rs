@@ -96,7 +96,7 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
     }
 }
 
-/// Two threads that do what they are told, one after the other.
+/// Two threads that do what they are asked, one after the other.
 struct Turns {
     tell: mpsc::Sender<Box<dyn FnOnce() + Send>>,
     done: mpsc::Receiver<()>,

@@ -304,7 +304,7 @@ fn a_scraper_gets_the_format_it_asks_for() {
     }
 }
 
-/// A recorder keeps the last value of a gauge: one that nobody knows any more must not look like a figure of now.
+/// A recorder keeps the last value of a gauge: one that nothing knows any more must not look like a figure of now.
 #[test]
 fn what_a_lost_device_no_longer_tells_is_not_shown_as_it_was() {
     let device = HostDevice::new();

@@ -117,7 +117,7 @@ proptest! {
             let builder = builder.max_buffers_per_bucket(2).size_classes(SizeClasses::PowerOfTwo);
             builder.source(sources[source % sources.len()]).limit(1 << 20).build().expect("a pool")
         };
-        // It scrapes in no other round than those of this thread: nobody else has a pool that ends.
+        // It scrapes in no other round than those of this thread: nothing else has a pool that ends.
         let exporter = exporter();
         let mut pools = [build(0, 0), build(1, 1)];
         pools.iter().for_each(|pool| exporter.add(pool).expect("the only one"));

@@ -1,4 +1,4 @@
-//! A device whose calls panic: the panic goes on, the books are right, nobody waits for ever, and no byte is
+//! A device whose calls panic: the panic goes on, the books are right, no thread waits for ever, and no byte is
 //! lost.
 
 #[allow(dead_code, reason = "other tests use all of it")]

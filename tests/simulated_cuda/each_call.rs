@@ -7,7 +7,7 @@ use vrampool::Backend;
 use vrampool::cuda::{CudaStream, DriverPool, PoolHandle};
 use vrampool_cuda_simulator_control::{OUT_OF_MEMORY, UNKNOWN};
 
-/// How many things a fault in `call` may leave: the driver has them, and nobody could release them.
+/// How many things a fault in `call` may leave: the driver has them, and nothing could release them.
 fn most_left(call: &str) -> usize {
     match call {
         // Calls that release one thing.
@@ -23,7 +23,7 @@ fn most_left(call: &str) -> usize {
     }
 }
 
-/// What exists and nobody has released, and how much of the device is free.
+/// What exists and is not released, and how much of the device is free.
 #[derive(Debug, PartialEq)]
 struct Left {
     /// How often there is a thing of each name.
@@ -33,7 +33,7 @@ struct Left {
 
 const EVENTS: &str = "events";
 
-/// How often there is a thing of each name that nobody has released.
+/// How often there is a thing of each name that is not released.
 fn things(simulated: &Simulated) -> BTreeMap<String, usize> {
     let mut things = BTreeMap::new();
     for line in simulated.simulator.leaks() {
@@ -55,7 +55,7 @@ impl Left {
         pool.free_all_blocks(None).expect("no fault");
         drop(pool);
         let mut things = things(simulated);
-        // With as many events as there are in use, those beyond are nobody's.
+        // With as many events as there are in use, those beyond are unused.
         let events = things.get(EVENTS).copied().unwrap_or(0);
         let all: Vec<_> = (0..events).map(|_| simulated.device.record(stream).expect("an event")).collect();
         let beyond = self::things(simulated).get(EVENTS).copied().unwrap_or(0) - events;

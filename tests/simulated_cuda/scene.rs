@@ -19,7 +19,7 @@ pub(crate) fn streams<const N: usize>(device: &CudaDevice) -> Result<[CudaStream
     streams.try_into().map_err(|_| "another number of streams".into())
 }
 
-/// The unit of virtual memory, which the simulator is told to keep small.
+/// The unit of virtual memory, which the simulator is set to keep small.
 pub(crate) fn page(device: &CudaDevice) -> Result<u64, Box<dyn Error>> {
     let memory = device.virtual_memory().ok_or("no virtual memory")?;
     Ok(memory.granularity(Placement::Device.into())?)

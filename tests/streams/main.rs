@@ -174,7 +174,7 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     }
 }
 
-/// A stream that was recorded is behind nobody for that: a region of it waits for the writer as for any
+/// A stream that was recorded is behind nothing for that: a region of it waits for the writer as for any
 /// stream.
 #[test]
 fn a_recorded_stream_that_reads_waits_for_the_writer() {
@@ -208,7 +208,7 @@ fn its_own_stream_that_is_recorded_after_a_compaction_is_waited_for() {
     let [hole, buffer] = [(); 2].map(|()| pool.allocate(4096, &own).expect("memory"));
     drop(hole);
     assert_eq!(pool.compact(u64::MAX, &mover, |_| {}).expect("no fault").moved_blocks, 1);
-    // The program's own order, and its own use, of which it tells the pool.
+    // The program's own order, and its own use, which it records in the pool.
     device.wait(&own, &device.record(&mover).expect("an event")).expect("queued");
     buffer.record_stream(&own).expect("no fault");
     let _not_done = close_gate(&own);

@@ -1,4 +1,4 @@
-//! Idle memory that a compaction moved is behind the copy for whoever gets it next.
+//! Idle memory that a compaction moved is behind the copy for the code that gets it next.
 
 use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;

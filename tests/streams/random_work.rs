@@ -12,7 +12,7 @@ struct Lease {
     bytes: u64,
     /// A further stream that reads it too.
     reader: Option<usize>,
-    /// A further stream that reads it too, of which the pool is only told: the program has its own order.
+    /// A further stream that reads it too, which is only recorded in the pool: the program has its own order.
     recorded: Option<usize>,
     /// A further stream that writes it after the first.
     second_writer: Option<usize>,

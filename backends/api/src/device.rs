@@ -47,7 +47,7 @@ pub trait Backend: Clone + fmt::Debug + Send + Sync + 'static {
     /// What it has left.
     ///
     /// # Errors
-    /// What the driver reports; [`BackendError::Unsupported`] where the device does not tell.
+    /// What the driver reports; [`BackendError::Unsupported`] where the device does not report it.
     fn memory_info(&self) -> Result<MemoryInfo, BackendError>;
 
     /// Allocates memory as [requested](AllocationRequest); its contents are not defined.

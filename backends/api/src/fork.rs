@@ -44,7 +44,7 @@ pub fn check() -> Result<(), BackendError> {
 pub fn opening() -> Result<(), BackendError> {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     check()?;
-    // Two threads may both watch, which does no harm; none goes on before somebody does.
+    // Two threads may both watch, which does no harm; none goes on before some code does.
     if !WATCHED.load(Relaxed) {
         #[cfg(unix)]
         watch();

@@ -39,7 +39,7 @@ impl<'a> Hold<'a> {
 
 impl Clone for Hold<'_> {
     fn clone(&self) -> Self {
-        // Relaxed: the count is not 0 already, so nobody moves what is held.
+        // Relaxed: the count is not 0 already, so nothing moves what is held.
         self.holds.fetch_add(1, Ordering::Relaxed);
         Self { holds: self.holds, beneath: self.beneath.clone() }
     }
@@ -47,7 +47,7 @@ impl Clone for Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the acquire of whoever reads 0 and then moves; the work was enqueued before.
+        // Release: pairs with the acquire of the code that reads 0 and then moves; the work was enqueued before.
         self.holds.fetch_sub(1, Ordering::Release);
     }
 }

@@ -46,7 +46,7 @@ pub trait Hook: fmt::Debug + Send + Sync {
         HookCalls::all()
     }
 
-    /// Somebody asks the pool for memory, wherever that will come from.
+    /// A caller asks the pool for memory, wherever that will come from.
     #[doc(alias = "malloc_preprocess")]
     fn before_request(&self, event: &HookEvent<'_>) {
         let _ = event;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// let device = DeviceId::new("mine", 0);
 /// let ticket = Ticket::new(std::panic::Location::caller());
 /// let event = HookEvent::new("pool", device, ticket, 100, 512, StreamId::next());
-/// // Serves the request; when it cannot, it returns, and the hooks are told that, too.
+/// // Serves the request; when it cannot, it returns, and the hooks are called for that, too.
 /// let ticket = hooks.announce(Occasion::Request, event).map(|announced| announced.done(512, Some(0x1000)));
 /// assert!(ticket.is_some(), "what the pool remembers until the free");
 /// # Ok(())
@@ -44,7 +44,7 @@ pub struct Hooks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Occasion {
-    /// Somebody asks a pool for memory.
+    /// A caller asks a pool for memory.
     Request,
     /// A pool asks the driver for memory.
     Allocation,
@@ -52,7 +52,7 @@ pub enum Occasion {
     Free,
 }
 
-/// Something was announced. Dropping it tells the hooks that it is over: a free as done, all else as failed.
+/// Something was announced. Dropping it reports its end to the hooks: a free as done, all else as failed.
 #[derive(Debug)]
 #[must_use = "it is over when this is dropped"]
 pub struct Announced<'a> {
@@ -112,7 +112,7 @@ impl Hooks {
         Some(Announced { hooks: self, occasion, event })
     }
 
-    /// Calls the hooks before something is done, unless this thread is in one. Whoever does calls
+    /// Calls the hooks before something is done, unless this thread is in one. Code that does calls
     /// [`after`](Self::after), on the same thread; [`announce`](Self::announce) sees to that by itself.
     #[inline]
     pub fn before(&self, occasion: Occasion, event: &HookEvent<'_>) {

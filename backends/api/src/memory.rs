@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A block of memory on a device. **Dropping it frees it.**
 ///
-/// Dropping is safe at any time, and whoever drops it need not know when its bytes are free: the driver may
+/// Dropping is safe at any time, and the code that drops it need not know when its bytes are free: the driver may
 /// keep them until work that uses them is done. A backend makes sure that work which was enqueued before the
 /// drop does not touch memory that was allocated after it (by reference counts, by a stream-ordered free, or
 /// by waiting).

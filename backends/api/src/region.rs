@@ -212,7 +212,7 @@ impl<'a, M: Memory> Region<'a, M> {
     }
 
     /// The same range, as held, for use on another stream. For work that the program orders itself: behind
-    /// the region's stream, and before whoever uses the range next.
+    /// the region's stream, and before the code that uses the range next.
     #[must_use]
     pub fn for_stream<S: Stream>(mut self, stream: &S) -> Self {
         self.stream = stream.id();
@@ -220,7 +220,7 @@ impl<'a, M: Memory> Region<'a, M> {
     }
 
     /// The same range for writing too, as held. For a sub-allocator that orders the uses of its memory
-    /// itself: the caller promises that nobody else uses the range in the meantime, streams in order.
+    /// itself: the caller promises that nothing else uses the range in the meantime, streams in order.
     #[must_use]
     pub fn assume_exclusive(self) -> RegionMut<'a, M> {
         RegionMut(self)
@@ -246,7 +246,7 @@ impl<'a, M: Memory> Region<'a, M> {
 }
 
 impl<'a, M: Memory> RegionMut<'a, M> {
-    /// As [`Region::new`]. The caller promises that nobody else uses the range in the meantime, streams in
+    /// As [`Region::new`]. The caller promises that nothing else uses the range in the meantime, streams in
     /// order.
     ///
     /// # Errors

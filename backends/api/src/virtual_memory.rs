@@ -138,7 +138,7 @@ pub trait VirtualMemory: fmt::Debug + Send + Sync {
         match self.set_access(reservation, offset, request.bytes, &[]) {
             Ok(()) => Ok(physical),
             Err(error) => {
-                // Nobody has touched the range. What went wrong first says more than what goes wrong now.
+                // Nothing has touched the range. What went wrong first says more than what goes wrong now.
                 let _ = self.unmap(reservation, offset, request.bytes);
                 Err(error)
             }

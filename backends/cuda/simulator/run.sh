@@ -4,7 +4,7 @@
 #     backends/cuda/simulator/run.sh cargo test -p vrampool-cuda
 #     VRAMPOOL_SIMULATOR=devices=2,strict=1 backends/cuda/simulator/run.sh cargo test -p vrampool --features cuda --test cuda
 #
-# README.md lists the settings. The tests are told that a CUDA device and the simulated driver are required, so that none
+# README.md lists the settings. The environment says that a CUDA device and the simulated driver are required, so that none
 # is skipped.
 set -euo pipefail
 manifest=$(cd "$(dirname "$0")" && pwd)/Cargo.toml

@@ -14,13 +14,13 @@ pub(crate) struct Charge {
     told: Option<Arc<Told>>,
 }
 
-/// Hooks that were told of a request, and what they are told of its free.
+/// Hooks that were called for a request, and what they are called with for its free.
 struct Told {
     hooks: Hooks,
     event: HookEvent<'static>,
 }
 
-/// Tells the hooks, when it is dropped, that the memory is about to come back.
+/// Calls the hooks, when it is dropped, for the free of the memory.
 pub(crate) struct Leave(Arc<Told>);
 
 impl Charge {
@@ -33,7 +33,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Has the hooks told when the memory comes back that they were told was served.
+    /// Calls the hooks for the free of memory whose request they were called for.
     pub(crate) fn tell(&mut self, hooks: &Hooks, event: HookEvent<'static>) {
         self.told = Some(Arc::new(Told { hooks: hooks.clone(), event }));
     }

@@ -25,7 +25,7 @@ pub struct CudaDevice {
     core: ForkArc<DeviceCore>,
 }
 
-/// Every device that somebody has a handle to: one for each context, so that one stream has one id.
+/// Every device that some code has a handle to: one for each context, so that one stream has one id.
 static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 
 impl CudaDevice {
@@ -59,7 +59,7 @@ impl CudaDevice {
         Self::of(Context::of(Library::get()?, context))
     }
 
-    /// The one that somebody has a handle to, of this id.
+    /// The one that some code has a handle to, of this id.
     pub(crate) fn opened(id: DeviceId) -> Option<Self> {
         if fork::is_child() {
             return None;
@@ -235,7 +235,7 @@ impl Backend for CudaDevice {
         // Leaves this thread's context as it was.
         let _current = self.core.context.enter()?;
         let create = || self.context().new_stream();
-        // `cudarc` keeps an error of a destructor for the next call, whoever makes it: not this one's, so it
+        // `cudarc` keeps an error of a destructor for the next call, whichever call makes it: not this one's, so it
         // is put back.
         let stream =
             create().or_else(|earlier| create().inspect(|_| self.context().record_err::<()>(Err(earlier))));

@@ -19,7 +19,7 @@ use vrampool_backend::{Backend, BackendError, DeviceId, Hook, HookEvent, Stream,
 /// What sizes round up to.
 const UNIT: u64 = 512;
 
-/// As hooks are told it.
+/// As hooks receive it.
 const NAME: &str = "driver pool";
 
 /// No limit, as [`DriverPool::limit`] says it.
@@ -160,7 +160,7 @@ impl DriverPool {
         Ok(CudaMemory::charged(allocation, bytes, charge))
     }
 
-    /// Memory and what it counts as, for a `request` that hooks were told of, if there are any.
+    /// Memory and what it counts as, for a `request` that hooks were called for, if there are any.
     fn take(
         &self,
         bytes: u64,
@@ -247,7 +247,7 @@ impl DriverPool {
         self.core.raw.figure(Figure::Used)
     }
 
-    /// Bytes that the driver's pool has and nobody uses.
+    /// Bytes that the driver's pool has and nothing uses.
     ///
     /// # Errors
     /// What the driver reports.

@@ -8,7 +8,7 @@ use vrampool_backend::BackendError;
 /// How many events a device keeps for later. Making one and destroying it costs more than recording it.
 const KEPT: usize = 256;
 
-/// Events that nobody has a point in any more.
+/// Events that nothing has a point in any more.
 #[derive(Debug, Default)]
 pub(crate) struct EventCache {
     idle: Mutex<Vec<Arc<RawEvent>>>,

@@ -14,7 +14,7 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 /// thread.
 ///
 /// Memory that came in the order of a stream ([`DriverPool`](crate::DriverPool), [`Backend::allocate_on`]) is
-/// freed in the order of that stream, without a wait: whoever used it on another stream makes that one wait
+/// freed in the order of that stream, without a wait: the code that used it on another stream makes that one wait
 /// first, or releases it by [`Backend::free_on`].
 ///
 /// A [reservation](vrampool_backend::VirtualMemory::reserve) is one of these too, with what is mapped there
@@ -24,7 +24,7 @@ use vrampool_backend::{BackendError, Memory, MemoryKind, Placement, Region, Usag
 /// [`Backend::free_on`]: vrampool_backend::Backend::free_on
 #[derive(Debug)]
 pub struct CudaMemory {
-    /// Dropped before the allocation, if there are hooks to be told.
+    /// Dropped before the allocation, if there are hooks to be called.
     _leave: Option<Leave>,
     allocation: Allocation,
     kind: MemoryKind,

@@ -15,7 +15,7 @@ const KINDS: &[ShareableKind] = if cfg!(unix) {
 };
 
 impl CudaDevice {
-    /// Whether the driver makes and exports such memory, by doing it; an error where it cannot tell now.
+    /// Whether the driver makes and exports such memory, by doing it; an error where it cannot report that now.
     fn tries(&self, kind: ShareableKind) -> Result<bool, BackendError> {
         let (maker, context) = (self.maker()?, self.core().context());
         let made = maker.create(context, maker.granularity(context)?, Some(kind));
@@ -26,7 +26,7 @@ impl CudaDevice {
         }
     }
 
-    /// The kinds that work, tried once; an error where the driver cannot tell now.
+    /// The kinds that work, tried once; an error where the driver cannot report that now.
     fn kinds(&self) -> Result<&[ShareableKind], BackendError> {
         let known = &self.maker()?.shareable_kinds;
         if let Some(known) = known.get() {

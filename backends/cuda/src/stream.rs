@@ -11,7 +11,7 @@ use vrampool_backend::{BackendError, DeviceId, Region, Stream, StreamId, argumen
 /// [`create_stream`](vrampool_backend::Backend::create_stream), or a wrapped one.
 ///
 /// Wrapping one stream twice gives handles to one stream, with one id. A handle may come back as another
-/// stream's; that it is still the same one is told by the number that the driver gives a stream and never uses
+/// stream's; that it is still the same one is known by the number that the driver gives a stream and never uses
 /// again. While a stream is captured that number cannot be asked for, and its handle is believed.
 #[derive(Debug, Clone)]
 pub struct CudaStream {

@@ -24,7 +24,7 @@ pub(crate) struct StreamCore {
     context: Context,
 }
 
-/// The streams of a device that somebody has a handle to.
+/// The streams of a device that some code has a handle to.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTable {
     streams: Mutex<HashMap<QueueName, Weak<StreamCore>>>,
@@ -38,7 +38,7 @@ impl Drop for StreamCore {
         }
         self.cover = Cover::with(&self.context);
         let mut streams = self.table.streams.lock();
-        // Somebody may have wrapped the stream again in between.
+        // Some code may have wrapped the stream again in between.
         let name = self.queue.name();
         if streams.get(&name).is_some_and(|stream| stream.strong_count() == 0) {
             streams.remove(&name);

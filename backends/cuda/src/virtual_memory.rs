@@ -14,7 +14,7 @@ impl CudaDevice {
     /// Makes the device's context current on this thread, whatever was before, and leaves it so: for the
     /// program's own calls of the driver. What is called here needs no context and leaves none behind.
     ///
-    /// The context is let go with the last handle to the device, and a thread that has it current is told so
+    /// The context is let go with the last handle to the device, and a thread that has it current gets an error
     /// by the driver.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl VirtualMemory for CudaDevice {
     }
 
     /// Without `devices`, this one and all others that can access its memory.
-    /// [`BackendError::InvalidArgument`] too for a device that nobody has open.
+    /// [`BackendError::InvalidArgument`] too for a device that nothing has open.
     fn set_access(
         &self,
         reservation: &CudaMemory,

@@ -19,7 +19,7 @@ fn functions() -> Vec<&'static str> {
 }
 
 /// A library in which every function but `missing` succeeds and does nothing else, and these say what they
-/// are told.
+/// are called.
 fn source(missing: &str, init: i32, version: i32, devices: i32) -> String {
     let mut text = format!(
         "int cuInit(unsigned f) {{ return {init}; }}\n\

@@ -1,7 +1,7 @@
 //! Memory that several processes count together, as they do on a GPU.
 //!
 //! Each has a file of its own in a directory, with what it has taken, and a lock on it for as long as it
-//! lives: whoever can lock it knows that its owner has ended. A lock on one more file is
+//! lives: the code that can lock it knows that its owner has ended. A lock on one more file is
 //! taken around each change. Whatever else is in the directory is a stranger's, and left alone.
 
 use crate::error::{driver_error, failed};
@@ -33,7 +33,7 @@ pub(crate) struct Account {
     own_path: PathBuf,
 }
 
-/// While it is there nobody else changes what he has taken.
+/// While it exists no other process changes what it has taken.
 #[derive(Debug)]
 pub(crate) struct Turn<'a>(&'a Account);
 
@@ -82,7 +82,7 @@ impl Turn<'_> {
             }
             let Ok(file) = File::open(&path) else { continue };
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                // Nobody's any more. One who removed it before did the same.
+                // It has no owner any more. An owner that removed it before did the same.
                 let _ = std::fs::remove_file(&path);
                 continue;
             }

@@ -57,7 +57,7 @@ impl Default for HostBuilder {
 impl HostBuilder {
     /// Memory in all, bytes. Default: the machine's; on Linux less where a control group or a limit of the
     /// process [leaves less](vrampool_backend::spi::host_memory), and what the group leaves is checked at each
-    /// allocation, too. It may be more: pages that nobody touches cost nothing. In a control group that has less, the
+    /// allocation, too. It may be more: pages that nothing touches cost nothing. In a control group that has less, the
     /// system then ends a process that touches too many.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.capacity = Some(bytes);

@@ -2,7 +2,7 @@
 //!
 //! The system charges a group for pages when they are written, and ends a process that writes more than its group has
 //! left. So a device without a limit asks what is left before it allocates, and counts what it allocated
-//! before and nobody has written.
+//! before and nothing has written.
 
 use crate::file::File;
 use parking_lot::Mutex;
@@ -143,7 +143,7 @@ impl Committed {
 }
 
 /// Bytes in a range of whole pages that are in memory and this process's alone. The page of zeros that a read maps is
-/// everybody's, and is not charged.
+/// shared by all, and is not charged.
 fn charged_at(pagemap: &std::fs::File, start: u64, bytes: u64) -> u64 {
     /// Flags of an entry of `/proc/self/pagemap`.
     const IN_MEMORY: u64 = 1 << 63;

@@ -67,7 +67,7 @@ impl HostDevice {
     /// `directory`: as on a GPU that processes share, their memory is not free here until they release it or
     /// end. Give all the same capacity. The directory is made if need be;
     /// what is left in it is a file or two of some bytes, whose names end in `.vrampool`. Other files in it
-    /// are nobody's business here.
+    /// do not matter here.
     ///
     /// ```
     /// # use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement};
@@ -252,7 +252,7 @@ impl Backend for HostDevice {
         let mut copy = room_for(destination.len())?;
         stream.enqueue(&reads, &[], move |[bytes], []| {
             copy.extend_from_slice(bytes);
-            // Nobody listens any more when the caller's synchronisation failed.
+            // Nothing listens any more when the caller's synchronisation failed.
             let _ = sender.send(copy);
         })?;
         stream.synchronize()?;

@@ -1,11 +1,11 @@
 //! Bytes, and the claims under which they become slices. The only unsafe code of this backend.
 //!
-//! [`Bytes`] are a block's own or those of a reservation; nobody reads or writes them but through
+//! [`Bytes`] are a block's own or those of a reservation; nothing reads or writes them but through
 //! [`Claims::with`], which first enters every range the caller touches into one table, all or nothing, and
-//! waits while any of them meets a range that somebody else has entered. Taking all ranges in one step under
+//! waits while any of them meets a range that other code has entered. Taking all ranges in one step under
 //! one lock leaves no order in which two callers could wait for each other.
 //!
-//! Bytes of a reservation are entered twice: their addresses, so that nobody changes what is mapped there,
+//! Bytes of a reservation are entered twice: their addresses, so that nothing changes what is mapped there,
 //! and the physical memory behind them, which other addresses may have too.
 
 mod block;

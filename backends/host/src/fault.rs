@@ -188,7 +188,7 @@ impl Faults {
     fn arm(&self, change: impl FnOnce(&mut Plan)) {
         let mut plan = self.plan.lock();
         change(&mut plan);
-        // Release: whoever sees `armed` by the acquire in `check` or `is_lost` then takes the lock and sees
+        // Release: the code that sees `armed` by the acquire in `check` or `is_lost` then takes the lock and sees
         // the plan.
         self.armed.store(true, Ordering::Release);
     }

@@ -64,7 +64,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// A range of the file that nobody had before: it reads as zeros.
+    /// A range of the file that nothing had before: it reads as zeros.
     pub(crate) fn take(&self, bytes: u64) -> Result<(Arc<File>, u64), BackendError> {
         if bytes > FILE_BYTES {
             return Err(BackendError::out_of_memory(bytes, None));

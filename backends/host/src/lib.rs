@@ -10,7 +10,7 @@
 //! * On Linux it has [virtual memory](VirtualMemory) that is real: reserved addresses into which memory is
 //!   mapped, which [another process](SharedHandles) may map too. Work on what is not mapped there is an
 //!   error, not the end of the process.
-//! * Pages that nobody touches cost nothing: large memory is mapped and not written.
+//! * Pages that nothing touches cost nothing: large memory is mapped and not written.
 //!
 //! ```
 //! use vrampool_host::{AllocationRequest, Backend, HostDevice, Placement, Region, RegionMut};

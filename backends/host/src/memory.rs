@@ -131,7 +131,7 @@ impl Drop for HostMemory {
         // Counting cannot fail, and a lost device frees all the same.
         let _ = core.faults().check(Call::Free);
         match &self.allocation.bytes {
-            // Nobody else can get it any more.
+            // Nothing else can get it any more.
             Bytes::Own(_) if Arc::strong_count(&self.allocation) == 1 => {}
             // Until queued work is done the bytes count as taken, and as dropped.
             Bytes::Own(block) => {

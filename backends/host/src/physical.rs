@@ -1,7 +1,7 @@
 //! Physical memory: ranges of files that exist in memory alone.
 //!
 //! Memory that stays in this process is a range of one file, so that thousands of handles need one descriptor.
-//! A released range becomes a hole. Exportable memory has a separate file, sealed so that nobody can cut it.
+//! A released range becomes a hole. Exportable memory has a separate file, sealed so that nothing can cut it.
 
 use crate::committed::{Commitment, Exhausted, Place, commit};
 use crate::driver;

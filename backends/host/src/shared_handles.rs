@@ -17,7 +17,7 @@ use vrampool_backend::{
 /// What `statfs` says of files in memory (`TMPFS_MAGIC` in Linux's `magic.h`).
 const MEMORY_FILES: u64 = 0x0102_1994;
 
-/// Memory that is exported keeps its size: it is sealed, so that nobody who has the handle can cut it and
+/// Memory that is exported keeps its size: it is sealed, so that nothing who has the handle can cut it and
 /// have the others touch what is not there. It counts on the device that created it, for as long as *that*
 /// uses it.
 ///

@@ -51,7 +51,7 @@ impl Drop for Inner {
         if let Queue::Open(queue) = self.queue.get_mut()
             && fork::is_child()
         {
-            // The queue's end would be told to a worker that is not here.
+            // The queue's end would be sent to a worker that is not here.
             std::mem::forget(queue.clone());
         }
     }

@@ -121,7 +121,7 @@ impl Worker {
         }
     }
 
-    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or whoever waits for it
+    /// Runs a piece of work. Whatever it throws ends here: this thread must go on, or the code that waits for it
     /// waits for ever.
     fn run_one(&self, run: Box<Run>) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! Work that fails ends its stream, by the rule that the contract has for all backends, and nobody reads
+//! Work that fails ends its stream, by the rule that the contract has for all backends, and nothing reads
 //! results that do not exist.
 
 use std::sync::mpsc::channel;
@@ -16,7 +16,7 @@ fn scene() -> (HostDevice, HostStream, HostMemory) {
     (device, stream, memory)
 }
 
-/// A kernel that panics when it is told to.
+/// A kernel that panics on demand.
 fn panic_later(stream: &HostStream) -> std::sync::mpsc::Sender<()> {
     let (go, told) = channel::<()>();
     let kernel = move |[]: [&[u8]; 0], []: [&mut [u8]; 0]| {

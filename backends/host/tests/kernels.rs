@@ -1,4 +1,4 @@
-//! Kernels that misbehave are errors: a stream's thread goes on, and nobody waits for ever.
+//! Kernels that misbehave are errors: a stream's thread goes on, and no thread waits for ever.
 
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;

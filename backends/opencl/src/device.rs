@@ -90,7 +90,7 @@ impl OpenClDevice {
         OpenClBuilder { options: Options { ordinal, ..Options::default() } }
     }
 
-    /// The device of somebody else's context, which every handle to it here shares.
+    /// The device of another owner's context, which every handle to it here shares.
     pub(crate) fn of_foreign(context: Context, ordinal: usize) -> Result<Self, BackendError> {
         let device = context.device().handle();
         let (searched, options) = (context.clone(), Options { ordinal, ..Options::default() });

@@ -2,7 +2,7 @@
 //!
 //! * The library is opened at run time and every function looked up before any is called: without a library,
 //!   a platform or a device, [`OpenClDevice::open`] answers [`BackendError::Unavailable`]. Nothing panics.
-//! * Everybody who opens a device by its number or name shares one context of it. A device of
+//! * All callers that open a device by its number or name share one context of it. A device of
 //!   [the program's own context](OpenClDevice::from_context), or [one by itself](OpenClDevice::builder), is
 //!   another one.
 //! * Streams are queues of either [order](QueueOrder), new ones or

@@ -66,7 +66,7 @@ impl Releases {
 impl Pending {
     fn release(&self, released: &Receiver<Arc<Allocation>>) {
         for allocation in released {
-            // Whoever dropped it may have hold of it for another moment, and the last one releases it.
+            // The code that dropped it may have hold of it for another moment, and the last one releases it.
             while Arc::strong_count(&allocation) > 1 {
                 std::thread::yield_now();
             }

@@ -21,7 +21,7 @@ pub(crate) struct DeviceCore {
     ledger: Ledger,
     streams: Arc<StreamTable>,
     deferred: Deferred,
-    /// Whether everybody who opens the device by its number gets this one.
+    /// Whether each caller that opens the device by its number gets this one.
     is_common: bool,
     context: Context,
 }
@@ -121,7 +121,7 @@ impl DeviceCore {
         &self.ledger
     }
 
-    /// Whether it is the one that everybody shares who opens `device`. One that is lost gives way.
+    /// Whether it is the one that all callers share that open `device`. One that is lost gives way.
     pub(crate) fn is_common(&self, device: &RawDevice) -> bool {
         if !self.is_common || self.context.device().handle() != device.handle() {
             return false;
@@ -184,7 +184,7 @@ fn shared_memory(device: &RawDevice, library: &Library) -> SharedMemory {
 pub(crate) struct Options {
     /// Its number among all devices.
     pub(crate) ordinal: usize,
-    /// Whether everybody who opens the device by its number gets this one.
+    /// Whether each caller that opens the device by its number gets this one.
     pub(crate) is_common: bool,
     /// The most bytes that are taken.
     pub(crate) limit: Option<u64>,
@@ -192,7 +192,7 @@ pub(crate) struct Options {
     pub(crate) kind: Option<DeviceKind>,
 }
 
-/// Every device that somebody has a handle to: one for each device of each context, so that one queue has one
+/// Every device that some code has a handle to: one for each device of each context, so that one queue has one
 /// id.
 static OPEN: OpenDevices<DeviceCore> = OpenDevices::new();
 /// How often a common context was seen to be lost, and not used again. Part of the key of those that come

@@ -38,7 +38,7 @@ pub(crate) enum StreamPoint {
     Last(Arc<End>),
 }
 
-/// The streams of a device that somebody has a handle to, by the queue's handle, which is nobody else's while
+/// The streams of a device that some code has a handle to, by the queue's handle, which no other queue has while
 /// it lives.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTable {
@@ -50,12 +50,12 @@ impl Drop for StreamCore {
         if fork::is_child() {
             return;
         }
-        // Only memory that knows the stream asks for it, and nobody comes to know it from here on.
+        // Only memory that knows the stream asks for it, and nothing comes to know it from here on.
         if Arc::strong_count(&self.end) > 1 {
             let _ = self.end.0.set(self.context.record(&self.queue));
         }
         let mut streams = self.table.streams.lock();
-        // Somebody may have wrapped the queue again in between.
+        // Some code may have wrapped the queue again in between.
         if streams.get(&self.queue.handle()).is_some_and(|stream| stream.strong_count() == 0) {
             streams.remove(&self.queue.handle());
         }

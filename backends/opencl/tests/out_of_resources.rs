@@ -10,7 +10,7 @@ use vrampool_backend::AllocationRequest;
 use vrampool_opencl::{Backend, OpenClDevice, Placement, list};
 use vrampool_test_support::require;
 
-/// Has no memory, and if it is told so no working queue either.
+/// Has no memory, and on demand no working queue either.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -26,7 +26,7 @@ pub struct WgpuDevice {
 impl WgpuDevice {
     /// The adapter with this number in the [`list`](crate::list), with its limits, and memory that stays
     /// mapped where it has `MAPPABLE_PRIMARY_BUFFERS`. All who open it share one device of wgpu's; where that
-    /// is lost, a new one is opened. An error that nobody catches is logged.
+    /// is lost, a new one is opened. An error that nothing catches is logged.
     ///
     /// # Errors
     /// [`BackendError::Unavailable`] without a driver or a device; [`BackendError::InvalidArgument`] when

@@ -1,7 +1,7 @@
 //! Memory that was dropped and that wgpu keeps, because work may still use it.
 //!
 //! wgpu keeps a buffer until the commands that use it are submitted and done, and it is polled then. A list
-//! that nobody submits would keep it for ever. So what is dropped counts as taken until the work before the
+//! that nothing submits would keep it for ever. So what is dropped counts as taken until the work before the
 //! drop is done. When it is more than [`MOST`] the list is submitted, and an allocation waits until it is
 //! less.
 
@@ -45,7 +45,7 @@ impl Point {
         }
     }
 
-    /// Whether the device is known to be there. Asks nobody.
+    /// Whether the device is known to be there. Makes no call.
     fn is_reached(&self, gpu: &Gpu) -> bool {
         match self {
             Self::Submission(number) => gpu.is_known_done(*number),

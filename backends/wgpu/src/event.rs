@@ -10,7 +10,7 @@ use vrampool_backend::{BackendError, Event, fork};
 /// Making one does not submit anything. Asking it does, if what it marks is not submitted yet, so that it
 /// comes true.
 ///
-/// wgpu tells what is done to one thread at a time, by callbacks. So while a callback of the program's runs,
+/// wgpu reports completed work to one thread at a time, by callbacks. So while a callback of the program's runs,
 /// an event may be known to be complete only when that has returned, or when the host has waited for the
 /// stream.
 #[derive(Debug)]

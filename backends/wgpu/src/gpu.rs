@@ -105,7 +105,7 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// A device that nobody else has: it logs what nobody catches, and says why it was lost.
+    /// A device that nothing else has: it logs what nothing catches, and says why it was lost.
     pub(crate) fn own(device: wgpu::Device, queue: wgpu::Queue) -> Result<Self, BackendError> {
         device.on_uncaptured_error(Arc::new(|error| logging::error!("wgpu: {error}")));
         let gpu = Self::shared(device, queue)?;
@@ -145,7 +145,7 @@ impl Gpu {
     /// device. Waits for what was submitted before.
     pub(crate) fn check_queue(&self, queue: &wgpu::Queue) -> Result<(), BackendError> {
         if cfg!(target_arch = "wasm32") {
-            // Nobody can wait; a browser refuses the first write.
+            // Nothing can wait; a browser refuses the first write.
             return Ok(());
         }
         for _ in 0..QUEUE_ROUNDS {
@@ -174,7 +174,7 @@ impl Gpu {
         &self.queue
     }
 
-    /// Whether it is known to be lost. Asks nobody.
+    /// Whether it is known to be lost. Makes no call.
     pub(crate) fn check_known(&self) -> Result<(), BackendError> {
         fork::check()?;
         match self.lost.get() {
@@ -183,7 +183,7 @@ impl Gpu {
         }
     }
 
-    /// Whether it is lost. wgpu tells that to a callback, which may be the program's own, and lets calls on a
+    /// Whether it is lost. wgpu reports that to a callback, which may be the program's own, and lets calls on a
     /// lost device pass in silence. So here is a write that is always refused, its offset being odd: in
     /// silence on a lost device alone.
     pub(crate) fn check(&self) -> Result<(), BackendError> {
@@ -204,7 +204,7 @@ impl Gpu {
         caught(&self.device, &self.deferred, call, calls)
     }
 
-    /// Lets wgpu find out what is done, call back, and free what nobody uses.
+    /// Lets wgpu find out what is done, call back, and free what nothing uses.
     pub(crate) fn poll(&self) -> Result<(), BackendError> {
         self.poll_until(wgpu::PollType::Poll)
     }
@@ -277,7 +277,7 @@ impl Gpu {
         self.progress.submitted.load(Acquire)
     }
 
-    /// Whether the device is known to be done with a submission. Asks nobody.
+    /// Whether the device is known to be done with a submission. Makes no call.
     pub(crate) fn is_known_done(&self, number: u64) -> bool {
         // A lost device does nothing any more.
         self.progress.done.load(Relaxed) >= number || self.lost.get().is_some()

@@ -5,10 +5,10 @@
 //!   a driver or a device, opening is [`BackendError::Unavailable`]. Nothing panics.
 //! * [`Usage`] is wgpu's `BufferUsages`: memory of one usage is never served for another.
 //! * There is one queue. All streams of a device append to one list of commands, which goes to the queue when
-//!   it is long enough, or somebody asks how far it is, or wants to submit something: so work is done in the
-//!   order in which the calls were made, a wait costs nothing, and nobody is blocked for it.
+//!   it is long enough, or some code asks how far it is, or wants to submit something: so work is done in the
+//!   order in which the calls were made, a wait costs nothing, and nothing is blocked for it.
 //! * [`WgpuStream::view`] gives a region as a `BufferBinding`; [`WgpuStream::encode`] and
-//!   [`WgpuStream::submit`] put the program's own commands in order with everybody else's.
+//!   [`WgpuStream::submit`] put the program's own commands in order with those of all others.
 //! * Memory that is dropped counts as taken until the work that may use it is done; more than 32 MiB of it is
 //!   submitted and, before more is allocated, waited for.
 //! * Reading and waiting have an `async` form on every platform: [`WgpuDevice::read`], [`WgpuDevice::finish`].

@@ -16,7 +16,7 @@ pub struct WgpuListing {
     pub ordinal: usize,
     /// Its name, for people.
     pub name: String,
-    /// Discrete, integrated or the host's processor. An adapter that wgpu cannot tell counts as discrete.
+    /// Discrete, integrated or the host's processor. An adapter whose kind wgpu does not know counts as discrete.
     pub kind: DeviceKind,
     /// The interface it is reached by, such as `vulkan`.
     pub api: String,

@@ -26,7 +26,7 @@ const MOST_STAGED: u64 = 32 << 20;
 pub(crate) struct Recorder {
     open: ReentrantMutex<RefCell<Open>>,
     uploads: Uploads,
-    /// Buffers that a browser is told to destroy behind the list.
+    /// Buffers that a browser has to destroy behind the list.
     doomed: Mutex<Vec<wgpu::Buffer>>,
     /// Bytes between the parameters of one dispatch and of the next.
     stride: u64,
@@ -117,7 +117,7 @@ impl Recorder {
         Ok(gpu.submitted())
     }
 
-    /// Destroys a buffer that nobody uses any more, behind what was recorded so far. Only in a browser, which else keeps its
+    /// Destroys a buffer that nothing uses any more, behind what was recorded so far. Only in a browser, which else keeps its
     /// memory until its garbage is collected.
     pub(crate) fn destroy(&self, buffer: &wgpu::Buffer) {
         let open = self.open.lock();
@@ -196,7 +196,7 @@ impl Recorder {
     }
 }
 
-/// Sets the outcome of a list whatever happens, so that nobody asks an event for ever.
+/// Sets the outcome of a list whatever happens, so that nothing asks an event for ever.
 struct OutcomeOnDrop<'a>(&'a Batch);
 
 impl Drop for OutcomeOnDrop<'_> {

@@ -65,13 +65,13 @@ impl DeviceCore {
         }
         let point = self.recorder.point(&self.gpu);
         if self.dropped.push(&self.gpu, point, buffer.size(), grant) > dropped::MOST {
-            // Who asked for the work that fails here is told of it by events, or of a lost device by the next
+            // The caller of the work that fails here learns of it by events, or of a lost device by the next
             // call.
             let _ = self.recorder.flush(&self.gpu);
         }
     }
 
-    /// Lets wgpu free what nobody uses; where that leaves too much, waits for the work that does.
+    /// Lets wgpu free what nothing uses; where that leaves too much, waits for the work that does.
     pub(crate) fn limit_dropped(&self) -> Result<(), BackendError> {
         self.gpu.poll()?;
         match self.dropped.bytes(&self.gpu) > dropped::MOST {
@@ -125,7 +125,7 @@ impl DeviceCore {
         let limits = gpu.device().limits();
         let mut properties = Properties::new(BACKEND, listed.name.clone());
         properties.kind = listed.kind;
-        // A device that does not tell has as much as it lets one buffer have.
+        // A device that does not report it has as much as it lets one buffer have.
         let total = driver::heap(gpu.device()).map_or(limits.max_buffer_size, |heap| heap.total);
         properties.total_bytes = limit.map_or(total, |limit| limit.min(total));
         properties.max_allocation = limits.max_buffer_size / GRANULARITY * GRANULARITY;
@@ -154,7 +154,7 @@ impl DeviceCore {
 /// Which device it is, among all that there ever are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Identity {
-    /// The one that everybody gets who opens the number. Reads as in the list, until one is lost.
+    /// The one that each caller gets that opens the number. Reads as in the list, until one is lost.
     Listed { ordinal: usize, times_lost: u64 },
     /// Any other. No such id reads as one of the list.
     Unlisted,
@@ -173,8 +173,8 @@ impl Identity {
 
 impl Drop for DeviceCore {
     fn drop(&mut self) {
-        // What was enqueued is done, even if nobody can ask any more: other code may have the buffers. A
-        // failure has nobody to go to.
+        // What was enqueued is done, even if nothing can ask any more: other code may have the buffers. A
+        // failure has nothing to go to.
         let _ = self.recorder.flush(&self.gpu);
     }
 }

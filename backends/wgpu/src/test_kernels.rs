@@ -43,7 +43,7 @@ impl TestKernels {
         Ok(kernels)
     }
 
-    /// Writes bytes that tell which `seed` wrote them, and where. They begin at a multiple of 4.
+    /// Writes bytes that show which `seed` wrote them, and where. They begin at a multiple of 4.
     ///
     /// # Errors
     /// As [all](Self).

@@ -84,7 +84,7 @@ fn drive(device: &Arc<impl Waited>) -> bool {
     true
 }
 
-/// The thread's end: whoever has registered meanwhile is woken, and starts another one.
+/// The thread's end: the code that has registered meanwhile is woken, and starts another one.
 struct Driver<D: Waited>(Arc<D>);
 
 impl<D: Waited> Drop for Driver<D> {

@@ -122,7 +122,7 @@ fn a_panic_of_polling_is_a_typed_error_and_others_are_not_hidden() {
         device.queue().on_submitted_work_done(move || panic!("{words}, {}", "as formatted"));
         catch_unwind(AssertUnwindSafe(|| device.synchronize(&stream)))
     };
-    // From within a submission, for the event; nobody asks it for ever.
+    // From within a submission, for the event; nothing asks it for ever.
     let event = device.record(&stream).expect("an event");
     play("something of the program's own").expect_err("it is the program's own");
     let error = event.is_complete().expect_err("what became of it is not known");

@@ -47,7 +47,7 @@ fn a_full_card_is_a_typed_error_and_what_is_dropped_comes_back() {
     device.allocate(&AllocationRequest::new(piece, Placement::Device)).expect("there is room again");
 }
 
-/// The variable by which this program tells itself that its address space is limited.
+/// The variable by which this program passes itself that its address space is limited.
 const LIMITED: &str = "VRAMPOOL_TEST_LIMITED";
 
 /// In a process of its own, whose address space is soon full. A mapped buffer that was not made cannot be

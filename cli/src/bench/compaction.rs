@@ -44,7 +44,7 @@ fn copies<B: Backend>(device: &B, effort: Effort) -> Result<Figures, Error> {
 fn compactions<B: Backend>(device: &B, effort: Effort) -> Result<(Figures, Figures), Error> {
     let stream = device.create_stream()?;
     let arena = DeviceArena::builder(device).limit(RANGE).build()?;
-    // Else blocks that nobody ever wrote would be copied from a single page of zeroes.
+    // Else blocks that nothing ever wrote would be copied from a single page of zeroes.
     let mut touched = arena.allocate(BLOCKS * BLOCK, &stream)?;
     device.fill(&stream, touched.on_mut(&stream)?, 1)?;
     device.synchronize(&stream)?;

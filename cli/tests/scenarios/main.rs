@@ -102,7 +102,7 @@ fn what_fires_is_what_should() {
         println!("cardinality: {series:?} series of {pools:?} pools");
         let (all, with_data) = server.panels();
         println!("panels: {all} expressions, of which {with_data} have data");
-        // Without are the two of NVIDIA's exporter, and bounds that nobody has set.
+        // Without are the two of NVIDIA's exporter, and bounds that nothing has set.
         assert!(with_data + 8 >= all, "{with_data} of {all}");
     });
     let fired = fired(&server);

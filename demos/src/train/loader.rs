@@ -44,7 +44,7 @@ impl<B: Backend> Loader<B> {
         let mut pixels = Matrix::new(&self.pool, rows.len(), PIXELS, &self.stream)?;
         let values = self.digits.pixels(rows);
         let values = bytemuck::cast_slice(&values);
-        // Nobody has to wait for the upload's event: the batch's first use on another stream waits for the
+        // No thread has to wait for the upload's event: the batch's first use on another stream waits for the
         // copy.
         let _ = self.stager.upload(values, pixels.view_mut(&self.stream)?.region, &self.stream)?;
         let values = self.digits.labels(rows);

@@ -287,7 +287,7 @@ impl<'a, B: Backend> Mover<'a, B> {
 }
 
 impl<B: Backend> Drop for Mover<'_, B> {
-    /// Blocks that did not land, because somebody threw: nobody else is to wait for them.
+    /// Blocks that did not land, because some code threw: nothing else is to wait for them.
     fn drop(&mut self) {
         for landing in self.landing.drain(..) {
             if let Arrived::Block(block) = landing.from {

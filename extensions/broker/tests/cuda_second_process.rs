@@ -141,7 +141,7 @@ fn run_with_second(device: &CudaDevice) -> Outcome {
             .on_progress(|progress| {
                 let mut second = second.lock().expect("no panic");
                 if progress.chunks_done == 2 && second.is_none() {
-                    // Else everybody would wait for ever.
+                    // Else all would wait for ever.
                     let Ok(mut process) = start() else { return taken.say(false) };
                     let stdout = process.stdout.take().expect("it is piped");
                     let taken = &taken;
@@ -153,7 +153,7 @@ fn run_with_second(device: &CudaDevice) -> Outcome {
                 }
             })
             .run(|chunk, stream| {
-                // Some chunks later everybody waits for the other process; none of these needs memory.
+                // Some chunks later all wait for the other process; none of these needs memory.
                 if chunk.index() >= 4 {
                     taken.wait();
                 }
@@ -174,7 +174,7 @@ fn run_with_second(device: &CudaDevice) -> Outcome {
     });
     let has_taken = taken.wait();
     let mut second = second.into_inner().expect("no panic").expect("it was started");
-    // With others about, memory may be taken that nobody here took.
+    // With others about, memory may be taken that nothing here took.
     let report = report.expect("a run");
     assert!(out == data, "{report:?}");
     assert!(has_taken, "the second process ended early: {:?}", second.wait());

@@ -1,4 +1,4 @@
-//! A broker and a stager in a forked child: every call fails typed or reports nothing, drops do nothing, and nobody
+//! A broker and a stager in a forked child: every call fails typed or reports nothing, drops do nothing, and nothing
 //! waits.
 #![cfg(target_os = "linux")]
 

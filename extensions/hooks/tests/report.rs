@@ -50,7 +50,7 @@ fn leaks_are_reported_by_the_line_that_allocated_them() {
     assert_eq!(json["holders"][0]["bytes"], 8192);
     assert!(json["holders"][0]["site"].as_str().is_some_and(|site| site.starts_with(file!())));
 
-    // Others log nothing: one without live buffers, and one whose holders nobody counts.
+    // Others log nothing: one without live buffers, and one whose holders nothing counts.
     drop(builder().hook(CallSites::new()).build().expect("a pool"));
     let silent = builder().build().expect("a pool");
     let outlives = silent.allocate(1, &stream).expect("memory");

@@ -1,4 +1,4 @@
-//! A sleeper in a forked child: every call fails typed or reports nothing, drops have no effect, and nobody waits.
+//! A sleeper in a forked child: every call fails typed or reports nothing, drops have no effect, and nothing waits.
 #![cfg(target_os = "linux")]
 
 use std::mem::ManuallyDrop;

@@ -80,7 +80,7 @@ impl Replay {
         Ok(passes)
     }
 
-    /// As [`run`](Self::run), and tells of each pass when it is over.
+    /// As [`run`](Self::run), and calls `on_pass` after each pass.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -10,7 +10,7 @@ use vrampool::backend::{Backend, BackendError, Memory, MemoryKind, Region, Regio
 ///
 /// Nothing waits for the host: each call enqueues work on `stream` and returns.
 pub trait Touch<B: Backend>: fmt::Debug + Sync {
-    /// Writes `bytes` so that it can be told which `seed` wrote them, and where.
+    /// Writes `bytes` so that they show which `seed` wrote them, and where.
     ///
     /// # Errors
     /// Errors that the device reports.

@@ -208,7 +208,7 @@ impl<'scope> Hand<'scope> {
 impl Drop for Hand<'_> {
     fn drop(&mut self) {
         drop(self.orders.take());
-        // What a worker's panic is worth, its replies have told.
+        // A worker's panic shows in its replies.
         let _ = self.thread.take().map(ScopedJoinHandle::join);
     }
 }

@@ -1,5 +1,5 @@
 //! Traces that contradict themselves: counted and shown, errors to a strict reader, and never an allocation
-//! that nobody made.
+//! that nothing made.
 
 use vrampool_trace::{Export, Format, Import, Op, Trace, TraceFault};
 

@@ -21,7 +21,7 @@ fn written(trace: &Trace, format: Format, is_compressed: bool) -> Vec<u8> {
     bytes
 }
 
-/// Each valid file whose end can be told from its content.
+/// Each valid file whose end is known from its content.
 fn files() -> Vec<(&'static str, Vec<u8>)> {
     let windows =
         String::from_utf8(written(&trace(), Format::Csv, false)).expect("text").replace('\n', "\r\n");

@@ -64,7 +64,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..400)
 }
 
-/// A thread that does one thing after the other; who told it goes on when it is done.
+/// A thread that does one thing after the other; the caller goes on when it is done.
 struct Worker {
     orders: Option<mpsc::Sender<Box<dyn FnOnce() + Send>>>,
     thread: Option<JoinHandle<()>>,

@@ -62,7 +62,7 @@ fn threads_exclude_each_other<B: Backend>(device: &B) -> Check {
             written.fetch_add(1, Ordering::Relaxed);
             Ok::<_, BackendError>(())
         });
-        // Nobody waits for more.
+        // No thread waits for more.
         written.fetch_add(WRITES, Ordering::Relaxed);
         done
     };

@@ -70,7 +70,7 @@ pub(super) fn alignments_are_kept_or_refused<B: Backend>(device: &B) -> Check {
                 }
             }
         }
-        // Without addresses nobody sees an alignment, and a device may ignore it.
+        // Without addresses nothing sees an alignment, and a device may ignore it.
         for alignment in [0, 3, u64::MAX] {
             match device.allocate(&AllocationRequest::new(BYTES, kind).with_alignment(alignment)) {
                 Err(BackendError::InvalidArgument { .. }) => {}

@@ -47,7 +47,7 @@ pub(crate) fn place(address: u64, bytes: u64, protection: c_int, file: Option<c_
         None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED,
     };
     let start = std::ptr::with_exposed_provenance_mut(address as usize);
-    // SAFETY: the range lies in a reservation, which the driver mapped and nobody else has, so that nothing
+    // SAFETY: the range lies in a reservation, which the driver mapped and nothing else has, so that nothing
     // else is replaced; no worker touches memory now.
     let placed = unsafe { libc::mmap(start, bytes as usize, protection, flags, file.unwrap_or(-1), 0) };
     placed != libc::MAP_FAILED

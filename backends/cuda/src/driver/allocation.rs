@@ -31,7 +31,7 @@ pub(crate) enum Origin {
         /// Whether mapping was asked for by name.
         mapped: bool,
     },
-    /// `cuMemAllocAsync`, by somebody else, or `cuMemAllocFromPoolAsync`.
+    /// `cuMemAllocAsync`, by other code, or `cuMemAllocFromPoolAsync`.
     Pool,
     /// `cuMemAddressReserve`: addresses, with what is mapped there behind them.
     Reserved,
@@ -172,7 +172,7 @@ impl Allocation {
     /// # Safety
     /// `address` is the start of at least `bytes` bytes that `cuMemAllocAsync` or `cuMemAlloc` gave in
     /// `context`, or of just so many that `cuMemAddressReserve` gave, as `origin` says, and the caller gives
-    /// them away: nobody else frees them.
+    /// them away: nothing else frees them.
     pub(super) unsafe fn adopt(context: &Context, address: u64, bytes: u64, origin: Origin) -> Self {
         Self::new(context, address, bytes, origin)
     }
@@ -385,7 +385,7 @@ impl Drop for Allocation {
             // SAFETY: this value owned the memory, which `cuMemHostAlloc` gave.
             Origin::Pinned { .. } => unsafe { (library.cuMemFreeHost)(start) },
             Origin::Pool => {
-                // Here the driver takes for granted that nobody uses the memory, so the wait is ours.
+                // Here the driver takes for granted that nothing uses the memory, so the wait is ours.
                 let _ = current.synchronize_all();
                 // SAFETY: this value owned the memory, which `adopt` was given, and no work uses it any more.
                 unsafe { (library.cuMemFree_v2)(self.address) }

@@ -119,7 +119,7 @@ impl Context {
 
 /// A context on top of what this thread has current, until this is dropped: `cudarc` makes a context current
 /// to drop a stream or a context, and leaves it so, unless it is current already. What lies below is never
-/// touched, because it may be a context that somebody has destroyed, which the driver survives only where it
+/// touched, because it may be a context that some code has destroyed, which the driver survives only where it
 /// is.
 #[derive(Debug, Default)]
 pub(crate) struct Cover(Option<&'static Library>);
@@ -159,7 +159,7 @@ impl Drop for Current<'_> {
     fn drop(&mut self) {
         if self.pushed {
             let mut popped = std::ptr::null_mut();
-            // SAFETY: it takes off the stack what `enter` put there; nobody else's entry, since entries are
+            // SAFETY: it takes off the stack what `enter` put there; no other thread's entry, since entries are
             // dropped in reverse order on the one thread that this cannot leave.
             let _ = unsafe { (self.context.library.cuCtxPopCurrent_v2)(&raw mut popped) };
         }

@@ -38,7 +38,7 @@ impl RawDevice {
     pub(crate) fn name(self) -> Result<String, BackendError> {
         let mut text = [0u8; 256];
         let start = text.as_mut_ptr().cast::<c_char>();
-        // SAFETY: the driver writes at most as many bytes to `text` as it is told that there are.
+        // SAFETY: the driver writes at most the number of bytes to `text` that it is passed.
         let code = unsafe { (self.library.cuDeviceGetName)(start, text.len() as c_int, self.device) };
         self.library.check("cuDeviceGetName", code)?;
         let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());

@@ -50,7 +50,7 @@ impl Drop for RawEvent {
     fn drop(&mut self) {
         // On a lost device there is nothing left to destroy.
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: this value owned the event, and nobody has it any more. Work that waits for it goes on
+        // SAFETY: this value owned the event, and nothing has it any more. Work that waits for it goes on
         // unharmed.
         let _ = unsafe { (self.context.library.cuEventDestroy_v2)(self.handle()) };
     }

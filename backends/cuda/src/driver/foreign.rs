@@ -95,7 +95,7 @@ impl CudaMemory {
         }
         let address = slice.leak();
         // SAFETY: a slice is a whole allocation of its context, made by `cuMemAllocAsync` or, on a device
-        // that has no pools, by `cuMemAlloc`. `leak` gave it away, so nobody else frees it.
+        // that has no pools, by `cuMemAlloc`. `leak` gave it away, so nothing else frees it.
         let allocation = unsafe { Allocation::adopt(context, address, bytes, Origin::Pool) };
         Ok(Self::new(allocation, Placement::Device.into()))
     }

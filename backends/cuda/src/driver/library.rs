@@ -202,7 +202,7 @@ impl Library {
         let file =
             file.ok_or_else(|| unavailable(format!("no NVIDIA driver was found ({})", reasons.join("; "))))?;
         for symbol in NEEDED_BY_CUDARC {
-            // SAFETY: the symbol is only looked up; its type does not matter, because nobody calls it.
+            // SAFETY: the symbol is only looked up; its type does not matter, because nothing calls it.
             unsafe { file.get::<*const c_void>(symbol.as_bytes()) }.map_err(|_| missing(symbol))?;
         }
         let (functions, virtual_memory) = (Functions::look_up(&file)?, VirtualFunctions::look_up(&file).ok());

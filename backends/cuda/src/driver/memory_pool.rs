@@ -61,7 +61,7 @@ impl RawPool {
         Ok(Self { handle: handle as usize, is_own: false, context: context.clone() })
     }
 
-    /// The pool from which `cuMemAllocAsync` allocates now: the default one, unless somebody has set another.
+    /// The pool from which `cuMemAllocAsync` allocates now: the default one, unless some code has set another.
     pub(crate) fn current_of(context: &Context, device: c_int) -> Result<Self, BackendError> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: as above; who made the pool that is current keeps it, as for every `cuMemAllocAsync`.
@@ -119,7 +119,7 @@ impl Drop for RawPool {
         }
         // On a lost device the pool was destroyed with its context.
         let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: `create` made it, and nobody allocates from it any more. The driver keeps it for memory
+        // SAFETY: `create` made it, and nothing allocates from it any more. The driver keeps it for memory
         // that is left.
         let _ = unsafe { (self.context.library.cuMemPoolDestroy)(self.handle()) };
     }

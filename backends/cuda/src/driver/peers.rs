@@ -2,7 +2,7 @@
 //!
 //! Memory that is mapped is made accessible to every device that can reach it, as memory of `cuMemAlloc`
 //! becomes once a program turns peer access on. So the work of those devices must be complete before
-//! anything is unmapped: of each one whose primary context somebody in the process has.
+//! anything is unmapped: of each one whose primary context some code in the process has.
 
 use super::context::{Context, Relaxed};
 use super::device::RawDevice;
@@ -43,7 +43,7 @@ impl Context {
         self.peers().into_iter().any(|peer| self.is_active(peer))
     }
 
-    /// Whether somebody in this process has a device's primary context, without which there is no work. Where
+    /// Whether some code in this process has a device's primary context, without which there is no work. Where
     /// the driver does not say, yes: a wait does no harm then.
     fn is_active(&self, peer: c_int) -> bool {
         let Some(functions) = self.library.peers() else { return false };
@@ -85,7 +85,7 @@ impl Context {
         let mut address = 0;
         // SAFETY: a context is current; the call writes one address, which lives here.
         if unsafe { (library.cuMemAlloc_v2)(&raw mut address, 1) } == 0 {
-            // SAFETY: the memory was allocated just now, and nobody uses it.
+            // SAFETY: the memory was allocated just now, and nothing uses it.
             return library.check("cuMemFree", unsafe { (library.cuMemFree_v2)(address) });
         }
         // SAFETY: a context is current.

@@ -98,7 +98,7 @@ impl Context {
         if physical.location().is_some_and(|location| location != Location::device(device)) {
             return Err(BackendError::invalid("handle", "it is one to memory of another device"));
         }
-        // The driver does not tell how much it is, but refuses to map more, or less.
+        // The driver does not report how much it is, but refuses to map more, or less.
         let trial = self.reserve(bytes + granularity)?;
         let has = |bytes| match trial.map_first(bytes, 0, &physical) {
             Ok(()) => trial.unmap(0, bytes).map(|()| true),
@@ -133,7 +133,7 @@ impl Context {
             return Err(BackendError::invalid("handle", reason));
         }
         current.served("cuMemImportFromShareableHandle", code, bytes)?;
-        // SAFETY: the driver made the handle just now, and nobody else has it. If it is of another device,
+        // SAFETY: the driver made the handle just now, and nothing else has it. If it is of another device,
         // the caller lets it go.
         Ok(unsafe { RawPhysical::adopt(self, handle, bytes, Some(kind)) })
     }

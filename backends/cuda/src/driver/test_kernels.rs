@@ -63,7 +63,7 @@ impl TestKernels {
         })
     }
 
-    /// Writes bytes that tell which `seed` wrote them, and where. They begin at a multiple of 4.
+    /// Writes bytes that show which `seed` wrote them, and where. They begin at a multiple of 4.
     ///
     /// # Errors
     /// As [all](Self).

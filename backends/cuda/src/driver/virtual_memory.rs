@@ -53,7 +53,7 @@ pub(crate) struct RawPhysical {
 
 impl RawPhysical {
     /// # Safety
-    /// `handle` is of memory on the device of `context`, and the caller gives it away: nobody else releases
+    /// `handle` is of memory on the device of `context`, and the caller gives it away: nothing else releases
     /// it.
     pub(super) unsafe fn adopt(
         context: &Context,
@@ -68,7 +68,7 @@ impl RawPhysical {
         self.handle
     }
 
-    /// Where it is, if the driver tells.
+    /// Where it is, if the driver reports it.
     pub(super) fn location(&self) -> Option<Location> {
         let ask = self.context.library.virtual_memory().ok()?.cuMemGetAllocationPropertiesFromHandle;
         let mut properties = PhysicalProperties::default();
@@ -131,7 +131,7 @@ impl Context {
             }
             code => self.library.check("cuMemAddressReserve", code)?,
         }
-        // SAFETY: the driver gave these addresses just now, and nobody else has them.
+        // SAFETY: the driver gave these addresses just now, and nothing else has them.
         Ok(unsafe { Allocation::adopt(self, address, bytes, Origin::Reserved) })
     }
 
@@ -148,7 +148,7 @@ impl Context {
         // call writes.
         let code = unsafe { (functions.cuMemCreate)(&raw mut handle, size, &raw const properties, 0) };
         current.served("cuMemCreate", code, bytes)?;
-        // SAFETY: the driver made the handle just now, and nobody else has it.
+        // SAFETY: the driver made the handle just now, and nothing else has it.
         Ok(unsafe { RawPhysical::adopt(self, handle, bytes, of.shareable) })
     }
 }
@@ -216,7 +216,7 @@ impl Allocation {
         let _relaxed = current.relaxed();
         let (start, set) = (self.address() + offset, functions.cuMemSetAccess);
         // SAFETY: the range is made of whole mappings in a reservation, which this value owns; the call reads
-        // as many descriptors as it is told that there are, which are as CUDA's header has them.
+        // the number of descriptors that it is passed, which are as CUDA's header has them.
         let code = unsafe { set(start, size, access.as_ptr(), access.len()) };
         current.served("cuMemSetAccess", code, bytes)?;
         if own {
@@ -247,7 +247,7 @@ impl Allocation {
     /// Unmaps everything once the context's work is complete, and releases the addresses. For the drop.
     pub(super) fn unreserve(&self, current: &Current<'_>) -> Result<(), BackendError> {
         let (library, size) = (self.context().library, size(self.len())?);
-        // Nobody else has this value any more.
+        // Nothing else has this value any more.
         let runs = self.mappings().map(|mappings| mappings.lock().runs()).unwrap_or_default();
         if !runs.is_empty() && (!current.is_drained() || self.context().wait_for_peers().is_err()) {
             // Better mapped for good than unmapped under work. What brings this about is a lost device.

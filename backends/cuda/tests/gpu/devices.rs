@@ -66,7 +66,7 @@ fn other_context() -> Option<std::sync::Arc<CudaContext>> {
     let mut context = std::ptr::null_mut();
     // SAFETY: the driver is initialised; the call writes one handle, which lives here.
     assert_eq!(unsafe { create(&raw mut context, 0, device) }, 0);
-    // SAFETY: the context was created for this device, and nobody else destroys it.
+    // SAFETY: the context was created for this device, and nothing else destroys it.
     let context = unsafe { CudaContext::from_raw_context(0, device, context) }.expect("a context");
     // SAFETY: no context need be current.
     unsafe { result::ctx::set_current(std::ptr::null_mut()) }.expect("creating it has made it current");

@@ -108,7 +108,7 @@ impl Kernels {
     pub(crate) fn write_to_nowhere(&self, stream: &CudaStream) {
         let mut launch = stream.cudarc().launch_builder(&self.write_to);
         launch.arg(&16u64);
-        // SAFETY: nobody has memory at this address: the device refuses, the context is lost, and no memory
+        // SAFETY: nothing has memory at this address: the device refuses, the context is lost, and no memory
         // changes.
         unsafe { launch.launch(ONE) }.expect("a launch");
     }

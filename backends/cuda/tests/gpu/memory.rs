@@ -61,7 +61,7 @@ fn the_host_reads_and_writes_what_it_can_see() {
     }
 }
 
-/// The driver copies pinned memory of the host when its turn comes, not when it is asked, and nothing tells a
+/// The driver copies pinned memory of the host when its turn comes, not when it is asked, and nothing shows a
 /// slice of it.
 #[test]
 fn borrowed_memory_of_the_host_is_done_with_when_the_call_returns() {

@@ -1,4 +1,4 @@
-//! One stream has one id, whoever wrapped it; events order streams; a thread's own stream keeps its order on
+//! One stream has one id, whatever wrapped it; events order streams; a thread's own stream keeps its order on
 //! others.
 
 use crate::kernels::Kernels;

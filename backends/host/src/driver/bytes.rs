@@ -58,7 +58,7 @@ impl Span<'_> {
         matches!(self.bytes, Bytes::Reserved(_))
     }
 
-    /// Tells the physical memory behind it, if it is bytes of a reservation.
+    /// Lists the physical memory behind it, if it is bytes of a reservation.
     pub(super) fn physical(&self, found: impl FnMut(Place)) -> Result<(), BackendError> {
         match self.bytes {
             Bytes::Own(_) => Ok(()),

@@ -47,7 +47,7 @@ impl Claims {
         self.races.load(Ordering::Relaxed)
     }
 
-    /// Claims addresses for whoever changes what is mapped there, behind all work that uses them.
+    /// Claims addresses for the code that changes what is mapped there, behind all work that uses them.
     #[cfg(target_os = "linux")]
     pub(super) fn claim_addresses(&self, addresses: Range<u64>) -> Result<Release, BackendError> {
         let place = Place::of_addresses(addresses);
@@ -74,7 +74,7 @@ impl Claims {
                 self.wait(&mut table, thread, &mut raced)?;
                 continue;
             }
-            // Nobody is changing what is mapped there now, nor can begin to before the table is unlocked.
+            // Nothing is changing what is mapped there now, nor can begin to before the table is unlocked.
             let mut behind = Vec::new();
             physical(&mut behind)?;
             if shared_within(&mut behind) {
@@ -90,7 +90,7 @@ impl Claims {
         }
     }
 
-    /// Waits until somebody's claims are released, unless they are this thread's own.
+    /// Waits until other claims are released, unless they are this thread's own.
     fn wait(
         &self,
         table: &mut MutexGuard<'_, Vec<Claim>>,

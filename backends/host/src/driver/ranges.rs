@@ -163,7 +163,7 @@ fn addresses_are_limited() -> bool {
 fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
     use rustix::mm::{Advice, madvise};
     // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to
-    // all of its bytes: the mapping is here by value, so no block has it, and nobody has a reference to them,
+    // all of its bytes: the mapping is here by value, so no block has it, and nothing has a reference to them,
     // nor a claim under which one could be made. Its address and length are those that the system gave it.
     let advised = unsafe { madvise(map.as_mut_ptr().cast(), map.len(), Advice::LinuxDontNeed) };
     advised.is_ok().then_some(map)

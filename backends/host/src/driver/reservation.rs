@@ -53,7 +53,7 @@ impl Reservation {
         let len = len.ok_or_else(|| BackendError::invalid("bytes", "no address space is as large"))?;
         let (anywhere, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE | MapFlags::NORESERVE);
         let reserve = || {
-            // SAFETY: without an address and without `FIXED` the system chooses addresses that nobody has.
+            // SAFETY: without an address and without `FIXED` the system chooses addresses that nothing has.
             unsafe { mmap_anonymous(anywhere, len, ProtFlags::empty(), flags) }
         };
         // Nothing of it may be written yet.
@@ -95,7 +95,7 @@ impl Reservation {
         self.base
     }
 
-    /// Tells the physical memory behind a range, in the order of addresses; neighbours in it as one.
+    /// Lists the physical memory behind a range, in the order of addresses; neighbours in it as one.
     pub(super) fn physical(
         &self,
         range: &Range<u64>,
@@ -148,7 +148,7 @@ impl Reservation {
     pub(crate) fn let_go(&self) {
         let handles: Vec<_> =
             self.mappings.lock().values_mut().filter_map(|mapping| mapping.handle.take()).collect();
-        // A handle's end tells the device, which is not done under the lock.
+        // A handle's end calls the device, which is not done under the lock.
         drop(handles);
     }
 
@@ -177,9 +177,9 @@ impl Drop for Reservation {
             return;
         }
         let (start, len) = self.pointer(&(0..self.len));
-        // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nobody borrows
+        // SAFETY: the addresses are the reservation's own, with all that is mapped there, and nothing borrows
         // it any more. It fails only where the table of mappings is full; then the addresses stay taken,
-        // which harms nobody.
+        // which harms nothing.
         let _ = unsafe { munmap(start, len) };
         TABLE.give(self.entries.load(Relaxed));
     }
@@ -194,7 +194,7 @@ fn keep_from_children(start: *mut c_void, len: usize) {
     let _ = unsafe { madvise(start, len, Advice::LinuxDontFork) };
 }
 
-/// The right to change what is mapped at a range of a reservation: no work uses it, and nobody else changes
+/// The right to change what is mapped at a range of a reservation: no work uses it, and nothing else changes
 /// it.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
@@ -251,7 +251,7 @@ impl Turn<'_> {
         self.check_whole(&mappings)?;
         let (start, len) = self.reservation.pointer(&self.range);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the range is the reservation's own, and nobody borrows bytes of it: work that does has
+        // SAFETY: the range is the reservation's own, and nothing borrows bytes of it: work that does has
         // claimed its addresses, which this turn has for itself. The system refuses, where its table of
         // mappings is full, before it takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };

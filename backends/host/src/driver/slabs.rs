@@ -1,6 +1,6 @@
 //! Small blocks: slots of mapped slabs, each slab with slots of one size.
 //!
-//! A page that nobody touches costs nothing, and a slab that cannot be mapped is an error and not the end of
+//! A page that nothing touches costs nothing, and a slab that cannot be mapped is an error and not the end of
 //! the process; a heap promises neither of the two. Slots of a page or more go back to the system when their
 //! block is dropped.
 
@@ -115,7 +115,7 @@ impl Class {
         self.slabs.insert(address, slab);
     }
 
-    /// Answers the slab if nobody needs it any more; one with room is kept.
+    /// Answers the slab if nothing needs it any more; one with room is kept.
     fn put(&mut self, address: usize, number: u32) -> Option<Slab> {
         let slab = self.slabs.get_mut(&address)?;
         slab.free.push(number);
@@ -151,7 +151,7 @@ impl Slot {
 
     fn zero(&self) {
         // SAFETY: the slot is this one's alone, and inside its slab, which stays mapped and writable while a
-        // slot of it is taken. No block has it yet or any more, so nobody has a reference to its bytes.
+        // slot of it is taken. No block has it yet or any more, so nothing has a reference to its bytes.
         unsafe { self.base.as_ptr().write_bytes(0, slot_bytes(self.class) as usize) }
     }
 

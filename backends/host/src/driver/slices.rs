@@ -27,7 +27,7 @@ impl Claims {
             // SAFETY: `start..start + len` lies in the bytes (`disjoint` checked it), which are initialised
             // (every storage starts zeroed) and live as long as `reads` borrows them, which outlives the call
             // of `work`. Those of a reservation are mapped and accessible (`claim_spans` checked it) and stay so,
-            // because whoever changes that claims the addresses for writing. Nobody writes them meanwhile:
+            // because the code that changes that claims the addresses for writing. Nothing writes them meanwhile:
             // this call's writes are disjoint from them, in addresses and in the physical memory behind them,
             // and every other call's are kept out by the claim until `_release` drops, after `work` has
             // returned or unwound. (Other processes that imported the memory keep order with this one, as
@@ -36,7 +36,7 @@ impl Claims {
         });
         let write_slices = std::array::from_fn(|index| {
             let (start, len) = place(&writes[index]);
-            // SAFETY: in bounds, initialised, there and alive as above. Nobody else reads or writes them
+            // SAFETY: in bounds, initialised, there and alive as above. Nothing else reads or writes them
             // meanwhile: this call's other ranges are disjoint from it, and other calls are kept out by the
             // claim.
             unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }

@@ -316,7 +316,7 @@ fn thousands_of_handles_need_no_descriptor_each() {
 /// Says to the test program that it is the one with a limit.
 const LIMITED: &str = "VRAMPOOL_TEST_LIMITED_PROCESS";
 
-/// The system does not answer whoever makes a file larger than it may be, but ends the process.
+/// The system does not answer a process that makes a file larger than it may be, but ends the process.
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let this = std::env::current_exe().expect("this program");

@@ -21,7 +21,7 @@ pub(crate) enum Origin {
     /// `clCreateBuffer`
     Buffer {
         flags: cl::cl_mem_flags,
-        /// Whether the driver is to get the memory now: many do at a buffer's first use, where nobody expects
+        /// Whether the driver is to get the memory now: many do at a buffer's first use, where nothing expects
         /// a failure.
         now: bool,
     },
@@ -32,7 +32,7 @@ pub(crate) enum Origin {
 }
 
 /// Memory of one context. Dropping it frees it: a buffer when the work that uses it is done, as the driver
-/// sees to; memory whose address is in the driver's hands (pinned and shared) at once, so whoever drops it
+/// sees to; memory whose address is in the driver's hands (pinned and shared) at once, so the code that drops it
 /// knows that no work uses it.
 #[derive(Debug)]
 pub(crate) struct Allocation {
@@ -249,7 +249,7 @@ impl Allocation {
         })
     }
 
-    /// When nobody has the memory any more.
+    /// When nothing has the memory any more.
     pub(super) fn unmap_at_the_end(&mut self) {
         let side = std::mem::replace(self.host_side.get_mut(), HostSide::Unmapped);
         if let HostSide::Mapped(address) = side {

@@ -51,7 +51,7 @@ impl Context {
         let properties = [cl::CL_CONTEXT_PLATFORM, device.platform().0 as isize, 0];
         let (list, mut code, nobody) = (device.handle().raw(), 0, std::ptr::null_mut());
         // SAFETY: platform and device are ones that the driver listed; the list of properties ends with 0;
-        // nobody is to be told of errors; the call writes one number to `code`.
+        // no function is called for errors; the call writes one number to `code`.
         let context = unsafe {
             (library.core.clCreateContext)(
                 properties.as_ptr(),
@@ -136,7 +136,7 @@ impl Context {
         self.judged(queue)
     }
 
-    /// Tells an error after which the device is of no more use from one after which it is, where the driver
+    /// Distinguishes an error after which the device is of no more use from one after which it is, where the driver
     /// uses one number for both: by giving it something to do.
     pub(crate) fn judged<T>(&self, result: Result<T, BackendError>) -> Result<T, BackendError> {
         let result = match result {

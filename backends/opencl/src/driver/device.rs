@@ -62,7 +62,7 @@ impl RawDevice {
         for platform in platforms(library)? {
             let list = |count, place, found| {
                 // SAFETY: the platform is one that the driver listed; the call writes as many handles to
-                // `place` as it is told there is room for, and one number to `found`.
+                // `place` as it is passed, and one number to `found`.
                 unsafe {
                     (library.core.clGetDeviceIDs)(platform.raw(), cl::CL_DEVICE_TYPE_ALL, count, place, found)
                 }
@@ -119,7 +119,7 @@ impl RawDevice {
         self.info(what).map(text)
     }
 
-    /// Bytes that are free on the device, all processes counted, where AMD's extension tells.
+    /// Bytes that are free on the device, all processes counted, where AMD's extension reports them.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         let bytes = self.info(cl::CL_DEVICE_GLOBAL_FREE_MEMORY_AMD).ok()?;
         // In KiB: all of it, and the largest piece.
@@ -137,7 +137,7 @@ impl RawDevice {
 
 fn platforms(library: &'static Library) -> Result<Vec<Handle>, BackendError> {
     let list = |count, place, found| {
-        // SAFETY: the call writes as many handles to `place` as it is told there is room for, and one number
+        // SAFETY: the call writes as many handles to `place` as it is passed, and one number
         // to `found`.
         unsafe { (library.core.clGetPlatformIDs)(count, place, found) }
     };

@@ -159,7 +159,7 @@ impl Library {
         let mut reasons = Vec::new();
         let file = names.into_iter().find_map(|name| {
             // SAFETY: loading runs the initialisers of the file that the system finds under the name of
-            // OpenCL's loader, or that the variable names. They have no requirements of their own; whoever
+            // OpenCL's loader, or that the variable names. They have no requirements of their own; the code that
             // runs the program vouches for it.
             unsafe { File::new(name) }.map_err(|error| reasons.push(reason(&error))).ok()
         });

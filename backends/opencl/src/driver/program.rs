@@ -68,8 +68,8 @@ impl Program {
         context.judged(check("clCreateProgramWithSource", code))?;
         let program = Self { handle: Handle::of(handle), context: context.clone() };
         let device = context.device().handle().raw();
-        // SAFETY: program and device are alive and of one context; the options end with 0; without somebody
-        // to tell, the call returns when it has built.
+        // SAFETY: program and device are alive and of one context; the options end with 0; without a function
+        // to call, the call returns when it has built.
         let code = unsafe {
             (core.clBuildProgram)(handle, 1, &raw const device, options.as_ptr(), None, std::ptr::null_mut())
         };

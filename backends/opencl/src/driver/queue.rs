@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     pub(super) library: &'static Library,
     pub(super) handle: Handle,
     pub(super) order: QueueOrder,
-    /// Held by whoever enqueues on an out-of-order queue, so that nobody's work gets between another's and
+    /// Held by the code that enqueues on an out-of-order queue, so that no other work gets between another's and
     /// its barriers.
     pub(super) turn: Mutex<()>,
     /// Its context's.

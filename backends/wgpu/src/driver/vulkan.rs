@@ -85,7 +85,7 @@ fn mapped(
         _ => return Err(BackendError::invalid("range", "it leaves the mapping")),
     }
     let destroyed = || BackendError::lost("the buffer was destroyed");
-    // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off everybody else who
+    // SAFETY: neither device nor buffer is destroyed by hand. The buffer's guard holds off all other code that
     // would: wgpu takes a buffer's memory away under the lock that the guard has.
     let hal_device = unsafe { device.as_hal::<Vulkan>() }.ok_or_else(destroyed)?;
     // SAFETY: as above.

@@ -12,7 +12,7 @@ const MOST_DROPPED: u64 = 32 * MIB;
 /// As much as the staging of these tests takes: little is uploaded.
 const STAGING: u64 = 8 * MIB;
 
-/// A device that nobody else's memory is counted with.
+/// A device that no other owner's memory is counted with.
 fn alone() -> Option<(WgpuDevice, WgpuStream)> {
     first_device()?;
     let (device, queue) = others();
@@ -84,7 +84,7 @@ fn what_is_dropped_beyond_the_bound_is_submitted_at_once() {
     let memory = device.allocate(&AllocationRequest::new(64 * MIB, Placement::Device)).expect("memory");
     touch(&device, &stream, &memory);
     drop(memory);
-    // Nobody flushes.
+    // Nothing flushes.
     device.device().poll(wgpu::PollType::wait_indefinitely()).expect("no fault");
     assert!(held(&device) <= STAGING, "{} bytes", held(&device));
 }

@@ -148,7 +148,7 @@ fn bytes_at_the_end_of_odd_memory_are_reached() {
 #[test]
 fn long_transfers_go_in_pieces() {
     let Some(_) = first_device() else { return };
-    // Nobody else's memory is counted with its.
+    // Nothing else's memory is counted with its.
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
@@ -241,7 +241,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
     // More is submitted when it is dropped.
     const LARGE: u64 = 16 << 20;
     let Some(_) = first_device() else { return };
-    // Nobody else's memory is counted with its.
+    // Nothing else's memory is counted with its.
     let (device, queue) = others();
     let device = WgpuDevice::from_parts(device, queue).expect("a device");
     if device.device().generate_allocator_report().is_none() {
@@ -265,7 +265,7 @@ fn dropped_memory_gets_back_to_the_driver_without_a_wait() {
         drop(large);
         assert!(taken(&device) >= before + LARGE, "the work's memory went away");
         stream.flush().expect("a submission");
-        // Nobody asks for anything but memory.
+        // Nothing is requested but memory.
         let back = (0..1_000_000).any(|_| {
             drop(device.allocate(&AllocationRequest::new(4, Placement::Device)).expect("memory"));
             std::thread::yield_now();

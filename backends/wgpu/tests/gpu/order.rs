@@ -1,4 +1,4 @@
-//! Work is done in the order of the calls, the program's own submissions included, and nobody waits who did
+//! Work is done in the order of the calls, the program's own submissions included, and nothing waits who did
 //! not ask for it.
 
 use crate::{BYTES, can_map, copy, fill, first_device, memory, read};

@@ -143,7 +143,7 @@ fn a_hook_that_panicked_is_called_again() {
     assert_eq!(warnings.load(SeqCst), 2);
 }
 
-/// A group's clients by name, each with all of a third of the device, and how often each was told.
+/// A group's clients by name, each with all of a third of the device, and how often each was called.
 fn three(
     broker: &Broker<HostDevice>,
     hook: impl Fn(usize) + Send + Sync + Clone + 'static,
@@ -165,7 +165,7 @@ fn three(
     (0..3).map(register).collect()
 }
 
-/// The first of three that lose their memory panics when it is told.
+/// The first of three that lose their memory panics in its callback.
 #[test]
 fn a_panicking_invalidation_ends_no_other_commit_and_all_are_told() {
     let (broker, _) = broker(&device(MIB));

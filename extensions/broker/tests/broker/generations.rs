@@ -202,7 +202,7 @@ fn what_an_event_cannot_tell_keeps_no_memory() {
     assert_eq!(idle.stats().held_bytes, 0);
 }
 
-/// The last chunk's progress is told, others take all memory then, and there is nothing left that would need
+/// The last chunk's progress is reported, others take all memory then, and there is nothing left that would need
 /// any.
 #[test]
 fn nothing_is_fitted_when_nothing_is_left() {

@@ -78,7 +78,7 @@ fn test_dead_hooks_are_noops() {
     assert_eq!((invalidated.load(Relaxed), ready.load(Relaxed)), (0, 1));
 }
 
-/// One of which nobody is to be told anything is registered like any other, for as long as its handle is
+/// One without callbacks is registered like any other, for as long as its handle is
 /// there.
 #[test]
 fn test_non_weakrefable_instance_registers() {

@@ -1,11 +1,11 @@
-//! What a broker promises: shares are kept, batches are cut so that they fit, and nobody loses what he works
+//! What a broker promises: shares are kept, batches are cut so that they fit, and no client loses what it works
 //! with. CuBIE's tests by their names (here, and beside the code in `src/broker` where they are of numbers or
 //! of what is not public), its defects (`defects`), and what its documents promise and its source does not
 //! do.
 //!
 //! Names that are not here, and why:
 //!
-//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nobody needs a
+//! * `test_queue_request_requires_live_invalidate_hook`: a plan gets memory anew, so that nothing needs a
 //!   callback; `pressure::a_client_without_callbacks_is_served_and_evicted_like_any`.
 //! * `test_release_host_array_reports_unlink_failure`: a spilled array's file has no name that could fail to
 //!   be removed; `host_arrays::spill_files_never_outlive_their_process`. For the same reason none of a file's

@@ -1,5 +1,5 @@
 //! A device that does not answer: CuBIE's tests of a manager without one, by their names. A broker is made
-//! for a device that is open, so "no device" is one that does not tell its figures, and later may.
+//! for a device that is open, so "no device" is one that does not report its figures, and later may.
 
 use super::{MIB, device};
 use vrampool::host::{Call, HostDevice};

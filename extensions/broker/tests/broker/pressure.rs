@@ -122,8 +122,8 @@ fn a_client_without_callbacks_is_served_and_evicted_like_any() {
     plan.run(|_, _| Ok(())).expect("it gets memory anew");
 }
 
-/// Who owns himself in a circle has not ended, whatever the pressure: nobody looks for such circles, and
-/// nobody's destructor runs.
+/// Who owns himself in a circle has not ended, whatever the pressure: nothing looks for such circles, and
+/// no destructor runs.
 #[test]
 fn test_allocation_pressure_does_not_run_cyclic_gc() {
     struct Holder {
@@ -294,7 +294,7 @@ fn three_clients_of_different_shares_under_pressure() {
     let shares = [0.2, 0.3, 0.4];
     // Of what the shares promise together an 8th is not there.
     let others = device.allocate(&AllocationRequest::new(64 * MIB / 5, Placement::Device)).expect("memory");
-    // Nobody's client has ended before all have what they want.
+    // No client has ended before all have what they want.
     let served: Vec<_> = std::thread::scope(|scope| {
         let workers: Vec<_> = shares
             .into_iter()

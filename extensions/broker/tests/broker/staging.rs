@@ -1,4 +1,4 @@
-//! Pinned blocks that copies go through: nobody waits for one that does not come.
+//! Pinned blocks that copies go through: nothing waits for one that does not come.
 
 use super::{MIB, Squarer, device, numbers};
 use std::sync::mpsc;

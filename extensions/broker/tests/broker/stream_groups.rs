@@ -225,7 +225,7 @@ fn test_reinit_streams_replaces_all() {
     assert_eq!((members(&broker, "g1"), members(&broker, "g2")), (vec![one.id()], vec![two.id()]));
 }
 
-/// The null stream, by which CuBIE's device waits for everything, is nobody's: work on one group's stream
+/// The null stream, by which CuBIE's device waits for everything, belongs to no group: work on one group's stream
 /// waits for no other's.
 #[test]
 fn no_group_has_a_stream_that_waits_for_others() {

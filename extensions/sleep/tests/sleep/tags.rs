@@ -193,7 +193,7 @@ fn a_chunk_is_as_large_as_was_asked_for() {
     assert_eq!(calls(), 8);
 }
 
-/// A block is told to every callback, also to those after one that panics, and a thread that unwinds already goes on
+/// Every callback is called for a block, also to those after one that panics, and a thread that unwinds already goes on
 /// to do so.
 #[test]
 fn a_callback_that_panics_keeps_a_block_from_no_other() {

@@ -6,7 +6,7 @@ use flate2::bufread::MultiGzDecoder;
 use std::io::{self, BufRead, BufReader, Read};
 use std::mem;
 
-/// Bytes by which a format is told.
+/// Bytes by which a format is detected.
 const HEAD: u64 = 64;
 
 /// The magic number of gzip data.

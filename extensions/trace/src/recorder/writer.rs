@@ -124,7 +124,7 @@ impl Writer {
         number
     }
 
-    /// Reads the clock, and replaces a full chunk. Fails if the recorder is dropped, whose chunks nobody reads.
+    /// Reads the clock, and replaces a full chunk. Fails if the recorder is dropped, whose chunks nothing reads.
     #[cold]
     fn pause(&mut self) -> bool {
         const { assert!(Chunk::EVENTS.is_multiple_of(LOOK)) };

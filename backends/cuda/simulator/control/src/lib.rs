@@ -41,7 +41,7 @@ impl Simulator {
             // SAFETY: the driver's initialisers have no requirements; it is the library that the tests load
             // anyway.
             let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
-            // SAFETY: the symbol is only looked up, to tell a simulator from a driver.
+            // SAFETY: the symbol is only looked up, to distinguish a simulator from a driver.
             unsafe { library.get::<*const ()>(b"simulator_hold\0") }.ok()?;
             Some(Self { library, expecting: Mutex::new(()) })
         };
@@ -113,7 +113,7 @@ impl Simulator {
         // SAFETY: the simulator exports this function with this type.
         let function = unsafe { self.library.get::<unsafe extern "C" fn(*mut c_char, c_int) -> c_int>(name) };
         if let Ok(function) = function {
-            // SAFETY: as above; it writes at most as many bytes as it is told that there are.
+            // SAFETY: as above; it writes at most the number of bytes that it is passed.
             unsafe { function(text.as_mut_ptr().cast(), text.len() as c_int) };
         }
         to_text(&text)
@@ -229,7 +229,7 @@ impl Simulator {
         };
         if let Ok(function) = function {
             let room = text.len() as c_int;
-            // SAFETY: as above; it writes one number, and at most as many bytes as it is told that there are.
+            // SAFETY: as above; it writes one number, and at most the number of bytes that it is passed.
             unsafe { function(&raw mut count, text.as_mut_ptr().cast(), room) };
         }
         (count, to_text(&text))

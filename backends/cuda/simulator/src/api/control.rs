@@ -111,7 +111,7 @@ exports! {
         Ok(())
     }
 
-    /// How many kinds of things nobody has released, and a line for each.
+    /// How many kinds of things are not released, and a line for each.
     fn simulator_leaks(count: *mut u64, to: *mut c_char, length: c_int) |call| {
         let mut world = call.world();
         world.collect_exports();

@@ -67,7 +67,7 @@ impl Shadow {
             segments.insert(span.start, Segment { end: span.end, write: Some(access), reads: Vec::new() });
             return race;
         }
-        // Gaps, which nobody has touched yet.
+        // Gaps, which nothing has touched yet.
         starts.push((span.end, span.end));
         let mut from = span.start;
         for (start, end) in starts {
@@ -99,7 +99,7 @@ impl Shadow {
         self.backings.remove(&backing);
     }
 
-    /// Forgets one range of a memory, which is handed to somebody else.
+    /// Forgets one range of a memory, which is handed to other code.
     pub(crate) fn forget_range(&mut self, backing: u64, start: u64, end: u64) {
         if let Some(segments) = self.backings.get_mut(&backing) {
             split(segments, start);

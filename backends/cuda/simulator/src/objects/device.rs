@@ -10,7 +10,7 @@ pub(crate) struct Device {
     pub(crate) ordinal: usize,
     /// Bytes taken of its memory.
     pub(crate) used: u64,
-    /// Its primary context, once somebody retained it.
+    /// Its primary context, once some code retained it.
     pub(crate) primary: Option<u64>,
     /// The handle of its primary contexts, one after the other.
     pub(crate) primary_handle: Option<usize>,

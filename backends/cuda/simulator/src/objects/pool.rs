@@ -12,7 +12,7 @@ pub(crate) struct Pool {
     pub(crate) handle_types: i32,
     /// The most that it reserves, bytes.
     pub(crate) limit: u64,
-    /// Nobody has the handle any more; it goes with its last memory.
+    /// Nothing has the handle any more; it goes with its last memory.
     pub(crate) is_destroyed: bool,
     pub(crate) threshold: u64,
     pub(crate) used: u64,

@@ -93,7 +93,7 @@ impl std::fmt::Debug for Node {
 pub(crate) struct Graph {
     /// In an order in which dependencies come first.
     pub(crate) nodes: Vec<Node>,
-    /// Whether a launch frees what the last one allocated and nobody freed.
+    /// Whether a launch frees what the last one allocated and nothing freed.
     pub(crate) frees_on_launch: bool,
 }
 

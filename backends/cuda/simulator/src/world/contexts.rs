@@ -83,7 +83,7 @@ impl World {
         if top() == 0 { Ok(()) } else { self.current().map(|_| ()) }
     }
 
-    /// Checks that a handle may become current: that of a context, or of a primary one that nobody retains.
+    /// Checks that a handle may become current: that of a context, or of a primary one that nothing retains.
     pub(crate) fn check_stackable(&mut self, handle: usize) -> Answer {
         if handle == 0 {
             return Err(Code::INVALID_VALUE);

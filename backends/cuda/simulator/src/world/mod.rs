@@ -46,7 +46,7 @@ pub(crate) struct World {
     pub(crate) graphs: HashMap<u64, Graph>,
     pub(crate) execs: HashMap<u64, Program>,
     pub(crate) memory: Memory,
-    /// Memory of graphs that a launch allocated and nobody has freed.
+    /// Memory of graphs that a launch allocated and nothing has freed.
     pub(crate) graph_memory: HashSet<u64>,
     pub(crate) faults: Faults,
     /// The call that is at work.
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// What exists and nobody has released: a line for each kind.
+    /// What exists and is not released: a line for each kind.
     pub(crate) fn leaks(&self) -> Vec<String> {
         let mut leaks = self.memory.leaks();
         let mut add = |count: usize, name: &str| {

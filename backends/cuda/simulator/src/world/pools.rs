@@ -109,7 +109,7 @@ impl World {
         Ok(address)
     }
 
-    /// The smallest free range: first of what this stream or nobody freed, or that is known to be free, then
+    /// The smallest free range: first of what this stream or no stream freed, or that is known to be free, then
     /// of any.
     fn find_free(&mut self, pool: u64, bytes: u64, stream: u64) -> Option<(u64, Free)> {
         let of = self.pools.get(&pool)?;

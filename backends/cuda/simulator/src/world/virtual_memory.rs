@@ -67,7 +67,7 @@ impl World {
         if !physical.is_imported {
             self.discharge(physical.device, physical.bytes);
         }
-        // SAFETY: the file is this memory's own, and nobody has it any more.
+        // SAFETY: the file is this memory's own, and nothing has it any more.
         let _ = unsafe { libc::close(physical.file) };
     }
 

@@ -81,7 +81,7 @@ impl World {
     /// Records the memory that a graph allocates and leaves allocated when it is launched.
     ///
     /// # Errors
-    /// `INVALID_VALUE` if the last launch left it allocated and nobody has freed it.
+    /// `INVALID_VALUE` if the last launch left it allocated and nothing has freed it.
     pub(crate) fn check_memory_of(&mut self, graph: &Graph) -> Answer {
         let mut left = HashSet::new();
         for node in &graph.nodes {

@@ -84,7 +84,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.eq("kept by the descriptor", before - d.free_memory()?, 64 * unit as i64);
         d.is("import", d.cuMemImportFromShareableHandle(&mut again, file as usize, FILE), SUCCESS);
         d.is("cuMemRelease", d.cuMemRelease(again), SUCCESS);
-        // SAFETY: the descriptor is of the export above, and nobody else closes it.
+        // SAFETY: the descriptor is of the export above, and nothing else closes it.
         drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(file) });
         d.eq("after it is closed", before - d.free_memory()?, 0);
         Ok(())

@@ -100,7 +100,7 @@ pub(crate) const FACTS: &[Fact] = &[
         d.is("all of it, within", d.cuMemMap(address + unit as u64, 2 * unit, 0, handle, 0), SUCCESS);
         Ok(())
     }),
-    // A real driver maps it, into addresses that nobody reserved.
+    // A real driver maps it, into addresses that nothing reserved.
     fact("virtual memory: mapping past the end of a reservation", |d| {
         let unit = d.unit()?;
         let (handle, address) = (d.create(2 * unit)?, d.reserve(4 * unit)?);

@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// Options for reading a trace of any [`Format`], gzip-compressed or not.
 ///
-/// * The format is told by the content, unless it is [given](Self::format).
+/// * The format is detected by the content, unless it is [given](Self::format).
 /// * Programs that record addresses record from some moment on. What is freed in such a trace, or is live at
 ///   the end of a snapshot, and was not allocated in it was there before: it becomes an allocation at the
 ///   start.
@@ -38,7 +38,7 @@ use std::path::Path;
 ///   Where there is no history, what is live in the segments is the trace.
 /// * What contradicts itself is read as the [`Contradiction`](crate::Contradiction) says, and counted in
 ///   [`Trace::warnings`]; a [strict](Self::strict) reader fails instead.
-/// * A file that ends early is an error. A plain log of RMM's that is cut at the end of a line cannot be told
+/// * A file that ends early is an error. A plain log of RMM's that is cut at the end of a line cannot be distinguished
 ///   from a whole one, because the format says nowhere how long it is; compressed, it can. A plain trace
 ///   without this crate's last line is read with a warning.
 /// * Nothing that a file says is run, and nothing in it makes reading take more memory than the

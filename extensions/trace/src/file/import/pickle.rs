@@ -322,7 +322,7 @@ impl<R: BufRead> Machine<'_, R> {
         Ok(())
     }
 
-    /// Nobody asks for the value of this key. A short list with nothing in it that could be an event gives
+    /// Nothing asks for the value of this key. A short list with nothing in it that could be an event gives
     /// its memory to others; if the memo brings it back, it is no list of events, as before. All else stays
     /// what the memo names.
     fn forget(&mut self, value: Packed) {

@@ -17,7 +17,7 @@ pub(super) struct Pickled {
 pub(super) enum Node {
     /// A list's items, or the entries of a dictionary whose keys are [words](SnapshotKey).
     Items(Vec<Packed>),
-    /// It was the value of a key that nobody asks for, and had nothing in it that means anything.
+    /// It was the value of a key that nothing asks for, and had nothing in it that means anything.
     Forgotten,
 }
 
