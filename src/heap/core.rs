@@ -64,7 +64,13 @@ pub(crate) struct PoolCore {
     /// The pool whose caps hold for both together. Its lock has the common account.
     pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
-    pub(super) supply: Box<dyn Any + Send + Sync>,
+    pub(super) supply: Box<dyn ErasedSupply>,
+}
+
+/// The [`Supply`] of any backend.
+pub(super) trait ErasedSupply: Any + Send + Sync + fmt::Debug {
+    /// Releases memory that a dropped pool needs no more.
+    fn end(&self);
 }
 
 /// A pool's lock: its own, or that of its arena.

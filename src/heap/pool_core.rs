@@ -11,6 +11,7 @@ use crate::heap::size_class::{CLAMPED, SizeClasses};
 use crate::heap::supply::Supply;
 use crate::streams::markers::Markers;
 use crate::sync::{AtomicU64, unix_seconds};
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64};
 use vrampool_backend::spi::Hooks;
@@ -80,7 +81,7 @@ impl PoolCore {
     }
 
     pub(crate) fn supply<B: Backend>(&self) -> &Supply<B> {
-        match self.supply.downcast_ref() {
+        match (&*self.supply as &dyn Any).downcast_ref() {
             Some(supply) => supply,
             None => unreachable!("a pool has the supply of its own backend"),
         }

@@ -31,6 +31,14 @@ impl PoolCore {
         self.release_blocks(idle);
         reclaim_thread::add(magazines);
         reclaim_thread::free();
+        self.supply.end();
+    }
+
+    /// Whether its last handle was dropped, and all its blocks are idle ones in magazines of threads that have not
+    /// visited a pool since.
+    pub(crate) fn is_unused(&self) -> bool {
+        let depot = self.depot();
+        depot.is_dropped() && depot.counters.live_buffers > 0 && depot.bytes_now().live == 0
     }
 
     /// Begins a new epoch: every thread gives up its magazines at its next call of the pool.

@@ -62,9 +62,9 @@ pub(crate) fn done() {
     CHANGED.notify_all();
 }
 
-/// Lists blocks of a pool left by an ending thread. No destructor of a block or a pool runs here.
+/// Lists blocks of a pool left by an ending thread, or a dropped pool that has no buffer any more. No destructor of a block or a pool runs here.
 pub(crate) fn leave(pool: Arc<PoolCore>, blocks: Vec<Box<Block>>, was_awaited: bool) {
-    let pool = match blocks.is_empty() {
+    let pool = match blocks.is_empty() && !pool.is_unused() {
         false => Some(pool),
         // Only the last handle has something to drop.
         true => Arc::into_inner(pool).map(Arc::new),
@@ -96,6 +96,9 @@ impl Left {
         LEFT.fetch_sub(1, Relaxed);
         let Self { blocks, pool } = self;
         pool.release_blocks(blocks);
+        if pool.is_unused() {
+            pool.supply.end();
+        }
     }
 }
 

@@ -4,8 +4,10 @@ use crate::heap::block::Block;
 use crate::heap::core::{ChildBlocks, LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::reclaim_thread;
 use crate::heap::share::Share;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::vec;
 
@@ -132,10 +134,16 @@ impl PoolCore {
 
     /// Releases the memory of a block that is not kept, which is charged to the child with this `share` if any.
     fn release_surplus(mut block: Box<Block>, share: Option<&Share>) {
+        let dropped = block.pool.is_dropped().then(|| Arc::clone(&block.pool));
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
         report.share = share;
         report.waits = block.release_memory();
         report.record = Some(block);
+        drop(report);
+        if let Some(pool) = dropped.filter(|pool| pool.is_unused()) {
+            // Another thread waits for work that used the memory.
+            reclaim_thread::leave(pool, Vec::new(), false);
+        }
     }
 
     /// Keeps a block of a class that may be kept, but not in magazines. Returns it if that takes more than the

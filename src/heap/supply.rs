@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
+use crate::heap::core::ErasedSupply;
 use crate::source::{Key, Source};
 use std::ops::Range;
 use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
@@ -28,18 +29,6 @@ impl<B: Backend> Supply<B> {
     /// The arena, if its holes may be closed by moving blocks.
     pub(crate) fn movable(&self) -> Option<&DeviceArena<B>> {
         self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
-    }
-
-    /// Releases free memory of the pool's own arena when the last handle is dropped, without waiting for the last
-    /// buffer.
-    pub(crate) fn end(&self) {
-        if let Some(arena) = self.arena.as_ref().filter(|arena| arena.is_growing() && self.owns_arena)
-            && arena.used() > 0
-            && let Err(error) = arena.release(0)
-        {
-            logging::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
-        }
-        self.reclaim();
     }
 
     /// Lets the device release memory that it keeps for work.
@@ -94,6 +83,19 @@ impl<B: Backend> Supply<B> {
             }
             _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
         }
+    }
+}
+
+impl<B: Backend> ErasedSupply for Supply<B> {
+    /// Releases free memory of the pool's own arena, without waiting for the last buffer.
+    fn end(&self) {
+        if let Some(arena) = self.arena.as_ref().filter(|arena| self.owns_arena && arena.used() > 0) {
+            arena.forget_parked();
+            if let Err(error) = arena.release(0) {
+                logging::warn!("arena of {} bytes: {error}", arena.reserved_bytes());
+            }
+        }
+        self.reclaim();
     }
 }
 

@@ -116,7 +116,6 @@ impl<B: Backend> Drop for Handle<B> {
             let _ = self.last.set(self.stats());
         }
         self.core.end();
-        self.core.supply::<B>().end();
         // A logger of the program's may panic: by then nothing is left open.
         report::warn_of_leaks(&self.core);
     }

@@ -4,7 +4,9 @@ use super::{Device, KIB, Turns, device, keep, pool};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use vrampool::{Backend, Buffer};
+use vrampool::host::HostDevice;
+use vrampool::{Backend, Buffer, Source};
+use vrampool_test_support::has_virtual_memory;
 
 #[test]
 fn a_closed_pools_memory_comes_back_when_the_thread_visits_another() {
@@ -117,4 +119,54 @@ fn buffers_in_thread_local_variables_come_back() {
     assert_eq!((stats.live_buffers, stats.held_bytes), (0, stats.idle_bytes), "{stats:?}");
     pool.trim().expect("a trim");
     assert_eq!(device.taken(), 0);
+}
+
+/// A thread that makes no call keeps blocks of a dropped pool, and nothing of the memory that they were part of.
+#[test]
+fn a_parked_thread_keeps_its_blocks_alone() {
+    let sources = [Source::Direct, Source::Driver, Source::Virtual];
+    let is_there = |source: &Source| *source != Source::Virtual || has_virtual_memory(&HostDevice::new());
+    for source in sources.into_iter().filter(is_there) {
+        for [drops_first, closes] in [[true, false], [false, false], [false, true]] {
+            let device = device();
+            let pool = pool(&device, |builder| builder.source(source).limit(256 << 20));
+            let stream = device.create_stream().expect("a stream");
+            let mut large = Some(pool.allocate(64 << 20, &stream).expect("memory"));
+            let other = Turns::new();
+            keep(&other, &pool, KIB);
+            if drops_first {
+                large = None;
+            }
+            if closes {
+                pool.close();
+            }
+            drop(pool);
+            drop(large);
+            while device.taken() > KIB {
+                thread::yield_now();
+            }
+            other.end();
+            wait_until_free(&device);
+        }
+    }
+}
+
+/// Blocks that a program has of its pool's arena are no idle memory of the pool.
+#[test]
+fn a_block_of_the_arena_outlives_the_pool() {
+    if !has_virtual_memory(&HostDevice::new()) {
+        return;
+    }
+    let device = device();
+    let pool = pool(&device, |builder| builder.source(Source::Virtual).limit(256 << 20));
+    let (stream, other) = (device.create_stream().expect("a stream"), Turns::new());
+    keep(&other, &pool, KIB);
+    let arena = pool.arena().expect("it has one").clone();
+    let mut block = arena.allocate(100, &stream).expect("memory");
+    drop(pool);
+    block.write(&[7; 100], &stream).expect("it is still a block");
+    drop(block);
+    other.end();
+    drop(arena);
+    wait_until_free(&device);
 }

@@ -4,6 +4,7 @@ use super::DeviceArena;
 use super::hazards::ranges::UseMap;
 use super::live_block::LiveBlock;
 use super::state::State;
+use super::state_lock::StateGuard;
 use crate::error::Error;
 use crate::heap::space::{ArenaError, ArenaLayout, Zone};
 use vrampool_backend::{Backend, fork, logging};
@@ -19,6 +20,15 @@ impl<B: Backend> DeviceArena<B> {
     /// would belong to another block; with [`ServesPool`](ArenaError::ServesPool) while a pool over the arena, or
     /// a buffer of it, exists.
     pub fn reset(&self) -> Result<(), Error> {
+        self.reset_if(|_| true)
+    }
+
+    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others.
+    pub(crate) fn forget_parked(&self) {
+        _ = self.reset_if(|state| state.has_parked_alone());
+    }
+
+    fn reset_if(&self, may_reset: impl FnOnce(&mut StateGuard<'_, B>) -> bool) -> Result<(), Error> {
         fork::check()?;
         let _quiet = self.core.changing.lock();
         self.core.state.check_unused()?;
@@ -28,6 +38,9 @@ impl<B: Backend> DeviceArena<B> {
         // Dropped after the lock is released.
         let mut dropped = Vec::new();
         let mut state = self.core.state.lock();
+        if !may_reset(&mut state) {
+            return Err(ArenaError::ServesPool.into());
+        }
         let State { engine, slots, uses, backing, .. } = &mut *state;
         if slots.iter().any(LiveBlock::is_held) {
             return Err(ArenaError::Pinned.into());

@@ -67,6 +67,14 @@ impl<B: Backend> Drop for StateLock<B> {
 }
 
 impl<B: Backend> StateGuard<'_, B> {
+    /// Whether all blocks are idle ones in magazines of a dropped pool.
+    pub(super) fn has_parked_alone(&mut self) -> bool {
+        let parked = self.depot.counters.live_buffers;
+        self.depot.is_dropped()
+            && self.depot.stats().live_buffers == 0
+            && self.slots.iter().count() as u64 == parked
+    }
+
     /// Unlocks until `changed` is notified.
     pub(super) fn wait(self, changed: &Condvar) -> Self {
         Self { depot: changed.wait(self.depot, None), state: PhantomData }
