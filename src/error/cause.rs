@@ -44,6 +44,8 @@ pub enum Cause {
     OtherPools,
     /// The device: other memory of this process, or other processes.
     Device,
+    /// The driver, which took longer than the request waits.
+    Driver,
     /// Another reason, which the text of the source states.
     Other,
 }
@@ -62,6 +64,7 @@ impl OutOfMemory {
                 self.cause_on_device(*free_bytes)
             }
             Shortage::Device(_) => Cause::Other,
+            Shortage::Deadline => Cause::Driver,
         }
     }
 
@@ -166,6 +169,7 @@ impl OutOfMemory {
             Cause::Device => f.write_str(
                 "release other memory of the device, in this process or another one, or request less at a time",
             ),
+            Cause::Driver => f.write_str("allow more time, or have memory mapped before by `initial`"),
             Cause::Other => f.write_str("drop live buffers"),
         }
     }

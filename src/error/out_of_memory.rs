@@ -26,6 +26,9 @@ pub enum Shortage {
     Device(BackendError),
     /// The arena, with its free bytes and its largest hole.
     Arena(ArenaError),
+    /// The deadline: a call of the driver for the request was not done by then. What it returns later serves later
+    /// requests.
+    Deadline,
 }
 
 /// The holder of the memory that the figures of [`OutOfMemory`] count.
@@ -165,6 +168,7 @@ impl fmt::Display for OutOfMemory {
             Shortage::Device(BackendError::OutOfMemory { .. }) => {
                 f.write_str("; the device is out of memory")?
             }
+            Shortage::Deadline => f.write_str("; the driver had not answered by the deadline")?,
             // Their texts have remedies.
             Shortage::Arena(cause) => return write!(f, "; {cause}"),
             Shortage::Device(cause) => return write!(f, "; {cause}"),

@@ -43,7 +43,7 @@ impl PoolCore {
                 depot = self.recall_for(position.beyond(class));
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
-            let may_wait = !is_releasing();
+            let may_wait = !is_releasing() && !position.is_over();
             let beyond = position.beyond(class);
             match depot.permit(class, position, may_wait) {
                 Permit::Wait if may_wait => {
@@ -60,8 +60,9 @@ impl PoolCore {
                 }
                 Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(beyond) => {
                     // If recalled threads return nothing, this condition is true only once.
-                    depot =
-                        self.wait_for_magazines(depot, |depot| depot.accounts.admits(position.beyond(class)));
+                    depot = self.wait_for_magazines(depot, position, |depot| {
+                        depot.accounts.admits(position.beyond(class))
+                    });
                 }
                 permit => break Some(permit),
             }
@@ -103,10 +104,12 @@ impl PoolCore {
     }
 
     /// Recalls magazines and waits until other threads have returned them or `enough` holds. Each thread
-    /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE).
+    /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE); no wait is longer than
+    /// the time of the request at `of`.
     pub(super) fn wait_for_magazines(
         &self,
         mut depot: DepotGuard,
+        of: &Position<'_>,
         enough: impl Fn(&Depot) -> bool,
     ) -> DepotGuard {
         if depot.accounts.awaited() == 0 || enough(&depot) {
@@ -116,6 +119,9 @@ impl PoolCore {
         let (position, until) = (Position::new(self), Instant::now() + PATIENCE);
         position.set(&mut depot, 0, Awaited::Change);
         while depot.accounts.awaited() > 0 && !enough(&depot) {
+            if of.is_over() {
+                break;
+            }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || cfg!(model) {
                 depot.accounts.give_up_waiting();
@@ -123,7 +129,7 @@ impl PoolCore {
             }
             // Recall again after each notification: a thread that returned its magazines may have new ones.
             self.recall(&mut depot, Recall::Memory);
-            depot = position.sleep(depot, Some(left));
+            depot = position.sleep(depot, of.time_left().into_iter().chain([left]).min());
         }
         position.leave(&mut depot);
         depot

@@ -31,6 +31,7 @@ mod counting;
 pub(crate) mod counts;
 pub(crate) mod depot;
 pub(crate) mod depot_lock;
+pub(crate) mod driver_threads;
 pub(crate) mod evict;
 mod keep;
 pub(crate) mod magazine;

@@ -12,7 +12,7 @@ use crate::heap::supply::SourceMemory;
 use crate::source::Key;
 use std::panic::Location;
 use std::sync::Arc;
-use vrampool_backend::spi::{Announced, Occasion, Ticket};
+use vrampool_backend::spi::{Occasion, Ticket};
 use vrampool_backend::{Backend, HookCalls, HookEvent, MemoryKind, Stream, StreamId};
 
 impl PoolCore {
@@ -38,7 +38,7 @@ impl PoolCore {
         let Some(request) = self.hooks.announce(Occasion::Request, event) else {
             return serve(None);
         };
-        let mut block = serve(Some(&request))?;
+        let mut block = serve(Some(request.event()))?;
         let ticket = request.done(block.key.class, block.address());
         *block.ticket() = Some(ticket);
         Ok(block)
@@ -49,12 +49,12 @@ impl PoolCore {
         &self,
         key: Key,
         stream: &B::Stream,
-        request: Option<&Announced<'_>>,
+        request: Option<&HookEvent<'_>>,
     ) -> Result<SourceMemory<B>, Error> {
         let supply = self.supply::<B>();
         let allocate = || supply.allocate(key, &self.name, stream, || self.free_for_source(key, stream.id()));
         let Some(request) = request.filter(|_| supply.asks_driver(key)) else { return allocate() };
-        let event = request.event().clone();
+        let event = request.clone();
         let announced = without_waits(|| self.hooks.announce(Occasion::Allocation, event));
         let extent = allocate();
         without_waits(|| match (&extent, announced) {
@@ -93,7 +93,13 @@ impl PoolCore {
     }
 
     #[inline]
-    fn event(&self, ticket: Ticket, requested: u64, class: u64, stream: StreamId) -> HookEvent<'_> {
+    pub(crate) fn event(
+        &self,
+        ticket: Ticket,
+        requested: u64,
+        class: u64,
+        stream: StreamId,
+    ) -> HookEvent<'_> {
         HookEvent::new(&self.name, self.device, ticket, requested, class, stream)
     }
 }

@@ -5,10 +5,18 @@ use crate::heap::release::is_releasing;
 use crate::heap::request_queue::{Awaited, Queue};
 use crate::heap::share::{self, Share};
 use crate::source::Key;
+use crate::sync::Instant;
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+/// Time that a driver call may take beyond the deadline of its request before the request ends without it. A request
+/// whose time is shorter begins calls for as long.
+pub(crate) const GRACE: Duration = Duration::from_millis(2);
 
 /// The position of a request, which is queued once it waits. Dropping it, also by a panic, lets those behind it go
 /// on. It must not be dropped under the lock.
@@ -20,6 +28,23 @@ pub(crate) struct Position<'a> {
     number: Cell<u64>,
     awaited: Cell<Awaited>,
     child: Option<ForChild<'a>>,
+    /// When it begins no further call of the driver, and no wait; `None`: never.
+    until: Option<Instant>,
+    /// Its number, for the thread that it departed from. It changes under the lock.
+    shown: Option<Number>,
+}
+
+/// The number of a position on another thread.
+pub(crate) type Number = Arc<AtomicU64>;
+
+/// A position on its way to another thread. Dropping it leaves the queue.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pool: Arc<PoolCore>,
+    number: u64,
+    shown: Number,
+    awaited: Awaited,
+    until: Option<Instant>,
 }
 
 /// The child whose request it is.
@@ -35,7 +60,7 @@ pub(crate) struct ForChild<'a> {
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {
         let (number, awaited) = (Cell::new(Queue::LAST), Cell::new(Awaited::Nothing));
-        Self { pool, has_deadline: false, number, awaited, child: None }
+        Self { pool, has_deadline: false, number, awaited, child: None, until: None, shown: None }
     }
 
     pub(crate) fn for_child(pool: &'a PoolCore, child: ForChild<'a>) -> Self {
@@ -44,11 +69,55 @@ impl<'a> Position<'a> {
         position
     }
 
-    /// The position of a request that waits until a deadline.
-    pub(crate) fn with_deadline(pool: &'a PoolCore) -> Self {
+    /// The position of a request that waits until a deadline; `None`: for ever.
+    pub(crate) fn with_deadline(pool: &'a PoolCore, until: Option<Instant>) -> Self {
         let mut position = Self::new(pool);
-        position.has_deadline = true;
+        (position.has_deadline, position.until) = (true, until);
         position
+    }
+
+    /// When it begins no further call of the driver.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Whether it begins no further call of the driver, and no wait.
+    pub(crate) fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// The time until then.
+    pub(crate) fn time_left(&self) -> Option<Duration> {
+        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Moves the position to another thread. This one is not queued meanwhile. Also returns the number that it has there.
+    pub(crate) fn depart(&self, pool: &Arc<PoolCore>) -> (Departed, Number) {
+        let (number, awaited) = (self.number.replace(Queue::LAST), self.awaited.replace(Awaited::Nothing));
+        let shown = Arc::new(AtomicU64::new(number));
+        let departed = Departed {
+            pool: Arc::clone(pool),
+            number,
+            shown: Arc::clone(&shown),
+            awaited,
+            until: self.until,
+        };
+        (departed, shown)
+    }
+
+    /// Leaves the queue for a position whose time is over and that stays on the other thread.
+    pub(crate) fn abandon(&self, number: &Number) {
+        let mut depot = self.pool.depot();
+        self.number.set(number.load(Relaxed));
+        self.leave(&mut depot);
+        drop(depot);
+        self.pool.notify_freed();
+    }
+
+    /// Takes its place again.
+    pub(crate) fn resume(&self, mut departed: Departed) {
+        self.awaited.set(departed.awaited);
+        self.number.set(mem::replace(&mut departed.number, Queue::LAST));
     }
 
     pub(crate) fn has_deadline(&self) -> bool {
@@ -91,19 +160,24 @@ impl<'a> Position<'a> {
     /// Sets what the request waits for, of `bytes`. Queues it behind all others if it is not queued.
     pub(crate) fn set(&self, depot: &mut Depot, bytes: u64, awaited: Awaited) {
         if self.number.get() == Queue::LAST {
+            if self.is_over() {
+                return;
+            }
             if self.has_deadline && depot.queue.deadlines() == 0 {
                 // Each thread gives up its magazines at its next call.
                 self.pool.recall(depot, Recall::Slots);
             }
             let share = self.child.map(|child| child.share);
             self.number.set(depot.queue.add(self.has_deadline, share));
+            self.shown.iter().for_each(|shown| shown.store(self.number.get(), Relaxed));
         }
         self.awaited.set(awaited);
         depot.queue.set(self.number.get(), bytes, awaited);
     }
 
-    /// Unlocks the depot until the request can go on, for at most `time` if it is set.
+    /// Unlocks the depot until the request can go on or its time is over, for at most `time` if it is set.
     pub(crate) fn sleep(&self, mut depot: DepotGuard, time: Option<Duration>) -> DepotGuard {
+        let time = time.into_iter().chain(self.time_left()).min();
         if let Some(woken) = depot.queue.sleep(self.number.get()) {
             depot = self.pool.lock.lock.sleep(depot, &woken, time);
             depot.queue.wake(self.number.get());
@@ -119,7 +193,7 @@ impl<'a> Position<'a> {
         }
     }
 
-    /// Waits until earlier requests have finished that ask a device that refused memory.
+    /// Waits until earlier requests have finished that ask a device that refused memory, or its time is over.
     pub(crate) fn wait_for_device(&self) {
         self.ask_again();
         if !self.awaits(Awaited::Device) {
@@ -129,7 +203,7 @@ impl<'a> Position<'a> {
         if !depot.queue.is_first_at_device(self.number.get()) {
             depot.counters.rungs.wait += 1;
         }
-        while !depot.queue.is_first_at_device(self.number.get()) {
+        while !depot.queue.is_first_at_device(self.number.get()) && !self.is_over() {
             depot = self.sleep(depot, None);
         }
     }
@@ -164,6 +238,24 @@ impl<'a> Position<'a> {
         if let Some(waited) = depot.queue.remove(self.number.replace(Queue::LAST)) {
             depot.counters.waits.add(waited);
         }
+    }
+}
+
+impl Departed {
+    /// The position on the other thread.
+    pub(crate) fn arrive(mut self, pool: &PoolCore) -> Position<'_> {
+        let mut position = Position::with_deadline(pool, self.until);
+        position.shown = Some(Arc::clone(&self.shown));
+        position.awaited.set(self.awaited);
+        position.number.set(mem::replace(&mut self.number, Queue::LAST));
+        position
+    }
+}
+
+impl Drop for Departed {
+    fn drop(&mut self) {
+        let position = Position::new(&self.pool);
+        position.number.set(self.number);
     }
 }
 

@@ -92,8 +92,8 @@ impl PoolCore {
     }
 
     /// As [`evict_idle`](Self::evict_idle), of all idle memory: also recalls magazines, and waits for memory that
-    /// other threads are releasing.
-    pub(crate) fn evict_all(&self) {
+    /// other threads are releasing, as long as the request at `of` waits.
+    pub(crate) fn evict_all(&self, of: &Position<'_>) {
         magazine::leave(self);
         reclaim_thread::free();
         let mut depot = self.depot();
@@ -106,7 +106,7 @@ impl PoolCore {
         self.release_blocks(idle);
         if !is_releasing() {
             // This may be the missing memory.
-            let mut depot = self.wait_for_magazines(self.depot(), |_| false);
+            let mut depot = self.wait_for_magazines(self.depot(), of, |_| false);
             let quiet = depot.accounts.freed_when_quiet();
             if depot.accounts.has_freed(quiet) {
                 return;
@@ -114,8 +114,8 @@ impl PoolCore {
             depot.counters.rungs.wait += 1;
             let position = Position::new(self);
             position.set(&mut depot, 0, Awaited::Change);
-            while !depot.accounts.has_freed(quiet) {
-                depot = position.sleep(depot, None);
+            while !depot.accounts.has_freed(quiet) && !of.is_over() {
+                depot = position.sleep(depot, of.time_left());
             }
             position.leave(&mut depot);
         }

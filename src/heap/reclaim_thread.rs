@@ -12,6 +12,7 @@
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
 use crate::sync::{GlobalCondvar, GlobalMutex, GlobalU64};
+use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -54,6 +55,29 @@ pub(crate) fn add(magazines: usize) {
             ENDED.lock().has_thread = false;
         }
     }
+}
+
+thread_local! {
+    /// Whether this thread lists blocks instead of freeing them.
+    static DEFERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Until it is dropped, this thread lists blocks that leave its magazines for good, because to free them may take longer
+/// than it may wait.
+pub(crate) struct Deferral(bool);
+
+pub(crate) fn defer() -> Deferral {
+    Deferral(DEFERS.replace(true))
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        DEFERS.set(self.0);
+    }
+}
+
+pub(crate) fn is_deferring() -> bool {
+    DEFERS.get()
 }
 
 /// Notes that a thread gave up magazines that were awaited.

@@ -5,6 +5,7 @@ use crate::heap::core::{Block, Depot, PoolCore};
 use crate::heap::share::Share;
 use crate::source::Key;
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 use vrampool_backend::MemoryKind;
 
@@ -36,6 +37,14 @@ impl<'a> Reservation<'a> {
     /// Of `class` bytes that are reserved, for the child with this `share` if any.
     pub(crate) fn new(pool: &'a PoolCore, class: u64, share: Option<&'a Share>) -> Self {
         Self { pool, class, share, record: None }
+    }
+
+    /// Moves a reservation that no child has to another thread.
+    pub(crate) fn depart(mut self, pool: &Arc<PoolCore>) -> DepartedReservation {
+        let departed =
+            DepartedReservation { pool: Arc::clone(pool), class: self.class, record: self.take_record() };
+        mem::forget(self);
+        departed
     }
 
     /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
@@ -77,6 +86,31 @@ impl<'a> Reservation<'a> {
     /// Takes the record for the memory, if one was kept.
     pub(crate) fn take_record(&mut self) -> Option<Box<Block>> {
         self.record.take()
+    }
+}
+
+/// A reservation on its way to another thread. Dropping it cancels the bytes.
+#[derive(Debug)]
+pub(crate) struct DepartedReservation {
+    pool: Arc<PoolCore>,
+    class: u64,
+    record: Option<Box<Block>>,
+}
+
+impl DepartedReservation {
+    /// The reservation on the other thread.
+    pub(crate) fn arrive(mut self, pool: &PoolCore) -> Reservation<'_> {
+        let (class, record) = (mem::take(&mut self.class), self.record.take());
+        Reservation { pool, class, share: None, record }
+    }
+}
+
+impl Drop for DepartedReservation {
+    fn drop(&mut self) {
+        if self.class > 0 {
+            let (class, record) = (self.class, self.record.take());
+            drop(Reservation { pool: &self.pool, class, share: None, record });
+        }
     }
 }
 

@@ -19,8 +19,7 @@ use crate::sync::Instant;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use vrampool_backend::spi::Announced;
-use vrampool_backend::{Backend, MemoryKind, Stream, StreamId, fork};
+use vrampool_backend::{Backend, HookEvent, MemoryKind, Stream, StreamId, fork};
 
 /// A request past the magazines.
 pub(super) struct Request<'a, B: Backend> {
@@ -28,7 +27,7 @@ pub(super) struct Request<'a, B: Backend> {
     pub(super) requested: u64,
     pub(super) stream: &'a B::Stream,
     /// Set if hooks observe it.
-    pub(super) announced: Option<&'a Announced<'a>>,
+    pub(super) announced: Option<&'a HookEvent<'a>>,
     pub(super) position: &'a Position<'a>,
 }
 
@@ -70,7 +69,7 @@ impl PoolCore {
         self: &Arc<Self>,
         bytes: u64,
         stream: &B::Stream,
-        announced: Option<&Announced<'_>>,
+        announced: Option<&HookEvent<'_>>,
     ) -> Option<Result<Box<Block>, Error>> {
         if !self.class_table.are_below(bytes) {
             return None;
@@ -126,7 +125,7 @@ impl PoolCore {
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        announced: Option<&Announced<'_>>,
+        announced: Option<&HookEvent<'_>>,
     ) -> Result<Option<Box<Block>>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let position = &Position::new(self);
@@ -167,7 +166,7 @@ impl PoolCore {
         bytes: u64,
         kind: MemoryKind,
         stream: &B::Stream,
-        (announced, position): (Option<&Announced<'_>>, &Position<'_>),
+        (announced, position): (Option<&HookEvent<'_>>, &Position<'_>),
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
         let class = position.class().or_else(|| self.class_of(bytes)).ok_or_else(|| self.too_large(bytes))?;
@@ -234,6 +233,17 @@ impl PoolCore {
     /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
     /// meanwhile.
     pub(super) fn miss<B: Backend>(
+        self: &Arc<Self>,
+        request: &Request<'_, B>,
+        reserved: Option<Reservation<'_>>,
+        takes_idle: bool,
+    ) -> Result<Option<Box<Block>>, Error> {
+        self.in_time(request, reserved, move |core, request, reserved| {
+            core.miss_here(request, reserved, takes_idle)
+        })
+    }
+
+    fn miss_here<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         reserved: Option<Reservation<'_>>,

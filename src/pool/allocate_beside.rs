@@ -121,9 +121,12 @@ impl PoolCore {
         }
         let reservation = Reservation::at_once(self, &mut depot, class, request.position.share())?;
         drop(depot);
-        let ask = || self.ask_hooked::<B>(request.key, request.stream, request.announced);
-        match self.make(request, reservation, ask) {
-            Ok(block) => Some(block),
+        let made = self.in_time(request, Some(reservation), |core, request, reservation| {
+            let ask = || core.ask_hooked::<B>(request.key, request.stream, request.announced);
+            reservation.map(|reservation| core.make(request, reservation, ask)).transpose()
+        });
+        match made {
+            Ok(block) => block,
             Err(error) => {
                 vrampool_backend::logging::debug!("pool {}: {error}; a stream waits", self.name);
                 self.depot().accounts.note_overlap_refused();

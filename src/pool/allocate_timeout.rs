@@ -1,14 +1,17 @@
 //! Requests that wait for memory for a bounded time, first come, first served; and the end of all requests.
 
-use crate::error::Error;
+use crate::error::{Error, OutOfMemory, Shortage};
 use crate::heap::core::{Depot, Life, PoolCore, Recall};
 use crate::heap::magazine;
-use crate::heap::queue_position::Position;
+use crate::heap::queue_position::{GRACE, Position};
+use crate::heap::reclaim_thread;
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::Awaited;
 use crate::heap::stats::times;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
+use crate::pool::in_time::free_deferred;
+use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::time::Duration;
 use vrampool_backend::{Backend, BackendError, Stream, fork};
@@ -81,8 +84,12 @@ impl<B: Backend> Pool<B> {
         timeout: Duration,
     ) -> Result<Buffer<B>, Error> {
         let core = self.core();
-        let (position, mut refused, mut has_waited) = (Position::with_deadline(core), None, false);
-        let mut wait = Wait::new(core, &position, bytes, timeout);
+        let began = Instant::now();
+        let deadline = began.checked_add(timeout);
+        let until = deadline.map(|deadline| deadline.max(began + GRACE));
+        let _deferral = until.map(|_| reclaim_thread::defer());
+        let (position, mut refused) = (Position::with_deadline(core, until), None);
+        let mut wait = Wait::new(core, &position, bytes, deadline);
         loop {
             // Behind others it would be refused.
             if wait.is_none() || !core.is_reserved_for_waiter(bytes, &position) {
@@ -94,15 +101,21 @@ impl<B: Backend> Pool<B> {
             if cfg!(target_family = "wasm") && !timeout.is_zero() {
                 return Err(BackendError::would_block("waiting for memory").into());
             }
-            if wait.as_mut().is_some_and(Wait::wait) {
-                continue;
-            }
-            has_waited |= wait.take().is_some();
-            if let Some(refused) = refused.take() {
-                core.count_out_of_memory(&refused, has_waited);
-                return Err(Error::OutOfMemory(refused));
+            if !wait.as_mut().is_some_and(|wait| wait.wait(refused.as_deref())) {
+                break;
             }
         }
+        let refused = refused.unwrap_or_else(|| {
+            let class = core.class_of(bytes).unwrap_or(bytes);
+            let limit = core.depot().accounts.caps.limit;
+            Box::new(core.shortage_of::<B>(
+                Need { requested: bytes, class },
+                &position,
+                Shortage::Limit(limit),
+            ))
+        });
+        core.count_out_of_memory(&refused, wait.is_some());
+        Err(Error::OutOfMemory(refused))
     }
 
     /// Number of requests that wait in [`allocate_timeout`](Self::allocate_timeout) at this moment.
@@ -178,9 +191,13 @@ struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     /// Returns `None` for a request that must not wait, or that the limit never allows.
-    fn new(pool: &'a PoolCore, position: &'a Position<'a>, bytes: u64, timeout: Duration) -> Option<Self> {
+    fn new(
+        pool: &'a PoolCore,
+        position: &'a Position<'a>,
+        bytes: u64,
+        deadline: Option<Instant>,
+    ) -> Option<Self> {
         let class = pool.class_of(bytes).filter(|_| !is_releasing())?;
-        let deadline = Instant::now().checked_add(timeout);
         let is_possible = class <= pool.depot().accounts.caps.limit;
         is_possible.then_some(Self {
             pool,
@@ -193,11 +210,17 @@ impl<'a> Wait<'a> {
         })
     }
 
-    /// Waits until the request may succeed. Returns `false` after the deadline.
-    fn wait(&mut self) -> bool {
+    /// Waits until the request may succeed. Returns `false` after the deadline. `refused`: the last refusal, if any.
+    fn wait(&mut self, refused: Option<&OutOfMemory>) -> bool {
         let began = Instant::now();
+        if self.deadline.is_some_and(|deadline| deadline <= began) {
+            return false;
+        }
+        // The device is not asked twice for the same memory.
+        self.has_asked |= refused.is_some_and(|refused| !matches!(refused.shortage, Shortage::Limit(_)));
         // This thread makes no other call meanwhile, and earlier requests may need what it keeps.
         magazine::leave(self.pool);
+        free_deferred();
         let mut depot = self.pool.depot();
         self.position.set(&mut depot, self.class, Awaited::Memory);
         let seen = depot.accounts.changes;

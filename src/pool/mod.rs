@@ -11,6 +11,7 @@ mod child_bounds;
 mod children;
 pub(crate) mod elements;
 pub(crate) mod global;
+mod in_time;
 mod oom_ladder;
 pub(crate) mod report;
 mod settings;

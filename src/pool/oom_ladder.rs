@@ -13,26 +13,30 @@ use crate::pool::allocate::Request;
 use crate::pool::siblings;
 use crate::source::Key;
 use crate::streams::order::Need;
-use vrampool_backend::spi::Announced;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, HookEvent};
 
 impl PoolCore {
     /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
     /// the request, then all idle memory; then closes the holes of an arena; and last, trims other pools. Asks
     /// again after each. `allow_release` is called before any of that. The request that releases everything
-    /// waits for releases in progress, and is served before later requests, here and at the driver.
+    /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this begins
+    /// after the time of the request.
     pub(super) fn ask_source<B: Backend>(
         &self,
         key: Key,
         stream: &B::Stream,
-        (request, position): (Option<&Announced<'_>>, &Position<'_>),
+        (request, position): (Option<&HookEvent<'_>>, &Position<'_>),
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<SourceMemory<B>, Error> {
-        let ask = || self.ask_hooked::<B>(key, stream, request);
+        let need = Need { requested: key.class, class: key.class };
+        let ask = || match position.is_over() {
+            true => Err(self.shortage_of::<B>(need, position, Shortage::Deadline).into()),
+            false => self.ask_hooked::<B>(key, stream, request),
+        };
         let may_help = |answer: &Result<SourceMemory<B>, Error>| match answer {
             // All that is left was used by captured streams: other memory may coalesce.
             Err(Error::Capture { forbidden: Forbidden::Wait, .. }) => !self.is_capturing::<B>(stream),
-            Err(error) => error.is_out_of_memory(),
+            Err(error) => error.is_out_of_memory() && !position.is_over(),
             Ok(_) => false,
         };
         // Others were refused by the driver, and wait for what it gets back.
@@ -51,13 +55,14 @@ impl PoolCore {
         }
         if may_help(&answer) {
             position.ask_again();
-            self.evict_all();
+            self.evict_all(position);
             position.wait_for_device();
             answer = ask();
         }
         if let (Err(error), Some(arena)) = (&answer, self.supply::<B>().movable())
             && let Some(ArenaError::NoSpace { available_bytes: available, .. }) = error.arena()
             && *available >= key.class
+            && !position.is_over()
         {
             self.depot().counters.rungs.compact += 1;
             match arena.compact(UNLIMITED, stream, |_| {}) {
@@ -84,7 +89,10 @@ impl PoolCore {
     /// The shortage as the request sees it: of a device, without memory that an arena took and released in its attempt.
     fn as_of_request<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Shortage {
         let supply = self.supply::<B>();
-        if !matches!(shortage, Shortage::Device(_)) || supply.asks_driver(request.key) {
+        if !matches!(shortage, Shortage::Device(_))
+            || supply.asks_driver(request.key)
+            || request.position.is_over()
+        {
             return shortage;
         }
         match supply.device.memory_info() {
@@ -145,7 +153,7 @@ impl PoolCore {
             (Cause::Fragmentation, _) => Reason::Fragmentation,
             (_, Shortage::Limit(_)) => Reason::Limit,
             (_, Shortage::Arena(_)) => Reason::Arena,
-            (_, Shortage::Device(_)) => Reason::Device,
+            (_, Shortage::Device(_) | Shortage::Deadline) => Reason::Device,
         });
         self.refusals.log(&self.name, error);
     }

@@ -85,7 +85,11 @@ fn random_requests_and_a_close_lose_nothing() -> Answer {
                 });
             }
         });
-        assert_eq!((pool.waiting_requests(), pool.stats().live_buffers), (0, 0), "seed {seed}");
+        assert_eq!(pool.waiting_requests(), 0, "seed {seed}");
+        // A call of the driver may outlast its request.
+        while (pool.stats().live_buffers, pool.stats().in_transit_bytes) != (0, 0) {
+            thread::yield_now();
+        }
         pool.close();
         assert_eq!((pool.stats().held_bytes, device.taken()), (0, 0), "seed {seed}");
     }

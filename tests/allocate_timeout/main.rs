@@ -3,6 +3,7 @@
 #![cfg(feature = "host")]
 
 mod closed;
+mod deadlines;
 mod progress;
 
 use std::sync::Mutex;

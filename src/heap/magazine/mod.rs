@@ -51,6 +51,8 @@ use vrampool_backend::{StreamId, fork};
 /// The caches of one thread, by pool.
 struct Local {
     caches: [OnceCell<Box<ThreadCache>>; SLOTS],
+    /// Whether it has none, and joins no pool.
+    keeps_none: Cell<bool>,
     /// Number of pools that were dropped when it last searched for thread caches of dropped pools.
     dropped: Cell<u64>,
     known: Known,
@@ -225,6 +227,11 @@ pub(crate) fn leave(pool: &PoolCore) {
     });
 }
 
+/// From now on this thread joins no pool.
+pub(crate) fn keep_none() {
+    with_local(|local| local.into_iter().for_each(|local| local.keeps_none.set(true)));
+}
+
 /// Calls `act` with this thread's caches, or with `None` while they are emptied at the thread's end.
 #[inline]
 fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
@@ -247,7 +254,12 @@ pub(crate) fn end_thread() {
 
 impl Local {
     const fn new() -> Self {
-        Self { caches: [const { OnceCell::new() }; SLOTS], dropped: Cell::new(0), known: Known::new() }
+        Self {
+            caches: [const { OnceCell::new() }; SLOTS],
+            keeps_none: Cell::new(false),
+            dropped: Cell::new(0),
+            known: Known::new(),
+        }
     }
 
     /// Returns the thread cache for `pool`, if it is of the pool's current epoch.
@@ -299,7 +311,11 @@ impl Local {
                 }
             });
         }
-        if !pool.has_magazines() || pool.is_dropped() || END.try_with(|_| ()).is_err() {
+        if self.keeps_none.get()
+            || !pool.has_magazines()
+            || pool.is_dropped()
+            || END.try_with(|_| ()).is_err()
+        {
             return None;
         }
         let cache = self.caches[usize::from(pool.slot) % SLOTS].get_or_init(|| Box::new(ThreadCache::new()));

@@ -217,6 +217,9 @@ impl ThreadCache {
     /// Returns blocks and slots to their depot.
     pub(crate) fn leave(&self) {
         if let Some(Vacated { pool, dismissed, was_awaited }) = self.vacate(Leaving::Pool) {
+            if reclaim_thread::is_deferring() {
+                return reclaim_thread::leave(pool, dismissed, was_awaited);
+            }
             pool.release_blocks(dismissed);
             if was_awaited {
                 reclaim_thread::done();

@@ -1,0 +1,125 @@
+//! Threads that call the driver for requests with a deadline, which a call may outlast.
+//!
+//! A thread is started when all others are busy, at most [`MOST`] of them, and ends after [`REST`] without work. These
+//! threads keep no magazines.
+
+use crate::heap::magazine;
+use crate::sync::{GlobalCondvar, GlobalMutex, Instant};
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use vrampool_backend::spi::start_thread;
+
+/// The most threads at a time.
+const MOST: usize = 32;
+
+/// Time without work after which a thread ends.
+const REST: Duration = Duration::from_secs(5);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+struct Threads {
+    /// Oldest first.
+    work: VecDeque<Work>,
+    idle: usize,
+    count: usize,
+}
+
+static THREADS: GlobalMutex<Threads> = GlobalMutex::new(Threads { work: VecDeque::new(), idle: 0, count: 0 });
+
+/// Signalled when there is work.
+static ADDED: GlobalCondvar = GlobalCondvar::new();
+
+/// The state of a [call](call).
+enum Call<W, T> {
+    Waiting(W),
+    Running,
+    Done(thread::Result<T>),
+    /// The caller does not wait any more.
+    Abandoned,
+}
+
+/// Returns the result of `work`, which is done on another thread, or `None` if it takes longer than until `end`. A
+/// result that comes later is dropped there, and work that has not begun until then is dropped here. If no thread can be
+/// started, this thread does the work.
+pub(crate) fn call<W, T>(end: Instant, work: W) -> Option<T>
+where
+    W: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let call = Arc::new((GlobalMutex::new(Call::Waiting(work)), GlobalCondvar::new()));
+    add({
+        let call = Arc::clone(&call);
+        Box::new(move || {
+            let Call::Waiting(work) = advance(&call.0, Call::Running) else { return };
+            let done = catch_unwind(AssertUnwindSafe(work));
+            drop(advance(&call.0, Call::Done(done)));
+            call.1.notify_all();
+        })
+    });
+    let mut state = call.0.lock();
+    let left = end.saturating_duration_since(Instant::now());
+    call.1.wait_while_for(&mut state, |state| !matches!(state, Call::Done(_)), left);
+    let last = mem::replace(&mut *state, Call::Abandoned);
+    drop(state);
+    match last {
+        Call::Done(Ok(result)) => Some(result),
+        Call::Done(Err(panic)) => resume_unwind(panic),
+        Call::Waiting(_) | Call::Running | Call::Abandoned => None,
+    }
+}
+
+/// Sets the state of a call, and returns the one before. If the caller does not wait any more, returns `next`: it is
+/// dropped without the lock.
+fn advance<W, T>(state: &GlobalMutex<Call<W, T>>, next: Call<W, T>) -> Call<W, T> {
+    let mut state = state.lock();
+    match *state {
+        Call::Abandoned => next,
+        _ => mem::replace(&mut *state, next),
+    }
+}
+
+/// Has a thread do `work`. If none can be started, this one does it.
+pub(crate) fn add(work: Work) {
+    let mut threads = THREADS.lock();
+    if threads.idle <= threads.work.len() && threads.count < MOST && start() {
+        threads.count += 1;
+    }
+    if threads.count == 0 {
+        drop(threads);
+        return work();
+    }
+    threads.work.push_back(work);
+    drop(threads);
+    ADDED.notify_one();
+}
+
+/// Starts a thread. Returns whether it runs. A model runs its own threads only.
+fn start() -> bool {
+    let builder = thread::Builder::new().name("vrampool driver".into());
+    !cfg!(model) && start_thread(|| builder.spawn(run)).is_ok()
+}
+
+fn run() {
+    magazine::keep_none();
+    let mut threads = THREADS.lock();
+    loop {
+        if let Some(work) = threads.work.pop_front() {
+            drop(threads);
+            // The panic of a destructor is printed.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+            threads = THREADS.lock();
+            continue;
+        }
+        threads.idle += 1;
+        let has_rested = ADDED.wait_for(&mut threads, REST).timed_out();
+        threads.idle -= 1;
+        if has_rested && threads.work.is_empty() {
+            threads.count -= 1;
+            return;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Requests with a deadline, which another thread serves where the driver may be called: a call lasts as long as it lasts.
+
+use crate::error::{Error, Shortage};
+use crate::heap::block::Block;
+use crate::heap::core::PoolCore;
+use crate::heap::driver_threads;
+use crate::heap::magazine;
+use crate::heap::queue_position::GRACE;
+use crate::heap::reclaim_thread;
+use crate::heap::release::is_releasing;
+use crate::heap::reservation::Reservation;
+use crate::pool::allocate::Request;
+use std::sync::Arc;
+use vrampool_backend::{Backend, Stream};
+
+/// What served a request. If the request does not wait any more, it is released, and serves later requests.
+struct Served(Option<Box<Block>>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(PoolCore::release);
+    }
+}
+
+impl PoolCore {
+    /// Serves a request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
+    /// thread does it, and a result that comes too late is a lack of memory.
+    pub(super) fn in_time<B: Backend>(
+        self: &Arc<Self>,
+        request: &Request<'_, B>,
+        reserved: Option<Reservation<'_>>,
+        serve: impl for<'a> FnOnce(
+            &'a Arc<Self>,
+            &Request<'a, B>,
+            Option<Reservation<'a>>,
+        ) -> Result<Option<Box<Block>>, Error>
+        + Send
+        + 'static,
+    ) -> Result<Option<Box<Block>>, Error> {
+        let &Request { key, requested, stream, announced, position } = request;
+        let until = match position.until() {
+            Some(until) if position.share().is_none() && !is_releasing() => until,
+            _ => return serve(self, request, reserved),
+        };
+        // The other thread cannot take what this one keeps.
+        magazine::leave(self);
+        let (core, stream) = (Arc::clone(self), stream.clone());
+        let ticket = announced.map(|event| event.ticket());
+        let reserved = reserved.map(|reserved| reserved.depart(self));
+        let (departed, number) = position.depart(self);
+        let work = move || {
+            let event = ticket.map(|ticket| core.event(ticket, requested, key.class, stream.id()));
+            let (announced, position) = (event.as_ref(), &departed.arrive(&core));
+            let reserved = reserved.map(|reserved| reserved.arrive(&core));
+            let request = Request { key, requested, stream: &stream, announced, position };
+            let served = serve(&core, &request, reserved);
+            (position.depart(&core).0, served.map(Served))
+        };
+        let Some((departed, served)) = driver_threads::call(until + GRACE, work) else {
+            position.abandon(&number);
+            return Err(self.out_of_memory::<B>(request, Shortage::Deadline));
+        };
+        position.resume(departed);
+        served.map(|mut served| served.0.take())
+    }
+}
+
+/// Frees what this thread does not free itself, because it must not wait for the driver.
+pub(super) fn free_deferred() {
+    if reclaim_thread::has_left() {
+        driver_threads::add(Box::new(reclaim_thread::free));
+    }
+}

@@ -1,0 +1,187 @@
+//! A request ends with its time, however long the driver takes, and makes no more calls than one without a deadline.
+
+use crate::{Answer, Device, KIB};
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+use vrampool::backend::HookEvent;
+use vrampool::hooks::Hook;
+use vrampool::host::{Call, HostDevice};
+use vrampool::{Backend, Pool, PoolBuilder, Shortage, SizeClasses, Source};
+use vrampool_test_support::AuditDevice;
+
+/// Long enough for a loaded machine.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A driver whose calls do not end before the test says so.
+#[derive(Debug)]
+struct Gate {
+    reached: Mutex<Sender<()>>,
+    open: Mutex<Receiver<()>>,
+}
+
+impl Gate {
+    fn new() -> (Self, Receiver<()>, Sender<()>) {
+        let ((reached, at_gate), (open, opened)) = (mpsc::channel(), mpsc::channel());
+        (Self { reached: Mutex::new(reached), open: Mutex::new(opened) }, at_gate, open)
+    }
+
+    fn pass(&self) {
+        let _ = self.reached.lock().expect("no panic").send(());
+        let _ = self.open.lock().expect("no panic").recv();
+    }
+}
+
+impl Hook for Gate {
+    fn name(&self) -> &str {
+        "gate"
+    }
+
+    fn before_allocation(&self, _: &HookEvent<'_>) {
+        self.pass();
+    }
+}
+
+fn device(bytes: u64) -> Device {
+    AuditDevice::new(HostDevice::builder().memory_limit(bytes).build())
+}
+
+fn exact(device: &Device) -> PoolBuilder<Device> {
+    Pool::builder(device).size_classes(SizeClasses::EXACT)
+}
+
+/// Returns what refused a request of so many bytes, which must end while the driver does not answer.
+fn refused(pool: &Pool<Device>, bytes: u64, timeout: Duration) -> Shortage {
+    let (pool, stream) = (pool.clone(), pool.device().create_stream().expect("a stream"));
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || done.send(pool.allocate_timeout(bytes, &stream, timeout).map(drop)));
+    let answer = is_done.recv_timeout(SOON).expect("it ends with its time");
+    let error = answer.expect_err("nothing serves it");
+    error.out_of_memory().expect("a lack of memory").shortage.clone()
+}
+
+/// As [`refused`], again until a call of the driver for it does not end: on a loaded machine a request without time may
+/// end before it calls.
+fn refused_in_call(pool: &Pool<Device>, bytes: u64, timeout: Duration, at_gate: &Receiver<()>) -> Shortage {
+    loop {
+        let shortage = refused(pool, bytes, timeout);
+        if at_gate.try_recv().is_ok() {
+            return shortage;
+        }
+    }
+}
+
+const TIMES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(20)];
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn an_allocation_that_blocks_ends_no_request_late() -> Answer {
+    for timeout in TIMES {
+        let device = device(1 << 20);
+        let ((gate, at_gate, open), stream) = (Gate::new(), device.create_stream()?);
+        let pool = exact(&device).hook(gate).build()?;
+        let shortage = refused_in_call(&pool, 512 * KIB, timeout, &at_gate);
+        assert_eq!(shortage, Shortage::Deadline, "{timeout:?}");
+        let failed = pool.stats().failed;
+        assert_eq!((failed.by_timeout, pool.waiting_requests()), (failed.total(), 0), "{timeout:?}");
+        drop(open);
+        // What comes later serves later requests.
+        until(|| pool.stats().idle_bytes == 512 * KIB);
+        drop(pool.allocate_timeout(512 * KIB, &stream, timeout)?);
+        assert_eq!((device.allocations(), pool.stats().hits), (1, 1));
+        drop(pool);
+        assert_eq!(device.taken(), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_free_that_blocks_ends_no_request_late() -> Answer {
+    for (source, timeout) in
+        [Source::Direct, Source::Driver].into_iter().flat_map(|source| TIMES.map(|time| (source, time)))
+    {
+        let (device, (gate, at_gate, open)) = (device(1 << 20), Gate::new());
+        let stream = device.create_stream()?;
+        let pool = exact(&device).source(source).limit(64 * KIB).build()?;
+        // In this thread's magazine, and in the bucket.
+        drop((pool.allocate(16 * KIB, &stream)?, pool.allocate(16 * KIB, &stream)?));
+        device.before_drop(move || gate.pass());
+        refused_in_call(&pool, 64 * KIB, timeout, &at_gate);
+        assert_eq!(pool.waiting_requests(), 0);
+        let here = pool.allocate_timeout(48 * KIB, &stream, timeout);
+        assert!(here.is_err_and(|error| error.is_out_of_memory()));
+        drop(open);
+        drop(pool.allocate_timeout(64 * KIB, &stream, SOON)?);
+        device.forget_hook();
+    }
+    Ok(())
+}
+
+/// Another request, which the device refused, releases memory meanwhile.
+#[test]
+fn a_turn_at_the_device_that_does_not_come_ends_no_request_late() -> Answer {
+    for timeout in TIMES {
+        let (device, (gate, at_gate, open)) = (device(64 * KIB), Gate::new());
+        let stream = device.create_stream()?;
+        let pool = exact(&device).magazine_bytes(0).build()?;
+        drop(pool.allocate(48 * KIB, &stream)?);
+        device.before_drop(move || gate.pass());
+        thread::scope(|scope| {
+            let first = scope.spawn(|| pool.allocate(64 * KIB, &stream).map(drop));
+            at_gate.recv().expect("it releases idle memory");
+            refused(&pool, 60 * KIB, timeout);
+            assert_eq!(pool.waiting_requests(), 0);
+            drop(open);
+            first.join().expect("no panic")
+        })?;
+        device.forget_hook();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_request_without_time_makes_the_calls_of_one_without_a_deadline() -> Answer {
+    let device = device(1 << 20);
+    let (pool, stream) = (exact(&device).build()?, device.create_stream()?);
+    let _live = pool.allocate(768 * KIB, &stream)?;
+    let calls = || device.inner().faults().calls(Call::Allocate);
+    let before = calls();
+    assert!(pool.allocate(512 * KIB, &stream).is_err());
+    let of_allocate = calls() - before;
+    let mut of_timeout = 0;
+    // On a loaded machine the time may end before.
+    while of_timeout < of_allocate {
+        let before = calls();
+        assert!(pool.allocate_timeout(512 * KIB, &stream, Duration::ZERO).is_err());
+        of_timeout = calls() - before;
+    }
+    assert_eq!(of_timeout, of_allocate);
+    Ok(())
+}
+
+/// A call that ends after the deadline is the last one for its request.
+#[test]
+fn no_rung_begins_after_the_deadline() -> Answer {
+    for timeout in TIMES {
+        let (device, (gate, at_gate, open)) = (device(1 << 20), Gate::new());
+        let stream = device.create_stream()?;
+        let pool = exact(&device).hook(gate).build()?;
+        // Nothing passes the gate unasked.
+        open.send(()).expect("it is there");
+        let _live = pool.allocate(768 * KIB, &stream)?;
+        at_gate.recv().expect("it asked");
+        let (calls, trims) = (device.inner().faults().calls(Call::Allocate), pool.stats().rungs.trim);
+        assert_eq!(refused_in_call(&pool, 512 * KIB, timeout, &at_gate), Shortage::Deadline);
+        drop(open);
+        until(|| pool.stats().in_transit_bytes == 0);
+        assert_eq!(device.inner().faults().calls(Call::Allocate), calls + 1, "{timeout:?}");
+        assert_eq!((pool.stats().rungs.trim, pool.waiting_requests()), (trims, 0));
+    }
+    Ok(())
+}
