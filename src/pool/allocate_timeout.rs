@@ -25,13 +25,19 @@ impl<B: Backend> Pool<B> {
     /// it would fail for a lack of memory. `Duration::MAX` waits for ever.
     ///
     /// Waiting requests are served in order of arrival, large and small. Later requests, those that do not
-    /// wait included, get only what the limit leaves beside the bytes of earlier waiting ones: so none starves.
-    /// Where the device, not the limit, is short of memory, that holds among waiting requests alone. Meanwhile
-    /// the pool keeps no magazines, so each request and each free takes its lock.
+    /// wait included, get only what the limit leaves beside the bytes of earlier waiting ones: what is freed
+    /// for the first one stays its own. So it is served within the longest time that a buffer is held, if that is
+    /// at most 90 seconds. Where the device, not the limit, is short of memory, that holds among waiting requests
+    /// alone. Meanwhile the pool keeps no magazines, so each request and each free takes its lock.
     ///
-    /// If the first waiting request is not served within ten seconds, all requests that fit may pass it for ten
-    /// seconds, and so on in turns. A request that is never served blocks others for at most half of the time, ten
+    /// If the first waiting request is not served within 90 seconds, all requests that fit may pass it for 90
+    /// seconds, and so on in turns. A request that is never served blocks others for at most half of the time, 90
     /// seconds at a time.
+    ///
+    /// The request ends at most 5 ms after its timeout, however long the device and the driver take. Memory that may
+    /// need a call which blocks is therefore allocated and released by another thread, and [hooks](crate::hooks) around
+    /// such a call are called there. After the timeout no further call begins. A call that ends later has its memory
+    /// kept for later requests. With a timeout of 0 the request makes the calls of `allocate`, within 2 ms.
     ///
     /// A request counts once, when it is served, as a hit or a miss, or when it is refused.
     ///
@@ -55,7 +61,8 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); [`Error::OutOfMemory`] after the timeout; [`Error::Closed`] if the
+    /// As [`allocate`](Self::allocate); [`Error::OutOfMemory`] after the timeout, with
+    /// [`Shortage::Deadline`](crate::Shortage) if the driver had not answered; [`Error::Closed`] if the
     /// pool is [closed](Self::close) before or meanwhile; [`BackendError::WouldBlock`] in a browser, where
     /// nothing can wait, instead of waiting.
     #[track_caller]
@@ -273,6 +280,9 @@ impl<'a> Wait<'a> {
         depot.queue.take_turns(now - since)
     }
 }
+
+#[cfg(all(test, feature = "host", not(model)))]
+mod turns;
 
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
