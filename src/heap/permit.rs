@@ -86,3 +86,170 @@ impl Depot {
         }
     }
 }
+
+/// The turns of a waiting request against an exact model, on a clock of the test: it is served within the longest hold, and
+/// one that is never served shuts out others for one turn at a time.
+#[cfg(all(test, feature = "host", not(model)))]
+mod tests {
+    use super::*;
+    use crate::heap::request_queue::{Awaited, TURN};
+    use crate::heap::size_class::SizeClasses;
+    use crate::host::{HostDevice, HostStream};
+    use crate::{Backend, Buffer, Pool};
+    use fastrand::Rng;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    /// The limit, in units.
+    const LIMIT: u64 = 64;
+    const UNIT: u64 = 4096;
+    /// One step of the clock.
+    const TICK: Duration = Duration::from_millis(100);
+
+    /// Requests in all, by `VRAMPOOL_TEST_OPERATIONS`.
+    fn operations() -> u64 {
+        let count = std::env::var("VRAMPOOL_TEST_OPERATIONS").ok().and_then(|count| count.parse().ok());
+        count.unwrap_or(20_000)
+    }
+
+    /// Programs that take and free small buffers all the time, beside one request that waits.
+    struct Scene {
+        pool: Pool<HostDevice>,
+        stream: HostStream,
+        random: Rng,
+        now: Duration,
+        /// Small buffers by the time of their free.
+        live: BTreeMap<(Duration, u64), Buffer<HostDevice>>,
+        /// Bytes of all live buffers, in units.
+        live_units: u64,
+        requests: u64,
+        /// Since when requests are refused that would fit.
+        shut_out_since: Option<Duration>,
+    }
+
+    impl Scene {
+        fn new(seed: u64) -> Self {
+            let (device, mut random) = (HostDevice::new(), Rng::with_seed(seed));
+            let stream = device.create_stream().expect("a stream");
+            let builder =
+                Pool::builder(&device).limit(LIMIT * UNIT).size_classes(SizeClasses::EXACT).magazine_bytes(0);
+            let builder = if random.bool() { builder.max_cached_bytes(0) } else { builder };
+            let pool = builder.build().expect("a pool");
+            let (now, live, live_units, requests) = (Duration::ZERO, BTreeMap::new(), 0, 0);
+            Self { pool, stream, random, now, live, live_units, requests, shut_out_since: None }
+        }
+
+        /// Frees what was held long enough.
+        fn free(&mut self) {
+            while let Some(first) = self.live.first_entry().filter(|first| first.key().0 <= self.now) {
+                self.live_units -= first.remove().len() / UNIT;
+            }
+        }
+
+        /// Makes small requests beside `reserved` units until one is refused, as the model says.
+        fn take(&mut self, longest: Duration, reserved: u64) {
+            loop {
+                let units = self.random.u64(1..=4);
+                self.requests += 1;
+                let answer = self.pool.allocate(units * UNIT, &self.stream);
+                let fits = self.live_units + units + reserved <= LIMIT;
+                assert_eq!(
+                    answer.is_ok(),
+                    fits,
+                    "{} units live, {reserved} reserved: {units}",
+                    self.live_units
+                );
+                let Ok(buffer) = answer else {
+                    let would_fit = self.live_units + units <= LIMIT;
+                    self.shut_out_since = would_fit.then(|| self.shut_out_since.unwrap_or(self.now));
+                    return;
+                };
+                self.shut_out_since = None;
+                let hold = match self.random.bool() {
+                    true => longest,
+                    false => longest.mul_f64(self.random.f64()),
+                };
+                self.live.insert((self.now + hold, self.requests), buffer);
+                self.live_units += units;
+            }
+        }
+
+        /// Lets one request of so many units wait for at most `turns` turns. Returns how long it waited, if it was served, and
+        /// the longest time in which no small request was served that would fit.
+        fn wait(&mut self, units: u64, longest: Duration, turns: u32) -> (Option<Duration>, Duration) {
+            let (pool, stream) = (self.pool.clone(), self.stream.clone());
+            let (core, since) = (&pool.handle.core, self.now);
+            let position = Position::with_deadline(core, None);
+            position.set(&mut core.depot(), units * UNIT, Awaited::Memory);
+            let mut shut_out = Duration::ZERO;
+            while self.now < since + TURN * turns {
+                self.now += TICK;
+                self.free();
+                let waited = self.now - since;
+                core.depot().queue.take_turns(waited);
+                let is_open = waited.as_nanos() / TURN.as_nanos() % 2 == 1;
+                let reserved = if is_open { 0 } else { units };
+                let are_first = self.random.bool();
+                if are_first {
+                    self.take(longest, reserved);
+                }
+                let fits = self.live_units + units <= LIMIT;
+                assert_eq!(!core.depot().is_over_limit_with(units * UNIT), fits);
+                if fits {
+                    let buffer =
+                        core.allocate::<HostDevice>(units * UNIT, core.kind, &stream, (None, &position));
+                    drop(Buffer::<HostDevice>::new(buffer.expect("it fits")));
+                    return (Some(waited), shut_out);
+                }
+                if !are_first {
+                    self.take(longest, reserved);
+                }
+                shut_out = shut_out.max(self.now - self.shut_out_since.unwrap_or(self.now));
+            }
+            (None, shut_out)
+        }
+    }
+
+    #[test]
+    fn a_waiting_request_is_served_within_the_longest_hold() {
+        let (mut requests, mut seed) = (0, 0);
+        while requests < operations() {
+            for seconds in [2, 20, 60, 90] {
+                let longest = Duration::from_secs(seconds);
+                seed += 1;
+                let mut scene = Scene::new(seed);
+                // It comes at any moment.
+                for _ in 0..scene.random.u64(0..seconds * 20) {
+                    scene.now += TICK;
+                    scene.free();
+                    scene.take(longest, 0);
+                }
+                for units in [40, 48, LIMIT] {
+                    let (waited, _) = scene.wait(units, longest, 4);
+                    assert!(
+                        waited.is_some_and(|waited| waited <= longest + TICK),
+                        "{seconds} s, {units}: {waited:?}"
+                    );
+                }
+                requests += scene.requests;
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_never_served_shuts_others_out_for_one_turn_at_a_time() {
+        let (mut requests, mut seed) = (0, 0);
+        while requests < operations() {
+            seed += 1;
+            let mut scene = Scene::new(seed);
+            let units = scene.random.u64(LIMIT / 2..=LIMIT);
+            // It stays.
+            let live = scene.pool.allocate((LIMIT - units + 1) * UNIT, &scene.stream).expect("memory");
+            scene.live_units = LIMIT - units + 1;
+            let (waited, shut_out) = scene.wait(units, Duration::from_secs(20), 6);
+            assert!(waited.is_none() && shut_out <= TURN + TICK, "{units}: {waited:?} {shut_out:?}");
+            requests += scene.requests;
+            drop(live);
+        }
+    }
+}

@@ -283,8 +283,6 @@ impl<'a> Wait<'a> {
 
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
-    mod turns;
-
     use super::*;
     use crate::heap::size_class::SizeClasses;
     use crate::host::{HostDevice, HostStream};
