@@ -1324,6 +1324,14 @@ vrampool_status vrampool_segment_create_and_map(int device, uint64_t bytes, uint
 vrampool_status vrampool_segment_tag(uint64_t handle, const char *tag);
 
 /**
+ * Sets `*is_asleep` to 1 for a segment that was unmapped and whose memory or saved contents are not back, 0 for any other, and -1
+ * for one that does not exist.
+ *
+ * Thread-safe. Waits for no copy.
+ */
+vrampool_status vrampool_segment_is_asleep(uint64_t handle, int *is_asleep);
+
+/**
  * Copies the contents of `count` mapped segments to host memory, after all work of their devices, pipelined over two streams.
  * All of them or none. Segments that do not exist any more are left out. `on_progress` may be null. A segment that is freed
  * meanwhile is released after the call. During a capture, as above, nothing is done.
@@ -1334,8 +1342,8 @@ vrampool_status vrampool_segments_save(const uint64_t *handles, size_t count, vr
 
 /**
  * Copies contents that vrampool_segments_save() copied back to segments, which are mapped. Contents stay on the host until
- * vrampool_segments_forget(). Segments without such contents are left out. If it fails, contents of the segments are
- * undefined, and a later call can succeed.
+ * vrampool_segments_forget(). Segments without such contents, and those that were restored since they were unmapped, are left
+ * out. If it fails, contents of the segments are undefined, and a later call can succeed.
  *
  * Thread-safe.
  */

@@ -25,7 +25,7 @@ mod tests {
     use crate::failure::{Failure, Status};
     use crate::options::Options;
     use crate::pool::CPool;
-    use crate::{registry, tags};
+    use crate::{registry, scopes};
     use vrampool_sleep::DEFAULT_TAG;
 
     fn pool(source: &str) -> u64 {
@@ -76,12 +76,12 @@ mod tests {
         // The first request maps memory, and what is idle is recalled.
         assert!(remembers(handle) || remembers(handle));
         let other = registry::with(handle, |pool| pool.tagged_or_new("other")).expect("a tag");
-        tags::begin(handle, other);
+        scopes::begin(handle, &other);
         assert!(!is_hit(handle), "it is the other tag's");
         let by_name = registry::with(handle, |pool| pool.allocate_tagged(DEFAULT_TAG, 100, 0));
         free(handle, by_name.expect("memory"));
         assert!(!is_hit(handle) && !remembers(handle), "the scope is still open");
-        tags::end(handle).expect("it was begun");
+        scopes::end(handle).expect("it was begun");
         assert!(remembers(handle));
         registry::remove(handle).expect("it is there");
     }

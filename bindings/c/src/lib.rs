@@ -26,6 +26,7 @@ mod pool;
 pub mod ready;
 mod recording;
 mod registry;
+pub mod scopes;
 mod segment;
 mod segment_contents;
 mod segment_place;

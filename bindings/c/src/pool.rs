@@ -8,8 +8,9 @@ use crate::memory::Memory;
 use crate::metrics;
 use crate::options::{Options, UNLIMITED};
 use crate::recording::{Note, Recording};
+use crate::scopes;
 use crate::streams::{self, Home, Named};
-use crate::tags::{self, Tagged};
+use crate::tags::Tagged;
 use crate::torch::filter::Filter;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl CPool {
     /// A block, under the tag of this thread's scope.
     #[inline(always)]
     pub(crate) fn allocate(&self, bytes: u64, stream: usize) -> Result<u64, Failure> {
-        match tags::current(self.handle) {
+        match scopes::current(self.handle) {
             None => self.allocate_under(&self.main, bytes, stream, true),
             Some(tagged) => self.allocate_under(&tagged, bytes, stream, false),
         }
@@ -118,7 +119,7 @@ impl CPool {
     pub(crate) fn allocate_ready(&self, tag: Option<&str>, bytes: u64, stream: usize) -> Option<u64> {
         match tag {
             Some(tag) => self.allocate_ready_under(&*self.tagged(tag)?, bytes, stream),
-            None => match tags::current(self.handle) {
+            None => match scopes::current(self.handle) {
                 None => self.allocate_ready_under(&self.main, bytes, stream),
                 Some(tagged) => self.allocate_ready_under(&tagged, bytes, stream),
             },
@@ -200,7 +201,7 @@ impl CPool {
 
     /// Requests that the filter accepts go to the private pool of this number from now on.
     pub(crate) fn begin_private(&self, id: Id, filter: Option<Filter>) {
-        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
+        let tagged = scopes::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
         self.captures.begin(id, filter, tagged, &self.home);
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     /// A call frees it: no other does.
     pub(crate) is_going: AtomicBool,
+    /// Whether it was mapped, and its memory or its saved contents are not there. Changes under the lock of the state.
+    pub(crate) is_asleep: AtomicBool,
     kind: MemoryKind,
     /// The addresses. Dropping them unmaps and releases the memory behind them.
     pub(crate) reservation: AnyMemory,
@@ -35,8 +37,6 @@ pub(crate) struct State {
     tag: Arc<str>,
     /// The memory behind the addresses, if it is mapped.
     physical: Option<Mapped>,
-    /// Whether it was mapped, and is not any more.
-    is_asleep: bool,
     /// Host memory, which stays for the next sleep after a wake.
     pub(crate) host: Option<HostCopy<AnyDevice>>,
     /// Whether that memory has the contents.
@@ -55,10 +55,10 @@ impl State {
     }
 
     /// What a segment of so many bytes adds to the figures of its tag.
-    fn usage(&self, bytes: u64) -> SegmentUsage {
+    fn usage(&self, bytes: u64, is_asleep: bool) -> SegmentUsage {
         SegmentUsage {
             mapped_bytes: if self.is_mapped() { bytes } else { 0 },
-            asleep_bytes: if self.is_asleep { bytes } else { 0 },
+            asleep_bytes: if is_asleep && !self.is_mapped() { bytes } else { 0 },
             backup_bytes: self.host.as_ref().map_or(0, HostCopy::bytes),
         }
     }
@@ -79,11 +79,23 @@ impl Segment {
         let address = reservation.address().ok_or_else(crate::pool::not_virtual)?;
         // Relaxed: only distinctness matters.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let is_going = AtomicBool::new(false);
+        let (is_going, is_asleep) = (AtomicBool::new(false), AtomicBool::new(false));
         let stream = home.find(stream)?;
         let tag = Arc::from("default");
-        let state = Mutex::new(State { tag, physical: None, is_asleep: false, host: None, is_saved: false });
-        Ok(Self { device, bytes, address, number, is_going, kind, reservation, state, stream, place })
+        let state = Mutex::new(State { tag, physical: None, host: None, is_saved: false });
+        Ok(Self {
+            device,
+            bytes,
+            address,
+            number,
+            is_going,
+            is_asleep,
+            kind,
+            reservation,
+            state,
+            stream,
+            place,
+        })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,7 +118,8 @@ impl Segment {
         let physical = self.memory()?.create_and_map(&self.reservation, 0, &request).map_err(Error::from)?;
         self.change(&mut state, |state| {
             state.physical = Some(Mapped { physical, grant });
-            state.is_asleep = false;
+            // With saved contents it is asleep until these are restored.
+            self.is_asleep.fetch_and(state.is_saved, Ordering::Relaxed);
         });
         Ok(())
     }
@@ -134,7 +147,7 @@ impl Segment {
                 state.physical = Some(Mapped { physical: rejected.value, grant });
                 return Err(rejected.error.into());
             }
-            state.is_asleep = true;
+            self.is_asleep.store(true, Ordering::Relaxed);
             Ok(true)
         })
     }
@@ -146,9 +159,9 @@ impl Segment {
 
     /// Changes the state, and the figures with it.
     pub(crate) fn change<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
-        let (tag, before) = (Arc::clone(&state.tag), state.usage(self.bytes));
+        let (tag, before) = (Arc::clone(&state.tag), self.usage(state));
         let changed = change(state);
-        let (none, after) = (SegmentUsage::default(), state.usage(self.bytes));
+        let (none, after) = (SegmentUsage::default(), self.usage(state));
         if tag == state.tag {
             self.place.note(&tag, &before, &after);
         } else {
@@ -156,6 +169,11 @@ impl Segment {
             self.place.note(&state.tag, &none, &after);
         }
         changed
+    }
+
+    fn usage(&self, state: &State) -> SegmentUsage {
+        // Relaxed, here and where it changes: under the lock; a caller without it reads a flag and nothing more.
+        state.usage(self.bytes, self.is_asleep.load(Ordering::Relaxed))
     }
 
     /// Whether a stream that may use it is captured.
@@ -166,7 +184,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        let is_asleep = *self.is_asleep.get_mut();
         let state = self.state.get_mut();
-        self.place.note(&state.tag, &state.usage(self.bytes), &SegmentUsage::default());
+        self.place.note(&state.tag, &state.usage(self.bytes, is_asleep), &SegmentUsage::default());
     }
 }

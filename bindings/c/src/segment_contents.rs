@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vrampool::any::AnyMemory;
 use vrampool_sleep::{HostCopy, SleepProgress, restore_contents, save_contents};
 
@@ -27,7 +28,7 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
     let has_begun = Cell::new(false);
     let saved = progressing(
         &segments,
-        |_| true,
+        |_, _| true,
         on_progress,
         |locked, on_progress| {
             has_begun.set(true);
@@ -41,9 +42,11 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
     saved
 }
 
-/// Copies what was saved of segments back to them. What was saved stays until it is forgotten.
+/// Copies what was saved of segments back to them, once after each unmapping. What was saved stays until it is forgotten.
 pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
-    let restored = progressing(&numbered(numbers), |state| state.is_saved, on_progress, restore_on);
+    let waits =
+        |segment: &Segment, state: &State| state.is_saved && segment.is_asleep.load(Ordering::Relaxed);
+    let restored = progressing(&numbered(numbers), waits, on_progress, restore_on);
     release_deferred();
     restored
 }
@@ -57,6 +60,7 @@ fn forget_all(segments: &[Arc<Segment>], keeps_memory: bool) {
     for segment in segments {
         let released = segment.change(&mut segment.lock(), |state| {
             state.is_saved = false;
+            segment.is_asleep.fetch_and(!state.is_mapped(), Ordering::Relaxed);
             if keeps_memory { None } else { state.host.take() }
         });
         // Without the lock, because that calls the driver.
@@ -82,14 +86,14 @@ type Locked<'a> = Vec<(&'a Segment, MutexGuard<'a, State>)>;
 /// Does something with the segments of each device, locked, so that none is unmapped meanwhile. Progress is that of all.
 fn progressing(
     segments: &[Arc<Segment>],
-    is_taken: impl Fn(&State) -> bool,
+    is_taken: impl Fn(&Segment, &State) -> bool,
     on_progress: OnProgress<'_>,
     act: impl Fn(&mut Locked<'_>, OnProgress<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut devices: BTreeMap<c_int, Locked<'_>> = BTreeMap::new();
     for segment in segments {
         let state = segment.lock();
-        if is_taken(&state) {
+        if is_taken(segment, &state) {
             devices.entry(segment.device).or_default().push((segment, state));
         }
     }
@@ -134,5 +138,7 @@ fn restore_on(locked: &mut Locked<'_>, on_progress: OnProgress<'_>) -> Result<()
         .iter()
         .filter_map(|(segment, state)| Some((state.host.as_ref()?, &segment.reservation)))
         .collect();
-    Ok(restore_contents(&first.place.home.device, &contents, on_progress)?)
+    restore_contents(&first.place.home.device, &contents, on_progress)?;
+    locked.iter().for_each(|(segment, _)| segment.is_asleep.store(false, Ordering::Relaxed));
+    Ok(())
 }

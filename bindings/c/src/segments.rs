@@ -172,6 +172,13 @@ pub(crate) fn set_tag(number: u64, tag: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a segment is asleep; `None` if it does not exist.
+pub(crate) fn is_asleep(number: u64) -> Option<bool> {
+    let segments = SEGMENTS.lock();
+    let found = segments.iter().flat_map(HashMap::values).find(|segment| segment.number == number);
+    found.map(|segment| segment.is_asleep.load(Ordering::Relaxed))
+}
+
 /// The segments with these numbers that exist, in the order of the numbers.
 pub(crate) fn numbered(numbers: &[u64]) -> Vec<Arc<Segment>> {
     let numbers: BTreeSet<u64> = numbers.iter().copied().collect();

@@ -82,6 +82,16 @@ pub extern "C" fn vrampool_segment_tag(handle: u64, tag: Text<'_>) -> Status {
 
 /// As the header says.
 #[unsafe(no_mangle)]
+pub extern "C" fn vrampool_segment_is_asleep(handle: u64, is_asleep: Out<'_, c_int>) -> Status {
+    guard(|| {
+        is_asleep.check("is_asleep")?;
+        is_asleep.set(segments::is_asleep(handle).map_or(-1, c_int::from));
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
 pub extern "C" fn vrampool_segments_save(
     handles: Numbers<'_>,
     count: usize,

@@ -2,8 +2,9 @@
 
 use crate::boundary::{Out, Text, Texts, guard};
 use crate::failure::{Failure, Status};
+use crate::scopes::ThreadScope;
 use crate::sleep::{CopyCallback, SleepReport, telling};
-use crate::{registry, tags};
+use crate::{registry, scopes};
 use std::ffi::{c_int, c_void};
 use vrampool_sleep::Offload;
 
@@ -21,15 +22,29 @@ pub extern "C" fn vrampool_tag_create(pool: u64, tag: Text<'_>) -> Status {
 pub extern "C" fn vrampool_tag_begin(pool: u64, tag: Text<'_>) -> Status {
     guard(|| {
         let tag = tag.required("tag")?;
-        tags::begin(pool, registry::get(pool)?.tagged_or_new(tag)?);
+        scopes::begin(pool, &registry::get(pool)?.tagged_or_new(tag)?);
         Ok(())
     })
+}
+
+/// As [`vrampool_tag_begin`], for callers in Rust: the scope ends with the value.
+///
+/// # Errors
+/// The status, whose text is that of the thread's last error.
+pub fn begin_scope(pool: u64, tag: Text<'_>) -> Result<ThreadScope, Status> {
+    let mut begun = None;
+    let status = guard(|| {
+        let tagged = registry::get(pool)?.tagged_or_new(tag.required("tag")?)?;
+        begun = Some(ThreadScope::begin(pool, &tagged));
+        Ok(())
+    });
+    begun.ok_or(status)
 }
 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_tag_end(pool: u64) -> Status {
-    guard(|| tags::end(pool))
+    guard(|| scopes::end(pool))
 }
 
 /// As the header says.

@@ -799,11 +799,27 @@ static void test_segments(void) {
     OK(vrampool_segments_save(&handle, 1, NULL, NULL));
     OK(vrampool_segment_saved(handle, &saved, &saved_bytes));
     CHECK(saved_bytes == told.bytes && ((unsigned char *)saved)[saved_bytes - 1] == 4);
+    int is_asleep = 7;
+    OK(vrampool_segment_is_asleep(handle + 1000, &is_asleep));
+    CHECK(is_asleep == -1);
+    FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_segment_is_asleep(handle, NULL));
+    OK(vrampool_segment_is_asleep(handle, &is_asleep));
+    CHECK(is_asleep == 0);
     OK(vrampool_segment_unmap_and_release(1, told.bytes, told.address, handle));
     FAILS(VRAMPOOL_ERROR_ASLEEP, vrampool_segments_restore(&handle, 1, NULL, NULL));
     OK(vrampool_segment_create_and_map(1, told.bytes, told.address, handle));
     memset(segment, 5, told.bytes);
+    /* Mapped, but without its contents. */
+    OK(vrampool_segment_is_asleep(handle, &is_asleep));
+    CHECK(is_asleep == 1);
     OK(vrampool_segments_restore(&handle, 1, NULL, NULL));
+    OK(vrampool_segment_is_asleep(handle, &is_asleep));
+    CHECK(is_asleep == 0 && segment[0] == 4);
+    /* Once. */
+    memset(segment, 6, 1);
+    OK(vrampool_segments_restore(&handle, 1, NULL, NULL));
+    CHECK(segment[0] == 6);
+    memset(segment, 4, 1);
     CHECK(segment[0] == 4 && segment[told.bytes - 1] == 4);
     OK(vrampool_segments_forget(&handle, 1, 1));
     OK(vrampool_segments_forget(&handle, 1, 0));

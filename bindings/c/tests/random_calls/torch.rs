@@ -58,7 +58,7 @@ impl Caller<'_> {
         let numbers = [1, self.choices.u64(..40), self.choices.u64(..40)];
         let count = [self.choices.usize(..4), usize::MAX][usize::from(self.choices.u8(..20) == 0)];
         let handles = [Numbers::of(&numbers), Numbers::of(&[])][usize::from(count > 3)];
-        match self.choices.u8(..9) {
+        match self.choices.u8(..10) {
             0 => {
                 let bytes = [1, 4 << 20, usize::MAX][self.choices.usize(..3)];
                 let segment = vrampool_segment_alloc(bytes, 0, ptr::null_mut());
@@ -83,6 +83,7 @@ impl Caller<'_> {
                 let (mut address, mut bytes) = (ptr::null_mut(), 0);
                 return vrampool_segment_saved(numbers[1], Out::from(&mut address), Out::from(&mut bytes));
             }
+            8 => return vrampool_segment_is_asleep(numbers[1], Out::from(&mut 0)),
             _ => {
                 let segment = some(&mut self.choices, &self.shared.segments, [0, 8]);
                 return vrampool_segment_create_and_map(0, self.choices.u64(..9), segment as u64, 1);

@@ -1,5 +1,6 @@
 //! Blocks: memory that is freed once.
 
+use crate::call::call;
 use crate::failure;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::prelude::*;
@@ -245,7 +246,8 @@ impl Block {
     fn free(slf: &Bound<'_, Self>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let (py, this) = (slf.py(), slf.get());
         if let Some(stream) = stream {
-            let stream = py.import("vrampool.stream")?.getattr("Stream")?.call_method1("of", (stream,))?;
+            let of = py.import("vrampool.stream")?.getattr("Stream")?.getattr("of")?;
+            let stream = call(&of, (stream,))?;
             return this.free_waiting(py, Some(stream.extract()?));
         }
         match ready::free_at(&this.place) {

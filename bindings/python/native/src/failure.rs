@@ -1,5 +1,6 @@
 //! Failures as exceptions of the package.
 
+use crate::call::call;
 use pyo3::prelude::*;
 use vrampool_c::Status;
 
@@ -8,7 +9,7 @@ use vrampool_c::Status;
 pub(crate) fn of_status(py: Python<'_>, status: Status) -> PyErr {
     let failure = || {
         let library = py.import("vrampool._library")?.getattr("LIBRARY")?;
-        library.call_method1("failure", (status.0,))
+        call(&library.getattr("failure")?, (status.0,))
     };
     failure().map_or_else(|error| error, PyErr::from_value)
 }
@@ -16,7 +17,7 @@ pub(crate) fn of_status(py: Python<'_>, status: Status) -> PyErr {
 /// An exception of `vrampool.errors`.
 #[cold]
 pub(crate) fn of_kind(py: Python<'_>, kind: &str, text: String) -> PyErr {
-    let failure = || py.import("vrampool.errors")?.getattr(kind)?.call1((text,));
+    let failure = || py.import("vrampool.errors")?.getattr(kind).and_then(|kind| call(&kind, (text,)));
     failure().map_or_else(|error| error, PyErr::from_value)
 }
 

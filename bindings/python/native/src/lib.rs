@@ -10,12 +10,17 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod block;
+#[allow(unsafe_code, reason = "calls of Python that may unwind")]
+mod call;
+#[allow(unsafe_code, reason = "what C passes to callbacks")]
+mod callbacks;
 #[allow(unsafe_code, reason = "structures of DLPack, which C defines")]
 mod dlpack;
 mod failure;
 #[allow(unsafe_code, reason = "instances of classes that inherit from one of this module")]
 mod package;
 mod pool;
+mod scope;
 
 use pyo3::prelude::*;
 // Keeps the C ABI's functions in this library.
@@ -27,13 +32,15 @@ mod _native {
     #[pymodule_export]
     use super::block::{Block, Export};
     #[pymodule_export]
+    use super::callbacks::{Callbacks, SegmentCallbacks};
+    #[pymodule_export]
     use super::dlpack::{Imported, export_dlpack};
     #[pymodule_export]
     use super::package::Package;
     #[pymodule_export]
-    use super::package::use_tags;
-    #[pymodule_export]
     use super::pool::Pool;
+    #[pymodule_export]
+    use super::scope::{Around, Scope, assign, current};
 
     use pyo3::types::PyModuleMethods as _;
 

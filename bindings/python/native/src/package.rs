@@ -1,10 +1,12 @@
 //! What the native classes need of the package's part in Python.
 
 use crate::block::Block;
+use crate::call::call;
+use crate::scope::innermost;
 use pyo3::exceptions::{PyImportError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyTuple, PyType};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -12,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
 
 /// Says that allocations have tags from now on.
-#[pyfunction]
 pub(crate) fn use_tags() {
     // Relaxed: a scope is opened, and used, by a thread that called this before.
     TAGS_ARE_USED.store(true, Ordering::Relaxed);
@@ -50,7 +51,7 @@ pub(crate) struct Package {
 #[pymethods]
 impl Package {
     /// `block` is a class that inherits from `Block` and has its `__new__`; `size` makes a number of bytes of an
-    /// argument, and `stream` a stream's handle; `tags` returns the current tags by the handles of pools.
+    /// argument, and `stream` a stream's handle; `tags` is the variable of the scopes of tags.
     #[new]
     fn new(block: Bound<'_, PyType>, size: Py<PyAny>, stream: Py<PyAny>, tags: Py<PyAny>) -> PyResult<Self> {
         let (own, given) = (new_of(&block.py().get_type::<Block>()), new_of(&block));
@@ -81,12 +82,12 @@ impl Package {
     /// A number of bytes, of an argument that is none.
     #[cold]
     pub(crate) fn size(&self, argument: &Bound<'_, PyAny>) -> PyResult<u64> {
-        self.size.bind(argument.py()).call1((argument,))?.extract()
+        call(self.size.bind(argument.py()), (argument,))?.extract()
     }
 
     /// The handle of a stream.
     pub(crate) fn stream(&self, argument: &Bound<'_, PyAny>) -> PyResult<usize> {
-        self.stream.bind(argument.py()).call1((argument,))?.extract()
+        call(self.stream.bind(argument.py()), (argument,))?.extract()
     }
 
     /// The tag of allocations from a pool, in the current context.
@@ -97,9 +98,8 @@ impl Package {
 
     #[cold]
     fn tag_now<'py>(&self, py: Python<'py>, pool: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let tags = self.tags.bind(py).call0()?.cast_into::<PyDict>()?;
-        let tag = if tags.is_empty() { None } else { tags.get_item(pool)? };
-        Ok(tag.map(Bound::cast_into).transpose()?)
+        let Some(opened) = innermost(py, &self.tags, Some(pool))? else { return Ok(None) };
+        Ok(Some(opened.get().value.bind(py).cast::<PyBytes>()?.clone()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pools: where blocks come from.
 
 use crate::block::Block;
+use crate::call::call;
 use crate::failure;
 use crate::package::Package;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -158,7 +159,7 @@ impl Pool {
         });
         match status {
             Status::OK => Ok(address as *mut c_void),
-            status => Err(PyErr::from_value(slf.call_method1("_failure", (bytes, status.0))?)),
+            status => Err(PyErr::from_value(call(&slf.getattr("_failure")?, (bytes, status.0))?)),
         }
     }
 }

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-#: Called with a segment: user, device, bytes, address, number. Returns a status.
-SegmentCallback = ctypes.CFUNCTYPE(c_int32, c_void_p, c_int, c_uint64, c_uint64, c_uint64)
-
-#: Called after each piece of a copy: user, copied bytes, bytes in all.
-CopyCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64, c_uint64)
+    from . import _native
 
 #: Told of what is logged: user, level, target, text.
 LogCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
@@ -69,10 +65,9 @@ class CRunReport(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), *((name, c_uint64) for name in RUN_REPORT)]
 
 
-#: Called with a chunk: user, chunk.
-ChunkCallback = ctypes.CFUNCTYPE(c_int32, c_void_p, POINTER(CChunk))
-#: Called after a chunk: user, completed chunks, completed runs, runs.
-ProgressCallback = ctypes.CFUNCTYPE(None, c_void_p, c_uint64, c_uint64, c_uint64)
+#: A function of the native module's, which calls Python's, and what it is called with. None of ctypes: an interrupt could end it outside of
+#: any `try`, and a thread that the interpreter's end unwinds would take the process with it.
+_CALLBACK = [c_void_p, c_void_p]
 
 _NAMES = POINTER(c_char_p)
 
@@ -102,12 +97,9 @@ _CHECKED: dict[str, list[Any]] = {
     "set_limit": [c_uint64, c_uint64],
     "memory_info": [c_uint64, POINTER(c_uint64), POINTER(c_uint64)],
     "snapshot": [c_uint64, POINTER(c_void_p)],
-    "tag_create": [c_uint64, c_char_p],
-    "tag_begin": [c_uint64, c_char_p],
-    "tag_end": [c_uint64],
-    "sleep": [c_uint64, _NAMES, c_size_t, CopyCallback, c_void_p, c_void_p],
-    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, CopyCallback, c_void_p, c_void_p],
-    "wake": [c_uint64, _NAMES, c_size_t, CopyCallback, c_void_p, c_void_p],
+    "sleep": [c_uint64, _NAMES, c_size_t, *_CALLBACK, c_void_p],
+    "sleep_tags": [c_uint64, _NAMES, c_size_t, c_int, *_CALLBACK, c_void_p],
+    "wake": [c_uint64, _NAMES, c_size_t, *_CALLBACK, c_void_p],
     "is_asleep": [c_uint64, c_char_p, POINTER(c_int)],
     "broker_create": [c_uint64, c_char_p, POINTER(c_uint64)],
     "broker_destroy": [c_uint64],
@@ -115,7 +107,7 @@ _CHECKED: dict[str, list[Any]] = {
     "client_destroy": [c_uint64],
     "client_queue": [c_uint64, c_int32, c_char_p, POINTER(c_uint64), c_size_t, c_uint64, c_int32, POINTER(c_uint64)],
     "broker_commit": [c_uint64, c_char_p, c_uint64, c_uint64, POINTER(CPlan)],
-    "broker_run": [c_uint64, c_char_p, ChunkCallback, ProgressCallback, c_void_p, POINTER(CRunReport)],
+    "broker_run": [c_uint64, c_char_p, c_void_p, *_CALLBACK, POINTER(CRunReport)],
     "array_data": [c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
     "array_read": [c_uint64, c_uint64, c_void_p, c_size_t],
     "array_write": [c_uint64, c_uint64, c_char_p, c_size_t],
@@ -138,13 +130,14 @@ _CHECKED: dict[str, list[Any]] = {
     "torch_pool": [c_int, POINTER(c_uint64)],
     "torch_pools": [POINTER(c_void_p)],
     "torch_shutdown": [],
-    "segment_callbacks": [SegmentCallback, SegmentCallback, c_void_p],
+    "segment_callbacks": [c_void_p, *_CALLBACK],
     "segment_unmap_and_release": [c_int, c_uint64, c_uint64, c_uint64],
     "segment_create_and_map": [c_int, c_uint64, c_uint64, c_uint64],
     "segment_tag": [c_uint64, c_char_p],
-    "segments_save": [POINTER(c_uint64), c_size_t, CopyCallback, c_void_p],
-    "segments_restore": [POINTER(c_uint64), c_size_t, CopyCallback, c_void_p],
+    "segments_save": [POINTER(c_uint64), c_size_t, *_CALLBACK],
+    "segments_restore": [POINTER(c_uint64), c_size_t, *_CALLBACK],
     "segments_forget": [POINTER(c_uint64), c_size_t, c_int],
+    "segment_is_asleep": [c_uint64, POINTER(c_int)],
     "segment_saved": [c_uint64, POINTER(c_void_p), POINTER(c_uint64)],
 }
 
@@ -200,12 +193,14 @@ class Library:
         """Where a function begins, for who takes it as a number."""
         return ctypes.cast(getattr(self._library, f"vrampool_{name}"), c_void_p).value or 0
 
-    def call(self, function: str, *arguments: Any) -> None:
+    def call(self, function: str, *arguments: Any, callbacks: _native.Callbacks | None = None) -> None:
         """Calls what answers a status.
 
-        Raises: the `Error` of that status, with its text.
+        Raises: what a callback raised; the `Error` of that status, with its text.
         """
         status = self._checked[function](*arguments)
+        if callbacks is not None:
+            callbacks.check()
         if status != 0:
             raise self.failure(status)
 

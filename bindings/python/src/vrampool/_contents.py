@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any
 
+from . import _progress
 from ._library import LIBRARY
-from ._progress import callback
 
 #: Called with the copied bytes, and the bytes in all.
 Progress = Callable[[int, int], object]
@@ -20,13 +20,13 @@ def _array(numbers: Sequence[int]) -> Any:
 def save(numbers: Sequence[int], progress: Progress | None) -> None:
     """Copies mapped segments to the host, after the work that uses them: all of them or none."""
     if numbers:
-        LIBRARY.call("segments_save", _array(numbers), len(numbers), callback(progress), None)
+        _progress.call("segments_save", _array(numbers), len(numbers), progress=progress)
 
 
 def restore(numbers: Sequence[int], progress: Progress | None) -> None:
-    """Copies what was saved back to segments; it stays on the host until `forget`."""
+    """Copies what was saved back to segments that were unmapped since, once; it stays on the host until `forget`."""
     if numbers:
-        LIBRARY.call("segments_restore", _array(numbers), len(numbers), callback(progress), None)
+        _progress.call("segments_restore", _array(numbers), len(numbers), progress=progress)
 
 
 def forget(numbers: Sequence[int], keep_memory: bool) -> None:
@@ -42,4 +42,11 @@ def saved(number: int) -> tuple[int, int] | None:
     return None if address.value is None else (address.value, size.value)
 
 
-__all__ = ["Progress", "forget", "restore", "save", "saved"]
+def is_asleep(number: int) -> bool | None:
+    """Whether the memory of a segment, or what was saved of it, is not there; `None` for a segment that was freed."""
+    is_asleep = c_int()
+    LIBRARY.call("segment_is_asleep", number, byref(is_asleep))
+    return None if is_asleep.value < 0 else bool(is_asleep.value)
+
+
+__all__ = ["Progress", "forget", "is_asleep", "restore", "save", "saved"]

@@ -1,14 +1,18 @@
 """The native part of the package, whose file has the functions of the C ABI too."""
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import TracebackType
-from typing import SupportsIndex, final
+from typing import Any, SupportsIndex, final
 
 from typing_extensions import CapsuleType, Self, disjoint_base
 
 from .block import Block as _Block
 
-__all__ = ["ABI", "VERSION", "Block", "Export", "Imported", "Package", "Pool", "export_dlpack", "use_tags"]
+__all__ = [
+    *("ABI", "VERSION", "Around", "Block", "Callbacks", "Export", "Imported", "Package", "Pool", "Scope", "SegmentCallbacks"),
+    *("assign", "current", "export_dlpack"),
+]
 
 #: The version of the C ABI, and that of the package.
 ABI: int
@@ -76,7 +80,7 @@ class Package:
         block: type[_Block],
         size: Callable[[SupportsIndex | str], int],
         stream: Callable[[object], int],
-        tags: Callable[[], dict[int, bytes]],
+        tags: ContextVar[Any],
     ) -> Self: ...
 
 @disjoint_base
@@ -98,5 +102,66 @@ def export_dlpack(
 ) -> CapsuleType:
     """A capsule of so many bytes, which refers to `keep` as long as anybody has the memory."""
 
-def use_tags() -> None:
-    """Says that allocations have tags from now on."""
+@final
+class Callbacks:
+    """The functions that one call of the C library calls: with each chunk's address, and with its progress."""
+
+    def __new__(cls, *, work: Callable[[int], object] | None = None, progress: Callable[..., object] | None = None) -> Self: ...
+    @property
+    def user(self) -> int:
+        """What C passes to the functions: valid while this object exists."""
+    @property
+    def on_chunk(self) -> int:
+        """The address of C's `vrampool_chunk_callback`."""
+    @property
+    def on_progress(self) -> int:
+        """The address of C's `vrampool_progress_callback`; 0 without a function for progress."""
+    @property
+    def on_copy(self) -> int:
+        """The address of C's `vrampool_copy_callback`; 0 without a function for progress."""
+    def check(self) -> None:
+        """Raises the first exception of a function, once."""
+
+_Functions = tuple[Callable[[tuple[int, int, int, int]], object], Callable[[int], object]]
+
+@final
+class SegmentCallbacks:
+    """The two functions that C calls with each segment, and the segments that they know."""
+
+    def __new__(cls, tag: Callable[[object], str | None], failed: Callable[[Exception], int]) -> Self: ...
+    @property
+    def user(self) -> int:
+        """What C passes to the functions: valid while this object exists."""
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """The addresses of C's two `vrampool_segment_callback`."""
+    @property
+    def functions(self) -> _Functions | None:
+        """The functions."""
+    @property
+    def live(self) -> int:
+        """The number of segments that the functions know."""
+    def set(self, functions: _Functions | None = None) -> None:
+        """Replaces the functions; without any, segments are forgotten."""
+
+@final
+class Scope:
+    """A value that a `ContextVar` has within `with`."""
+
+    def __new__(cls, variable: ContextVar[Any], value: object, pool: int = 0, *, is_of_thread: bool = False) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class Around:
+    """Two calls around `with`, of which the second is repeated until no interrupt ends it."""
+
+    def __new__(cls, begin: Callable[[], object], end: Callable[[], object]) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+def current(variable: ContextVar[Any], pool: int | None = None) -> Any:
+    """The value that a `ContextVar` has in the innermost scope of the current context; `None` outside of any."""
+
+def assign(variable: ContextVar[Any], value: object) -> None:
+    """Gives a `ContextVar` a value from now on, in the current context."""

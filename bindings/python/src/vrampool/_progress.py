@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._abi import CopyCallback
+from . import _native
+from ._library import LIBRARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,17 +11,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def callback(progress: Callable[[int, int], object] | None) -> Any:
-    """What C calls after each piece. An exception is logged, and the copies go on: half of them would be of no use."""
-    if progress is None:
-        return CopyCallback()
+def call(function: str, *arguments: Any, progress: Callable[[int, int], object] | None, report: Any = ()) -> None:
+    """Calls a function of the library that copies. What `progress` raises is logged, and the copies go on: half of them would be of no
+    use. An interrupt in it is raised when they are complete.
+    """
 
-    def told(_: object, copied: int, total: int) -> None:
+    def guarded(copied: int, total: int) -> None:
         try:
-            progress(copied, total)
-        except BaseException:
+            if progress is not None:
+                progress(copied, total)
+        except Exception:
             import logging
 
             logging.getLogger("vrampool").exception("a progress callback failed")
 
-    return CopyCallback(told)
+    callbacks = _native.Callbacks(progress=None if progress is None else guarded)
+    LIBRARY.call(function, *arguments, callbacks.on_copy, callbacks.user, *report, callbacks=callbacks)

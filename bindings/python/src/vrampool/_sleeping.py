@@ -1,12 +1,16 @@
-"""Segments under tags that sleep and wake: all that a call names, or none."""
+"""Segments under tags that sleep and wake: all that a call names, or none.
+
+Whether a segment sleeps, and whether its contents are on the host, is known by the C library alone. So an interrupt at any instruction
+leaves nothing untrue: segments that it leaves asleep are asleep for the next call, which wakes them or goes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +25,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger("vrampool")
 
 
-@dataclass
+@dataclass(eq=False)
 class AllocationData:
     """A segment: its handle and tag, and whether and how it sleeps."""
 
     handle: Handle
     tag: str
-    #: A tensor on the host, while it sleeps with its contents.
-    cpu_backup_tensor: Any = None
-    is_asleep: bool = False
+    _memory: TorchMemory
+    #: Whether a pause keeps its contents.
+    is_kept: bool = False
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its memory or its contents are not there."""
+        return bool(_contents.is_asleep(self.handle[3]))
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it sleeps with its contents."""
+        return self.is_asleep and _contents.saved(self.handle[3]) is not None
+
+    @property
+    def cpu_backup_tensor(self) -> Any:
+        """A tensor on the host, while it sleeps with its contents; else `None`."""
+        place = _contents.saved(self.handle[3]) if self.is_asleep else None
+        return None if place is None else self._memory.on_host(*place)
 
 
 class Segments:
@@ -47,8 +67,8 @@ class Segments:
         # Trimmed segments, which PyTorch frees later.
         self._trimmed: dict[int, Handle] = {}
 
-    def add(self, handle: Handle, tag: str) -> None:
-        self.by_address[handle[2]] = AllocationData(handle, tag)
+    def add(self, handle: Handle, tag: str, is_kept: bool = False) -> None:
+        self.by_address[handle[2]] = AllocationData(handle, tag, self._memory, is_kept)
 
     def remove(self, address: int) -> Handle:
         """Forgets a segment that is freed.
@@ -57,11 +77,13 @@ class Segments:
         """
         if (handle := self._trimmed.pop(address, None)) is not None:
             return handle
-        data = self.by_address.pop(address)
-        data.cpu_backup_tensor = None
-        return data.handle
+        return self.by_address.pop(address).handle
 
     def select(self, takes: Callable[[AllocationData], bool]) -> list[AllocationData]:
+        """Segments that exist: an interrupt in the callback of a free leaves one here that does not."""
+        for data in list(self.by_address.values()):
+            if not self._lives(data):
+                self.by_address.pop(data.handle[2], None)
         return [data for data in list(self.by_address.values()) if takes(data)]
 
     def trim(self, segments: Iterable[dict[str, Any]]) -> bool:
@@ -75,9 +97,9 @@ class Segments:
                 is_left = True
                 continue
             self._memory.synchronize(data.handle[0])
-            self._unmap_and_release(data.handle)
             self._trimmed[data.handle[2]] = data.handle
             self.by_address.pop(data.handle[2], None)
+            self._unmap_and_release(data.handle)
         return is_left
 
     def sleep(
@@ -93,59 +115,49 @@ class Segments:
             # Those whose contents are discarded with their memory come last.
             kept = [data for data in going if keeps(data)]
             lost = [data for data in going if not keeps(data)]
-            unmapped: list[AllocationData] = []
             try:
+                # What an interrupted wake left: contents that are older than the memory, and memory without its contents.
+                self._forget(lost)
+                for data in taken:
+                    if data not in going:
+                        self._unmap_again(data)
                 _contents.save(_numbers(kept), progress)
-                for data in kept:
-                    data.cpu_backup_tensor = self._saved(data)
                 for data in kept + lost:
-                    unmapped.append(data)
                     self._of_live(data, self._unmap_and_release)
-                for data in going:
-                    data.is_asleep = True
             except BaseException:
-                for data in unmapped:
-                    self._restore(data)
-                self._forget([data for data in kept if not data.is_asleep])
+                for data in going:
+                    if data.is_asleep:
+                        self._restore(data)
+                self._forget([data for data in going if not data.is_asleep])
                 raise
             copied = _bytes(kept)
             physical = _bytes(going)
             return SleepReport(physical, copied, physical - copied, not going, time.perf_counter_ns() - begin)
 
-    def _saved(self, data: AllocationData) -> Any:
-        """What was saved of a segment, as a tensor; `None` for one that was freed meanwhile."""
-        place = _contents.saved(data.handle[3])
-        return None if place is None else self._memory.on_host(*place)
-
     def _forget(self, of: list[AllocationData]) -> None:
-        for data in of:
-            data.cpu_backup_tensor = None
         _contents.forget(_numbers(of), self.keeps_host_memory)
 
     @staticmethod
     def _warn_of_another_policy(taken: list[AllocationData], keeps: Callable[[AllocationData], bool]) -> None:
         """Warns of tags that are asleep with their contents and would now be discarded, or the other way round."""
         for tag, data in {data.tag: data for data in taken if data.is_asleep}.items():
-            was_kept = data.cpu_backup_tensor is not None
+            was_kept = data.is_saved
             if was_kept != keeps(data):
                 where = "on the host" if was_kept else "discarded"
                 _log.warning("tag `%s` is asleep already, with its contents %s; the new policy has no effect", tag, where)
 
     def _restore(self, data: AllocationData) -> None:
-        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with what is known of its contents."""
+        """Wakes a segment of a sleep that failed; where that fails too, it sleeps with its contents if they were kept."""
         try:
-            # Mapped already: the failure came before it was unmapped.
-            if self._map(data) and data.cpu_backup_tensor is not None:
-                _contents.restore([data.handle[3]], None)
+            self._map(data)
+            _contents.restore([data.handle[3]], None)
         except Exception:
-            data.is_asleep = self._lives(data)
             _log.exception("a segment of %d bytes stays asleep; a wake tries it again", data.handle[1])
 
     def wake(self, coming: list[AllocationData], progress: _contents.Progress | None = None) -> SleepReport:
         """Maps these segments and restores their contents. Those that another thread frees meanwhile are left out.
 
-        Where the device lacks memory, idle memory of PyTorch is released, and the wake is tried once more. `progress` may be called
-        on another thread.
+        Where the device lacks memory, idle memory of PyTorch is released, and the wake is tried once more.
         """
         try:
             return self._wake(coming, progress)
@@ -156,30 +168,21 @@ class Segments:
     def _wake(self, coming: list[AllocationData], progress: _contents.Progress | None) -> SleepReport:
         with self._changing:
             begin = time.perf_counter_ns()
+            # What an interrupted wake or sleep left on the host.
+            self._forget([data for data in coming if not data.is_asleep])
             coming = [data for data in coming if data.is_asleep]
-            kept = [data for data in coming if data.cpu_backup_tensor is not None]
-            lost = [data for data in coming if data.cpu_backup_tensor is None]
-            mapped: list[AllocationData] = []
+            kept = [data for data in coming if data.is_saved]
+            lost = [data for data in coming if data not in kept]
             try:
-                for data in kept:
-                    mapped.append(data)
+                for data in kept + lost:
                     self._map(data)
-                # The others are mapped while contents are copied.
-                with ThreadPoolExecutor(1) as beside:
-                    restored = beside.submit(_contents.restore, _numbers(kept), progress)
-                    for data in lost:
-                        mapped.append(data)
-                        self._map(data)
-                restored.result()
+                _contents.restore(_numbers(kept), progress)
             except BaseException:
-                for data in mapped:
+                for data in coming:
                     self._unmap_again(data)
                 raise
-            copied = _bytes(kept)
-            for data in coming:
-                data.is_asleep = False
             self._forget(kept)
-            return SleepReport(_bytes(coming), copied, 0, not coming, time.perf_counter_ns() - begin)
+            return SleepReport(_bytes(coming), _bytes(kept), 0, not coming, time.perf_counter_ns() - begin)
 
     def _unmap_again(self, data: AllocationData) -> None:
         try:
@@ -189,13 +192,10 @@ class Segments:
         except Exception:
             _log.exception("a segment of %d bytes stays mapped after a wake that failed; a wake tries it again", data.handle[1])
 
-    def _map(self, data: AllocationData) -> bool:
-        """Maps a segment, and returns whether it was not mapped before."""
-        try:
+    def _map(self, data: AllocationData) -> None:
+        """Maps a segment that is not mapped."""
+        with contextlib.suppress(InvalidArgumentError):
             self._of_live(data, self._create_and_map)
-        except InvalidArgumentError:
-            return False
-        return True
 
     def _of_live(self, data: AllocationData, change: Callable[[Handle], None]) -> None:
         """Changes a segment. One that was freed meanwhile is left as it is; another may have its address."""
@@ -206,7 +206,7 @@ class Segments:
                 raise
 
     def _lives(self, data: AllocationData) -> bool:
-        return self.by_address.get(data.handle[2]) is data
+        return self.by_address.get(data.handle[2]) is data and _contents.is_asleep(data.handle[3]) is not None
 
 
 def _numbers(of: list[AllocationData]) -> list[int]:

@@ -7,7 +7,10 @@ import ctypes
 import gc
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
+
+from . import _native
 
 _FLAG = "expandable_segments"
 
@@ -51,11 +54,9 @@ class TorchMemory:
             yield
             return
         # PyTorch resets each setting that the text lacks.
-        self._set_settings(",".join([*(field for field in fields if field not in on), f"{_FLAG}:False"]))
-        try:
+        off = ",".join([*(field for field in fields if field not in on), f"{_FLAG}:False"])
+        with _native.Around(partial(self._set_settings, off), partial(self._set_settings, settings)):
             yield
-        finally:
-            self._set_settings(settings)
 
     def _settings(self) -> str:
         """PyTorch's settings: those of its allocator, which a program may have changed, else those of the environment."""

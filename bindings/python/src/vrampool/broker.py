@@ -18,7 +18,7 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from . import _arguments, _options
+from . import _arguments, _native, _options
 from ._batch_arrays import Array, Chunk, Layout, Part, type_of
 from ._handle import Handle
 from ._library import LIBRARY
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Array", "Broker", "Chunk", "Client", "Part", "Plan", "Progress", "RunReport"]
 
 _ROLES = ("input", "output", "in_out", "scratch")
-
-#: What a callback returns whose exception is raised in place of a failure of the library.
-_RAISED = 15
 
 
 class Plan(NamedTuple):
@@ -142,6 +139,8 @@ class Broker(Handle):
         }
         text = _arguments.text(_options.text(given, _options.KNOWN_OF_BROKERS), "options")
         self._pool = pool
+        # By client and label: a batch needs its arrays, whether or not the program keeps them.
+        self._arrays: dict[tuple[int, str], Array] = {}
         self._is_on_host = device_of(pool.handle)[0] == "host"
         self._handle = LIBRARY.number("broker_create", pool.handle, text)
 
@@ -198,39 +197,22 @@ class Broker(Handle):
         """
         from ctypes import byref, sizeof
 
-        from ._abi import RUN_REPORT, ChunkCallback, CRunReport, ProgressCallback
+        from ._abi import RUN_REPORT, CChunk, CRunReport
 
-        raised: list[BaseException] = []
-
-        def on_chunk(_: object, of: Any) -> int:
-            if raised:
-                return _RAISED
-            chunk = Chunk(self._pool, self._is_on_host, of.contents)
+        def on_chunk(address: int) -> None:
+            chunk = Chunk(self._pool, self._is_on_host, CChunk.from_address(address))
             try:
                 work(chunk)
-            except BaseException as error:
-                raised.append(error)
             finally:
                 chunk._end()
-            return _RAISED if raised else 0
 
-        def on_progress(_: object, *done: int) -> None:
-            try:
-                if progress is not None and not raised:
-                    progress(Progress(*done))
-            except BaseException as error:
-                raised.append(error)
+        def on_progress(*done: int) -> None:
+            if progress is not None:
+                progress(Progress(*done))
 
         report = CRunReport(struct_size=sizeof(CRunReport))
-        # Named, because they are called as long as this call runs.
-        callbacks = ChunkCallback(on_chunk), ProgressCallback(on_progress)
-        try:
-            LIBRARY.call("broker_run", self.handle, _arguments.text(group, "group"), *callbacks, None, byref(report))
-        except Error:
-            if not raised:
-                raise
-        if raised:
-            raise raised[0]
+        of, name = _native.Callbacks(work=on_chunk, progress=on_progress), _arguments.text(group, "group")
+        LIBRARY.call("broker_run", self.handle, name, of.on_chunk, of.on_progress, of.user, byref(report), callbacks=of)
         return RunReport(*(getattr(report, name) for name in RUN_REPORT))
 
     @property
@@ -248,6 +230,7 @@ class Broker(Handle):
         handle, self._handle = self._handle, None
         if handle is not None:
             LIBRARY.call("broker_destroy", handle)
+            self._arrays.clear()
 
     def __enter__(self) -> Broker:
         return self
@@ -272,7 +255,8 @@ class Client(Handle):
         self._handle = handle
 
     def input(self, label: str, shape: Sequence[int], dtype: Any, *, axis: int | None = 0, order: str = "C") -> Array:
-        """Queues an array that is copied to the device before each chunk. Write its host memory before a run.
+        """Queues an array that is copied to the device before each chunk. Write its host memory before a run. The client keeps it until
+        one of the same label replaces it, or the client is closed.
 
         Args:
             label: an earlier array of the client with this label is replaced.
@@ -314,13 +298,18 @@ class Client(Handle):
         numbers = (c_uint64 * len(rows))(*rows)
         name = _arguments.text(label, "label")
         handle = LIBRARY.number("client_queue", self._handle, role, name, numbers, len(rows), itemsize, at)
-        return Array(handle, label, _ROLES[role], Layout(typestr, itemsize, extents, order), axis)
+        array = Array(handle, label, _ROLES[role], Layout(typestr, itemsize, extents, order), axis)
+        self._broker._arrays[self._handle, label] = array
+        return array
 
     def close(self) -> None:
         """Ends the client, with its memory on the device and its share. Its arrays keep their host memory. Closing twice is fine."""
         # It may have ended with its broker; its number is never another client's.
         with contextlib.suppress(ClosedError):
             LIBRARY.call("client_destroy", self._handle)
+        arrays = self._broker._arrays
+        for place in [place for place in list(arrays) if place[0] == self._handle]:
+            arrays.pop(place, None)
 
     def __enter__(self) -> Client:
         return self

@@ -14,7 +14,7 @@ from . import _arguments, _native, _options
 from ._arguments import UNLIMITED
 from ._handle import Handle
 from ._library import LIBRARY
-from .errors import BusyError, Error, OutOfMemoryError, UnavailableError
+from .errors import BusyError, Error, InvalidPointerError, OutOfMemoryError, UnavailableError
 from .pool import Pool
 from .stream import Stream
 
@@ -139,9 +139,16 @@ class CuPyAllocator(Handle):
     __call__ = malloc
 
     def record_stream(self, array: Any, stream: Any) -> None:
-        """Says that work on `stream` uses an array too: its memory is not reused before that is done."""
-        owner = array.data.mem._owner
-        LIBRARY.call("record_stream", owner.address, Stream.of(stream))
+        """Says that work on `stream` uses an array too: its memory is not reused before that is done.
+
+        Raises: `InvalidPointerError` for memory of another allocator.
+        """
+        memory = array.data.mem
+        owner = getattr(memory, "_owner", None)
+        if isinstance(owner, _Owner):
+            LIBRARY.call("record_stream", owner.address, Stream.of(stream))
+        elif memory.size != 0:
+            raise InvalidPointerError(f"the array's memory, a {type(memory).__name__}, is not vrampool's")
 
     def used_bytes(self) -> int:
         """Bytes of the current device's pool that arrays have, rounded to classes; as `cupy.cuda.MemoryPool` names it."""

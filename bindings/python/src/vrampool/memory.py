@@ -218,7 +218,11 @@ def from_dlpack(array: Any, stream: object = None) -> View:
     """
     if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
         raise ArgumentTypeError(f"{type(array).__name__} has no __dlpack__ and __dlpack_device__")
-    kind = array.__dlpack_device__()[0]
+    device = array.__dlpack_device__()
+    try:
+        kind, _ = device
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{type(array).__name__}.__dlpack_device__() returns {device!r}, and no pair of numbers") from None
     if kind not in _HOST + _ON_CUDA:
         raise UnsupportedError(f"memory of DLPack's kind of device {kind}: vrampool uses host (1) and CUDA (2) memory")
     handle = Stream.of(stream)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from . import _arguments
+from . import _arguments, _native
 from ._contents import Progress
 from ._handle import Handle as _Handle
 from ._sleeping import AllocationData, Segments
@@ -40,7 +40,11 @@ _MODES = ("torch", "preload")
 _NO = ("", "0", "false", "no")
 
 #: The tag of the region that this context is in, and whether its contents are kept.
-_REGION: ContextVar[tuple[str, bool] | None] = ContextVar("vrampool_memory_saver_region", default=None)
+_REGION: ContextVar[Any] = ContextVar("vrampool_memory_saver_region", default=None)
+
+
+def _region() -> tuple[str, bool] | None:
+    return _native.current(_REGION)  # type: ignore[no-any-return]
 
 
 class TorchMemorySaver(_Handle):
@@ -161,24 +165,20 @@ class TorchMemorySaver(_Handle):
         """
         if not dispose_mem_pool_after_use:
             raise UnsupportedError("dispose_mem_pool_after_use=False: the pool of the scope is always released")
-        if _REGION.get() is None:
+        if _region() is None:
             raise InvalidArgumentError("disable() is for use within a region of this context")
         torch = self._used().torch
-        token = _REGION.set(None)
-        try:
-            with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
-                yield
-        finally:
-            with contextlib.suppress(ValueError):
-                _REGION.reset(token)
+        with _native.Scope(_REGION, None), torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+            yield
 
     def pause(self, tag: str | None = None, progress: Progress | None = None) -> SleepReport:
-        """Releases the physical memory of a tag, or of all tags that are not paused. A tag without memory can be paused. `progress` is
-        called with the copied bytes and the bytes in all, after each piece.
+        """Releases the physical memory of a tag, or of all tags that are not paused. Without memory nothing is done. `progress` is
+        called with the copied bytes and the bytes in all, after each piece. Memory that an interrupted call left is released or mapped by
+        the next one.
 
         Raises: `AsleepError` for a tag that is paused, or if all are; `CaptureError` during a capture.
         """
-        return self._used().pause(tag, progress)
+        return self._used().pause(_tag(tag), progress)
 
     def resume(self, tag: str | None = None, progress: Progress | None = None) -> SleepReport:
         """Maps the memory of a tag, or of all paused tags, and restores the contents that were kept; others are undefined. `progress` is
@@ -186,7 +186,7 @@ class TorchMemorySaver(_Handle):
 
         Raises: `OutOfMemoryError`, and the memory stays paused; `InvalidArgumentError` for a tag that is not paused, or if none is.
         """
-        return self._used().resume(tag, progress)
+        return self._used().resume(_tag(tag), progress)
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
         """The contents of a contiguous tensor whose memory is paused, in host memory; with `zero_copy`, the backup itself, which is valid
@@ -205,6 +205,11 @@ class TorchMemorySaver(_Handle):
         offset = address - data.handle[2]
         found = data.cpu_backup_tensor[offset : offset + x.nbytes].view(x.dtype).view(x.shape)
         return found if zero_copy else found.clone()
+
+
+def _tag(tag: str | None) -> str | None:
+    """Raises: `ArgumentTypeError` for a tag that is no text."""
+    return None if tag is None else _arguments.text(tag, "tag").decode()
 
 
 def _refuse_default_region() -> None:
@@ -227,9 +232,6 @@ class _Saver:
         self._segments = Segments(
             self._memory, lambda handle: python_create_and_map(*handle), lambda handle: python_unmap_and_release(*handle)
         )
-        self._kept: set[int] = set()
-        self._known: set[str] = set()
-        self._paused: set[str] = set()
         self._pools: dict[tuple[str, bool, int], Any] = {}
         self._graph_pools: dict[Any, Any] = {}
         self._margin = 0
@@ -245,29 +247,22 @@ class _Saver:
     @property
     def current_tag(self) -> str:
         """The tag of segments that are allocated now."""
-        return (_REGION.get() or ("default", False))[0]
+        return (_region() or ("default", False))[0]
 
     def claim(self) -> None:
         """Sets the callbacks of segments.
 
         Raises: `BusyError` where another allocator has live segments.
         """
-        init_module(self._on_malloc, self._on_free)
+        init_module(self._on_malloc, self._segments.remove)
 
     def _on_malloc(self, handle: Handle) -> None:
-        tag, is_kept = _REGION.get() or ("default", False)
-        device, size, address, _ = handle
+        device, size, _, _ = handle
         if self._margin and (free := self.torch.cuda.mem_get_info(device)[0]) < size + self._margin:
             raise OutOfMemoryError(
                 f"{size} bytes would leave less than memory_margin_bytes={self._margin} free of the {free} bytes on device {device}"
             )
-        self._segments.add(handle, tag)
-        if is_kept:
-            self._kept.add(address)
-
-    def _on_free(self, address: int) -> Handle:
-        self._kept.discard(address)
-        return self._segments.remove(address)
+        self._segments.add(handle, *(_region() or ("default", False)))
 
     def pool(self, tag: str, is_kept: bool) -> Any:
         """The pool of a tag's regions on the current device; it stays, so that regions reuse memory that was freed."""
@@ -292,37 +287,28 @@ class _Saver:
     @contextlib.contextmanager
     def allocating(self, tag: str, is_kept: bool, margin: int) -> Iterator[None]:
         _arguments.text(tag, "tag")
-        if tag in self._paused:
+        if any(data.is_asleep for data in self._of(tag)):
             raise AsleepError(f"tag {tag} is paused; resume it before more memory is allocated under it")
-        self._known.add(tag)
         self._margin = margin
-        token = _REGION.set((tag, is_kept))
-        try:
-            with self._memory.without_expandable_segments():
-                yield
-        finally:
-            with contextlib.suppress(ValueError):
-                _REGION.reset(token)
+        with _native.Scope(_REGION, (tag, is_kept)), self._memory.without_expandable_segments():
+            yield
+
+    def _of(self, tag: str | None) -> list[AllocationData]:
+        """The segments of a tag, or of all."""
+        return self._segments.select(lambda data: tag in (None, data.tag))
 
     def pause(self, tag: str | None, progress: Progress | None) -> SleepReport:
         refuse_in_capture(self.torch)
-        tags = self._known - self._paused if tag is None else {tag} - self._paused
-        if not tags:
+        of = self._of(tag)
+        if of and all(data.is_asleep for data in of):
             raise AsleepError("no tag is left to pause" if tag is None else f"tag {tag} is paused already")
-        report = self._segments.sleep(self._segments.select(lambda data: data.tag in tags), self._is_kept, progress)
-        self._paused |= tags
-        return report
-
-    def _is_kept(self, data: AllocationData) -> bool:
-        return data.handle[2] in self._kept
+        return self._segments.sleep(of, lambda data: data.is_kept, progress)
 
     def resume(self, tag: str | None, progress: Progress | None) -> SleepReport:
-        tags = set(self._paused) if tag is None else {tag} & self._paused
-        if not tags:
+        of = self._of(tag)
+        if of and not any(data.is_asleep for data in of):
             raise InvalidArgumentError("no memory is paused" if tag is None else f"tag {tag} is not paused")
-        report = self._segments.wake(self._segments.select(lambda data: data.tag in tags), progress)
-        self._paused -= tags
-        return report
+        return self._segments.wake(of, progress)
 
     def segment_of(self, address: int, size: int) -> AllocationData | None:
         """The segment that contains these bytes."""

@@ -25,7 +25,7 @@ __all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
 
 
 #: What the native classes need of this package.
-_PACKAGE = _native.Package(Block, _arguments.size, Stream.of, _tags.CURRENT.get)
+_PACKAGE = _native.Package(Block, _arguments.size, Stream.of, _tags.CURRENT)
 
 
 class Pool(_native.Pool, Handle):
@@ -109,7 +109,7 @@ class Pool(_native.Pool, Handle):
 
         Raises: `ClosedError`.
         """
-        return str(self.stats_by_tag()["pool"])
+        return str(self.stats_as_dict()["pool"])
 
     @property
     def device(self) -> str:
@@ -155,8 +155,12 @@ class Pool(_native.Pool, Handle):
         LIBRARY.call("get_stats", self.handle, byref(stats))
         return PoolStats(*(getattr(stats, name) for name in PoolStats._fields))
 
-    def stats_by_tag(self) -> dict[str, Any]:
-        """Its statistics as a dict, with those of each size class and tag."""
+    def stats_by_tag(self) -> dict[str, dict[str, Any]]:
+        """The statistics of each tag, with those of its size classes."""
+        return dict(self.stats_as_dict()["tags"])
+
+    def stats_as_dict(self) -> dict[str, Any]:
+        """Its statistics as a dict, with those of each tag."""
         return dict(LIBRARY.json("get_stats_json", self.handle))
 
     def snapshot(self) -> dict[str, Any]:
@@ -192,32 +196,26 @@ class Pool(_native.Pool, Handle):
         LIBRARY.call("memory_info", self.handle, byref(free), byref(total))
         return free.value, total.value
 
-    @contextlib.contextmanager
-    def tag(self, name: str) -> Iterator[None]:
+    def tag(self, name: str) -> _native.Scope:
         """Allocations within the scope have this tag, and sleep and wake with it. Scopes nest.
 
         The tag belongs to the current context (`contextvars`): each asyncio task and each thread has its own. Pools that PyTorch
-        allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`.
+        allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`. A scope ends where
+        it is left, in whatever thread that is.
 
         The limit and `max_cached` bound all tags together; the budget holds for each tag by itself.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for an empty name; `ClosedError`.
         """
-        tag = _arguments.text(name, "tag")
-        with contextlib.ExitStack() as scopes:
-            scopes.enter_context(_tags.scope(self.handle, tag))
-            if not self._is_owned:
-                from . import _thread_tags
-
-                scopes.enter_context(_thread_tags.thread_scope(self.handle, tag))
-            yield
+        return _native.Scope(_tags.CURRENT, _arguments.text(name, "tag"), self.handle, is_of_thread=not self._is_owned)
 
     def sleep(self, keep: Iterable[str] | str = ("default",), progress: Callable[[int, int], object] | None = None) -> SleepReport:
         """Puts all tags to sleep: contents of those in `keep` go to the host, the others' are discarded.
 
         Waits for the work that uses the memory. The device has its memory back, and blocks keep their addresses; they must
         not be used, but may be freed. All tags or none. `progress` is called with the copied bytes and the bytes in all, after
-        each piece; it must not wait for a thread that allocates.
+        each piece; it must not wait for a thread that allocates. An exception in it is logged, an interrupt is raised when the
+        memory sleeps.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for a tag that does not exist.
         """
@@ -314,9 +312,9 @@ def _names(tags: Iterable[str] | str) -> tuple[Any, int]:
 def _report(function: str, progress: Callable[[int, int], object] | None, *arguments: Any) -> SleepReport:
     from ctypes import byref, sizeof
 
-    from ._progress import callback
+    from . import _progress
     from .stats import CSleepReport, SleepReport
 
     report = CSleepReport(struct_size=sizeof(CSleepReport))
-    LIBRARY.call(function, *arguments, callback(progress), None, byref(report))
+    _progress.call(function, *arguments, progress=progress, report=(byref(report),))
     return SleepReport(*(getattr(report, name) for name in SleepReport._fields))._replace(no_op=bool(report.no_op))

@@ -243,6 +243,10 @@ class PoolStats(NamedTuple):
     backup_bytes: int
     # End of the generated lines.
 
+    def __str__(self) -> str:
+        """The figures that are not 0, a line each; `repr` has all."""
+        return "\n".join(f"{name}: {value}" for name, value in zip(self._fields, self) if value)
+
     @property
     def failures(self) -> int:
         """The number of failed requests."""

@@ -11,11 +11,12 @@ import contextlib
 import importlib
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from . import _arguments
+from . import _arguments, _native
 from ._contents import Progress
 from ._handle import Handle as _Handle
 from ._sleeping import AllocationData, Segments
@@ -58,7 +59,7 @@ DEFERRABLE_TAGS = ("weights", "kv_cache")
 _CUSTOMARY_TAGS = ("default", *DEFERRABLE_TAGS, "runtime", "workspace", "cudagraph")
 
 #: Of segments that are allocated in this context.
-_TAG: ContextVar[str] = ContextVar("vrampool_vllm_tag", default="default")
+_TAG: ContextVar[Any] = ContextVar("vrampool_vllm_tag", default=None)
 
 _PLACES = {"extension": ("vllm.cumem_allocator", "vrampool.vllm_extension"), "class": ("vllm.device_allocator.cumem", __name__)}
 
@@ -95,6 +96,13 @@ def unmap_and_release(handle: Handle) -> None:
     python_unmap_and_release(*handle)
 
 
+class _Open:
+    """A scope's use of a pool."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+
+
 class CuMemAllocator(_Handle):
     """vLLM's class of this name, over vrampool's segments; one for the process, by `get_instance`.
 
@@ -127,8 +135,8 @@ class CuMemAllocator(_Handle):
         #: For each tag, the pools of its scopes that have segments, with their allocator.
         self.allocator_and_pools: dict[str, list[tuple[Any, Any]]] = {}
         self._graph_pool: Any = None
-        # Pools that a scope allocates from. The lock is held for no call of PyTorch's.
-        self._open: list[Any] = []
+        # Pools that a scope allocates from, while it refers to them. The lock is held for no call of PyTorch's.
+        self._open: weakref.WeakSet[_Open] = weakref.WeakSet()
         self._pools_lock = threading.Lock()
         self._tags: set[str] = set(_CUSTOMARY_TAGS)
         self._claim()
@@ -140,11 +148,11 @@ class CuMemAllocator(_Handle):
     @property
     def current_tag(self) -> str:
         """The tag of segments that are allocated now, in this context: each thread and each asyncio task has its own."""
-        return _TAG.get()
+        return _native.current(_TAG) or self.default_tag
 
     @current_tag.setter
     def current_tag(self, tag: str) -> None:
-        _TAG.set(tag)
+        _native.assign(_TAG, tag)
 
     def _claim(self) -> None:
         """Sets the callbacks of segments, unless another allocator has live ones."""
@@ -155,15 +163,9 @@ class CuMemAllocator(_Handle):
         self._tags.add(tag)
         self._segments.add(handle, tag)
 
-    @contextlib.contextmanager
-    def _tagged(self, tag: str) -> Iterator[None]:
+    def _tagged(self, tag: str) -> _native.Scope:
         self._tags.add(tag)
-        token = _TAG.set(tag)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(ValueError):
-                _TAG.reset(token)
+        return _native.Scope(_TAG, tag)
 
     @contextlib.contextmanager
     def use_memory_pool(self, tag: str | None = None) -> Iterator[None]:
@@ -179,16 +181,15 @@ class CuMemAllocator(_Handle):
         with self._memory.without_expandable_segments():
             self._trim(name)
             pool = self._torch.cuda.MemPool(self._allocator.allocator())
+            in_use = _Open(pool)
             with self._pools_lock:
+                self._open.add(in_use)
                 self.allocator_and_pools.setdefault(name, []).append((pool, self._allocator))
-                self._open.append(pool)
             try:
                 with self._tagged(name), self._torch.cuda.use_mem_pool(pool):
                     yield
             finally:
-                with self._pools_lock:
-                    self._open.remove(pool)
-                del pool
+                del pool, in_use
                 self._trim(name)
 
     def _trim(self, tag: str) -> None:
@@ -196,15 +197,18 @@ class CuMemAllocator(_Handle):
         if self._memory.is_capturing():
             return
         with self._pools_lock:
-            entries = [entry for entry in self.allocator_and_pools.get(tag, []) if entry[0] not in self._open]
+            in_use = [of.pool for of in self._open]
+            entries = [entry for entry in self.allocator_and_pools.get(tag, []) if entry[0] not in in_use]
+            del in_use
         ended = []
         with contextlib.suppress(CaptureError):
             ended = [entry for entry in entries if entry[0] is not self._graph_pool and not self._segments.trim(entry[0].snapshot())]
         with self._pools_lock:
             left = [entry for entry in self.allocator_and_pools.get(tag, []) if entry not in ended]
-            self.allocator_and_pools.pop(tag, None)
             if left:
                 self.allocator_and_pools[tag] = left
+            else:
+                self.allocator_and_pools.pop(tag, None)
         # Without the lock: PyTorch releases them.
         del entries, ended
 
@@ -259,7 +263,7 @@ class CuMemAllocator(_Handle):
     def wake_up(self, tags: list[str] | tuple[str, ...] | str | None = None, progress: Progress | None = None) -> SleepReport:
         """Maps segments with these tags, and all that are neither `weights` nor `kv_cache`, and restores their contents; all segments
         without `tags`. All of them or none. Segments that another thread frees meanwhile are left out. `progress` is as that of
-        `sleep`, and may be called on another thread.
+        `sleep`.
 
         Raises: `OutOfMemoryError`; `InvalidArgumentError` for a tag that does not exist.
         """

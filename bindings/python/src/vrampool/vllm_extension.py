@@ -12,10 +12,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import _arguments
-from ._abi import SegmentCallback
+from . import _arguments, _native
 from ._library import LIBRARY
-from .errors import ArgumentTypeError, BusyError, Error, InvalidArgumentError, MismatchError
+from .errors import ArgumentTypeError, BusyError, Error, InvalidArgumentError
 from .stream import Stream
 
 if TYPE_CHECKING:
@@ -57,52 +56,23 @@ _functions.my_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
 _functions.my_free.restype = None
 _functions.my_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
 
-#: The callbacks of `init_module`.
-_callbacks: tuple[Callable[[Handle], object], Callable[[int], object]] | None = None
-
-#: Segments that the callbacks know, by address.
-_live: dict[int, Handle] = {}
-
 _STATUSES = {"OK": 0, "INVALID_ARGUMENT": 1, "MISMATCH": 6}
 
 
-def _on_malloc(_user: object, device: int, size: int, address: int, number: int) -> int:
-    handle = (device, size, address, number)
-
-    def call() -> None:
-        if _callbacks is not None:
-            # By the object whose method the callback is, vLLM's as well as vrampool's.
-            if isinstance(tag := getattr(getattr(_callbacks[0], "__self__", None), "current_tag", None), str):
-                LIBRARY.call("segment_tag", number, _arguments.text(tag, "tag"))
-            _callbacks[0](handle)
-            _live[address] = handle
-
-    return _status_of(call)
+def _tag(callback: object) -> str | None:
+    """The tag of segments that are allocated now: that of the object whose method the callback is, vLLM's as well as vrampool's."""
+    tag = getattr(getattr(callback, "__self__", None), "current_tag", None)
+    return tag if isinstance(tag, str) else None
 
 
-def _on_free(_user: object, device: int, size: int, address: int, number: int) -> int:
-    _live.pop(address, None)
-
-    def call() -> None:
-        handle = (device, size, address, number)
-        if _callbacks is not None and (returned := _callbacks[1](address)) != handle:
-            raise MismatchError(f"the free callback returned {returned!r} for the segment {handle!r}; the segment is freed")
-
-    return _status_of(call)
+def _failed(error: Exception) -> int:
+    """Logs what a callback raised, because no caller of PyTorch's functions can receive it. Returns the status for C."""
+    _log.error("a callback of vrampool.vllm_extension.init_module failed", exc_info=error)
+    return _STATUSES.get(error.name if isinstance(error, Error) else "", 1)
 
 
-def _status_of(call: Callable[[], None]) -> int:
-    """Calls a callback. What it raises is logged, because no caller of PyTorch's functions can receive it."""
-    try:
-        call()
-    except BaseException as error:
-        _log.exception("a callback of vrampool.vllm_extension.init_module failed")
-        return _STATUSES.get(error.name if isinstance(error, Error) else "", 1)
-    return 0
-
-
-#: What C calls; never replaced, because a thread may be about to call it.
-_C_CALLBACKS = (SegmentCallback(_on_malloc), SegmentCallback(_on_free))
+#: The callbacks of `init_module`, and the number of segments that they know. Never replaced, because a thread may be about to call it.
+_callbacks = _native.SegmentCallbacks(_tag, _failed)
 
 
 def init_module(python_malloc_callback: Callable[[Handle], object], python_free_callback: Callable[[int], object]) -> None:
@@ -113,32 +83,29 @@ def init_module(python_malloc_callback: Callable[[Handle], object], python_free_
     If it raises or returns another handle, the failure is logged, and the segment is freed.
 
     PyTorch's allocator may hold its own lock at that time: no other thread should release tensors meanwhile. The same callbacks may be
-    set again.
+    set again. An interrupt in one is raised when PyTorch's function has returned, by the main thread; the allocation fails.
 
     Raises: `ArgumentTypeError` for what cannot be called, `BusyError` for other callbacks while segments of the first ones live.
     """
-    global _callbacks
     callbacks = (python_malloc_callback, python_free_callback)
     for callback in callbacks:
         if not callable(callback):
             raise ArgumentTypeError(f"{callback!r} is no callback: init_module takes two functions")
-    if _callbacks not in (None, callbacks) and _live:
+    if _callbacks.functions not in (None, callbacks) and _callbacks.live:
         raise BusyError(
-            f"other callbacks know {len(_live)} live segments: use one allocator in a process, or release the memory of the first"
+            f"other callbacks know {_callbacks.live} live segments: use one allocator in a process, or release the memory of the first"
         )
     alloc, free = LIBRARY.address("segment_alloc"), LIBRARY.address("segment_free")
     if _functions.cumem_allocator_bind(alloc, free) != 0:
         raise BusyError(f"{PATH} calls the functions of another library of vrampool")
-    LIBRARY.call("segment_callbacks", *_C_CALLBACKS, None)
-    _callbacks = callbacks
+    _callbacks.set(callbacks)
+    LIBRARY.call("segment_callbacks", *_callbacks.addresses, _callbacks.user)
 
 
 def forget_callbacks() -> None:
     """Removes the callbacks. Segments that live can still be freed."""
-    global _callbacks
-    LIBRARY.call("segment_callbacks", SegmentCallback(), SegmentCallback(), None)
-    _callbacks = None
-    _live.clear()
+    LIBRARY.call("segment_callbacks", None, None, None)
+    _callbacks.set()
 
 
 def python_create_and_map(device: int, size: int, ptr: int, handle: int, /) -> None:

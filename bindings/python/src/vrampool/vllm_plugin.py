@@ -83,13 +83,13 @@ class Backend:
 
     def resume(self, tags: list[str] | None = None) -> None:
         """Wakes these tags, and all but `weights` and `kv_cache`; all without tags."""
-        before, self._state = self._state, "RESUMING"
+        after = self._state
         try:
+            self._state = "RESUMING"
             self._allocator.wake_up(tags)
-        except BaseException:
-            self._state = before
-            raise
-        self._state = "RUNNING"
+            after = "RUNNING"
+        finally:
+            self._state = after
 
     def discard(self, tags: tuple[str, ...]) -> None:
         """Releases these tags without their contents."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .._library import LIBRARY
-from ..errors import CaptureError, InvalidArgumentError
+from ..errors import CaptureError, InvalidArgumentError, UnavailableError
+from ..service import devices
 from ..stats import SleepReport
 from ._devices import device_index, pool, pool_if_any, pools
 
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .._options import Size
+    from ..pool import Pool
+
+
+#: The report without a GPU, where no memory sleeps.
+_NOTHING = SleepReport(0, 0, 0, True, 0)
+
+
+def _pool(device: object) -> Pool | None:
+    """The pool of a device, made if there is none; `None` without a GPU.
+
+    Raises: `UnavailableError` where there is no such device beside others.
+    """
+    try:
+        return pool(device)
+    except UnavailableError:
+        if any(found["backend"] == "cuda" for found in devices()["devices"]):
+            raise
+        return None
 
 
 def empty_cache() -> None:
@@ -70,14 +89,17 @@ def sleep(
         device: as PyTorch takes them.
         progress: is called with the copied bytes and the bytes in all, after each piece. It must not wait for a thread that allocates.
 
-    Waits for all work on the device. Tensors must not be used while they sleep, but may go.
+    Waits for all work on the device. Tensors must not be used while they sleep, but may go. Without a GPU nothing is
+    done.
 
     Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for no tags at all.
     """
-    of = pool(device)
+    of = _pool(device)
     kept: Iterable[str] | str
+    if of is None:
+        return _NOTHING
     if isinstance(offload, bool):
-        kept = list(of.stats_by_tag()["tags"]) if offload else ()
+        kept = list(of.stats_by_tag()) if offload else ()
     elif isinstance(offload, (str, Iterable)):
         kept = offload
     else:
@@ -94,10 +116,13 @@ def wake_up(
 
     Raises: `OutOfMemoryError` where the memory went elsewhere meanwhile; all goes on sleeping then.
     """
-    return pool(device).wake(tags, progress)
+    of = _pool(device)
+    return _NOTHING if of is None else of.wake(tags, progress)
 
 
 def discard(tags: Iterable[str] | str, device: object = None) -> SleepReport:
     """Puts these tags alone to sleep, after all work on the device, and forgets their contents."""
+    if (of := _pool(device)) is None:
+        return _NOTHING
     _wait_for_torch(device)
-    return pool(device).discard(tags)
+    return of.discard(tags)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from .. import _arguments
+from .. import _arguments, _native
 from .._library import LIBRARY
 from ..errors import UnavailableError
 from ..pool import Pool
@@ -71,11 +69,10 @@ def pools() -> dict[int, Pool]:
     return {of["device"]: Pool.of_handle(of["pool"]) for of in LIBRARY.json("torch_pools")}
 
 
-@contextlib.contextmanager
-def tag(name: str, device: object = None) -> Iterator[None]:
+def tag(name: str, device: object = None) -> _native.Scope:
     """What this thread allocates within has this tag, and sleeps and wakes with it. Scopes nest; outside it is `default`.
 
-    Only this thread's: gradients come from a thread of autograd's, and have the tag `default`.
+    Only this thread's: gradients come from a thread of autograd's, and have the tag `default`. A scope ends where it is left, in
+    whatever thread that is.
     """
-    with pool(device).tag(name):
-        yield
+    return pool(device).tag(name)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
+from .. import _native
 from ..errors import BusyError, UnsupportedError
 from . import _devices, _install
 
@@ -86,12 +88,12 @@ def mem_pool(
                 yield pool
             return
         # What use_mem_pool does, without its filter of threads.
-        torch._C._cuda_beginAllocateToPool(index, pool.id)
-        try:
+        core, place = torch._C, (index, pool.id)
+        with (
+            _native.Around(partial(core._cuda_beginAllocateToPool, *place), partial(core._cuda_releasePool, *place)),
+            _native.Around(lambda: None, partial(core._cuda_endAllocateToPool, *place)),
+        ):
             yield pool
-        finally:
-            torch._C._cuda_endAllocateToPool(index, pool.id)
-            torch._C._cuda_releasePool(index, pool.id)
 
 
 def release_mem_pools() -> None:

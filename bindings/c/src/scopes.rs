@@ -1,0 +1,120 @@
+//! Which tag a thread allocates under.
+
+use crate::failure::Failure;
+use crate::tags::Tagged;
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use vrampool::internal;
+
+#[derive(Debug)]
+struct Scope {
+    pool: u64,
+    /// Does not keep a destroyed pool: its last handle calls the driver, which a thread's own variables must not do when
+    /// they are destroyed.
+    tagged: Weak<Tagged>,
+    is_open: AtomicBool,
+    /// A [`ThreadScope`] ends it.
+    is_owned: bool,
+}
+
+struct Scopes {
+    /// How many there are: what every request asks first.
+    open: Cell<usize>,
+    /// The innermost last. Another thread may have ended some of them.
+    of: RefCell<Vec<Arc<Scope>>>,
+}
+
+thread_local! {
+    static SCOPES: Scopes = const { Scopes { open: Cell::new(0), of: RefCell::new(Vec::new()) } };
+}
+
+/// Whether any thread ever opened one: most programs have none, and then no request looks at its thread's.
+static WERE_ANY: AtomicBool = AtomicBool::new(false);
+
+/// Opens a scope on this thread, which [`end`] ends.
+pub(crate) fn begin(pool: u64, tagged: &Arc<Tagged>) {
+    let _ = open(pool, tagged, false);
+}
+
+fn open(pool: u64, tagged: &Arc<Tagged>, is_owned: bool) -> Arc<Scope> {
+    // Relaxed, here and below: only this thread has to see it.
+    WERE_ANY.store(true, Ordering::Relaxed);
+    internal::forget_known();
+    let (tagged, is_open) = (Arc::downgrade(tagged), AtomicBool::new(true));
+    let scope = Arc::new(Scope { pool, tagged, is_open, is_owned });
+    // A thread that is ending has none.
+    let _ = SCOPES.try_with(|scopes| {
+        scopes.of.borrow_mut().push(Arc::clone(&scope));
+        scopes.open.set(scopes.open.get() + 1);
+    });
+    scope
+}
+
+/// Ends this thread's innermost scope of a pool.
+pub(crate) fn end(pool: u64) -> Result<(), Failure> {
+    let innermost = SCOPES.try_with(|scopes| scopes.innermost(|scope| scope.pool == pool)).ok().flatten();
+    let ended =
+        innermost.ok_or_else(|| Failure::invalid("tag", "this thread has no open scope of the pool"))?;
+    ended.end();
+    Ok(())
+}
+
+/// What this thread allocates from now, if it is in a scope of the pool.
+#[inline(always)]
+pub(crate) fn current(pool: u64) -> Option<Arc<Tagged>> {
+    if !WERE_ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    SCOPES.try_with(|scopes| if scopes.open.get() == 0 { None } else { scopes.tagged(pool) }).ok().flatten()
+}
+
+impl Scopes {
+    #[cold]
+    fn tagged(&self, pool: u64) -> Option<Arc<Tagged>> {
+        self.innermost(|scope| scope.pool == pool)?.tagged.upgrade()
+    }
+
+    /// The innermost open scope that is meant.
+    fn innermost(&self, is_meant: impl Fn(&Scope) -> bool) -> Option<Arc<Scope>> {
+        let mut of = self.of.borrow_mut();
+        of.retain(|scope| scope.is_open.load(Ordering::Relaxed));
+        self.open.set(of.len());
+        of.iter().rev().find(|scope| is_meant(scope)).cloned()
+    }
+}
+
+impl Scope {
+    fn end(&self) {
+        self.is_open.store(false, Ordering::Relaxed);
+        let _ = SCOPES.try_with(|scopes| scopes.innermost(|_| false));
+    }
+}
+
+/// A scope of the thread that begins it. Whatever thread ends or drops it, ends it.
+#[derive(Debug)]
+pub struct ThreadScope(Arc<Scope>);
+
+impl ThreadScope {
+    pub(crate) fn begin(pool: u64, tagged: &Arc<Tagged>) -> Self {
+        Self(open(pool, tagged, true))
+    }
+
+    /// Whether it is the innermost one of this thread; `None` if the thread has none.
+    #[must_use]
+    pub fn is_innermost(of: Option<&Self>) -> Option<bool> {
+        let innermost = SCOPES.try_with(|scopes| scopes.innermost(|scope| scope.is_owned)).ok().flatten()?;
+        Some(of.is_some_and(|of| Arc::ptr_eq(&of.0, &innermost)))
+    }
+
+    /// Ends it. Does nothing the second time.
+    pub fn end(&self) {
+        self.0.end();
+    }
+}
+
+impl Drop for ThreadScope {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,378 @@
+"""Interrupts at any instruction, by real signals at random moments: afterwards every state is true, and the next call goes on.
+
+`VRAMPOOL_INTERRUPTS=10000` is the long run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import vrampool
+import vrampool.torch as vt
+from conftest import MIB, torch_alloc, torch_free
+from fake_mem_pool import Pools
+from fake_torch import Torch
+from vrampool import Pool, memory_saver, vllm
+from vrampool.memory_saver import TorchMemorySaver
+from vrampool.vllm import CuMemAllocator
+
+INTERRUPTS = int(os.environ.get("VRAMPOOL_INTERRUPTS", "150"))
+SIZE = 2 * MIB
+
+
+class Interrupt(BaseException):
+    """What Ctrl-C raises, under a name of its own."""
+
+
+def under_interrupts(work: Callable[[], None], check: Callable[[], None]) -> None:
+    """Runs `work` with signals at random moments, and `check` after each run that one ended, until there were enough."""
+    rng = random.Random(1)
+    # Repeated: a finalizer keeps the exception to itself.
+    interrupts, again = 0, 0.01
+    is_running = False
+
+    def repeated() -> None:
+        while True:
+            work()
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        nonlocal interrupts
+        while frame is not None and frame.f_code is not repeated.__code__:
+            frame = frame.f_back
+        if frame is None:
+            # Not yet there, or at its end.
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 if is_running else 0)
+            return
+        interrupts += 1
+        # Further ones come into what the first one led to.
+        if rng.random() < 0.7:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 5e-4), again)
+        raise Interrupt
+
+    unraised: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraised.append
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        begin = time.perf_counter()
+        work()
+        duration = time.perf_counter() - begin
+        check()
+        while interrupts < INTERRUPTS:
+            is_running = True
+            with contextlib.suppress(Interrupt):
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 1.2 * duration), again)
+                repeated()
+            is_running = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            check()
+    finally:
+        is_running = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+
+
+def fill(address: int, value: int) -> None:
+    ctypes.memset(address, value, SIZE)
+
+
+def value_of(address: int) -> int:
+    """Reads the first and the last byte: of memory that is not mapped, in vain."""
+    first, last = ctypes.string_at(address, 1), ctypes.string_at(address + SIZE - 1, 1)
+    assert first == last
+    return first[0]
+
+
+@pytest.fixture
+def pools(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pools]:
+    torch = Torch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    fresh()
+    yield Pools(torch)
+    vllm.forget_callbacks()
+
+
+def reported(*_: int) -> None:
+    """Progress that takes some instructions."""
+    for _ in range(20):
+        pass
+
+
+def test_vllms_allocator(pools: Pools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CuMemAllocator, "instance", None)
+    allocator = CuMemAllocator.get_instance()
+    kept: dict[int, int] = {}
+    for value in range(1, 4):
+        with allocator.use_memory_pool("weights"):
+            kept[vllm.my_malloc(SIZE)] = value
+    with allocator.use_memory_pool("kv_cache"):
+        cache = vllm.my_malloc(SIZE)
+    for address, value in kept.items():
+        fill(address, value)
+
+    def work() -> None:
+        with allocator.use_memory_pool("mine"):
+            address = vllm.my_malloc(SIZE)
+        fill(address, 9)
+        allocator.sleep(("weights",), progress=reported)
+        allocator.wake_up(["weights"], progress=reported)
+        allocator.wake_up()
+        allocator.discard("kv_cache")
+        vllm.my_free(address)
+        allocator.wake_up()
+
+    def check() -> None:
+        assert allocator.current_tag == "default"
+        for address in (*kept, cache):
+            if not allocator.pointer_to_data[address].is_asleep:
+                assert value_of(address) == kept.get(address, value_of(address))
+        # The next call goes on, whichever it is.
+        if random.random() < 0.5:
+            allocator.sleep(("weights",))
+            assert all(data.is_asleep for data in allocator._segments.select(lambda data: True))
+        allocator.wake_up()
+        assert not any(data.is_asleep for data in allocator._segments.select(lambda data: True))
+        assert {address: value_of(address) for address in kept} == kept
+        for data in allocator._segments.select(lambda data: data.handle[2] not in (*kept, cache)):
+            vllm.my_free(data.handle[2])
+        gc.collect()
+        assert allocator.get_current_usage() == 4 * SIZE
+        assert not list(allocator._open)
+        # All of the device that these leave.
+        vllm.my_free(vllm.my_malloc(64 * MIB - 4 * SIZE))
+
+    under_interrupts(work, check)
+    for address in (*kept, cache):
+        vllm.my_free(address)
+    allocator.release_pools()
+
+
+def test_memory_saver(pools: Pools) -> None:
+    saver = TorchMemorySaver()
+    kept: dict[int, int] = {}
+    for value in range(1, 4):
+        with saver.region("weights", enable_cpu_backup=True):
+            kept[pools.empty(SIZE)] = value
+    with saver.region("kv_cache"):
+        cache = pools.empty(SIZE)
+    for address, value in kept.items():
+        fill(address, value)
+    segments = saver._used()._segments
+
+    def work() -> None:
+        saver.pause("weights", progress=reported)
+        saver.pause()
+        saver.resume("kv_cache")
+        saver.resume(progress=reported)
+        with saver.region("mine"):
+            pass
+        saver.pause()
+        saver.resume("weights")
+        saver.resume("kv_cache")
+
+    def check() -> None:
+        assert memory_saver._region() is None
+        for tag, addresses in (("weights", list(kept)), ("kv_cache", [cache])):
+            are_asleep = [segments.by_address[address].is_asleep for address in addresses]
+            for address in addresses:
+                if not segments.by_address[address].is_asleep:
+                    assert value_of(address) == kept.get(address, value_of(address))
+            # Of pause and resume one takes it, or both do.
+            if not all(are_asleep) and random.random() < 0.5:
+                saver.pause(tag)
+            if any(data.is_asleep for data in segments.select(lambda data: data.tag == tag)):
+                saver.resume(tag)
+            with pytest.raises(vrampool.InvalidArgumentError, match="not paused"):
+                saver.resume(tag)
+        assert {address: value_of(address) for address in kept} == kept
+
+    under_interrupts(work, check)
+    for address in (*kept, cache):
+        pools.free(address)
+    saver._used().release_pools()
+    gc.collect()
+    assert segments.by_address == {}
+
+
+def tag_of(pool: Pool, address: int) -> str:
+    (tag,) = [
+        segment["tag"]
+        for segment in pool.snapshot()["segments"]
+        if segment["address"] <= address < segment["address"] + segment["bytes"]
+    ]
+    return str(tag)
+
+
+def tags_now(pool: Pool) -> tuple[str, str]:
+    """The tags of memory that C and Python allocate now."""
+    address = torch_alloc(4096)
+    of_c = tag_of(pool, address)
+    torch_free(address, 4096)
+    with pool.allocate(4096) as block:
+        return of_c, tag_of(pool, block.address)
+
+
+@contextlib.contextmanager
+def by_a_generator(tag: str) -> Iterator[None]:
+    with vt.tag(tag):
+        yield
+
+
+def test_tags_of_torch(fresh: Callable[..., None]) -> None:
+    fresh()
+    pool = vt.pool(0)
+
+    def work() -> None:
+        with vt.tag("weights"):
+            address = torch_alloc(4096)
+            with by_a_generator("kv_cache"):
+                pass
+            torch_free(address, 4096)
+
+    def check() -> None:
+        gc.collect()
+        assert tags_now(pool) == ("default", "default")
+        with vt.tag("weights"):
+            assert tags_now(pool) == ("weights", "weights")
+
+    under_interrupts(work, check)
+
+
+def test_sleeps_of_a_pool(host: Pool) -> None:
+    blocks = {}
+    for value, tag in enumerate(("weights", "kv_cache"), 1):
+        with host.tag(tag):
+            blocks[tag] = host.allocate(SIZE)
+        fill(blocks[tag].address, value)
+
+    def work() -> None:
+        with host.tag("weights"):
+            host.sleep(("weights", "kv_cache"), progress=reported)
+        host.wake(["weights"], progress=reported)
+        host.sleep_tags("weights")
+        host.wake()
+
+    def check() -> None:
+        for value, (tag, block) in enumerate(blocks.items(), 1):
+            with host.tag(tag):
+                if host.is_asleep(tag):
+                    with pytest.raises(vrampool.AsleepError):
+                        host.allocate(10)
+                else:
+                    host.allocate(10).free()
+                    assert value_of(block.address) == value
+        host.wake()
+        assert [value_of(block.address) for block in blocks.values()] == [1, 2]
+        with host.allocate(10) as block:
+            assert tag_of(host, block.address) == "default"
+
+    under_interrupts(work, check)
+    for block in blocks.values():
+        block.free()
+
+
+def test_runs_of_a_broker() -> None:
+    numpy = pytest.importorskip("numpy")
+    with Pool("host", host_capacity=64 * MIB) as pool, vrampool.Broker(pool, budget="1MiB") as broker:
+        client = broker.client("doubler")
+        numbers, doubled = client.input("numbers", (1000,), "f4"), client.output("doubled", (1000,), "f4")
+        numbers.numpy()[:] = numpy.arange(1000)
+        broker.commit(chunk_runs=100)
+        done: list[int] = []
+
+        def double(chunk: Any) -> None:
+            numpy.multiply(chunk.numpy(numbers), 2, out=chunk.numpy(doubled))
+
+        def work() -> None:
+            broker.run(double, progress=lambda now: done.append(now.runs_done))
+
+        def check() -> None:
+            done.clear()
+            doubled.numpy()[:] = 0
+            assert broker.run(double, progress=lambda now: done.append(now.runs_done)).runs == 1000
+            assert done[-1] == 1000
+            assert (doubled.numpy() == 2 * numpy.arange(1000)).all()
+
+        under_interrupts(work, check)
+
+
+@pytest.mark.parametrize("of", ["pool", "vllm", "memory_saver"])
+def test_an_interrupt_in_progress_reaches_the_caller(
+    of: str, host: Pool, pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def progress(*_: int) -> None:
+        raise Interrupt
+
+    if of == "pool":
+        with host.allocate(SIZE):
+            with pytest.raises(Interrupt):
+                host.sleep(progress=progress)
+            assert host.is_asleep()
+            with pytest.raises(Interrupt):
+                host.wake(progress=progress)
+            assert not host.is_asleep()
+        return
+    saver = TorchMemorySaver()
+    if of == "vllm":
+        monkeypatch.setattr(CuMemAllocator, "instance", None)
+        allocator = CuMemAllocator.get_instance()
+        scope, sleep, wake, resume = allocator.use_memory_pool(), allocator.sleep, allocator.wake_up, allocator.wake_up
+    else:
+        scope, sleep, wake, resume = saver.region(enable_cpu_backup=True), saver.pause, saver.resume, saver.resume
+    with scope:
+        address = pools.empty(SIZE)
+    fill(address, 7)
+    with pytest.raises(Interrupt):
+        sleep(progress=progress)
+    # All of them, or none: the interrupt came with the first copy.
+    assert value_of(address) == 7
+    sleep()
+    with pytest.raises(Interrupt):
+        wake(progress=progress)
+    resume()
+    assert value_of(address) == 7
+    pools.free(address)
+
+
+@pytest.mark.parametrize("place", ["host"], indirect=True)
+def test_a_scope_ends_on_whichever_thread_it_is_left(fresh: Callable[..., None], host: Pool) -> None:
+    fresh()
+    pool = vt.pool(0)
+
+    def generator() -> Iterator[None]:
+        with vt.tag("weights"), host.tag("weights"):
+            yield
+
+    begun = generator()
+    next(begun)
+    assert tags_now(pool) == ("weights", "weights")
+    thread = threading.Thread(target=begun.close)
+    thread.start()
+    thread.join()
+    assert tags_now(pool) == ("default", "default")
+    with host.allocate(10) as block:
+        assert tag_of(host, block.address) == "default"
+    # Also one that no call leaves, and in any order.
+    first, second = vt.tag("weights"), vt.tag("kv_cache")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert tags_now(pool) == ("kv_cache", "kv_cache")
+    del second
+    assert tags_now(pool) == ("default", "default")
+    with pytest.raises(RuntimeError, match="once"):
+        first.__enter__()
