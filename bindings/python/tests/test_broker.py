@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -331,3 +332,18 @@ with vrampool.Pool("host", host_capacity={MIB}) as pool, vrampool.Broker(pool) a
             raise AssertionError
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_batch_keeps_its_arrays(pool: Pool) -> None:
+    """Also one whose result the program did not keep."""
+    with vrampool.Broker(pool) as broker:
+        client = broker.client("a")
+        client.input("unused", (100,), "f4")
+        client.output("lost", (100,), "f4")
+        client.output("lost", (100,), "f4")
+        gc.collect()
+        assert broker.run(lambda chunk: None).runs == 100
+        kept = weakref.ref(broker._arrays[client._handle, "unused"])
+        client.close()
+        gc.collect()
+        assert kept() is None

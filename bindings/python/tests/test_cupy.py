@@ -144,6 +144,11 @@ def test_memory_is_for_the_current_stream_and_others_are_recorded(place: dict[st
         array = types.SimpleNamespace(data=pointer)
         cupy.stream.ptr = 0
         allocator.record_stream(array, cupy.stream)
+        # An empty array, and one of another allocator.
+        allocator.record_stream(types.SimpleNamespace(data=allocator.malloc(0)), cupy.stream)
+        foreign = types.SimpleNamespace(data=types.SimpleNamespace(mem=types.SimpleNamespace(size=MIB)))
+        with pytest.raises(vrampool.InvalidPointerError, match="not vrampool's"):
+            allocator.record_stream(foreign, cupy.stream)
         del pointer, array
         assert allocator.used_bytes() == 0
 

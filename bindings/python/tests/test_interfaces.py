@@ -360,3 +360,14 @@ def test_every_public_name_has_a_docstring(name: str) -> None:
         for attribute, value in vars(of).items():
             if not attribute.startswith("_") and (callable(value) or isinstance(value, property)):
                 assert value.__doc__, f"{name}.{attribute}"
+
+
+@pytest.mark.parametrize("device", [(), (1,), None, 1])
+def test_a_device_that_is_no_pair_is_an_error_of_type(device: object) -> None:
+    class Array:
+        def __dlpack__(self, **_: object) -> None: ...
+        def __dlpack_device__(self) -> object:
+            return device
+
+    with pytest.raises(vrampool.ArgumentTypeError, match="no pair"):
+        from_dlpack(Array())

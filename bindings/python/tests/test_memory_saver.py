@@ -319,3 +319,27 @@ def test_the_package_of_the_name_is_this_module() -> None:
             pass
         """
     )
+
+
+def test_before_any_region_nothing_is_paused(saver: TorchMemorySaver, pools: Pools) -> None:
+    """As in their package."""
+    assert saver.pause().no_op
+    assert saver.resume().no_op
+    for call in (saver.pause, saver.resume):
+        with pytest.raises(vrampool.ArgumentTypeError):
+            call(5)  # type: ignore[arg-type]
+
+
+def test_a_tag_that_is_paused_in_part_is_paused_and_resumed(saver: TorchMemorySaver, pools: Pools) -> None:
+    """An interrupted pause may leave it so."""
+    first, second = (make(saver, pools, "weights", value, kept=True) for value in (1, 2))
+    assert saver._saver is not None
+    for call in (saver.pause, saver.resume):
+        data = saver._saver._segments.by_address[first]
+        _contents.save([data.handle[3]], None)
+        vllm_extension.python_unmap_and_release(*data.handle)
+        call("weights")
+        if call == saver.pause:
+            assert mapped(saver) == set()
+            saver.resume("weights")
+        assert [contents(address)[0] for address in (first, second)] == [1, 2]

@@ -334,3 +334,12 @@ def test_metrics_are_served() -> None:
         assert 'pool="served"' in text
         with pytest.raises(vrampool.Error):
             vrampool.start_metrics("nowhere")
+
+
+def test_statistics_are_printed_a_figure_a_line(pool: Pool) -> None:
+    with pool.allocate(1000):
+        lines = str(pool.stats()).splitlines()
+    assert "requested_bytes: 1000" in lines
+    assert not any(line.endswith(": 0") for line in lines)
+    assert set(pool.stats_by_tag()) == {"default"}
+    assert pool.stats_as_dict()["tags"] == pool.stats_by_tag()

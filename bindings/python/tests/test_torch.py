@@ -21,7 +21,7 @@ from conftest import torch_alloc as alloc
 from conftest import torch_free as free
 from fake_torch import SETTERS, Torch
 from vrampool._library import LIBRARY, PATH
-from vrampool.torch import _mem_pool
+from vrampool.torch import _install, _mem_pool
 
 Configure = Callable[..., None]
 
@@ -357,3 +357,15 @@ def test_sizes_of_pytorchs_pools_are_text_or_numbers(fresh: Configure) -> None:
     assert vt.pool().limit == 16 * MIB
     with pytest.raises(TypeError):
         vt.set_limit(1.5)  # type: ignore[arg-type]
+
+
+def test_without_a_gpu_nothing_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that programs run as before."""
+    if any(device["backend"] == "cuda" for device in vrampool.devices()["devices"]):
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(_install, "_configured", None)
+    LIBRARY.call("torch_shutdown")
+    assert vt.sleep().no_op
+    assert vt.wake_up().no_op
+    assert vt.discard("default").no_op
+    assert vt.sleep(True).no_op
