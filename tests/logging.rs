@@ -1,55 +1,27 @@
 //! A logger may ask what it likes: nothing is logged under a lock of a pool or an arena.
 
 use log::{LevelFilter, Log, Metadata, Record};
-use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Pool, Source};
+use vrampool_test_support::ask_at_each_record;
 
-/// Only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+static POOLS: OnceLock<Vec<Pool<HostDevice>>> = OnceLock::new();
 
-/// Asks all pools for everything at each record.
-struct Asking;
-
-static ASKED: OnceLock<Vec<Pool<HostDevice>>> = OnceLock::new();
-static RECORDS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Log for Asking {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+/// Asks all pools for everything.
+fn ask() -> bool {
+    let Some(pools) = POOLS.get() else { return false };
+    for pool in pools {
+        drop(pool.stats());
+        let _ = pool.arena().map(|arena| (arena.used(), arena.reserved_bytes()));
     }
-
-    fn log(&self, _: &Record<'_>) {
-        if let Some(pools) = ASKED.get()
-            && !IS_ASKING.replace(true)
-        {
-            RECORDS.fetch_add(1, Ordering::Relaxed);
-            for pool in pools {
-                drop(pool.stats());
-                let _ = pool.arena().map(|arena| (arena.used(), arena.reserved_bytes()));
-            }
-            IS_ASKING.set(false);
-        }
-    }
-
-    fn flush(&self) {}
+    true
 }
 
 #[test]
-fn a_logger_may_ask_whoever_logs() {
-    log::set_logger(&Asking).expect("the only one");
-    log::set_max_level(LevelFilter::Trace);
-    let (done, is_done) = channel();
-    let worker = thread::spawn(move || {
+fn a_logger_may_ask_the_pool_that_logs() {
+    ask_at_each_record(ask, || {
         let device = HostDevice::builder().memory_limit(10 << 20).granularity(4096).build();
         let stream = device.create_stream().expect("a stream");
         let sources = [Source::Direct, Source::Arena, Source::Virtual];
@@ -59,18 +31,14 @@ fn a_logger_may_ask_whoever_logs() {
         let pools: Vec<_> = pools
             .map(|source| Pool::builder(&device).source(source).limit(1 << 19).build().expect("a pool"))
             .collect();
-        assert!(ASKED.set(pools.clone()).is_ok());
+        assert!(POOLS.set(pools.clone()).is_ok());
         for pool in &pools {
             let blocks: Vec<_> = (0..16).filter_map(|_| pool.allocate(30_000, &stream).ok()).collect();
             drop(blocks);
             drop(pool.compact(u64::MAX, &stream, |_| {}));
             pool.trim().expect("a trim");
         }
-        done.send(()).expect("somebody listens");
     });
-    is_done.recv_timeout(PATIENCE).expect("no logger waits for a lock of whoever logs");
-    worker.join().expect("no panic");
-    assert!(RECORDS.load(Ordering::Relaxed) > 0);
 }
 
 /// Prints each record.

@@ -134,6 +134,11 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
+    /// The word that begins with the tail.
+    pub(crate) fn word(&self) -> (&'a wgpu::Buffer, u64) {
+        (self.buffer, self.offset + self.size)
+    }
+
     pub(crate) fn new(
         region: &'a Region<'_, WgpuMemory>,
         usage: BufferUsages,

@@ -1,8 +1,6 @@
 //! Writes of a part of a word: wgpu copies whole words alone, so a kernel joins the new bytes with those that stay.
 
-use crate::memory::Span;
 use crate::recorder::Commands;
-use crate::shared::DeviceCore;
 use vrampool_backend::BackendError;
 use wgpu::BufferUsages;
 
@@ -21,7 +19,7 @@ pub(crate) struct PartialWord {
 }
 
 impl PartialWord {
-    fn new(device: &wgpu::Device) -> Self {
+    pub(crate) fn new(device: &wgpu::Device) -> Self {
         let label = Some("vrampool: part of a word");
         let source = wgpu::ShaderSource::Wgsl(WGSL.into());
         let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label, source });
@@ -48,17 +46,17 @@ impl PartialWord {
         Self { pipeline, group, words }
     }
 
-    /// Writes the [tail](Span::tail) of `to` from the start of the word at `from`.
+    /// Writes the first `tail` bytes of the word at `to` from the word at `from`.
     pub(crate) fn write(
         &self,
         commands: &mut Commands<'_>,
         from: (&wgpu::Buffer, u64),
-        to: Span<'_>,
+        to: (&wgpu::Buffer, u64),
+        tail: u64,
     ) -> Result<(), BackendError> {
-        let (mask, mask_at) = commands.stage(&((1u32 << (8 * to.tail)) - 1).to_le_bytes())?;
-        let at = to.offset + to.size;
+        let (mask, mask_at) = commands.stage(&((1u32 << (8 * tail)) - 1).to_le_bytes())?;
         let encoder = commands.encoder();
-        encoder.copy_buffer_to_buffer(to.buffer, at, &self.words, 0, Some(4));
+        encoder.copy_buffer_to_buffer(to.0, to.1, &self.words, 0, Some(4));
         encoder.copy_buffer_to_buffer(from.0, from.1, &self.words, 4, Some(4));
         encoder.copy_buffer_to_buffer(&mask, mask_at, &self.words, 8, Some(4));
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
@@ -66,28 +64,7 @@ impl PartialWord {
         pass.set_bind_group(0, &self.group, &[]);
         pass.dispatch_workgroups(1, 1, 1);
         drop(pass);
-        encoder.copy_buffer_to_buffer(&self.words, 0, to.buffer, at, Some(4));
+        encoder.copy_buffer_to_buffer(&self.words, 0, to.0, to.1, Some(4));
         Ok(())
-    }
-}
-
-impl DeviceCore {
-    /// The kernel for the tail of `to`, if it has one.
-    ///
-    /// # Errors
-    /// [`BackendError::Unsupported`] of a device that runs no kernels, as wgpu's stub.
-    pub(crate) fn tail_of(&self, to: Span<'_>) -> Result<Option<&PartialWord>, BackendError> {
-        if to.tail == 0 {
-            return Ok(None);
-        }
-        if self.limits().max_compute_workgroups_per_dimension == 0 || self.listed.api == "noop" {
-            return Err(BackendError::unsupported("writing a part of a word without kernels"));
-        }
-        if let Some(kernel) = self.partial_word.get() {
-            return Ok(Some(kernel));
-        }
-        let made =
-            self.gpu().ask("Device::create_compute_pipeline", || PartialWord::new(self.gpu().device()))?;
-        Ok(Some(self.partial_word.get_or_init(|| made)))
     }
 }

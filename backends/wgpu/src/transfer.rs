@@ -2,6 +2,7 @@
 
 use crate::gpu::would_block;
 use crate::memory::Span;
+use crate::partial_word::PartialWord;
 use crate::recorder::Commands;
 use crate::shared::DeviceCore;
 use std::ops::Range;
@@ -13,7 +14,9 @@ impl DeviceCore {
         let (size, tail) = (from.size.min(to.size), self.tail_of(to)?);
         self.recorder().record(self.gpu(), |commands| {
             copy(commands, (from.buffer, from.offset), to, 0..size);
-            tail.map_or(Ok(()), |tail| tail.write(commands, (from.buffer, from.offset + size), to))
+            tail.map_or(Ok(()), |tail| {
+                tail.write(commands, (from.buffer, from.offset + size), to.word(), to.tail)
+            })
         })
     }
 
@@ -28,7 +31,7 @@ impl DeviceCore {
                 copy(commands, (&staged, offset), to, start..start + size);
                 match tail {
                     Some(tail) if start + piece.len() as u64 > to.size => {
-                        tail.write(commands, (&staged, offset + size), to)
+                        tail.write(commands, (&staged, offset + size), to.word(), to.tail)
                     }
                     _ => Ok(()),
                 }
@@ -98,7 +101,7 @@ impl DeviceCore {
         let Some(tail) = tail else { return Ok(()) };
         self.recorder().record(self.gpu(), |commands| {
             let (staged, offset) = commands.stage(&[value; 4])?;
-            tail.write(commands, (&staged, offset), to)
+            tail.write(commands, (&staged, offset), to.word(), to.tail)
         })
     }
 
@@ -130,6 +133,25 @@ impl DeviceCore {
             }
             Ok(())
         })
+    }
+
+    /// The kernel for the tail of `to`, if it has one.
+    ///
+    /// # Errors
+    /// [`BackendError::Unsupported`] of a device that runs no kernels, as wgpu's stub.
+    fn tail_of(&self, to: Span<'_>) -> Result<Option<&PartialWord>, BackendError> {
+        if to.tail == 0 {
+            return Ok(None);
+        }
+        if self.limits().max_compute_workgroups_per_dimension == 0 || self.listed.api == "noop" {
+            return Err(BackendError::unsupported("writing a part of a word without kernels"));
+        }
+        if let Some(kernel) = self.partial_word.get() {
+            return Ok(Some(kernel));
+        }
+        let made =
+            self.gpu().ask("Device::create_compute_pipeline", || PartialWord::new(self.gpu().device()))?;
+        Ok(Some(self.partial_word.get_or_init(|| made)))
     }
 }
 

@@ -71,8 +71,8 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod allocator;
-mod bind;
 mod builder;
+mod chunk;
 mod chunk_order;
 mod client;
 mod commit;
@@ -93,9 +93,7 @@ mod progress;
 mod request;
 mod response;
 mod run;
-mod session;
 mod share;
-mod slot;
 mod spill_directory;
 mod spilled;
 mod staging;
@@ -104,10 +102,10 @@ mod stats;
 mod transfer;
 mod turn;
 mod warnings;
-mod watch;
 
 pub use allocator::Allocator;
 pub use builder::BrokerBuilder;
+pub use chunk::Chunk;
 pub use client::{Client, ClientHandle};
 pub use error::{BrokerError, BrokerWarning, Stage};
 pub use handle::Broker;
@@ -121,6 +119,5 @@ pub use progress::{Progress, RunReport, StageSpan};
 pub use request::{ArrayRequest, Role};
 pub use response::Response;
 pub use share::{LimitMode, Share, ShareError};
-pub use slot::Chunk;
 pub use staging::stager::{Stager, Upload};
 pub use stats::{BrokerCounts, BrokerStats, ClientStats, RegisteredClient, ShareSums};

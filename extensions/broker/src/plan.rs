@@ -1,5 +1,6 @@
 //! The result of a commit: memory for a batch, and its execution.
 
+use crate::chunk::Chunk;
 use crate::client::ClientHandle;
 use crate::commit::response;
 use crate::data::{Data, Side};
@@ -11,7 +12,6 @@ use crate::progress::{Progress, RunReport};
 use crate::request::Role;
 use crate::response::Response;
 use crate::run;
-use crate::slot::Chunk;
 use crate::state::{BrokerCore, Grant};
 use std::fmt;
 use std::sync::Arc;

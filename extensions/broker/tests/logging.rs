@@ -1,55 +1,22 @@
 //! A logger may ask what it likes: nothing is logged under a lock of a broker or its pool.
 
-use log::{LevelFilter, Log, Metadata, Record};
-use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
 use vrampool::host::HostDevice;
 use vrampool_broker::{ArrayRequest, Broker, Client};
+use vrampool_test_support::ask_at_each_record;
 
-/// Only a test that fails waits so long.
-const PATIENCE: Duration = Duration::from_secs(60);
+static BROKER: OnceLock<Broker<HostDevice>> = OnceLock::new();
 
-/// Asks the broker at each record.
-struct Asking;
-
-static ASKED: OnceLock<Broker<HostDevice>> = OnceLock::new();
-static RECORDS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Log for Asking {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn log(&self, _: &Record<'_>) {
-        if let Some(broker) = ASKED.get()
-            && !IS_ASKING.replace(true)
-        {
-            RECORDS.fetch_add(1, Ordering::Relaxed);
-            drop((broker.stats(), broker.clients(), broker.pool().stats()));
-            IS_ASKING.set(false);
-        }
-    }
-
-    fn flush(&self) {}
+fn ask() -> bool {
+    BROKER.get().map(|broker| (broker.stats(), broker.clients(), broker.pool().stats())).is_some()
 }
 
 #[test]
-fn a_logger_may_ask_whoever_logs() {
-    log::set_logger(&Asking).expect("the only one");
-    log::set_max_level(LevelFilter::Trace);
-    let (done, is_done) = channel();
-    let worker = thread::spawn(move || {
+fn a_logger_may_ask_the_broker_that_logs() {
+    ask_at_each_record(ask, || {
         let device = HostDevice::builder().memory_limit(10 << 20).granularity(4096).build();
         let broker = Broker::builder(&device).build().expect("a broker");
-        assert!(ASKED.set(broker.clone()).is_ok());
+        assert!(BROKER.set(broker.clone()).is_ok());
         // One client's memory is taken back for the other.
         let _clients = ["idle", "needy"].map(|name| {
             let client = broker.register(Client::new(name).group(name)).expect("a client");
@@ -60,9 +27,5 @@ fn a_logger_may_ask_whoever_logs() {
             client
         });
         assert_eq!(broker.stats().counts.evictions, 1);
-        done.send(()).expect("somebody listens");
     });
-    is_done.recv_timeout(PATIENCE).expect("no logger waits for a lock of whoever logs");
-    worker.join().expect("no panic");
-    assert!(RECORDS.load(Ordering::Relaxed) > 0);
 }

@@ -6,6 +6,8 @@
 //! - [`AuditDevice`] measures from below what a pool takes from its device.
 //! - [`close_gate`] keeps later work on a stream pending; [`streams`] creates streams.
 //! - [`pattern`] is the byte sequence that test kernels write; [`Count`] counts mismatches in device memory.
+//! - [`ask_at_each_record`] runs work beside a logger that asks for figures.
+//! - [`every_kind_is_filled_copied_and_read`] and the next one are tests of memory that several backends have.
 //! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
 //! - [`in_child`] runs code in a forked child, [`while_busy`] while other threads work.
@@ -15,6 +17,8 @@ mod audit;
 mod child;
 mod count;
 mod exposition;
+mod logging;
+mod memory;
 mod pattern;
 mod require;
 mod streams;
@@ -24,6 +28,8 @@ pub use audit::{AuditDevice, AuditMemory};
 pub use child::{assert_forked, end_at_once, in_child, in_child_that_ends, while_busy};
 pub use count::Count;
 pub use exposition::{assert_metrics_together, samples};
+pub use logging::ask_at_each_record;
+pub use memory::{every_kind_is_filled_copied_and_read, memory_is_allocated_and_dropped_on_many_threads};
 pub use pattern::pattern;
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
 pub use streams::{close_gate, streams};

@@ -1,7 +1,7 @@
 //! Kinds of memory, what the host may do with them, and when they are freed.
 
 use crate::kernels::Kernels;
-use crate::{BYTES, copy, fill, first_device, memory, read};
+use crate::{BYTES, fill, first_device, memory, read};
 use std::time::Duration;
 use vrampool_backend::AllocationRequest;
 use vrampool_cuda::{
@@ -22,20 +22,16 @@ fn kinds(device: &CudaDevice) -> Vec<MemoryKind> {
 #[test]
 fn every_kind_is_filled_copied_and_read() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
-    for from in kinds(&device) {
-        for to in kinds(&device) {
-            let one = device.allocate(&AllocationRequest::new(BYTES, from)).expect("memory");
-            let two = device.allocate(&AllocationRequest::new(BYTES, to)).expect("memory");
-            assert_eq!((one.kind(), one.len()), (from, BYTES));
-            assert!(one.address().expect("an address").is_multiple_of(device.properties().alignment));
-            fill(&device, &stream, &two, 9);
-            device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
-            copy(&device, &stream, &one, &two);
-            assert_eq!(read(&device, &stream, &two), pattern, "{from:?} to {to:?}");
-        }
-    }
+    let alignment = device.properties().alignment;
+    vrampool_test_support::every_kind_is_filled_copied_and_read(
+        &device,
+        &kinds(&device),
+        BYTES,
+        |memory, kind| {
+            assert_eq!(memory.kind(), kind);
+            assert!(memory.address().expect("an address").is_multiple_of(alignment));
+        },
+    );
 }
 
 #[test]
@@ -118,18 +114,5 @@ fn empty_ranges_are_no_work() {
 #[test]
 fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
     let Some(device) = first_device() else { return };
-    std::thread::scope(|scope| {
-        for thread in 0..8u8 {
-            let device = &device;
-            scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
-                for round in 0..20u8 {
-                    let memory = memory(device);
-                    fill(device, &stream, &memory, thread ^ round);
-                    let bytes = read(device, &stream, &memory);
-                    assert!(bytes.iter().all(|&byte| byte == thread ^ round));
-                }
-            });
-        }
-    });
+    vrampool_test_support::memory_is_allocated_and_dropped_on_many_threads(&device, BYTES);
 }

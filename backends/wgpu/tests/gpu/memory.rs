@@ -3,7 +3,6 @@
 use crate::{BYTES, can_map, copy, fill, first_device, memory, of_usages, others, read};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 use vrampool_backend::AllocationRequest;
 use vrampool_wgpu::wgpu::{self, BufferUsages};
 use vrampool_wgpu::{
@@ -23,19 +22,14 @@ fn kinds(device: &WgpuDevice) -> Vec<MemoryKind> {
 #[test]
 fn every_kind_is_filled_copied_and_read() {
     let Some(device) = first_device() else { return };
-    let stream = device.create_stream().expect("a stream");
-    let pattern: Vec<u8> = (0..BYTES).map(|i| (i * 7 + (i >> 8)) as u8).collect();
-    for from in kinds(&device) {
-        for to in kinds(&device) {
-            let one = device.allocate(&AllocationRequest::new(BYTES, from)).expect("memory");
-            let two = device.allocate(&AllocationRequest::new(BYTES, to)).expect("memory");
-            assert_eq!((one.kind(), one.len(), one.address()), (from, BYTES, None));
-            fill(&device, &stream, &two, 9);
-            device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
-            copy(&device, &stream, &one, &two);
-            assert_eq!(read(&device, &stream, &two), pattern, "{from:?} to {to:?}");
-        }
-    }
+    vrampool_test_support::every_kind_is_filled_copied_and_read(
+        &device,
+        &kinds(&device),
+        BYTES,
+        |memory, kind| {
+            assert_eq!((memory.kind(), memory.address()), (kind, None));
+        },
+    );
 }
 
 #[test]
@@ -291,22 +285,7 @@ fn what_is_free_is_told_where_the_driver_tells() {
 #[test]
 fn memory_is_allocated_and_dropped_on_many_threads_at_once() {
     let Some(device) = first_device() else { return };
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        for thread in 0..8u8 {
-            let device = &device;
-            scope.spawn(move || {
-                let stream = device.create_stream().expect("a stream");
-                for round in 0..20u8 {
-                    let memory = memory(device);
-                    fill(device, &stream, &memory, thread ^ round);
-                    let bytes = read(device, &stream, &memory);
-                    assert!(bytes.iter().all(|&byte| byte == thread ^ round));
-                }
-            });
-        }
-    });
-    eprintln!("{:?}", began.elapsed());
+    vrampool_test_support::memory_is_allocated_and_dropped_on_many_threads(&device, BYTES);
 }
 
 #[test]

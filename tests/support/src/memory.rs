@@ -1,0 +1,55 @@
+//! Promises of memory that the tests of several backends check on their own kinds.
+
+use vrampool_backend::{AllocationRequest, Backend, Memory, MemoryKind, Placement, Region, RegionMut};
+
+fn fill<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory, value: u8) {
+    device.fill(stream, RegionMut::whole(memory, stream), value).expect("a fill");
+}
+
+fn read<B: Backend>(device: &B, stream: &B::Stream, memory: &B::Memory) -> Vec<u8> {
+    let mut bytes = vec![0; memory.len() as usize];
+    device.download(stream, Region::whole(memory, stream), &mut bytes).expect("a download");
+    bytes
+}
+
+/// Memory of each of these kinds is filled, copied to each other one and read; `check` looks at each.
+pub fn every_kind_is_filled_copied_and_read<B: Backend>(
+    device: &B,
+    kinds: &[MemoryKind],
+    bytes: u64,
+    check: impl Fn(&B::Memory, MemoryKind),
+) {
+    let stream = device.create_stream().expect("a stream");
+    let pattern: Vec<u8> = (0..bytes).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+    for &from in kinds {
+        for &to in kinds {
+            let one = device.allocate(&AllocationRequest::new(bytes, from)).expect("memory");
+            let two = device.allocate(&AllocationRequest::new(bytes, to)).expect("memory");
+            assert_eq!(one.len(), bytes);
+            check(&one, from);
+            fill(device, &stream, &two, 9);
+            device.upload(&stream, &pattern, RegionMut::whole(&one, &stream)).expect("an upload");
+            let (source, target) = (Region::whole(&one, &stream), RegionMut::whole(&two, &stream));
+            device.copy(&stream, source, target).expect("a copy");
+            assert_eq!(read(device, &stream, &two), pattern, "{from:?} to {to:?}");
+        }
+    }
+}
+
+/// Eight threads allocate, fill, read and drop memory at the same time.
+pub fn memory_is_allocated_and_dropped_on_many_threads<B: Backend>(device: &B, bytes: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..8u8 {
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                for round in 0..20u8 {
+                    let request = AllocationRequest::new(bytes, Placement::Device);
+                    let memory = device.allocate(&request).expect("memory");
+                    fill(device, &stream, &memory, thread ^ round);
+                    let bytes = read(device, &stream, &memory);
+                    assert!(bytes.iter().all(|&byte| byte == thread ^ round));
+                }
+            });
+        }
+    });
+}
