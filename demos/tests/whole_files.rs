@@ -24,11 +24,12 @@ struct Writer {
     has_report: bool,
 }
 
-const WRITERS: [Writer; 9] = [
+const WRITERS: [Writer; 10] = [
     Writer { name: "a.csv", arguments: &["trace", "convert", TRACE], has_report: false },
     Writer { name: "a.csv.gz", arguments: &["trace", "convert", TRACE], has_report: false },
     Writer { name: "a.pickle", arguments: &["trace", "convert", TRACE], has_report: false },
     Writer { name: "a.log", arguments: &["trace", "convert", "--to", "rmm", TRACE], has_report: false },
+    Writer { name: "a.html", arguments: &["trace", "plot", TRACE, "-o"], has_report: false },
     Writer { name: "a.classes", arguments: &["fit", TRACE, "--classes", "4", "--output"], has_report: true },
     Writer {
         name: "a.csv",
@@ -61,6 +62,7 @@ impl Writer {
     fn is_whole(&self, path: &Path) -> bool {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("classes") => FittedClasses::load(path).is_ok(),
+            Some("html") => fs::read_to_string(path).is_ok_and(|page| page.trim_end().ends_with("</html>")),
             Some("svg") => fs::read_to_string(path).is_ok_and(|svg| svg.trim_end().ends_with("</svg>")),
             // A log does not say how long it is.
             Some("log") => Import::new().read(path).is_ok_and(|trace| trace.events().len() == 13_237),

@@ -1,5 +1,6 @@
 //! `vrampool trace`: shows traces, and converts them to other formats.
 
+mod plot;
 mod row;
 mod table;
 
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Write a trace in another format.
     Convert(Convert),
+    /// Draw a trace as one HTML file: bytes over time, blocks by address and time, and the blocks of each moment.
+    Plot(plot::Arguments),
     /// Show the contents of a trace.
     Show(Show),
 }
@@ -70,6 +73,7 @@ struct Show {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     match &arguments.command {
         Command::Convert(convert) => convert.run(),
+        Command::Plot(plot) => plot::run(plot),
         Command::Show(show) => show.run(),
     }
 }

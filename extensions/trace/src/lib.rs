@@ -4,6 +4,7 @@
 //! * [`Import`] and [`Export`] read and write traces, also those of RMM and PyTorch.
 //! * [`Replay`] drives a [`Pool`](vrampool::Pool) by a trace and measures each [`Pass`].
 //! * [`fitted`] chooses the size classes with which a pool holds the least memory.
+//! * [`plot`] draws a trace, as one HTML file.
 //! * [`output`] replaces files as a whole or not at all.
 //!
 //! ```
@@ -61,6 +62,7 @@ mod file;
 pub mod fitted;
 mod instant;
 pub mod output;
+pub mod plot;
 mod program;
 mod recorder;
 mod replay;

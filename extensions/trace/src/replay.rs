@@ -47,7 +47,7 @@ use vrampool::backend::Backend;
 #[must_use]
 pub struct Replay {
     trace: String,
-    program: Program,
+    pub(crate) program: Program,
     threads: u32,
     passes: u32,
 }
@@ -130,7 +130,11 @@ impl Replay {
         })
     }
 
-    fn streams<B: Backend>(&self, pool: &Pool<B>, thread: u32) -> Result<Vec<B::Stream>, TraceError> {
+    pub(crate) fn streams<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        thread: u32,
+    ) -> Result<Vec<B::Stream>, TraceError> {
         let mut streams = Vec::with_capacity(self.program.streams);
         for _ in 0..self.program.streams {
             let stream = pool.device().create_stream().map_err(|source| {
@@ -196,7 +200,7 @@ impl Replay {
         })
     }
 
-    fn halted(&self, pass: u32, Halt { event, source }: Halt) -> TraceError {
+    pub(crate) fn halted(&self, pass: u32, Halt { event, source }: Halt) -> TraceError {
         let place = Position { event: u32::try_from(event).ok(), ..Position::default() };
         place.error(&*self.trace, TraceFault::Pool { pass, source })
     }

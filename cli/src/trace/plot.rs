@@ -1,0 +1,59 @@
+//! `vrampool trace plot`: a trace as a picture.
+
+use super::Input;
+use crate::device::{self, Device};
+use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
+use crate::stdout::print;
+use crate::trace_options::spinner;
+use clap::Args;
+use std::error::Error;
+use std::path::PathBuf;
+use vrampool::Pool;
+use vrampool_trace::output::{Output, shown};
+use vrampool_trace::plot::Plot;
+
+/// Flags of `vrampool trace plot`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    input: Input,
+    /// The HTML file to write, which needs no network and no other file
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+    #[command(flatten)]
+    pool: PoolOptions,
+    /// Capacity of the host device, or `unlimited`; no buffer is written
+    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
+    device_memory: u64,
+}
+
+/// Replays the trace once through a pool, and writes the page.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let inputs = arguments.pool.inputs().chain([arguments.input.file.as_path()]);
+    let output = Output::create(&arguments.output)?.distinct_from(inputs)?;
+    device::run(arguments.pool.backend.as_ref(), Draw { arguments, output })
+}
+
+struct Draw<'a> {
+    arguments: &'a Arguments,
+    output: Output,
+}
+
+impl device::Run for Draw<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        let Self { arguments, output } = self;
+        let trace = arguments.input.read(&spinner())?;
+        let spinner = spinner();
+        spinner.set_message(format!("replaying {}", trace.name()));
+        let device = device.with_memory(arguments.device_memory);
+        let builder = Pool::builder(&device).from_environment()?.name(trace.name());
+        let plot = Plot::replay(&trace, &build(arguments.pool.apply(builder))?);
+        spinner.finish_and_clear();
+        let mut page = Vec::new();
+        plot?.write_html(&mut page)?;
+        output.save(page)?;
+        print(format_args!("{}: open it in a browser", shown(&arguments.output)))
+    }
+}
