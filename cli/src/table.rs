@@ -58,7 +58,7 @@ mod tests {
     fn columns_are_aligned_under_their_header() {
         let rows = [["é".into(), "1".into()], ["ab".into(), "1234567".into()]];
         let text = table(Some(["name", "bytes"]), 0..1, rows);
-        assert_eq!(text, "name    bytes\n─────────────\né             1\nab    1234567");
+        assert_eq!(text, "name    bytes\n─────────────\né           1\nab    1234567");
         assert_eq!(table(None, 0..1, [["a".into(), "12".into()]]), "a  12");
     }
 }
