@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 from typing import Any
 
@@ -108,7 +108,7 @@ def pools(fresh: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def reported(*_: int) -> None:
     """Progress that takes some instructions."""
-    for _ in range(20):
+    for _number in range(20):
         pass
 
 
@@ -327,12 +327,15 @@ def test_an_interrupt_in_progress_reaches_the_caller(
             assert not host.is_asleep()
         return
     saver = TorchMemorySaver()
+    scope: Any
+    sleep: Any
+    wake: Any
     if of == "vllm":
         monkeypatch.setattr(CuMemAllocator, "instance", None)
         allocator = CuMemAllocator.get_instance()
-        scope, sleep, wake, resume = allocator.use_memory_pool(), allocator.sleep, allocator.wake_up, allocator.wake_up
+        scope, sleep, wake = allocator.use_memory_pool(), allocator.sleep, allocator.wake_up
     else:
-        scope, sleep, wake, resume = saver.region(enable_cpu_backup=True), saver.pause, saver.resume, saver.resume
+        scope, sleep, wake = saver.region(enable_cpu_backup=True), saver.pause, saver.resume
     with scope:
         address = pools.empty(SIZE)
     fill(address, 7)
@@ -343,7 +346,7 @@ def test_an_interrupt_in_progress_reaches_the_caller(
     sleep()
     with pytest.raises(Interrupt):
         wake(progress=progress)
-    resume()
+    wake()
     assert value_of(address) == 7
     pools.free(address)
 
@@ -353,7 +356,7 @@ def test_a_scope_ends_on_whichever_thread_it_is_left(fresh: Callable[..., None],
     fresh()
     pool = vt.pool(0)
 
-    def generator() -> Iterator[None]:
+    def generator() -> Generator[None, None, None]:
         with vt.tag("weights"), host.tag("weights"):
             yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import functools
 import random
@@ -131,7 +132,7 @@ def test_the_class_of_blocks_is_checked() -> None:
     wrong: Any
     for wrong in (int, object, Own):
         with pytest.raises(TypeError, match="inherits from Block"):
-            _native.Package(wrong, size, size, dict)
+            _native.Package(wrong, size, size, contextvars.ContextVar("tags"))
 
 
 def test_a_failed_allocation_leaves_nothing(host: Pool) -> None:

@@ -10,8 +10,20 @@ from typing_extensions import CapsuleType, Self, disjoint_base
 from .block import Block as _Block
 
 __all__ = [
-    *("ABI", "VERSION", "Around", "Block", "Callbacks", "Export", "Imported", "Package", "Pool", "Scope", "SegmentCallbacks"),
-    *("assign", "current", "export_dlpack"),
+    "ABI",
+    "VERSION",
+    "Around",
+    "Block",
+    "Callbacks",
+    "Export",
+    "Imported",
+    "Package",
+    "Pool",
+    "Scope",
+    "SegmentCallbacks",
+    "assign",
+    "current",
+    "export_dlpack",
 ]
 
 #: The version of the C ABI, and that of the package.
