@@ -27,7 +27,7 @@ impl<B: Backend> Pool<B> {
     /// Waiting requests are served in order of arrival, large and small. Later requests, those that do not
     /// wait included, get only what the limit leaves beside the bytes of earlier waiting ones: what is freed
     /// for the first one stays its own. So it is served within the longest time that a buffer is held, if that is
-    /// at most 90 seconds. Where the device, not the limit, is short of memory, that holds among waiting requests
+    /// less than 90 seconds. Where the device, not the limit, is short of memory, that holds among waiting requests
     /// alone. Meanwhile the pool keeps no magazines, so each request and each free takes its lock.
     ///
     /// If the first waiting request is not served within 90 seconds, all requests that fit may pass it for 90

@@ -4,6 +4,7 @@
 #![cfg(feature = "cuda")]
 
 mod control;
+mod deadlines;
 #[allow(dead_code, reason = "other tests use all of it")]
 #[path = "../detached/mod.rs"]
 mod detached;
