@@ -1,10 +1,13 @@
 //! A request ends with its time, however long the driver takes, and makes no more calls than one without a deadline.
 
 use crate::{Answer, Device, KIB};
+use std::collections::VecDeque;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vrampool::backend::HookEvent;
 use vrampool::hooks::Hook;
 use vrampool::host::{Call, HostDevice};
@@ -183,5 +186,87 @@ fn no_rung_begins_after_the_deadline() -> Answer {
         assert_eq!(device.inner().faults().calls(Call::Allocate), calls + 1, "{timeout:?}");
         assert_eq!((pool.stats().rungs.trim, pool.waiting_requests()), (trims, 0));
     }
+    Ok(())
+}
+
+/// A driver that takes its time now and then.
+#[derive(Debug)]
+struct Slow;
+
+fn take_time() {
+    if fastrand::u8(..) == 0 {
+        thread::sleep(Duration::from_millis(fastrand::u64(1..=8)));
+    }
+}
+
+impl Hook for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn before_allocation(&self, _: &HookEvent<'_>) {
+        take_time();
+    }
+}
+
+/// Requests in all, by `VRAMPOOL_TEST_OPERATIONS`.
+fn operations() -> u64 {
+    let count = std::env::var("VRAMPOOL_TEST_OPERATIONS").ok().and_then(|count| count.parse().ok());
+    count.unwrap_or(10_000)
+}
+
+/// Random requests of several threads on a driver that is slow at times: each counts once, and nothing is lost.
+#[test]
+fn requests_that_end_before_their_calls_lose_nothing() -> Answer {
+    const THREADS: u64 = 4;
+    let device = device(1 << 20);
+    let pool = exact(&device).limit(768 * KIB).hook(Slow).build()?;
+    device.before_drop(take_time);
+    let count = operations() / THREADS;
+    let (served, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (latest, beyond) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for seed in 0..THREADS {
+            let (pool, device, served, refused) = (&pool, &device, &served, &refused);
+            let (latest, beyond) = (&latest, &beyond);
+            scope.spawn(move || {
+                let stream = device.create_stream().expect("a stream");
+                let mut random = fastrand::Rng::with_seed(seed);
+                let mut live = VecDeque::new();
+                for _ in 0..count {
+                    let (bytes, micros) = (random.u64(1..=256 * KIB), random.u64(..2000));
+                    let timeout = Duration::from_micros(if random.bool() { micros } else { 0 });
+                    let began = Instant::now();
+                    let answer = pool.allocate_timeout(bytes, &stream, timeout);
+                    let over = began.elapsed().saturating_sub(timeout).as_micros() as u64;
+                    latest.fetch_max(over, Relaxed);
+                    beyond.fetch_add(u64::from(over > 5000), Relaxed);
+                    match answer {
+                        Ok(buffer) => {
+                            served.fetch_add(1, Relaxed);
+                            live.push_back(buffer);
+                        }
+                        Err(error) => {
+                            refused.fetch_add(1, Relaxed);
+                            assert!(error.is_out_of_memory(), "{error}");
+                        }
+                    }
+                    assert!(device.taken() <= 768 * KIB);
+                    if live.len() > random.usize(..4) {
+                        live.pop_front();
+                    }
+                }
+            });
+        }
+    });
+    println!("{served:?} served, {refused:?} refused; latest {latest:?} us, {beyond:?} beyond 5 ms");
+    assert_eq!(pool.waiting_requests(), 0);
+    until(|| (pool.stats().live_buffers, pool.stats().in_transit_bytes) == (0, 0));
+    let stats = pool.stats();
+    assert_eq!(stats.failed.total(), refused.into_inner());
+    // A call that ended too late counts as a miss as well.
+    assert!(stats.hits + stats.misses >= served.into_inner(), "{stats:?}");
+    pool.close();
+    until(|| (pool.stats().held_bytes, device.taken()) == (0, 0));
     Ok(())
 }
