@@ -61,18 +61,27 @@ pub(crate) trait Run {
     fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
 }
 
+/// Calls `run` of the second argument with the [device](crate::device::open) of the first one's name, of the device's own type. A macro,
+/// because each crate has features of its own for the backends.
+#[macro_export]
+macro_rules! run_on {
+    ($name:expr, $what:expr) => {
+        match $crate::device::open($name)? {
+            #[cfg(feature = "cuda")]
+            vrampool::any::AnyDevice::Cuda(device) => $what.run(&device),
+            #[cfg(feature = "opencl")]
+            vrampool::any::AnyDevice::OpenCl(device) => $what.run(&device),
+            #[cfg(feature = "wgpu")]
+            vrampool::any::AnyDevice::Wgpu(device) => $what.run(&device),
+            vrampool::any::AnyDevice::Host(device) => $what.run(&device),
+            other => Err(format!("the program has no kernels for {}", other.properties().name).into()),
+        }
+    };
+}
+
 /// Runs it on the [device of this name](open).
 pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
-    match open(name)? {
-        #[cfg(feature = "cuda")]
-        AnyDevice::Cuda(device) => what.run(&device),
-        #[cfg(feature = "opencl")]
-        AnyDevice::OpenCl(device) => what.run(&device),
-        #[cfg(feature = "wgpu")]
-        AnyDevice::Wgpu(device) => what.run(&device),
-        AnyDevice::Host(device) => what.run(&device),
-        other => Err(unknown(&other).into()),
-    }
+    run_on!(name, what)
 }
 
 /// Opens the device of this name; without a name that of `VRAMPOOL_BACKEND`, or the host.
@@ -84,10 +93,4 @@ pub fn open(name: Option<&Name>) -> Result<AnyDevice, Box<dyn Error>> {
         Some(name) => any::open(&name.to_string())?,
         None => any::from_environment()?.unwrap_or_else(|| AnyDevice::Host(HostDevice::new())),
     })
-}
-
-/// The error for a device that the program has no kernels for.
-#[must_use]
-pub fn unknown(device: &AnyDevice) -> String {
-    format!("the program has no kernels for {}", device.properties().name)
 }

@@ -9,10 +9,9 @@ use crate::kernels::WgpuKernels;
 use crate::kernels::{HostKernels, Kernels, Oscillator};
 use std::error::Error;
 use std::time::Duration;
-use vrampool::any::{AnyDevice, Name};
+use vrampool::any::Name;
 use vrampool::host::{Faults, HostDevice};
 use vrampool::{Backend, BackendError};
-use vrampool_cli::device::{open, unknown};
 
 /// A device that every demonstration works on.
 pub(crate) trait Device: Backend {
@@ -80,16 +79,7 @@ pub(crate) trait Run {
     fn run<D: Device>(self, device: &D) -> Result<Self::Output, Box<dyn Error>>;
 }
 
-/// Runs it on the [device of this name](open).
+/// Runs it on the device of this name.
 pub(crate) fn run<R: Run>(name: Option<&Name>, what: R) -> Result<R::Output, Box<dyn Error>> {
-    match open(name)? {
-        #[cfg(feature = "cuda")]
-        AnyDevice::Cuda(device) => what.run(&device),
-        #[cfg(feature = "opencl")]
-        AnyDevice::OpenCl(device) => what.run(&device),
-        #[cfg(feature = "wgpu")]
-        AnyDevice::Wgpu(device) => what.run(&device),
-        AnyDevice::Host(device) => what.run(&device),
-        other => Err(unknown(&other).into()),
-    }
+    vrampool_cli::run_on!(name, what)
 }
