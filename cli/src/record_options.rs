@@ -1,11 +1,11 @@
 //! The flag that records the requests of a pool, common to several commands.
 
-use crate::stdout::warn;
+use crate::trace_options::warn_of;
 use clap::Args;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use vrampool::{Backend, PoolBuilder};
-use vrampool_trace::output::{Output, shown};
+use vrampool_trace::output::Output;
 use vrampool_trace::{Export, Format, Recorder, TraceError};
 
 /// Flags of commands whose pool may be recorded.
@@ -75,14 +75,7 @@ impl Recording {
         let path = output.path().to_owned();
         let trace = recorder.trace(path.display().to_string())?;
         Export::new(Format::of_name(&path)).save_to(&trace, output)?;
-        match recorder.dropped() {
-            0 => {}
-            dropped => warn(format_args!(
-                "warning: {}: {dropped} allocations are left out; a recording has room for {} events",
-                shown(&path),
-                recorder.events()
-            )),
-        }
+        warn_of(&trace, &path);
         Ok(trace.events().len() as u64)
     }
 }

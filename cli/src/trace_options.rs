@@ -27,10 +27,15 @@ impl TraceOptions {
     pub(crate) fn read(&self, path: &Path, import: Import) -> Result<Trace, TraceError> {
         let limits = Limits::default().max_events(self.max_events);
         let trace = import.limits(limits).strict(self.strict).read(path)?;
-        for warning in trace.warnings() {
-            warn(format_args!("warning: {}: {warning}", shown(path)));
-        }
+        warn_of(&trace, path);
         Ok(trace)
+    }
+}
+
+/// Prints the warnings of the trace of a file on standard error.
+pub(crate) fn warn_of(trace: &Trace, path: &Path) {
+    for warning in trace.warnings() {
+        warn(format_args!("warning: {}: {warning}", shown(path)));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use vrampool_trace::{Import, Trace};
+use vrampool::backend::{Backend, Stream};
+use vrampool::host::HostDevice;
+use vrampool_trace::{Export, Format, Import, Recorder, Trace};
 
 type Row = serde_json::Map<String, serde_json::Value>;
 
@@ -48,12 +50,30 @@ fn conversions_there_and_back_keep_the_trace() {
 }
 
 #[test]
+fn a_recording_that_dropped_allocations_is_not_shown_as_complete() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [file, log] = ["short.csv", "short.log"].map(|name| path(folder.path(), name));
+    let stream = HostDevice::new().create_stream().expect("a stream").id();
+    let recorder = Recorder::with_events(10);
+    (0..500).for_each(|_| recorder.note_free(recorder.note_allocation(1000, stream), stream));
+    Export::new(Format::Csv).save(&recorder.trace("short").expect("a trace"), &file).expect("written");
+    let convert = ["trace", "convert", "--to", "rmm", &file, &log];
+    for command in [&["trace", "show", &file][..], &["fit", &file], &["replay", &file], &convert] {
+        let (code, out, err) = run(command);
+        assert_eq!(code, Some(0), "{command:?}: {err}");
+        assert!(err.contains("the recording lacks 495 allocations"), "{command:?}: {err}");
+        assert!(command != convert || out.contains("not kept: 495 allocations"), "{out}");
+        assert_ne!(run(&[command, &["--strict"]].concat()).0, Some(0), "{command:?}");
+    }
+}
+
+#[test]
 fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
     let snapshot = format!("{ROOT}/extensions/trace/tests/golden/snapshot.pickle");
     let (code, out, err) = run(&["trace", "show", "--json", &snapshot]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let expected = [
-        r#"{"row":"trace","trace":"snapshot","events":7,"allocations":5,"frees":2,"never_freed":3,"streams":2,"distinct_sizes":5,"requested":3849,"peak_requested":3849,"largest":2049,"duration_us":17}"#,
+        r#"{"row":"trace","trace":"snapshot","events":7,"allocations":5,"frees":2,"never_freed":3,"dropped":0,"streams":2,"distinct_sizes":5,"requested":3849,"peak_requested":3849,"largest":2049,"duration_us":17}"#,
         r#"{"row":"sizes","from":0,"to":0,"allocations":1,"bytes":0,"share":0.2}"#,
         r#"{"row":"sizes","from":64,"to":127,"allocations":1,"bytes":100,"share":0.2}"#,
         r#"{"row":"sizes","from":512,"to":1023,"allocations":2,"bytes":1700,"share":0.4}"#,

@@ -95,7 +95,7 @@ pub(crate) fn show(trace: u64) -> Result<Value, Failure> {
     };
     Ok(json!({
         "trace": of.trace, "events": of.events, "allocations": of.allocations, "frees": of.frees,
-        "never_freed": of.never_freed, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
+        "never_freed": of.never_freed, "dropped": of.dropped, "streams": of.streams, "distinct_sizes": of.distinct_sizes,
         "requested": of.requested_bytes, "peak_requested": of.peak_requested_bytes, "largest": of.largest_bytes,
         "duration_us": u64::try_from(of.duration.as_micros()).unwrap_or(u64::MAX),
         "warnings": trace.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -13,6 +13,7 @@ pub(crate) fn of_summary(summary: &Summary) -> String {
         ("allocations", summary.allocations.to_string()),
         ("frees", summary.frees.to_string()),
         ("never freed", summary.never_freed.to_string()),
+        ("dropped by the recording", summary.dropped.to_string()),
         ("streams", summary.streams.to_string()),
         ("distinct sizes", summary.distinct_sizes.to_string()),
         ("requested in all", human(summary.requested_bytes)),

@@ -8,7 +8,9 @@ use std::thread;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Placement, Pool, PoolBuilder, SizeClasses, Source};
-use vrampool_trace::{Op, Recorder, Replay, Trace, TraceEvent};
+use vrampool_trace::{
+    Contradiction, Export, Format, Import, Op, Recorder, Replay, Trace, TraceEvent, TraceFault,
+};
 
 fn builder() -> PoolBuilder<HostDevice> {
     Pool::builder(&HostDevice::builder().memory_limit(1 << 40).build())
@@ -60,6 +62,24 @@ fn every_way_of_a_request_and_of_a_buffer_back_is_recorded() {
             assert_eq!((recorder.events(), recorder.dropped()), (expected.len() as u64, 0));
         }
     }
+}
+
+#[test]
+fn a_file_has_the_number_of_allocations_that_its_recording_dropped() {
+    let recorder = Recorder::with_events(100);
+    let pool = builder().hook(recorder.hook()).build().expect("a pool");
+    let stream = pool.device().create_stream().expect("a stream");
+    (0..500).for_each(|_| drop(pool.allocate(1000, &stream).expect("memory")));
+    let trace = trace_of(&recorder);
+    assert_eq!((trace.events().len(), recorder.dropped(), trace.dropped()), (100, 450, 450));
+    let mut file = Vec::new();
+    Export::new(Format::Csv).write(&trace, &mut file).expect("written");
+    let back = Trace::parse(&*file).expect("a trace");
+    assert_eq!((back.events(), back.dropped(), back.summary().dropped), (trace.events(), 450, 450));
+    assert_eq!(back.warnings(), trace.warnings());
+    assert!(back.warnings()[0].to_string().contains("450 allocations"), "{:?}", back.warnings());
+    let error = Import::new().strict(true).parse(&*file).expect_err("strict");
+    assert!(matches!(error.fault, TraceFault::Contradiction(Contradiction::Dropped { dropped: 450, .. })));
 }
 
 #[test]

@@ -60,6 +60,8 @@ class Summary:
     frees: int
     #: Allocations that are live at the end.
     never_freed: int
+    #: Allocations that the recording dropped for lack of room.
+    dropped: int
     streams: int
     distinct_sizes: int
     #: Of all allocations.
@@ -70,7 +72,7 @@ class Summary:
     #: Microseconds.
     duration_us: int
     sizes: tuple[SizeRange, ...]
-    #: What in its file contradicts itself, a text for each kind.
+    #: What in its file contradicts itself or is missing, a text for each kind.
     warnings: tuple[str, ...] = ()
 
 
@@ -216,6 +218,7 @@ def show(trace: Trace | File) -> str:
         ("allocations", of.allocations),
         ("frees", of.frees),
         ("never freed", of.never_freed),
+        ("dropped by the recording", of.dropped),
         ("streams", of.streams),
         ("distinct sizes", of.distinct_sizes),
         ("bytes requested in all", of.requested),

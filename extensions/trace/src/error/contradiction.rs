@@ -15,6 +15,16 @@ pub enum Contradiction {
          detected. Write it again with `vrampool trace convert`"
     )]
     Uncounted,
+    /// A recording that ran out of room. The trace is the first part of each thread's events.
+    #[error(
+        "the recording lacks {dropped} allocations and their frees, for which it had no room; peaks and fitted classes are those of the \
+         rest. Record again with room for more events"
+    )]
+    #[non_exhaustive]
+    Dropped {
+        /// Allocations that it lacks.
+        dropped: u64,
+    },
     /// A free of an address that was freed before and not allocated since.
     #[error(
         "{address:#x} is freed a second time; this free is ignored. Record all allocations of one device"
@@ -145,6 +155,11 @@ impl Contradictions {
             }
         }
         Ok(())
+    }
+
+    /// Notes the allocations that a recording dropped, if any.
+    pub(crate) fn note_dropped(&mut self, dropped: u64, place: &Position) -> Result<(), Contradiction> {
+        if dropped > 0 { self.note(Contradiction::Dropped { dropped }, place) } else { Ok(()) }
     }
 
     pub(crate) fn into_warnings(self) -> Vec<TraceWarning> {

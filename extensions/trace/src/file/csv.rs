@@ -3,7 +3,7 @@
 use super::event::{Op, TraceEvent};
 use crate::error::TraceFault;
 
-/// The operation of the last line: `end,EVENTS,CHECKSUM,0,0`.
+/// The operation of the last line: `end,EVENTS,CHECKSUM,DROPPED,0`.
 pub(crate) const END: &[u8] = b"end,";
 
 /// The fault and its field.
@@ -30,13 +30,13 @@ pub(crate) fn event(line: &[u8]) -> Result<TraceEvent, Wrong> {
     }
 }
 
-/// Reads the last line: how many events there are, and their checksum.
-pub(crate) fn end(line: &[u8]) -> Result<[u64; 2], Wrong> {
+/// Reads the last line: how many events there are, their checksum, and the allocations that a recording dropped.
+pub(crate) fn end(line: &[u8]) -> Result<[u64; 3], Wrong> {
     let mut fields = Fields { rest: Some(line) };
     fields.next("op")?;
-    let end = [fields.number("id")?, fields.number("size")?];
-    match (fields.number("stream")?, fields.number("t_us")?, fields.rest) {
-        (0, 0, None) => Ok(end),
+    let end = [fields.number("id")?, fields.number("size")?, fields.number("stream")?];
+    match (fields.number("t_us")?, fields.rest) {
+        (0, None) => Ok(end),
         _ => Err(("t_us", TraceFault::Extra)),
     }
 }

@@ -137,7 +137,7 @@ impl Trace {
         if !is_counted && header != HEADER.as_bytes() {
             return Err(TraceFault::Header { found: csv::shown(header).into(), headers: HEADERS });
         }
-        let mut is_ended = false;
+        let (mut is_ended, mut dropped) = (false, 0);
         for number in 2.. {
             place.line = Some(number);
             let Some(text) = lines.next()? else { break };
@@ -145,15 +145,15 @@ impl Trace {
                 return Err(TraceFault::Trailing);
             }
             if is_counted && text.starts_with(END) {
-                let [counted, expected] = csv::end(text).map_err(|wrong| field(place, wrong))?;
+                let [counted, expected, lost] = csv::end(text).map_err(|wrong| field(place, wrong))?;
                 let own @ (count, checksum) = (events.len() as u64, sum.sum().into());
                 if (counted, expected) != own {
                     return Err(TraceFault::Altered {
                         found: csv::shown(text).into(),
-                        expected: format!("end,{count},{checksum},0,0").into(),
+                        expected: format!("end,{count},{checksum},{lost},0").into(),
                     });
                 }
-                is_ended = true;
+                (is_ended, dropped) = (true, lost);
                 continue;
             }
             if events.len() as u64 >= u64::from(limits.max_events) {
@@ -175,7 +175,10 @@ impl Trace {
                 place.line = None;
                 contradictions.note(Contradiction::Uncounted, place)?;
             }
-            (true, true) => {}
+            (true, true) => {
+                place.line = None;
+                contradictions.note_dropped(dropped, place)?;
+            }
         }
         Ok(Self::of(events, ledger.peak_bytes(), contradictions))
     }
@@ -191,20 +194,49 @@ impl Trace {
         self
     }
 
-    /// Of events that did not come from a file; and which event is wrong, from 0.
-    pub(crate) fn assemble(events: Vec<TraceEvent>) -> Result<Self, (u32, Wrong)> {
+    /// Of events that did not come from a file, and the number of allocations that they lack; or which event is wrong,
+    /// from 0.
+    pub(crate) fn assemble(events: Vec<TraceEvent>, dropped: u64) -> Result<Self, (u32, Wrong)> {
+        let mut contradictions = Contradictions::default();
+        // Only a strict reader fails.
+        let _ = contradictions.note_dropped(dropped, &Position::default());
         let mut ledger = Ledger::default();
         for (event, number) in events.iter().zip(0u32..) {
             ledger.enter(event, number.into()).map_err(|wrong| (number, wrong))?;
         }
-        Ok(Self::of(events, ledger.peak_bytes(), Contradictions::default()))
+        Ok(Self::of(events, ledger.peak_bytes(), contradictions))
     }
 
-    /// What in its file contradicts itself: a line for each kind. Empty for a trace that was not read from a
-    /// file.
+    /// What in its file contradicts itself, and what its recording [dropped](Self::dropped): a line for each kind.
     #[must_use]
     pub fn warnings(&self) -> &[TraceWarning] {
         &self.warnings
+    }
+
+    /// Returns the number of allocations that its recording dropped for lack of room; 0 if it is complete. A file of this
+    /// crate's format has the number.
+    ///
+    /// ```
+    /// # use vrampool_trace::{Recorder, Trace};
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let recorder = Recorder::with_events(2);
+    /// let pool = Pool::builder(&device).hook(recorder.hook()).build()?;
+    /// (0..3).try_for_each(|_| pool.allocate(1000, &stream).map(drop))?;
+    /// let trace = recorder.trace("short")?;
+    /// assert_eq!((trace.events().len(), trace.dropped(), trace.warnings().len()), (2, 2, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let dropped = |warning: &TraceWarning| match warning.contradiction {
+            Contradiction::Dropped { dropped } => Some(dropped),
+            _ => None,
+        };
+        self.warnings.iter().find_map(dropped).unwrap_or(0)
     }
 
     /// What its file has of devices other than the one that was [read](crate::Import::device).

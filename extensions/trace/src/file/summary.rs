@@ -21,6 +21,8 @@ pub struct Summary {
     pub frees: u64,
     /// Allocations that are live at the end.
     pub never_freed: u64,
+    /// Allocations that its recording dropped for lack of room.
+    pub dropped: u64,
     /// Streams that it names.
     pub streams: usize,
     /// Different sizes that it asks for.
@@ -95,6 +97,7 @@ impl Trace {
             allocations,
             frees,
             never_freed: allocations - frees,
+            dropped: self.dropped(),
             streams: self.events().iter().map(|event| event.stream).collect::<HashSet<_>>().len(),
             distinct_sizes: self.sizes().collect::<HashSet<_>>().len(),
             requested_bytes: self.sizes().fold(0, u64::saturating_add),

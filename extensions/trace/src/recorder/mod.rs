@@ -101,7 +101,9 @@ impl Recorder {
     pub fn trace(&self, name: impl Into<String>) -> Result<Trace, TraceError> {
         let name = name.into();
         let logs = self.0.logs.all();
-        let trace = Trace::assemble(merge::events(&logs)).map(|trace| trace.named(&name));
+        let events = merge::events(&logs);
+        let dropped = logs.iter().map(|log| log.dropped()).sum();
+        let trace = Trace::assemble(events, dropped).map(|trace| trace.named(&name));
         trace.map_err(|(event, (field, fault))| {
             Position { event: Some(event), field: Some(field), ..Position::default() }.error(name, fault)
         })
@@ -275,7 +277,7 @@ mod tests {
         assert!(hook.recording.upgrade().is_none());
         // Without it the pool serves as before.
         drop(pool.allocate(10, &stream).expect("memory"));
-        assert_eq!(pool.stats().hits, 1);
+        assert_eq!(pool.stats().served.by_bucket, 1);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub struct Losses {
     pub times: u64,
     /// Frees whose size became that of their allocation.
     pub free_sizes: u64,
+    /// Allocations that the recording of the trace dropped: the format does not have their number.
+    pub dropped: u64,
     /// What the file that the trace was read from has of other devices.
     pub other_devices: OtherDevices,
 }
@@ -34,7 +36,8 @@ impl Losses {
         }
         let first = |trace: &Trace| trace.events().first().map_or(0, |event| event.t_us);
         let start_us = first(trace).saturating_sub(first(back));
-        let mut losses = Self { start_us, other_devices: trace.other_devices(), ..Self::default() };
+        let dropped = trace.dropped().saturating_sub(back.dropped());
+        let mut losses = Self { start_us, dropped, other_devices: trace.other_devices(), ..Self::default() };
         for (one, two) in trace.events().iter().zip(back.events()) {
             if one.op != two.op || one.op == Op::Allocate && one.size != two.size {
                 return Err(OTHERS);
@@ -55,7 +58,7 @@ impl Losses {
 /// A line for each thing that is lost; empty where nothing is.
 impl fmt::Display for Losses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Self { ids, streams, start_us, times, free_sizes, other_devices } = self;
+        let &Self { ids, streams, start_us, times, free_sizes, dropped, other_devices } = self;
         let OtherDevices { first, events, segments } = other_devices;
         let mut between = "";
         for (count, what) in [
@@ -67,6 +70,7 @@ impl fmt::Display for Losses {
             (start_us, "microseconds before the first event; times count from that"),
             (times, "events with their times; times before the first event are 0"),
             (free_sizes, "frees with their own sizes; a free has the size of its allocation"),
+            (dropped, "allocations that the recording dropped; what reads the file does not warn of them"),
         ] {
             if count > 0 {
                 write!(f, "{between}not kept: {count} {what}")?;
