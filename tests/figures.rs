@@ -9,6 +9,7 @@ use vrampool::host::{HostDevice, HostStream};
 use vrampool::{Backend, Overlap, Pool, PoolStats, SizeClasses, Source};
 use vrampool_test_support::{close_gate, has_virtual_memory, streams};
 
+const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const THREADS: u64 = 8;
 const ROUNDS: usize = 300;
@@ -229,6 +230,64 @@ fn the_peak_of_needed_bytes_misses_nothing_between_two_looks() {
         pool.device().synchronize(&a).expect("no fault");
         pool.device().synchronize(&b).expect("no fault");
         assert_eq!(needed(&pool.stats()), [0, 0, 0, 16 * MIB], "{}", pool.source());
+    }
+}
+
+/// A block that a compaction moved is used by the stream of the copy, not by its writer.
+#[test]
+fn a_block_that_was_moved_is_in_flight_until_its_copy_is_complete() {
+    for (pool, [a, _]) in pools_of_two_streams(Overlap::Unlimited) {
+        if pool.source() != Source::Arena {
+            continue;
+        }
+        let mover = pool.device().create_stream().expect("a stream");
+        let hole = pool.allocate(8 * MIB, &a).expect("memory");
+        let moved = pool.allocate(4 * MIB, &a).expect("memory");
+        drop(hole);
+        let open = close_gate(&mover);
+        assert_eq!(pool.compact(None, &mover, |_| {}).expect("no fault").moved_blocks, 1);
+        drop(moved);
+        assert_eq!(needed(&pool.stats())[..3], [0, 4 * MIB, 4 * MIB], "the copy is pending");
+        drop(open);
+        [&mover, &a].into_iter().for_each(|stream| pool.device().synchronize(stream).expect("no fault"));
+        assert_eq!(needed(&pool.stats())[..3], [0, 0, 0]);
+    }
+}
+
+/// The host runs ahead of a reader: each request gets new memory.
+#[test]
+fn memory_of_every_class_is_in_flight_while_work_on_it_is_pending() {
+    const COUNT: u64 = 200;
+    for source in [Source::Direct, Source::Arena, Source::Virtual] {
+        for (bytes, magazines) in
+            [(16 * KIB, 0), (16 * KIB, 256 * KIB), (MIB, 0), (MIB, 8 * MIB), (4 * MIB, 0)]
+        {
+            let device = device(2 << 30);
+            if source == Source::Virtual && !has_virtual_memory(&device) {
+                continue;
+            }
+            let builder = Pool::builder(&device).source(source).limit(1 << 30).max_cached_bytes(None);
+            let builder = builder.max_buffers_per_bucket(None).magazine_bytes(magazines);
+            let (pool, [writer, reader]) = (builder.build().expect("a pool"), streams(&device));
+            let open = close_gate(&reader);
+            for _ in 0..COUNT {
+                let block = pool.allocate(bytes, &writer).expect("memory");
+                block.used_on(&reader).expect("no fault");
+            }
+            let (all, stats) = (COUNT * bytes, pool.stats());
+            let least = all - magazines - bytes;
+            assert!(
+                (least..=all).contains(&stats.in_flight_bytes),
+                "{source}, {bytes}, {magazines}: {stats:?}"
+            );
+            assert!(
+                (least..=all).contains(&stats.peak.needed_bytes),
+                "{source}, {bytes}, {magazines}: {stats:?}"
+            );
+            drop(open);
+            [&reader, &writer].into_iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
+            assert_eq!(pool.stats().in_flight_bytes, 0, "{source}, {bytes}, {magazines}: complete");
+        }
     }
 }
 

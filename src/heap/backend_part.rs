@@ -7,7 +7,7 @@ use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
 use std::mem;
 use vrampool_backend::spi::Ticket;
-use vrampool_backend::{Backend, Memory, Stream, StreamId};
+use vrampool_backend::{Backend, Memory, StreamId};
 
 /// The backend's part of a block.
 pub(super) struct BackendPart<B: Backend> {
@@ -86,7 +86,10 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     }
 
     fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]> {
-        self.users_in(backend_state).iter().map(Stream::id).collect()
+        match &self.extent {
+            SourceMemory::Arena(buffer) => buffer.user_ids_in(backend_state),
+            _ => self.uses.ids(),
+        }
     }
 
     fn mark(&self, pool: &PoolCore) -> u64 {

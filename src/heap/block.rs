@@ -11,6 +11,7 @@ use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
+use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
 use std::mem;
@@ -123,11 +124,14 @@ impl Block {
         self.last_use.set_freed(0);
     }
 
+    /// The streams that may use it, the writer last. An arena may have changed them, as by a move.
+    pub(crate) fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]> {
+        self.part.user_ids(backend_state)
+    }
+
     /// A stream whose work is before the end of the block's use: a reader, or the last writer.
     pub(crate) fn last_user(&self, backend_state: &BackendState) -> StreamId {
-        let writer = self.last_use.writer();
-        let reader = || self.part.user_ids(backend_state).first().copied().unwrap_or(writer);
-        self.last_use.sole_user().unwrap_or_else(reader)
+        self.user_ids(backend_state).first().copied().unwrap_or(self.last_use.writer())
     }
 
     /// Whether work on `stream` may use the idle block without a wait, because all work on it is complete or,
@@ -138,11 +142,7 @@ impl Block {
             true => ticks.are_done(user, tick),
             false => ticks.cover(user, stream, tick),
         };
-        tick > 0
-            && match self.last_use.sole_user() {
-                Some(writer) => is_over(writer),
-                None => self.part.user_ids(backend_state).into_iter().all(is_over),
-            }
+        tick > 0 && self.user_ids(backend_state).into_iter().all(is_over)
     }
 
     /// As [`users`](Self::users), under the depot's lock.

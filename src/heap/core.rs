@@ -275,7 +275,7 @@ pub(super) trait ErasedPart: Any + Send + Sync {
     fn release_memory(&mut self) -> u64;
     fn address(&self) -> Option<(u64, bool)>;
     fn ticket(&mut self) -> &mut Option<Ticket>;
-    /// The streams that may use it, under the depot's lock.
+    /// The streams that may use it, the writer last, under the depot's lock.
     fn user_ids(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]>;
     /// Records markers on the users. Returns the tick of the free.
     fn mark(&self, pool: &PoolCore) -> u64;

@@ -9,6 +9,7 @@ use crate::heap::caps::Caps;
 pub(crate) use crate::heap::core::Depot;
 use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};
 use crate::heap::counts::Counters;
+use crate::heap::keep::note_idle;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::request_queue::Queue;
 use crate::source::Key;
@@ -261,7 +262,7 @@ impl Depot {
     pub(crate) fn store(&mut self, block: Box<Block>) {
         self.counters.live_buffers -= 1;
         self.accounts.cached(block.key.class);
-        block.last_use.note_idle(self.backend_state.ticks().now());
+        note_idle(&block, &mut self.backend_state);
         self.buckets.of(&block.key).idle.push_back(block);
     }
 

@@ -3,6 +3,7 @@
 use crate::heap::core::{BackendState, Block, Depot};
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::streams::ticks::FreedIn;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Depot {
     /// Keeps a returned block of a class that may be kept and that no magazine takes. Returns it if the caps
@@ -89,18 +90,26 @@ impl Depot {
     }
 }
 
-/// Records the tick in which a block becomes idle. A block with markers is in flight.
+/// Records the tick in which a block becomes idle. A block with markers is in flight, the bytes of others count until
+/// their stream gets a marker.
 #[inline]
-fn note_idle(block: &Block, backend_state: &mut BackendState) {
-    match block.last_use.freed() {
-        0 => block.last_use.note_idle(backend_state.ticks().now()),
-        tick => note_in_flight(block, tick, backend_state),
+pub(super) fn note_idle(block: &Block, backend_state: &mut BackendState) {
+    let marked = block.last_use.freed();
+    block.last_use.note_idle(backend_state.ticks().now());
+    // Relaxed: a thread that does not see it frees as if there were one stream.
+    if marked > 0 || block.pool.marks.load(Relaxed) {
+        note_freed(block, marked, backend_state);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_in_flight(block: &Block, tick: u64, backend_state: &mut BackendState) {
-    let user = block.last_user(backend_state);
-    backend_state.ticks_mut().freed(user, FreedIn::Bucket, tick, block.key.class);
+fn note_freed(block: &Block, marked: u64, backend_state: &mut BackendState) {
+    let (user, class) = (block.last_user(backend_state), block.key.class);
+    let ticks = backend_state.ticks_mut();
+    match marked {
+        0 if ticks.are_markers_wanted() => ticks.freed_unmarked(user, FreedIn::Bucket, class),
+        0 => {}
+        tick => ticks.freed(user, FreedIn::Bucket, tick, class),
+    }
 }

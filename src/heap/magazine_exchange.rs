@@ -140,18 +140,10 @@ impl Depot {
             };
             let mut visit = |block: &Block| {
                 block.last_use.note_idle(ticks.now());
-                match block.last_use.sole_user() {
-                    Some(user) if users.iter().any(|known: &B::Stream| known.id() == user) => {}
-                    Some(user) if is_unmarked(user, block.last_use.freed()) => {
-                        users.push(block.stream::<B>().clone())
-                    }
-                    Some(_) => {}
-                    None => {
-                        let all = block.users_in::<B>(backend_state);
-                        let unmarked =
-                            all.iter().filter(|user| is_unmarked(user.id(), block.last_use.freed()));
-                        unmarked.for_each(|user| add(&mut users, user));
-                    }
+                let is_open = |user: StreamId| is_unmarked(user, block.last_use.freed());
+                if block.user_ids(backend_state).into_iter().any(is_open) {
+                    let all = block.users_in::<B>(backend_state);
+                    all.iter().filter(|user| is_open(user.id())).for_each(|user| add(&mut users, user));
                 }
             };
             if let Some((cache, bin)) = bin

@@ -53,12 +53,11 @@ pub(super) fn order_in<B: Backend>(backend_state: &BackendState) -> (&Markers<B>
 }
 
 impl Depot {
-    /// Whether the free of a block records markers. If not, its bytes [count](Self::count_unmarked) until its stream gets
-    /// one.
+    /// Whether the free of a block records markers. If not, its bytes count until its stream gets one.
     #[cold]
     #[inline(never)]
     pub(crate) fn is_marker_due(&self, block: &Block) -> bool {
-        let Some(user) = block.last_use.sole_user() else { return true };
+        let [user] = *block.user_ids(&self.backend_state) else { return true };
         let ticks = self.backend_state.ticks();
         if !ticks.are_markers_wanted() {
             block.pool.marks.store(false, Relaxed);
@@ -66,16 +65,6 @@ impl Depot {
         }
         let needed = self.accounts.now.out + self.accounts.in_flight();
         ticks.unmarked(user, FreedIn::Bucket) + block.key.class > needed / UNMARKED
-    }
-
-    /// Counts the bytes of a kept block whose free recorded no marker.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn count_unmarked(&mut self, user: StreamId, class: u64) {
-        let ticks = self.backend_state.ticks_mut();
-        if ticks.are_markers_wanted() {
-            ticks.freed_unmarked(user, FreedIn::Bucket, class);
-        }
     }
 }
 
@@ -85,15 +74,11 @@ impl PoolCore {
     pub(crate) fn record_markers<B: Backend>(&self, users: Streams<B::Stream>) -> u64 {
         let mut depot = self.depot();
         let ticks = depot.backend_state.ticks_mut();
-        let bytes = match &*users {
-            [user] => ticks.take_unmarked(user.id(), FreedIn::Bucket),
-            _ => 0,
-        };
         let tick = ticks.begin();
         ticks.count_marker();
         self.marks.store(ticks.are_markers_wanted(), Relaxed);
         drop(depot);
-        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes, freed_in: FreedIn::Bucket });
+        let is_marked = self.order::<B>().freed(&Freed { users, tick, bytes: 0, freed_in: FreedIn::Bucket });
         if is_marked { tick } else { 0 }
     }
 

@@ -152,26 +152,16 @@ impl PoolCore {
     fn release_cached(mut block: Box<Block>) -> Option<Box<Block>> {
         let lock = block.pool.lock.lock;
         let mut depot = lock.lock();
-        let mut unmarked = None;
         // Relaxed: a thread that does not see it frees as if there were one stream.
-        if block.pool.marks.load(Relaxed) {
-            if depot.is_marker_due(&block) {
-                drop(depot);
-                block.mark();
-                depot = lock.lock();
-            } else {
-                unmarked = Some((block.last_use.writer(), block.key.class));
-            }
+        if block.pool.marks.load(Relaxed) && depot.is_marker_due(&block) {
+            drop(depot);
+            block.mark();
+            depot = lock.lock();
         }
         if !magazine::apply_delta(&block.pool, &mut depot) {
             return Some(block);
         }
         let surplus = depot.keep(block);
-        if let Some((user, class)) = unmarked
-            && surplus.is_none()
-        {
-            depot.count_unmarked(user, class);
-        }
         drop(depot);
         if surplus.is_none() {
             lock.notify_freed();

@@ -1,5 +1,5 @@
-//! What a pool's block knows of its last use without a lock: its writer, whether others read it since, and when it was
-//! freed.
+//! What a pool's block knows of its last use without a lock: its writer, the stream that it is ready on, and when it was
+//! freed. Its users are in its [uses](crate::streams::uses), in an arena those of its slot.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::StreamId;
@@ -32,12 +32,6 @@ impl LastUse {
         // Relaxed, here and below: only the exclusive owner of the block calls this. Passing on ownership orders its
         // stores before.
         self.ready_on.load(Relaxed) == stream.get()
-    }
-
-    /// The writer, if no other stream used it since.
-    #[inline]
-    pub(crate) fn sole_user(&self) -> Option<StreamId> {
-        (self.ready_on.load(Relaxed) != 0).then_some(self.writer)
     }
 
     /// From now on `stream` is the writer, ordered behind all earlier users.

@@ -177,6 +177,10 @@ pub(crate) trait Order<B: Backend> {
             if let Some(first) = recorded.first().filter(is_first) {
                 ticks.freed(first.stream, *freed_in, *tick, *bytes);
             }
+            for marker in &recorded {
+                let idle = ticks.take_unmarked(marker.stream, FreedIn::Bucket);
+                ticks.freed(marker.stream, FreedIn::Bucket, *tick, idle);
+            }
             recorded.into_iter().map(|marker| markers.add(marker)).collect()
         });
         // Not under the lock.

@@ -13,8 +13,10 @@ use super::request::Request;
 use super::state::{Place, State, Taken};
 use crate::heap::core::BackendState;
 use crate::heap::space::{BlockId, Zone};
+use crate::streams::uses::Streams;
+use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
-use vrampool_backend::{Backend, Memory, Stream};
+use vrampool_backend::{Backend, Memory, Stream, StreamId};
 
 /// The place of a refilled [empty](ArenaBuffer::empty) buffer.
 #[derive(Debug)]
@@ -111,6 +113,17 @@ impl<B: Backend> ArenaBuffer<B> {
         // Not the last handle of the range: the state has one.
         (self.range, self.stitched_at) = (Some(memory), Some(offset));
         Some(((block, offset, size), more))
+    }
+
+    /// The streams that may use the block, as [`users`](Self::users).
+    pub(crate) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
+        State::<B>::in_state(backend_state).map(|state| state.users_of_live(self.block)).unwrap_or_default()
+    }
+
+    /// As [`users_in`](Self::users_in), but their ids.
+    pub(crate) fn user_ids_in(&self, backend_state: &BackendState) -> SmallVec<[StreamId; 2]> {
+        let slot = State::<B>::in_state(backend_state).and_then(|state| state.slots.get(self.block));
+        slot.map(|slot| slot.uses.ids()).unwrap_or_default()
     }
 
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).

@@ -4,7 +4,6 @@ use super::core::ArenaCore;
 use super::live_block::LiveBlock;
 use super::state::State;
 use crate::error::Error;
-use crate::heap::core::BackendState;
 use crate::heap::space::{ArenaError, BlockId};
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Access, Streams};
@@ -288,11 +287,6 @@ impl<B: Backend> ArenaBuffer<B> {
     /// All streams that may use the block; none if it is stale.
     pub(crate) fn users(&self) -> Streams<B::Stream> {
         self.arena.state.lock().users_of_live(self.block)
-    }
-
-    /// As [`users`](Self::users), under the lock.
-    pub(crate) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
-        State::<B>::in_state(backend_state).map(|state| state.users_of_live(self.block)).unwrap_or_default()
     }
 
     /// Makes `stream`, which need not wait for any user, the block's writer. After a [move](super::DeviceArena::compact)
