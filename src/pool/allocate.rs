@@ -12,6 +12,7 @@ use crate::heap::queue_position::Position;
 use crate::heap::reclaim_thread;
 use crate::heap::reservation::{NoRoom, Reservation};
 use crate::heap::stats::outcomes::Reason;
+use crate::heap::stats::times;
 use crate::heap::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::order::Need;
@@ -148,15 +149,19 @@ impl PoolCore {
         if !self.caps.cache(class) {
             return None;
         }
+        let began = times::is_due().then(Instant::now);
         let mut depot = self.depot();
         magazine::apply_delta(self, &mut depot);
         if depot.is_guarded() {
             return None;
         }
-        match depot.take_ready(key, bytes, stream) {
-            Taken::Idle(ready) => Some(ready),
-            Taken::Busy | Taken::Nothing => None,
+        let Taken::Idle(ready) = depot.take_ready(key, bytes, stream) else { return None };
+        // A request that is not served goes on, and is counted there.
+        if times::is_sampled() {
+            times::restart();
+            began.into_iter().for_each(|began| depot.counters.allocation.add(began.elapsed()));
         }
+        Some(ready)
     }
 
     /// Serves a request that the bins of this thread's magazines did not serve. `announced` is set if

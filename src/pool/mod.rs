@@ -218,7 +218,12 @@ impl<B: Backend> Pool<B> {
         fork::check()?;
         match kind.into() {
             kind if kind == self.kind() => self.allocate(bytes, stream),
-            kind => self.allocate_by_depot(bytes, kind, stream, &Position::new(self.core())),
+            kind => {
+                let (core, began) = (self.core(), times::begin());
+                let served = self.allocate_by_depot(bytes, kind, stream, &Position::new(core));
+                began.into_iter().for_each(|began| core.count_time(began));
+                served
+            }
         }
     }
 

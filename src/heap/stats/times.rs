@@ -121,7 +121,7 @@ histogram! {
     /// Requests past the magazines, served and refused ones, by the time of the whole call; of each thread one in 509.
     ///
     /// Waits of [`Pool::allocate_timeout`](crate::Pool::allocate_timeout) are included. Hits in magazines, which have no
-    /// clock, are not; nor are requests of C and Python that an idle block of a large class serves at once.
+    /// clock, are not.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -149,6 +149,11 @@ const SAMPLE: u32 = 509;
 thread_local! {
     /// Requests before the next one that is timed.
     static LEFT: Cell<u32> = const { Cell::new(SAMPLE - 1) };
+}
+
+/// Whether the next request of this thread that is counted is timed.
+pub(crate) fn is_due() -> bool {
+    !cfg!(model) && LEFT.get() == 0
 }
 
 /// Counts a request of this thread. Returns whether it is timed.
