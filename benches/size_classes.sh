@@ -15,7 +15,7 @@ replay() {
 import json, sys
 for line in sys.stdin:
     row = json.loads(line)
-    kept = {key: row[key] for key in ("trace", "pass", "peak_requested", "peak_live", "peak_held", "peak_reserved", "hit_rate")}
+    kept = {key: row[key] for key in ("trace", "pass", "peak_requested", "peak_live", "peak_held", "peak_reserved", "hit_rate", "bucket_hit_rate")}
     print(json.dumps({"choice": sys.argv[1], **kept}))
 ' "$1"
 }

@@ -10,6 +10,6 @@ fn main() -> Result<(), vrampool::Error> {
         let mut activations = pool.allocate(40_000, &stream)?; // a hit from the second step on: no call of the device
         activations.write(&[step; 40_000], &stream)?; // queued on the stream
     } // dropped: idle, for the next step
-    println!("hit rate {:.2}, {} bytes idle", pool.stats().hit_rate(), pool.stats().idle_bytes);
+    println!("{}, {} bytes idle", pool.stats().served, pool.stats().idle_bytes);
     Ok(())
 }

@@ -38,6 +38,8 @@ NAMED = 5
 #: What Grafana chooses for `$__rate_interval` is at least four scrapes.
 RATE_INTERVAL = 20
 ALERTS = 'ALERTS{alertname=~"Vrampool.+"}'
+#: Grafana's colours of thresholds.
+THRESHOLDS = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c", "blue": "#5794f2"}
 COLOURS = ["#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#8ab8ff", "#f2495c", "#96d98d"]
 BACK, PANEL, TEXT, FAINT = "#111217", "#181b1f", "#d8d9da", "#8e8e96"
 
@@ -166,6 +168,13 @@ def graph(panel: Json, recorded: Json, box: tuple[float, float, float, float], u
     return out
 
 
+def colour_of(panel: Json, value: float | None) -> str:
+    """The colour of a value by the panel's thresholds."""
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    passed = [step["color"] for step in steps if step["value"] is None or (value is not None and value >= step["value"])]
+    return THRESHOLDS.get(passed[-1], TEXT)
+
+
 def picture(recorded: Json) -> str:
     width, height = 24 * COLUMN + GAP, sum(end - first for first, end in BANDS) * ROW + GAP
     out = [
@@ -186,9 +195,10 @@ def picture(recorded: Json) -> str:
         out.append(text(x + 10, y + 20, title if len(title) <= room else title[: room - 1] + "…", 13))
         if panel["type"] == "stat":
             lines = [line for line in lines_of(panel, recorded) if line[1]]
-            value, name = (shown(lines[0][1][-1][1], unit), lines[0][0]) if lines else ("No data", "")
+            name, last = (lines[0][0], lines[0][1][-1][1]) if lines else ("", None)
+            value = "No data" if last is None else shown(last, unit)
             size = min(30, int(1.6 * w / len(value)))
-            out.append(text(x + w / 2, y + h / 2 + 18, value, size, COLOURS[0], "middle"))
+            out.append(text(x + w / 2, y + h / 2 + 18, value, size, colour_of(panel, last), "middle"))
             out.append(text(x + w / 2, y + h - 14, name[: int(w / 6)], 10, FAINT, "middle"))
         elif panel["type"] == "alertlist":
             names = sorted({f"{a['labels']['alertname']} ({a['labels']['alertstate']})" for a in recorded["expressions"][ALERTS]})

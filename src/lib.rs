@@ -28,7 +28,7 @@
 //!     let mut activations = pool.allocate(40_000, &stream)?; // a hit from the second step on: no call of the device
 //!     activations.write(&[step; 40_000], &stream)?; // queued on the stream
 //! } // dropped: idle, for the next step
-//! assert_eq!(pool.stats().misses, 1);
+//! assert_eq!(pool.stats().source.allocations, 1);
 //! # Ok::<(), vrampool::Error>(())
 //! ```
 //!

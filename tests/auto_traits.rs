@@ -90,5 +90,5 @@ fn a_buffer_that_a_panic_drops_goes_back_to_its_pool() {
     assert!(panicked.is_err());
     assert_eq!(pool.stats().live_buffers, 0);
     drop(pool.allocate(4096, &stream).expect("memory"));
-    assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+    assert_eq!((pool.stats().served.by_bucket, pool.stats().source.allocations), (1, 1));
 }

@@ -62,7 +62,10 @@ fn caps_of_nothing_cache_nothing() {
             drop(pool.allocate(1, &stream).expect("memory"));
         }
         let stats = pool.stats();
-        assert_eq!((stats.hits, stats.misses, stats.held_bytes, device.taken()), (0, 3, 0, 0));
+        assert_eq!(
+            (stats.served.by_bucket, stats.source.allocations, stats.held_bytes, device.taken()),
+            (0, 3, 0, 0)
+        );
     }
 }
 

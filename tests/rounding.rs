@@ -26,7 +26,7 @@ fn serves(pool: &Pool<HostDevice>, bytes: u64, largest: u64, stream: &HostStream
     }
     // A virtual pool keeps less than this idle; its arena serves it again.
     let is_kept = pool.source() != Source::Virtual;
-    assert_eq!(pool.stats().hits, before.hits + u64::from(is_kept), "{bytes}");
+    assert_eq!(pool.stats().served.by_bucket, before.served.by_bucket + u64::from(is_kept), "{bytes}");
     pool.trim().expect("a trim");
 }
 

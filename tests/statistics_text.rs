@@ -13,7 +13,7 @@ fn a_pools_statistics_are_one_line_or_one_for_each_class() -> Result<(), Error> 
     let _live = pool.allocate(1000, &stream)?;
     assert!(pool.allocate(2 << 20, &stream).is_err());
     let stats = pool.stats();
-    let line = "hit rate 0.50 (hits 1, misses 1), live 1.0 KiB in 1 buffers (requested 1000 B), idle 0 B, \
+    let line = "hit rate 0.50, bucket hit rate 0.50 (served by buckets 1, arena 0, driver 1), live 1.0 KiB in 1 buffers (requested 1000 B), idle 0 B, \
                 held 1.0 KiB, reserved 1.0 KiB (source direct), limit 1.0 MiB, failed 1, invalid 0";
     assert_eq!(stats.to_string(), line);
     let bucket = "class 1.0 KiB: hits 1, misses 1, idle 0 B in 0 buffers";
@@ -53,9 +53,10 @@ fn texts_of_a_bound_are_read_as_they_are_written() {
 #[test]
 fn statistics_in_the_wrong_order_are_no_panic() {
     let mut later = PoolStats::default();
-    (later.hits, later.misses, later.live_bytes) = (3, 1, 7);
-    assert_eq!(PoolStats::default().hit_rate_since(&later), 0.0);
-    assert_eq!(later.hit_rate_since(&PoolStats::default()), 0.75);
+    (later.served.by_bucket, later.served.by_driver, later.live_bytes) = (3, 1, 7);
+    let since = |stats: &PoolStats, earlier: &PoolStats| stats.served.since(&earlier.served).hit_rate();
+    assert_eq!(since(&PoolStats::default(), &later), 0.0);
+    assert_eq!(since(&later, &PoolStats::default()), 0.75);
     assert_eq!(later.in_transit_bytes, 0);
 }
 

@@ -54,7 +54,7 @@ fn no_byte_is_anybody_elses() {
             }
         });
         let stats = pool.stats();
-        assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
+        assert!(stats.served.by_bucket > 0 && stats.source.allocations > 0, "{stats:?}");
     }
 }
 

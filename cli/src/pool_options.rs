@@ -17,7 +17,7 @@ pub struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
     #[arg(long, value_name = "DEVICE")]
     pub backend: Option<Name>,
-    /// Source of memory for misses: direct, arena, virtual, driver [default: VRAMPOOL_SOURCE, or direct]
+    /// Source of memory that no bucket has: direct, arena, virtual, driver [default: VRAMPOOL_SOURCE, or direct]
     #[arg(long, value_name = "SOURCE")]
     source: Option<Source>,
     /// Size classes: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`,

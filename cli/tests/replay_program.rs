@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "trace",
     "backend",
     "size_classes",
@@ -15,6 +15,7 @@ const KEYS: [&str; 14] = [
     "peak_reserved",
     "peak_needed",
     "hit_rate",
+    "bucket_hit_rate",
     "driver_calls",
     "reuse_waits",
 ];

@@ -130,7 +130,9 @@ fn scraped_unchanged(program: &Path, folder: &Path) {
         Server::start(program, &Path::new(SHIPPED).join("prometheus.yml"), &folder.join("unchanged"));
     // The first may have come before anything was asked for.
     wait_for("a scrape of misses", || {
-        server.value("sum(vrampool_misses_total{pool=\"starved\"})").filter(|&misses| misses > 0.0)
+        server
+            .value("sum(vrampool_served_total{pool=\"starved\",layer=\"driver\"})")
+            .filter(|&misses| misses > 0.0)
     });
     assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"starved\"}"), Some(1000.0));
     assert_eq!(server.value("vrampool_max_cached_bytes{pool=\"healthy\"}"), Some(f64::INFINITY));
@@ -200,7 +202,7 @@ fn alert_fires(program: &Path, folder: &Path) {
         };
         alerts.iter().any(|alert| critical(&alert)).then_some(alerts)
     });
-    if let Some(rate) = server.value("vrampool_hit_ratio{pool=\"virtual\"}") {
+    if let Some(rate) = server.value("vrampool_bucket_hit_ratio{pool=\"virtual\"}") {
         assert!(rate < 0.1, "its buckets hardly hit: {rate}");
         assert_eq!(
             server.value("vrampool:hit_ratio:rate5m{pool=\"virtual\"}".replace("5m", "10s").as_str()),

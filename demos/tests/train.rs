@@ -81,8 +81,8 @@ fn it_learns_from_recycled_memory_and_a_tiny_cap_changes_nothing() {
         assert_eq!(roomy[key], tight[key], "{key}");
     }
     assert_eq!(
-        bytes(&roomy, "hits") + bytes(&roomy, "misses"),
-        bytes(&tight, "hits") + bytes(&tight, "misses"),
+        bytes(&roomy, "served_by_bucket") + bytes(&roomy, "served_by_driver"),
+        bytes(&tight, "served_by_bucket") + bytes(&tight, "served_by_driver"),
         "the requests are the same"
     );
 }
@@ -96,8 +96,11 @@ fn the_json_object_has_these_keys() {
         "device",
         "steps",
         "test_accuracy",
-        "hits",
-        "misses",
+        "served_by_bucket",
+        "served_by_arena",
+        "served_by_driver",
+        "bucket_hit_rate",
+        "bucket_hit_rate_after_first_epoch",
         "hit_rate",
         "hit_rate_after_first_epoch",
         "source",
@@ -136,7 +139,11 @@ fn a_seed_repeats_a_run_and_another_seed_does_not() {
     };
     let first = run("7");
     assert_eq!(first, run("7"));
-    assert_ne!(first["hits"], run("8")["hits"], "the batches of validation come from the seed too");
+    assert_ne!(
+        first["served_by_bucket"],
+        run("8")["served_by_bucket"],
+        "the batches of validation come from the seed too"
+    );
 }
 
 #[test]
@@ -242,7 +249,7 @@ fn an_address_in_use_is_an_error() {
 #[test]
 fn metrics_are_served_while_it_trains() {
     let page = served_while_it_trains();
-    assert!(page.contains("vrampool_hits_total{pool=\"train\",backend=\"host\""), "{page}");
+    assert!(page.contains("vrampool_served_total{pool=\"train\",backend=\"host\""), "{page}");
 }
 
 /// The page with the metrics of a port that the system chooses and the program prints.
@@ -262,7 +269,7 @@ fn served_while_it_trains() -> String {
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut page = String::new();
     // From the second step on there are hits.
-    while !page.contains("vrampool_hits_total{") && Instant::now() < deadline {
+    while !page.contains("vrampool_served_total{") && Instant::now() < deadline {
         page = scrape(&address).unwrap_or_default();
         std::thread::park_timeout(Duration::from_millis(1));
     }

@@ -18,7 +18,7 @@ use vrampool_backend::{Backend, MemoryInfo};
 /// The figures that a pool exports. Figures that are values of one label are one metric.
 ///
 /// ```
-/// assert!(vrampool::telemetry::METRICS.iter().any(|figure| figure.metric == "vrampool_hits_total"));
+/// assert!(vrampool::telemetry::METRICS.iter().any(|figure| figure.metric == "vrampool_served_total"));
 /// ```
 pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
     let figures = [PoolStats::table(), BucketStats::table(), TagStats::table(), SiteStats::table()]
@@ -32,14 +32,21 @@ pub static METRICS: LazyLock<Vec<&'static Figure>> = LazyLock::new(|| {
 /// A figure of a pool in Prometheus that is no field of its statistics, and its value, if that is known.
 type Other = (Figure, fn(&PoolStats, &About) -> Option<f64>);
 
-static OTHERS: [Other; 7] = [
+static OTHERS: [Other; 8] = [
     // Of an ended pool, its last value.
     other(
         FigureKind::Constant,
         "vrampool_hit_ratio",
         "ratio",
-        "Ratio of hits to served requests since the pool was created; 0 before the first request.",
+        "Fraction of served requests that made no driver call, since the pool was created; 0 before the first request.",
         |stats, _| Some(stats.hit_rate()),
+    ),
+    other(
+        FigureKind::Constant,
+        "vrampool_bucket_hit_ratio",
+        "ratio",
+        "Fraction of served requests that buckets served, since the pool was created; 0 before the first request.",
+        |stats, _| Some(stats.bucket_hit_rate()),
     ),
     other(
         FigureKind::Gauge,

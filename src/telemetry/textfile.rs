@@ -25,7 +25,7 @@ static WRITES: AtomicU64 = AtomicU64::new(0);
 /// # let folder = std::env::temp_dir();
 /// let file = folder.join("vrampool_doc_test.prom");
 /// vrampool::telemetry::write_textfile(&file, &pool)?;
-/// assert!(std::fs::read_to_string(&file)?.contains("vrampool_hits_total{"));
+/// assert!(std::fs::read_to_string(&file)?.contains("vrampool_served_total{"));
 /// # std::fs::remove_file(file)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -97,7 +97,7 @@ fn an_allocation_that_blocks_ends_no_request_late() -> Answer {
         // What comes later serves later requests.
         until(|| pool.stats().idle_bytes == 512 * KIB);
         drop(pool.allocate_timeout(512 * KIB, &stream, timeout)?);
-        assert_eq!((device.allocations(), pool.stats().hits), (1, 1));
+        assert_eq!((device.allocations(), pool.stats().served.by_bucket), (1, 1));
         drop(pool);
         until(|| device.taken() == 0);
     }

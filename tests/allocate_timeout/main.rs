@@ -109,7 +109,11 @@ fn what_is_freed_meanwhile_serves_a_request_at_the_limit() -> Answer {
             Some(time) => pool.allocate_timeout(bytes, &stream, time)?,
         };
         let stats = pool.stats();
-        assert_eq!((stats.hits, stats.misses, stats.released.evicted), (1, 1, 0), "{bytes} {time:?}");
+        assert_eq!(
+            (stats.served.by_bucket, stats.source.allocations, stats.released.evicted),
+            (1, 1, 0),
+            "{bytes} {time:?}"
+        );
         assert_eq!((device.allocations(), device.frees()), (1, 0));
         drop(served);
     }
@@ -214,9 +218,9 @@ fn a_timeout_is_out_of_memory_and_leaves_nothing() -> Answer {
         drop(all);
         // Magazines are back: a hit takes no lock.
         drop(pool.allocate(4 * KIB, &stream)?);
-        let before = pool.stats().hits;
+        let before = pool.stats().served.by_bucket;
         drop(pool.allocate(4 * KIB, &stream)?);
-        assert!(source != Source::Direct || pool.stats().hits > before, "{source}");
+        assert!(source != Source::Direct || pool.stats().served.by_bucket > before, "{source}");
     }
     Ok(())
 }
@@ -354,21 +358,13 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
     })?;
     let stats = pool.stats();
     assert_eq!((stats.failed.total(), stats.rungs.fail), (0, 0));
-    assert_eq!(
-        (stats.hits + stats.misses, stats.waits.count()),
-        (2, 1),
-        "each request counts once: {stats:?}"
-    );
+    assert_eq!((stats.served.total(), stats.waits.count()), (2, 1), "each request counts once: {stats:?}");
     let _all = pool.allocate(64 * KIB, &stream)?;
     assert!(pool.allocate_timeout(64 * KIB, &stream, Duration::from_millis(20)).is_err());
     assert!(pool.allocate_timeout(128 * KIB, &stream, LONG).is_err(), "it is over the limit");
     let stats = pool.stats();
     assert_eq!((stats.failed.by_timeout, stats.failed.by_request, stats.rungs.fail), (1, 1, 2), "{stats:?}");
-    assert_eq!(
-        (stats.failed.total(), stats.hits + stats.misses, stats.waits.count()),
-        (2, 3, 2),
-        "{stats:?}"
-    );
+    assert_eq!((stats.failed.total(), stats.served.total(), stats.waits.count()), (2, 3, 2), "{stats:?}");
 
     let small = HostDevice::builder().memory_limit(1 << 20).build();
     let (stream, pool) = (small.create_stream()?, Pool::new(&small)?);
@@ -376,7 +372,11 @@ fn a_request_that_waits_fails_once_or_not_at_all() -> Answer {
     assert!(pool.allocate_timeout(1 << 20, &stream, Duration::from_millis(50)).is_err());
     let stats = pool.stats();
     assert_eq!((stats.failed.by_timeout, stats.rungs.fail), (1, 1), "it asked several times");
-    assert_eq!((stats.failed.total(), stats.misses, stats.hits), (1, 1, 0), "{stats:?}");
+    assert_eq!(
+        (stats.failed.total(), stats.source.allocations, stats.served.by_bucket),
+        (1, 1, 0),
+        "{stats:?}"
+    );
     Ok(())
 }
 

@@ -141,7 +141,11 @@ impl Twin {
     /// As [`compare`](Self::compare), where slots that threads leased count as cached.
     pub(crate) fn compare_with_magazines(&self, stats: &PoolStats) {
         assert!(stats.peak.idle_bytes >= self.peaks[2], "peak of cached");
-        assert_eq!((stats.hits, stats.misses), (self.hits, self.misses), "hits and misses");
+        assert_eq!(
+            (stats.served.by_bucket, stats.source.allocations),
+            (self.hits, self.misses),
+            "hits and misses"
+        );
         assert_eq!(stats.idle_bytes, self.cached(), "cached");
         assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
         assert_eq!(

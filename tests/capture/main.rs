@@ -54,7 +54,9 @@ impl Scene {
         assert_eq!(self.calls(), calls);
         let bytes = |stats: &vrampool::PoolStats| (stats.live_bytes, stats.idle_bytes, stats.held_bytes);
         assert_eq!(bytes(&after), bytes(&before));
-        let counts = |stats: &vrampool::PoolStats| (stats.hits, stats.misses, stats.failed.by_backend);
+        let counts = |stats: &vrampool::PoolStats| {
+            (stats.served.by_bucket, stats.source.allocations, stats.failed.by_backend)
+        };
         let (hits, misses, failed) = counts(&before);
         assert_eq!(counts(&after), (hits, misses, failed + 1));
         forbidden

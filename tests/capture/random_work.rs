@@ -76,7 +76,7 @@ proptest! {
             }
         }
         let stats = scene.pool.stats();
-        prop_assert_eq!(stats.hits + stats.misses + stats.failed.total(), requests);
+        prop_assert_eq!(stats.served.total() + stats.failed.total(), requests);
         prop_assert_eq!(stats.live_bytes, live.iter().map(Buffer::capacity).sum::<u64>());
         scene.device.capture(&[]);
         live.clear();

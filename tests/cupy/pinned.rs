@@ -37,7 +37,7 @@ fn test_free_all_blocks_and_test_free_all_blocks2() {
     assert_eq!(pool.trim().expect("a trim"), 7 * UNIT);
     assert_eq!((pool.trim().expect("a trim"), pool.stats().held_bytes), (0, 0));
     drop(pool.allocate(UNIT, &stream).expect("memory"));
-    assert_eq!(pool.stats().misses, 4);
+    assert_eq!(pool.stats().source.allocations, 4);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn test_free_all_blocks() {
     assert_eq!((pool.stats().held_bytes, pool.trim().expect("a trim")), (4 * UNIT, 4 * UNIT));
     assert_eq!(pool.stats().held_bytes, 0);
     drop(one(&pool, 4, &stream));
-    assert_eq!(pool.stats().misses, 2);
+    assert_eq!(pool.stats().source.allocations, 2);
 }
 
 #[test]

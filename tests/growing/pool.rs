@@ -147,7 +147,7 @@ fn what_is_idle_of_another_kind_stays_when_more_is_mapped() {
     assert_eq!((stats.idle_bytes, stats.released.evicted), (idle, 0), "{stats:?}");
     drop(large);
     drop(other());
-    assert_eq!(pool.stats().hits, 1);
+    assert_eq!(pool.stats().served.by_bucket, 1);
 }
 
 /// A thread's idle buffers are released only where releasing all other idle memory is not enough.
@@ -176,9 +176,9 @@ fn the_pools_idle_memory_is_released_before_a_threads() {
         "{stats:?}"
     );
     assert_eq!(stats.held_bytes, stats.live_bytes + stats.idle_bytes);
-    let hits = stats.hits;
+    let hits = stats.served.by_bucket;
     drop(live(1, 4));
-    assert_eq!(pool.stats().hits, hits + 4, "what the thread has is there");
+    assert_eq!(pool.stats().served.by_bucket, hits + 4, "what the thread has is there");
     drop(large);
     // For this all of it is needed.
     let all = live(68, 1);
@@ -220,7 +220,7 @@ fn no_idle_memory_is_released_where_there_is_room() {
         }
         drop(live);
         let stats = pool.stats();
-        assert!(stats.hits > 0 && stats.misses > 0, "{stats:?}");
+        assert!(stats.served.by_bucket > 0 && stats.source.allocations > 0, "{stats:?}");
         assert_eq!((stats.released.evicted, taken(&device)), (0, mapped), "seed {seed}");
         assert_eq!((stats.live_bytes, stats.peak.requested_bytes), (0, peak), "seed {seed}");
         assert_eq!(stats.held_bytes, stats.idle_bytes, "seed {seed}");

@@ -62,7 +62,7 @@ fn look(
     prop_assert_eq!((stats.live_bytes, stats.peak.live_bytes), (classes, most));
     prop_assert_eq!(stats.requested_bytes, bytes(live, number, Buffer::len));
     prop_assert_eq!(stats.held_bytes, classes + stats.idle_bytes);
-    prop_assert_eq!(stats.hits + stats.misses, requests);
+    prop_assert_eq!(stats.served.total(), requests);
     Ok(())
 }
 

@@ -89,8 +89,12 @@ fn a_hit_calls_neither_the_driver_nor_the_heap_and_still_counts() {
         assert_eq!(HEAP_CALLS.get(), heap, "{classes}");
         let after = pool.stats();
         assert_eq!((every(), device.frees()), (before.1, before.2), "{classes}");
-        let hits = after.hits - before.0.hits;
-        assert_eq!((hits, after.misses), (1000 * sizes.len() as u64, before.0.misses), "{classes}");
+        let hits = after.served.by_bucket - before.0.served.by_bucket;
+        assert_eq!(
+            (hits, after.source.allocations),
+            (1000 * sizes.len() as u64, before.0.source.allocations),
+            "{classes}"
+        );
         #[cfg(feature = "metrics")]
         drop(publisher);
     }
@@ -154,7 +158,7 @@ fn what_another_thread_has_out_is_live_and_what_it_keeps_is_idle() {
     let stats = pool.stats();
     assert_eq!((stats.live_buffers, stats.live_bytes), (2, 68 * KIB), "{stats:?}");
     assert_eq!((stats.requested_bytes, stats.idle_bytes), (53_100, 4 * KIB), "{stats:?}");
-    assert_eq!((stats.misses, stats.hits), (3, 11));
+    assert_eq!((stats.source.allocations, stats.served.by_bucket), (3, 11));
     drop(take.recv().expect("they were given"));
     let stats = pool.stats();
     assert_eq!((stats.live_buffers, stats.requested_bytes, stats.idle_bytes), (0, 0, 72 * KIB), "{stats:?}");
@@ -178,7 +182,7 @@ fn a_peak_within_the_magazines_is_seen_afterwards() {
     let both = (allocate(64 * KIB), allocate(4 * KIB));
     drop((both, first));
     let stats = pool.stats();
-    assert_eq!((stats.misses, stats.hits), (3, 7));
+    assert_eq!((stats.source.allocations, stats.served.by_bucket), (3, 7));
     assert_eq!((stats.peak.live_bytes, stats.peak.requested_bytes), (132 * KIB, 132 * KIB), "{stats:?}");
 }
 
@@ -209,10 +213,10 @@ fn what_a_thread_keeps_others_do_not_get_until_it_ends() {
     keep(&other, &pool, 4 * KIB);
     assert_eq!((pool.stats().idle_bytes, pool.stats().live_bytes), (4 * KIB, 0), "it is idle");
     let mine = pool.allocate(4 * KIB, &stream).expect("memory");
-    assert_eq!(pool.stats().misses, 2, "and not to be had");
+    assert_eq!(pool.stats().source.allocations, 2, "and not to be had");
     other.end();
     let another = pool.allocate(4 * KIB, &stream).expect("memory");
-    assert_eq!((pool.stats().misses, pool.stats().hits), (2, 1));
+    assert_eq!((pool.stats().source.allocations, pool.stats().served.by_bucket), (2, 1));
     drop((mine, another));
 }
 
@@ -251,7 +255,7 @@ fn without_magazines_everything_is_everybodys() {
         let other = Turns::new();
         keep(&other, &pool, 4 * KIB);
         drop(pool.allocate(4 * KIB, &device.create_stream().expect("a stream")).expect("memory"));
-        assert_eq!((pool.stats().hits, pool.stats().misses), (1, 1));
+        assert_eq!((pool.stats().served.by_bucket, pool.stats().source.allocations), (1, 1));
         other.end();
     }
 }
@@ -269,7 +273,7 @@ fn a_trim_reaches_a_thread_at_its_next_call() {
     assert_eq!((device.taken(), pool.stats().idle_bytes), (KIB, KIB), "its next call was after the trim");
     pool.trim_to(KIB).expect("a trim");
     keep(&other, &pool, KIB);
-    assert_eq!(pool.stats().hits, 1, "there was nothing to trim");
+    assert_eq!(pool.stats().served.by_bucket, 1, "there was nothing to trim");
     other.end();
     assert_eq!(pool.trim().expect("a trim"), KIB);
     assert_eq!(device.taken(), 0);

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 use vrampool::host::HostDevice;
 use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Publisher, publish};
-use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool::{Backend, Error, Placement, Pool, SizeClasses, Source};
 use vrampool_test_support::{assert_metrics_together, samples};
 
 fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
@@ -41,6 +41,12 @@ fn one(series: &BTreeMap<String, f64>, name: &str, labels: &str) -> Option<f64> 
     let value = found.next().map(|(_, &value)| value);
     assert_eq!(found.next(), None, "more than one {begin}");
     value
+}
+
+/// The requests of a pool that a layer served.
+fn served_by(series: &BTreeMap<String, f64>, (pool, device): (&str, &HostDevice), by: &str) -> Option<f64> {
+    let labels = format!("pool=\"{pool}\",backend=\"host\",device=\"{}\",layer=\"{by}\"", device.label());
+    one(series, "vrampool_served_total", &labels)
 }
 
 #[test]
@@ -90,6 +96,7 @@ fn the_figures_are_the_pools_own() {
     assert_eq!(one(&series, "vrampool_info", &format!("{labels}{more}")), Some(1.0));
     assert_eq!(value("vrampool_rungs_total", ",rung=\"fail\""), 1.0);
     assert_eq!(value("vrampool_hit_ratio", ""), 1.0 / 3.0);
+    assert_eq!(value("vrampool_bucket_hit_ratio", ""), 1.0 / 3.0);
     assert_eq!(value("vrampool_device_total_bytes", ""), 1_073_741_824.0);
 }
 
@@ -145,11 +152,9 @@ fn a_scrape_has_the_figures_of_its_moment() {
     for requests in 1..50 {
         drop(pool.allocate(1000, &stream).expect("memory"));
         let series = scrape(&exporter);
-        assert_eq!(
-            one(&series, "vrampool_hits_total", "pool=\"now\"").unwrap_or(0.0),
-            f64::from(requests - 1)
-        );
-        assert_eq!(one(&series, "vrampool_misses_total", "pool=\"now\""), Some(1.0));
+        let served = |by| served_by(&series, ("now", &device), by);
+        assert_eq!(served("bucket").unwrap_or(0.0), f64::from(requests - 1));
+        assert_eq!(served("driver"), Some(1.0));
     }
     drop(pool);
     assert_eq!(one(&scrape(&exporter), "vrampool_held_bytes", "pool=\"now\""), Some(0.0));
@@ -212,29 +217,23 @@ fn requests_are_counted_by_the_layer_that_served_them() {
         metrics::with_local_recorder(&recorder, || publish(&pool));
         let (stats, series) = (pool.stats(), samples(&handle.render()));
         let of = &stats.served;
-        let served = [("cache", of.by_cache), ("arena", of.by_arena), ("driver", of.by_driver)].map(
+        let served = [("bucket", of.by_bucket), ("arena", of.by_arena), ("driver", of.by_driver)].map(
             |(layer, count)| {
-                let labels = format!(
-                    "pool=\"{}\",backend=\"host\",device=\"{}\",layer=\"{}\"",
-                    source.name(),
-                    device.label(),
-                    layer
-                );
-                let value = one(&series, "vrampool_served_total", &labels).expect("a series");
+                let value = served_by(&series, (source.name(), &device), layer).expect("a series");
                 assert_eq!(value, count as f64);
                 value
             },
         );
         assert_eq!(served.iter().sum::<f64>(), 40.0, "all that were served: {served:?}");
-        assert_eq!(stats.hits + stats.misses, 40, "the failed one is neither");
+        assert_eq!(stats.served.total(), 40, "the failed one is neither");
         let calls = one(&series, "vrampool_memory_calls_total", &format!("pool=\"{}\"", source.name()));
         (served, calls.expect("a series"), stats)
     };
-    let ([cache, arena, driver], calls, stats) = of(Source::Virtual);
-    assert!(cache > 0.0 && arena >= 18.0, "{cache} {arena} {driver}");
+    let ([bucket, arena, driver], calls, stats) = of(Source::Virtual);
+    assert!(bucket > 0.0 && arena >= 18.0, "{bucket} {arena} {driver}");
     assert!((1.0..=4.0).contains(&driver), "those of the first round: {driver}");
     assert_eq!(calls, stats.mapping.calls as f64);
-    assert!(stats.hit_rate() < 0.6 && stats.driverless_rate() >= 0.9, "{stats:?}");
+    assert!(stats.bucket_hit_rate() < 0.6 && stats.hit_rate() >= 0.9, "{stats:?}");
     let ([_, arena, driver], calls, _) = of(Source::Direct);
     assert_eq!(arena, 0.0);
     assert!(driver >= 20.0 && calls > driver, "what is not cached is the driver's: {driver} {calls}");
@@ -264,7 +263,7 @@ fn a_scraper_gets_the_format_it_asks_for() {
     assert_eq!(open_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert_eq!(samples(&plain), samples(&open));
     for line in [
-        "# TYPE vrampool_misses counter",
+        "# TYPE vrampool_served counter",
         "# TYPE vrampool_held_bytes gauge",
         "# UNIT vrampool_held_bytes bytes",
         "# UNIT vrampool_source_allocated_bytes bytes",
@@ -274,7 +273,7 @@ fn a_scraper_gets_the_format_it_asks_for() {
         assert!(open.lines().any(|found| found == line), "{line}: {open}");
         assert!(!plain.lines().any(|found| found == line && line.contains("UNIT")), "{line}");
     }
-    assert!(plain.contains("# TYPE vrampool_misses_total counter"));
+    assert!(plain.contains("# TYPE vrampool_served_total counter"));
     assert!(open.ends_with("\n# EOF\n") && open.matches("# EOF").count() == 1);
     assert_metrics_together(&plain);
     assert_metrics_together(&open);
@@ -400,4 +399,12 @@ fn of_requests_past_the_magazines_one_in_509_is_timed() {
         drop(pool.allocate_timeout(8 << 20, &stream, Duration::MAX).expect("memory"));
     }
     assert_eq!(pool.stats().allocation.count(), 11, "and those that may wait");
+    for _ in 0..509 {
+        drop(pool.allocate_kind(8 << 20, Placement::HostVisible, &stream).expect("memory"));
+    }
+    assert_eq!(pool.stats().allocation.count(), 12, "and those of another kind");
+    for _ in 0..509 {
+        drop(vrampool::internal::allocate_ready(&pool, 8 << 20, &stream).expect("an idle block"));
+    }
+    assert_eq!(pool.stats().allocation.count(), 13, "and those that C and Python try first");
 }

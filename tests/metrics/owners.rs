@@ -1,7 +1,7 @@
 //! Owners of other crates: a name is one series, which counts on from owner to owner and ends with last figures.
 #![allow(unreachable_pub, reason = "`figures!` makes public structs")]
 
-use super::{exporter, one, recorder, scrape};
+use super::{exporter, one, recorder, scrape, served_by};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Mutex, OnceLock};
@@ -170,7 +170,7 @@ fn counts_continue_and_nothing_else_does() {
     // Counts are `number`, peaks and caps `peak`, gauges `gauge`.
     let numbered = |number: u64, [peak, gauge]: [u64; 2]| {
         let mut stats = PoolStats::default();
-        (stats.hits, stats.failed.by_limit, stats.live_bytes) = (number, number, gauge);
+        (stats.served.by_bucket, stats.failed.by_limit, stats.live_bytes) = (number, number, gauge);
         (stats.peak.live_bytes, stats.caps.limit_bytes) = (peak, Some(peak));
         OwnerFigures::of(&stats)
     };
@@ -178,7 +178,8 @@ fn counts_continue_and_nothing_else_does() {
     let all = [numbered(100, [100, 100]), numbered(1, [1, 1]), numbered(101, [1, 1])];
     drop(counting_on(&exporter, all, numbered(1, [1, 1])));
     let last = of_owner(&scrape(&exporter), "two");
-    assert_eq!(one(&last, "vrampool_hits_total", ""), Some(101.0));
+    let served = last.iter().find(|(series, _)| series.contains("layer=\"bucket\""));
+    assert_eq!(served.map(|(_, &value)| value), Some(101.0), "{last:?}");
     assert_eq!(one(&last, "vrampool_live_bytes", ""), Some(0.0), "what has ended holds nothing");
     assert_eq!(one(&last, "vrampool_peak_live_bytes", ""), Some(1.0));
 }
@@ -229,7 +230,7 @@ fn the_last_thousand_names_are_remembered_and_no_more() {
         let pool = pool("first");
         drop(pool.allocate(1, &stream).expect("memory"));
         publish();
-        one(&samples(&handle.render()), "vrampool_misses_total", "pool=\"first\"")
+        served_by(&samples(&handle.render()), ("first", &device), "driver")
     };
     assert_eq!([misses_after_one(), misses_after_one()], [Some(1.0), Some(2.0)]);
     (0..2000).for_each(|number| drop(pool(&format!("other-{number}"))));

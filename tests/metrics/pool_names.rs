@@ -34,7 +34,7 @@ fn a_pools_end_leaves_its_figures_and_then_nothing() {
         of.filter(|(name, _)| name.contains(label)).map(|(_, value)| value).sum::<f64>()
     };
     assert_eq!(sum("vrampool_failed_total", "reason=\"request\""), JOBS as f64);
-    assert_eq!(sum("vrampool_misses_total", ""), 5.0 * JOBS as f64);
+    assert_eq!(sum("vrampool_served_total", "layer=\"driver\""), 5.0 * JOBS as f64);
     assert_eq!(sum("vrampool_held_bytes", ""), 0.0);
     assert!(names() > 0, "a second scraper sees it too");
     assert_eq!(names(), 0);
@@ -98,6 +98,10 @@ fn each_name_is_a_series_of_its_own() {
     }
 }
 
+fn is_served(series: &str, by: &str) -> bool {
+    series.starts_with("vrampool_served_total{pool=\"again\"") && series.contains(&format!("layer=\"{by}\""))
+}
+
 #[test]
 fn a_pool_of_a_dropped_ones_name_counts_on() {
     let (recorder, handle) = recorder();
@@ -112,7 +116,7 @@ fn a_pool_of_a_dropped_ones_name_counts_on() {
         }
         metrics::with_local_recorder(&recorder, || publisher.publish());
         let series = samples(&handle.render());
-        let hits = series.iter().find(|(name, _)| name.starts_with("vrampool_hits_total{pool=\"again\""));
+        let hits = series.iter().find(|(name, _)| is_served(name, "bucket"));
         hits.map(|(_, &hits)| hits)
     };
     assert_eq!(run(1000), Some(999.0));
@@ -147,6 +151,6 @@ fn a_name_is_free_once_its_owner_dropped_it_whoever_publishes_meanwhile() {
     });
     // One of each pool's, and none counted twice.
     let series = samples(&handle.render());
-    let misses = series.iter().filter(|(name, _)| name.starts_with("vrampool_misses_total{pool=\"again\""));
+    let misses = series.iter().filter(|(name, _)| is_served(name, "driver"));
     assert!(misses.map(|(_, &misses)| misses).sum::<f64>() <= ROUNDS as f64);
 }

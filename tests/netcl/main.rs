@@ -171,9 +171,9 @@ fn a10_a_geometric_class_borrows_from_the_next_two() {
     for (idle, served) in [(9 * MIB, true), (10 * MIB, true), (11 * MIB, false)] {
         pool.trim().expect("a trim");
         drop(buffers(&pool, 1, idle, &stream));
-        let hits = pool.stats().hits;
+        let hits = pool.stats().served.by_bucket;
         let buffer = pool.allocate(8 * MIB, &stream).expect("memory");
-        assert_eq!(pool.stats().hits > hits, served, "{idle}");
+        assert_eq!(pool.stats().served.by_bucket > hits, served, "{idle}");
         assert_eq!(buffer.capacity(), if served { idle } else { 8 * MIB }, "a buffer knows its real class");
         assert_eq!(pool.stats().live_bytes, buffer.capacity());
     }
@@ -262,7 +262,7 @@ fn a15_placement_and_usage_are_part_of_the_key() {
         let buffer = pool.allocate_kind(1000, kind, &stream).expect("memory");
         assert_eq!((buffer.kind(), buffer.memory().kind()), (kind, kind));
         drop(buffer);
-        assert_eq!((pool.stats().hits, pool.stats().misses), (0, n + 1));
+        assert_eq!((pool.stats().served.by_bucket, pool.stats().source.allocations), (0, n + 1));
     }
     for &kind in &kinds {
         let buffer = pool.allocate_kind(10, kind, &stream).expect("memory");
@@ -272,7 +272,7 @@ fn a15_placement_and_usage_are_part_of_the_key() {
             "a buffer has the size that its borrower asked for"
         );
     }
-    assert_eq!(pool.stats().hits, 4);
+    assert_eq!(pool.stats().served.by_bucket, 4);
 }
 
 #[test]
@@ -298,11 +298,15 @@ fn one_pool_for_each_device_and_no_dead_device_is_kept_alive() {
     let again = Pool::shared(&device.clone()).expect("a pool");
     drop(buffers(&pool, 1, 1000, &stream));
     assert_eq!(again.stats().idle_bytes, KIB, "the same pool");
-    assert_eq!(Pool::shared(&other).expect("a pool").stats().misses, 0, "another device's is another");
+    assert_eq!(
+        Pool::shared(&other).expect("a pool").stats().source.allocations,
+        0,
+        "another device's is another"
+    );
     drop((pool, again));
     let (free, total) = (device.memory_info().expect("info").free_bytes, 1 << 30);
     assert_eq!(free, total, "the last handle took the idle memory with it");
-    assert_eq!(Pool::shared(&device).expect("a pool").stats().misses, 0, "a new pool");
+    assert_eq!(Pool::shared(&device).expect("a pool").stats().source.allocations, 0, "a new pool");
 }
 
 #[test]

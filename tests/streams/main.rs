@@ -115,7 +115,7 @@ fn a_block_of_the_same_stream_is_preferred() {
     let address = vrampool::Memory::address(&*on_a.memory());
     drop((on_b, on_a, again_on_b));
     assert_eq!(vrampool::Memory::address(&*lease(&a).memory()), address);
-    assert_eq!((pool.stats().hits, pool.stats().stream_waits), (1, 0));
+    assert_eq!((pool.stats().served.by_bucket, pool.stats().stream_waits), (1, 0));
 }
 
 #[test]
@@ -276,7 +276,10 @@ fn a_stream_of_another_device_is_refused() {
     assert!(matches!(buffer.on_mut(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.used_on(&foreign), Err(Error::WrongDevice { .. })));
     assert!(matches!(buffer.record_stream(&foreign), Err(Error::WrongDevice { .. })));
-    assert_eq!((pool.stats().failed.invalid, pool.stats().hits, pool.stats().misses), (1, 0, 1));
+    assert_eq!(
+        (pool.stats().failed.invalid, pool.stats().served.by_bucket, pool.stats().source.allocations),
+        (1, 0, 1)
+    );
 }
 
 #[test]
@@ -324,7 +327,7 @@ fn a_hit_after_a_compaction_is_behind_its_copy() {
     let report = arena.compact(u64::MAX, &mover, |_| {}).expect("no fault");
     assert_eq!(report.moved_blocks, 1, "it is idle");
     let buffer = pool.allocate(BYTES, &own).expect("memory");
-    assert_eq!(pool.stats().hits, 1);
+    assert_eq!(pool.stats().served.by_bucket, 1);
     let place = buffer.address().expect("the host has addresses");
     assert_ne!(Some(place), before);
     {

@@ -371,10 +371,6 @@ typedef struct vrampool_stats {
     /** Size of this struct, set by the caller. */
     size_t struct_size;
     /* Generated from the table of figures by bindings/c/tests/figures.rs; do not edit. */
-    /** Requests served from a bucket. */
-    uint64_t hits;
-    /** Requests served by the source. Failed requests are not included. */
-    uint64_t misses;
     /** Live buffers. */
     uint64_t live_buffers;
     /** Requested bytes of live buffers, before rounding. */
@@ -386,7 +382,7 @@ typedef struct vrampool_stats {
     /** Live and idle bytes. */
     uint64_t held_bytes;
     /** Freed bytes that device work still uses, as far as markers show. Markers are recorded once two streams use the
-     *  pool. */
+     *  pool. Blocks in magazines are not included. */
     uint64_t in_flight_bytes;
     /** Live bytes and bytes in flight. */
     uint64_t needed_bytes;
@@ -411,17 +407,17 @@ typedef struct vrampool_stats {
     uint64_t reuse_waits;
     /** Driver calls for memory: allocations, frees and mappings. */
     uint64_t memory_calls;
-    /** Allocations by the source. */
+    /** Requests served by the source: those that no bucket served. */
     uint64_t source_allocations;
     /** Allocations released by the source. */
     uint64_t source_frees;
     /** Total bytes taken from the source, never reduced. */
     uint64_t source_allocated_bytes;
-    /** Requests served from a bucket: the hits. */
-    uint64_t served_by_cache;
-    /** Misses served by an arena from memory that it had reserved before, without a driver call. */
+    /** Requests served from a bucket. */
+    uint64_t served_by_bucket;
+    /** Requests served by an arena from memory that it had reserved before, without a driver call. */
     uint64_t served_by_arena;
-    /** Misses served with at least one driver call: an allocation, or memory mapped or unmapped. */
+    /** Requests served with at least one driver call: an allocation, or memory mapped or unmapped. */
     uint64_t served_by_driver;
     /** Device calls to create, map, unmap and release virtual memory. */
     uint64_t mapping_calls;
@@ -1055,7 +1051,7 @@ vrampool_status vrampool_trace_convert(const char *source, const char *from_form
 /**
  * Returns a summary of a trace, as JSON for vrampool_string_free():
  *
- *     {"trace","events","allocations","frees","never_freed","streams","distinct_sizes","requested","peak_requested","largest",
+ *     {"trace","events","allocations","frees","never_freed","dropped","streams","distinct_sizes","requested","peak_requested","largest",
  *      "duration_us","warnings":[text],"sizes":[{"from","to","allocations","bytes","share"}]}
  *
  * The warnings are contradictions within its file, one text for each kind.

@@ -31,23 +31,23 @@ macro_rules! stats {
 
 // Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
 stats! {
-    hits misses live_buffers requested_bytes live_bytes idle_bytes held_bytes in_flight_bytes needed_bytes
-    reserved_bytes in_transit_bytes waiting_requests waiting_bytes oldest_wait_nanoseconds stream_waits reuse_waits
-    memory_calls source_allocations source_frees source_allocated_bytes served_by_cache served_by_arena
-    served_by_driver mapping_calls mapping_nanoseconds mappings stitched_ranges arena_free_bytes
-    arena_largest_free_bytes address_bytes peak_requested_bytes peak_live_bytes peak_idle_bytes peak_held_bytes
-    peak_reserved_bytes peak_needed_bytes peak_limit_bytes max_cached_bytes max_buffers_per_bucket limit_bytes
-    budget_bytes released_by_byte_cap released_by_bucket_cap released_evicted failed_by_limit failed_by_device
-    failed_by_arena failed_by_fragmentation failed_by_request failed_by_timeout failed_by_backend failed_closed
-    failed_invalid last_failure_by_limit last_failure_by_device last_failure_by_arena last_failure_by_fragmentation
-    last_failure_by_request last_failure_by_timeout last_failure_by_backend last_failure_closed last_failure_invalid
-    device_errors_allocate device_errors_order device_errors_copy device_errors_memory_info rung_evict rung_wait
-    rung_trim rung_compact rung_fail wait_within_10us wait_within_100us wait_within_1ms wait_within_10ms
-    wait_within_100ms wait_within_1s wait_within_10s wait_within_100s wait_longer wait_nanoseconds driver_within_10us
-    driver_within_100us driver_within_1ms driver_within_10ms driver_within_100ms driver_within_1s driver_within_10s
-    driver_within_100s driver_longer driver_nanoseconds allocation_within_10us allocation_within_100us
-    allocation_within_1ms allocation_within_10ms allocation_within_100ms allocation_within_1s allocation_within_10s
-    allocation_within_100s allocation_longer allocation_nanoseconds private_bytes asleep_bytes backup_bytes
+    live_buffers requested_bytes live_bytes idle_bytes held_bytes in_flight_bytes needed_bytes reserved_bytes
+    in_transit_bytes waiting_requests waiting_bytes oldest_wait_nanoseconds stream_waits reuse_waits memory_calls
+    source_allocations source_frees source_allocated_bytes served_by_bucket served_by_arena served_by_driver
+    mapping_calls mapping_nanoseconds mappings stitched_ranges arena_free_bytes arena_largest_free_bytes address_bytes
+    peak_requested_bytes peak_live_bytes peak_idle_bytes peak_held_bytes peak_reserved_bytes peak_needed_bytes
+    peak_limit_bytes max_cached_bytes max_buffers_per_bucket limit_bytes budget_bytes released_by_byte_cap
+    released_by_bucket_cap released_evicted failed_by_limit failed_by_device failed_by_arena failed_by_fragmentation
+    failed_by_request failed_by_timeout failed_by_backend failed_closed failed_invalid last_failure_by_limit
+    last_failure_by_device last_failure_by_arena last_failure_by_fragmentation last_failure_by_request
+    last_failure_by_timeout last_failure_by_backend last_failure_closed last_failure_invalid device_errors_allocate
+    device_errors_order device_errors_copy device_errors_memory_info rung_evict rung_wait rung_trim rung_compact
+    rung_fail wait_within_10us wait_within_100us wait_within_1ms wait_within_10ms wait_within_100ms wait_within_1s
+    wait_within_10s wait_within_100s wait_longer wait_nanoseconds driver_within_10us driver_within_100us
+    driver_within_1ms driver_within_10ms driver_within_100ms driver_within_1s driver_within_10s driver_within_100s
+    driver_longer driver_nanoseconds allocation_within_10us allocation_within_100us allocation_within_1ms
+    allocation_within_10ms allocation_within_100ms allocation_within_1s allocation_within_10s allocation_within_100s
+    allocation_longer allocation_nanoseconds private_bytes asleep_bytes backup_bytes
 }
 // End of the generated lines.
 

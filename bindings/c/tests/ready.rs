@@ -56,7 +56,10 @@ fn idle_memory_serves_and_is_kept_again() {
                 };
                 let now = stats(pool);
                 assert_eq!((now.live_buffers, now.requested_bytes), (1, bytes));
-                assert_eq!((now.hits, now.misses), (before.hits + round, before.misses));
+                assert_eq!(
+                    (now.served_by_bucket, now.source_allocations),
+                    (before.served_by_bucket + round, before.source_allocations)
+                );
                 let place = AtomicPtr::new(address);
                 assert!(matches!(ready::free_at(&place), Freed::Done), "{options:?}: {bytes} bytes are kept");
                 assert!(place.load(Ordering::Relaxed).is_null());

@@ -56,6 +56,7 @@ def main() -> int:
         "cupy_total": own.total_bytes(),
         "vrampool_reserved_peak": stats.peak_reserved_bytes,
         "hit_rate": stats.hit_rate,
+        "bucket_hit_rate": stats.bucket_hit_rate,
         "live_buffers": stats.live_buffers,
     }
     result["ratio"] = result["vrampool_ms"] / result["cupy_ms"]

@@ -24,6 +24,7 @@ pub(crate) struct Row {
     pub(crate) peak_reserved: u64,
     pub(crate) peak_needed: u64,
     pub(crate) hit_rate: f64,
+    pub(crate) bucket_hit_rate: f64,
     pub(crate) driver_calls: u64,
     /// Only of pools whose source is virtual: the time of its calls, nanoseconds, and waits between streams,
     /// which are not among the calls.
@@ -56,6 +57,7 @@ impl Row {
             peak_reserved: pass.peak_reserved_bytes,
             peak_needed: pass.peak_needed_bytes,
             hit_rate: pass.hit_rate,
+            bucket_hit_rate: pass.bucket_hit_rate,
             driver_calls: pass.driver_calls,
             driver_ns: is_virtual.then_some(nanoseconds),
             stream_waits: is_virtual.then_some(pass.stream_waits),

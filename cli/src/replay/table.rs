@@ -9,14 +9,14 @@ pub(crate) fn of(rows: &[Row]) -> String {
         [
             row.trace.clone(),
             row.pass.into(),
-            or_none(row.over_requested(row.peak_live), |ratio| format!("{ratio:.2}")),
             or_none(row.over_requested(row.peak_reserved), |ratio| format!("{ratio:.3}")),
             or_none(row.reserved_over_needed(), |ratio| format!("{ratio:.2}")),
             percent(row.hit_rate),
+            percent(row.bucket_hit_rate),
             row.driver_calls.to_string(),
         ]
     });
-    let columns = ["trace", "pass", "live/req.", "reserved/req.", "res./needed", "hit rate", "driver calls"];
+    let columns = ["trace", "pass", "reserved/req.", "res./needed", "hit rate", "of buckets", "driver calls"];
     let rates = table(Some(columns), 0..2, rates);
     let bytes = rows.iter().map(|row| {
         let [requested, live, held, reserved] =

@@ -18,6 +18,7 @@ pub(crate) const SCENES: &[Scene] = &[
     Scene::new("c_25_percent_of_bytes", SMALL_BY_BYTES, |stage| of_bytes(stage, 8)),
     Scene::new("c_31_percent_of_buffers", SMALL_BY_BUFFERS, |stage| of_buffers(stage, Some(10))),
     Scene::new("c_half_of_buffers", SMALL_BY_BUFFERS, |stage| of_buffers(stage, None)),
+    Scene::new("c_arena_behind_half_of_bytes", &["BucketHitRateLow"], arena_behind),
     Scene::new("c_every_size_new", SMALL_BY_BYTES, every_size_new),
     Scene::new("c_5_percent_miss", &["CacheFull"], some_miss),
     Scene::new("c_no_cache_by_choice", &[], no_cache),
@@ -52,6 +53,15 @@ fn of_bytes(stage: &Stage, buffers: u64) {
     let (_device, stream, builder) = stage.device(256 * MIB);
     let builder = builder.max_cached_bytes(buffers * 64 * KIB).max_buffers_per_bucket(None).magazine_bytes(0);
     let pool = builder.build().expect("a pool");
+    let _process = stage.serve().and(&pool);
+    stage.cycle(&pool, &stream, &[64 * KIB; 32]);
+}
+
+/// The same over an arena, which serves the misses of the buckets.
+fn arena_behind(stage: &Stage) {
+    let (_device, stream, builder) = stage.device(256 * MIB);
+    let builder = builder.source(Source::Arena).limit(64 * MIB).max_cached_bytes(16 * 64 * KIB);
+    let pool = builder.max_buffers_per_bucket(None).magazine_bytes(0).build().expect("a pool");
     let _process = stage.serve().and(&pool);
     stage.cycle(&pool, &stream, &[64 * KIB; 32]);
 }

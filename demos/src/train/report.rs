@@ -16,11 +16,14 @@ pub(crate) struct Report {
     initial_bytes: u64,
     steps: u64,
     test_accuracy: f32,
-    hits: u64,
-    misses: u64,
+    served_by_bucket: u64,
+    served_by_arena: u64,
+    served_by_driver: u64,
     hit_rate: f64,
+    bucket_hit_rate: f64,
     /// `null` when there was no second epoch.
     hit_rate_after_first_epoch: Option<f64>,
+    bucket_hit_rate_after_first_epoch: Option<f64>,
     /// What steps of learning took from the device once the first epoch was over; likewise.
     step_allocations_after_first_epoch: Option<u64>,
     idle_bytes: u64,
@@ -50,6 +53,7 @@ impl Report {
         wall: Duration,
     ) -> Self {
         let (properties, stats) = (pool.device().properties(), pool.stats());
+        let later = first_epoch.map(|first| stats.served.since(&first.served));
         Self {
             backend: properties.backend,
             device: properties.name.clone(),
@@ -57,10 +61,13 @@ impl Report {
             initial_bytes,
             steps,
             test_accuracy: test.accuracy,
-            hits: stats.hits,
-            misses: stats.misses,
+            served_by_bucket: stats.served.by_bucket,
+            served_by_arena: stats.served.by_arena,
+            served_by_driver: stats.served.by_driver,
             hit_rate: stats.hit_rate(),
-            hit_rate_after_first_epoch: first_epoch.map(|first| stats.hit_rate_since(first)),
+            bucket_hit_rate: stats.bucket_hit_rate(),
+            hit_rate_after_first_epoch: later.map(|served| served.hit_rate()),
+            bucket_hit_rate_after_first_epoch: later.map(|served| served.bucket_hit_rate()),
             step_allocations_after_first_epoch: first_epoch.map(|_| step_allocations),
             idle_bytes: stats.idle_bytes,
             peak_requested: stats.peak.requested_bytes,
@@ -89,14 +96,16 @@ impl Report {
     fn run(&self) -> String {
         let stats = &self.stats;
         let not_kept = stats.released.by_byte_cap + stats.released.by_bucket_cap;
-        let later = self.hit_rate_after_first_epoch.map_or("no second epoch".into(), percent);
+        let later = |rate: Option<f64>| rate.map_or("no second epoch".into(), percent);
         let mut rows = vec![
             ("device", format!("{} ({})", self.device, self.backend)),
             ("steps", self.steps.to_string()),
             ("test accuracy", percent(f64::from(self.test_accuracy))),
             ("hit rate", percent(self.hit_rate)),
-            ("hit rate after the first epoch", later),
-            ("allocations by the device", stats.source.allocations.to_string()),
+            ("hit rate after the first epoch", later(self.hit_rate_after_first_epoch)),
+            ("bucket hit rate", percent(self.bucket_hit_rate)),
+            ("bucket hit rate after the first epoch", later(self.bucket_hit_rate_after_first_epoch)),
+            ("allocations by the source", stats.source.allocations.to_string()),
         ];
         if let Some(later) = self.step_allocations_after_first_epoch {
             rows.push(("of these in steps after the first epoch", later.to_string()));

@@ -143,7 +143,7 @@ impl Run {
             hit_rate_after_first_epoch: self
                 .after_first_epoch
                 .as_ref()
-                .map(|first| stats.hit_rate_since(first)),
+                .map(|first| stats.served.since(&first.served).hit_rate()),
             pool: stats,
         };
         let json = serde_json::to_string(&figures).map_err(JsError::from)?;

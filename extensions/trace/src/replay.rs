@@ -181,6 +181,7 @@ impl Replay {
                 corrupt_bytes = Some(corrupt_bytes.unwrap_or(0) + found);
             }
         }
+        let served = after.served.since(&before.served);
         Ok(Pass {
             index,
             threads: self.threads,
@@ -191,7 +192,8 @@ impl Replay {
             peak_held_bytes: after.peak.held_bytes,
             peak_reserved_bytes: after.peak.limit_bytes,
             peak_needed_bytes: after.peak.needed_bytes,
-            hit_rate: after.hit_rate_since(&before),
+            hit_rate: served.hit_rate(),
+            bucket_hit_rate: served.bucket_hit_rate(),
             driver_calls: after.driver_calls() - before.driver_calls(),
             mapping_time: after.mapping.time.saturating_sub(before.mapping.time),
             stream_waits: after.stream_waits - before.stream_waits,

@@ -30,8 +30,12 @@ pub struct Pass {
     /// The highest needed bytes, live and in flight
     /// ([`Peaks::needed_bytes`](vrampool::stats::Peaks::needed_bytes)).
     pub peak_needed_bytes: u64,
-    /// Hits over allocations, 0 to 1.
+    /// The share of allocations that made no driver call, 0 to 1
+    /// ([`PoolStats::hit_rate`](vrampool::PoolStats::hit_rate)).
     pub hit_rate: f64,
+    /// The share of allocations that buckets served, 0 to 1
+    /// ([`PoolStats::bucket_hit_rate`](vrampool::PoolStats::bucket_hit_rate)).
+    pub bucket_hit_rate: f64,
     /// Calls of the driver, as [`PoolStats::driver_calls`](vrampool::PoolStats::driver_calls) counts them.
     pub driver_calls: u64,
     /// Time in driver calls of a virtual source.
@@ -69,7 +73,8 @@ impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { index, ops, driver_calls, .. } = self;
         write!(f, "pass {index}: operations {ops} of {:.1} ns, ", self.ns_per_op())?;
-        write!(f, "hit rate {:.2}, driver calls {driver_calls}, ", self.hit_rate)?;
+        write!(f, "hit rate {:.2}, bucket hit rate {:.2}, ", self.hit_rate, self.bucket_hit_rate)?;
+        write!(f, "driver calls {driver_calls}, ")?;
         let all =
             [self.peak_requested_bytes, self.peak_live_bytes, self.peak_held_bytes, self.peak_reserved_bytes];
         let [requested, live, held, reserved] = all.map(ByteSize);

@@ -187,7 +187,10 @@ fn streams_are_honoured() {
         let pool = uncapped(&device, SizeClasses::Fixed);
         let passes = Replay::new(&parse(text)).run(&pool).expect("memory");
         let stats = pool.stats();
-        assert_eq!((stats.hits, stats.misses, stats.stream_waits, passes[0].driver_calls), (2, 1, 0, 1));
+        assert_eq!(
+            (stats.served.by_bucket, stats.source.allocations, stats.stream_waits, passes[0].driver_calls),
+            (2, 1, 0, 1)
+        );
         device.faults().calls(Call::Query)
     };
     assert!(asked(two) >= 2, "a hand-over, and one back");
@@ -303,7 +306,7 @@ proptest! {
         prop_assert!(threads > 1 || passes.iter().all(|pass| pass.peak_requested_bytes == trace.peak_requested()));
         let stats = pool.stats();
         let allocations = trace.events().iter().filter(|event| event.op == Op::Allocate).count() as u64;
-        prop_assert_eq!(stats.hits + stats.misses, 2 * u64::from(threads) * allocations);
+        prop_assert_eq!(stats.served.total(), 2 * u64::from(threads) * allocations);
         prop_assert_eq!((stats.live_buffers, stats.live_bytes, stats.requested_bytes), (0, 0, 0));
         prop_assert!(stats.held_bytes == stats.idle_bytes && stats.idle_bytes <= max_cached);
         pool.trim().expect("a trim");

@@ -29,10 +29,7 @@ impl PoolStats {
         let held = accounts.now.held();
         let in_flight = accounts.in_flight();
         let needed = live.saturating_add(in_flight);
-        let hits = buckets.iter().map(|bucket| bucket.hits).sum();
         Self {
-            hits,
-            misses: buckets.iter().map(|bucket| bucket.misses).sum(),
             live_buffers: counters.live_buffers - in_magazines.buffers,
             requested_bytes: requested,
             live_bytes: live,
@@ -55,7 +52,7 @@ impl PoolStats {
                 allocated_bytes: accounts.allocated,
             },
             served: Served {
-                by_cache: hits,
+                by_bucket: buckets.iter().map(|bucket| bucket.hits).sum(),
                 by_arena: counters.source_allocations - counters.served_by_driver,
                 by_driver: counters.served_by_driver,
             },
@@ -117,33 +114,28 @@ impl PoolStats {
         self
     }
 
-    /// Returns hits over requests, 0 to 1; 0.0 without requests.
+    /// Returns the share of served requests that made no driver call, 0 to 1; 0.0 if none was served.
+    ///
+    /// They were served from memory that the pool held: from a bucket, or by an arena.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
-        ratio(self.hits, self.hits + self.misses)
+        self.served.hit_rate()
+    }
+
+    /// Returns the share of served requests that buckets served, 0 to 1; 0.0 if none was served.
+    ///
+    /// Without an arena it is the [hit rate](Self::hit_rate). An arena serves the misses of the buckets, mostly without a
+    /// driver call; over one, this rate shows whether the caps fit. A virtual source keeps only classes up to 1 MiB in
+    /// buckets.
+    #[must_use]
+    pub fn bucket_hit_rate(&self) -> f64 {
+        self.served.bucket_hit_rate()
     }
 
     /// Returns the share of live bytes that rounding added, 0 to 1; 0.0 without live bytes.
     #[must_use]
     pub fn internal_fragmentation(&self) -> f64 {
         ratio(self.live_bytes.saturating_sub(self.requested_bytes), self.live_bytes)
-    }
-
-    /// Returns the hit rate of requests after `earlier`, taken from the same pool; 0.0 without requests.
-    #[must_use]
-    pub fn hit_rate_since(&self, earlier: &Self) -> f64 {
-        let (hits, misses) =
-            (self.hits.saturating_sub(earlier.hits), self.misses.saturating_sub(earlier.misses));
-        ratio(hits, hits + misses)
-    }
-
-    /// Returns the share of served requests without a driver call, 0 to 1; 0.0 if none was served.
-    ///
-    /// The alerts use this rate, because a virtual source serves large classes without a bucket and without
-    /// the driver.
-    #[must_use]
-    pub fn driverless_rate(&self) -> f64 {
-        ratio(self.served.by_cache + self.served.by_arena, self.served.total())
     }
 
     /// Returns the number of driver calls so far: `memory_calls`, plus an event and a wait for each wait between
@@ -157,6 +149,30 @@ impl PoolStats {
             Source::Virtual => self.memory_calls,
             _ => self.memory_calls + 2 * self.stream_waits,
         }
+    }
+}
+
+impl Served {
+    /// Returns the number of requests served after `earlier`, taken from the same pool.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            by_bucket: self.by_bucket.saturating_sub(earlier.by_bucket),
+            by_arena: self.by_arena.saturating_sub(earlier.by_arena),
+            by_driver: self.by_driver.saturating_sub(earlier.by_driver),
+        }
+    }
+
+    /// Returns the share of requests that made no driver call, as [`PoolStats::hit_rate`].
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.by_bucket.saturating_add(self.by_arena), self.total())
+    }
+
+    /// Returns the share of requests that buckets served, as [`PoolStats::bucket_hit_rate`].
+    #[must_use]
+    pub fn bucket_hit_rate(&self) -> f64 {
+        ratio(self.by_bucket, self.total())
     }
 }
 

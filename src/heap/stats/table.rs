@@ -34,15 +34,13 @@ figures! {
     /// drop(pool.allocate(1000, &stream)?);
     /// drop(pool.allocate(1000, &stream)?);
     /// let stats = pool.stats();
-    /// assert_eq!((stats.hits, stats.misses, stats.hit_rate()), (1, 1, 0.5));
+    /// assert_eq!((stats.served.by_bucket, stats.served.by_driver, stats.hit_rate()), (1, 1, 0.5));
     /// assert_eq!((stats.idle_bytes, stats.live_bytes), (1024, 0));
     /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     #[must_use]
     pub struct PoolStats("", Plain) {
-        Counter hits: u64, "requests", "Requests served from a bucket.";
-        Counter misses: u64, "requests", "Requests served by the source. Failed requests are not included.";
         Gauge live_buffers: u64, "buffers", "Live buffers.";
         Gauge requested_bytes: u64, "bytes", "Requested bytes of live buffers, before rounding.";
         Gauge live_bytes: u64, "bytes", "Bytes of live buffers, rounded to their classes.";
@@ -53,7 +51,7 @@ figures! {
         /// the pool, so this is 0 in a pool of one stream. The free memory of an arena is included.
         Gauge in_flight_bytes: u64, "bytes",
             "Freed bytes that device work still uses, as far as markers show. Markers are recorded once two streams \
-             use the pool.";
+             use the pool. Blocks in magazines are not included.";
         Gauge needed_bytes: u64, "bytes", "Live bytes and bytes in flight.";
         ///
         /// * Direct or the driver's pool: the pool's `held_bytes`.
@@ -85,8 +83,8 @@ figures! {
         /// * A virtual source: mapping calls.
         Counter memory_calls: u64, "calls", "Driver calls for memory: allocations, frees and mappings.";
         + groups {
-            "The source, which serves misses." source: SourceStats;
-            "Served requests, by layer." served: Served;
+            "The source, which serves what no bucket serves." source: SourceStats;
+            "Served requests, by what served them." served: Served;
             "Device calls for virtual memory." mapping: MappingCalls;
             "Memory and addresses of the arena." virtual_memory: VirtualMemoryStats;
             "The highest values of bytes." peak: Peaks;
@@ -109,7 +107,7 @@ figures! {
 }
 
 figures! {
-    /// The source of a pool's misses.
+    /// The source of a pool's memory, which serves what no bucket serves.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -126,14 +124,17 @@ figures! {
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
     pub struct SourceStats("source_", Plain) {
         Setting kind: Source, "", "The source.";
-        Counter allocations: u64, "calls", "Allocations by the source.";
+        Counter allocations: u64, "requests", "Requests served by the source: those that no bucket served.";
         Counter frees: u64, "calls", "Allocations released by the source.";
         Counter allocated_bytes: u64, "bytes", "Total bytes taken from the source, never reduced.";
     }
 }
 
 figures! {
-    /// Served requests of a pool, counted by the layer that served them. Failed requests are not counted.
+    /// Served requests of a pool, counted by what served them. Failed requests are not counted.
+    ///
+    /// The source serves the misses of the buckets: an arena without a driver call while it has free memory, every
+    /// other source by the driver.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -143,17 +144,17 @@ figures! {
     /// drop(pool.allocate(1000, &stream)?);
     /// drop(pool.allocate(1000, &stream)?);
     /// let served = pool.stats().served;
-    /// assert_eq!((served.by_driver, served.by_cache, served.total()), (1, 1, 2));
+    /// assert_eq!((served.by_driver, served.by_bucket, served.total()), (1, 1, 2));
     /// # Ok::<(), vrampool::Error>(())
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-    pub struct Served("served_", Split("vrampool_served_total", "layer", "Served requests, by layer.")) {
-        Counter by_cache: u64, "requests", "Requests served from a bucket: the hits.";
+    pub struct Served("served_", Split("vrampool_served_total", "layer", "Served requests, by what served them.")) {
+        Counter by_bucket: u64, "requests", "Requests served from a bucket.";
         Counter by_arena: u64, "requests",
-            "Misses served by an arena from memory that it had reserved before, without a driver call.";
+            "Requests served by an arena from memory that it had reserved before, without a driver call.";
         Counter by_driver: u64, "requests",
-            "Misses served with at least one driver call: an allocation, or memory mapped or unmapped.";
+            "Requests served with at least one driver call: an allocation, or memory mapped or unmapped.";
         + total "Returns the number of served requests."
     }
 }

@@ -1,13 +1,13 @@
 //! Statistics of a pool as text.
 
-use super::table::{BucketStats, PoolStats};
+use super::table::{BucketStats, PoolStats, Served};
 use bytesize::ByteSize;
 use std::fmt;
 
 /// One line; with `{:#}` a further line for each size class.
 impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hit rate {:.2} (hits {}, misses {}), ", self.hit_rate(), self.hits, self.misses)?;
+        write!(f, "{}, ", self.served)?;
         let (live, requested) = (ByteSize(self.live_bytes), ByteSize(self.requested_bytes));
         write!(f, "live {live} in {} buffers (requested {requested}), ", self.live_buffers)?;
         write!(f, "idle {}, held {}, ", ByteSize(self.idle_bytes), ByteSize(self.held_bytes))?;
@@ -22,6 +22,14 @@ impl fmt::Display for PoolStats {
             self.buckets.iter().try_for_each(|bucket| write!(f, "\n    {bucket}"))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { by_bucket, by_arena, by_driver } = self;
+        write!(f, "hit rate {:.2}, bucket hit rate {:.2} ", self.hit_rate(), self.bucket_hit_rate())?;
+        write!(f, "(served by buckets {by_bucket}, arena {by_arena}, driver {by_driver})")
     }
 }
 

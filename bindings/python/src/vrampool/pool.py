@@ -36,7 +36,7 @@ class Pool(_native.Pool, Handle):
         limit: the hard cap on bytes taken from the device, of all tags together.
         size_classes: `tight`, `fixed`, `power-of-two`, `geometric[:N[:FROM]]`, `multiple:UNIT`, `exact[:UNIT]`,
             `fitted:FILE`; `tight` by default where the source is virtual, else `fixed`.
-        source: what serves misses: `virtual`, `direct`, `arena`, `driver`; `virtual` where the device has it.
+        source: what serves the misses of buckets: `virtual`, `direct`, `arena`, `driver`; `virtual` where the device has it.
         budget: the soft cap on bytes taken from the device, of each tag by itself.
         max_cached: the cap on idle bytes, of all tags together.
         max_per_bucket: the cap on idle blocks in one size class of one tag.

@@ -15,15 +15,13 @@ class PoolStats(NamedTuple):
     together; an unset cap is `vrampool.UNLIMITED`.
 
     Attributes:
-        hits: Requests served from a bucket.
-        misses: Requests served by the source. Failed requests are not included.
         live_buffers: Live buffers.
         requested_bytes: Requested bytes of live buffers, before rounding.
         live_bytes: Bytes of live buffers, rounded to their classes.
         idle_bytes: Bytes idle in buckets.
         held_bytes: Live and idle bytes.
         in_flight_bytes: Freed bytes that device work still uses, as far as markers show. Markers are recorded once two
-            streams use the pool.
+            streams use the pool. Blocks in magazines are not included.
         needed_bytes: Live bytes and bytes in flight.
         reserved_bytes: Bytes that the source took from the device: the whole region of an arena, the mapped bytes of a
             virtual source.
@@ -38,12 +36,12 @@ class PoolStats(NamedTuple):
         reuse_waits: Waits that the pool inserted because it reused memory before another stream's work on it was
             complete. They delay work that shares no data, and are part of the stream waits.
         memory_calls: Driver calls for memory: allocations, frees and mappings.
-        source_allocations: Allocations by the source.
+        source_allocations: Requests served by the source: those that no bucket served.
         source_frees: Allocations released by the source.
         source_allocated_bytes: Total bytes taken from the source, never reduced.
-        served_by_cache: Requests served from a bucket: the hits.
-        served_by_arena: Misses served by an arena from memory that it had reserved before, without a driver call.
-        served_by_driver: Misses served with at least one driver call: an allocation, or memory mapped or unmapped.
+        served_by_bucket: Requests served from a bucket.
+        served_by_arena: Requests served by an arena from memory that it had reserved before, without a driver call.
+        served_by_driver: Requests served with at least one driver call: an allocation, or memory mapped or unmapped.
         mapping_calls: Device calls to create, map, unmap and release virtual memory.
         mapping_nanoseconds: Time of the mapping calls.
         mappings: Mappings of physical memory: each piece counts as often as it is mapped. At most 4 per page of the
@@ -137,8 +135,6 @@ class PoolStats(NamedTuple):
         backup_bytes: Bytes of host memory that keep contents of sleeping blocks.
     """
 
-    hits: int
-    misses: int
     live_buffers: int
     requested_bytes: int
     live_bytes: int
@@ -157,7 +153,7 @@ class PoolStats(NamedTuple):
     source_allocations: int
     source_frees: int
     source_allocated_bytes: int
-    served_by_cache: int
+    served_by_bucket: int
     served_by_arena: int
     served_by_driver: int
     mapping_calls: int
@@ -254,9 +250,17 @@ class PoolStats(NamedTuple):
 
     @property
     def hit_rate(self) -> float:
-        """The share of requests that were served from idle memory; 0.0 before the first one."""
-        requests = self.hits + self.misses
-        return self.hits / requests if requests else 0.0
+        """The share of served requests that made no driver call; 0.0 before the first one."""
+        return self._share(self.served_by_bucket + self.served_by_arena)
+
+    @property
+    def bucket_hit_rate(self) -> float:
+        """The share of served requests that buckets served; 0.0 before the first one. An arena serves their misses."""
+        return self._share(self.served_by_bucket)
+
+    def _share(self, part: int) -> float:
+        served = self.served_by_bucket + self.served_by_arena + self.served_by_driver
+        return part / served if served else 0.0
 
 
 class CStats(ctypes.Structure):

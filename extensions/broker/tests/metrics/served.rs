@@ -64,7 +64,7 @@ fn pools_and_brokers_are_served_together() {
     assert_eq!(samples(&plain), samples(&open));
     assert!(open.contains("# TYPE vrampool_broker_runs counter\n"), "{open}");
     for start in [
-        "vrampool_misses_total{pool=\"same\"",
+        "vrampool_served_total{pool=\"same\"",
         "vrampool_broker_runs_total{broker=\"same\"",
         "vrampool_broker_runs_total{broker=\"same#2\"",
     ] {

@@ -43,7 +43,7 @@ def memory_stats(device: object = None) -> dict[str, int]:
 
 def from_stats(stats: PoolStats) -> dict[str, int]:
     """The same from a pool's statistics."""
-    made = stats.hits + stats.misses
+    made = stats.served_by_bucket + stats.source_allocations
     figures = {
         "active.all.allocated": made,
         "active.all.current": stats.live_buffers,
@@ -122,8 +122,9 @@ def summary_of(stats: PoolStats, abbreviated: bool = False) -> str:
     if not abbreviated:
         counts = [
             ("live blocks", stats.live_buffers),
-            ("hits", stats.hits),
-            ("misses", stats.misses),
+            ("served by buckets", stats.served_by_bucket),
+            ("served by the arena", stats.served_by_arena),
+            ("served by the driver", stats.served_by_driver),
             ("driver calls", stats.memory_calls),
             ("waits between streams", stats.stream_waits),
             ("of these, for reused memory", stats.reuse_waits),
