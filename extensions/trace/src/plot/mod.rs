@@ -208,11 +208,13 @@ impl Sample {
 /// The line of figures above the pictures.
 fn figures(trace: &Trace, after: &PoolStats, before: &PoolStats) -> Vec<(&'static str, String)> {
     let (requested, reserved) = (trace.peak_requested(), after.peak.limit_bytes);
+    let (served, percent) = (after.served.since(&before.served), |share| format!("{:.1} %", 100.0 * share));
     let mut figures = vec![
         ("events", trace.events().len().to_string()),
         ("peak requested", ByteSize(requested).to_string()),
         ("peak reserved", ByteSize(reserved).to_string()),
-        ("hit rate", format!("{:.1} %", 100.0 * after.hit_rate_since(before))),
+        ("hit rate", percent(served.hit_rate())),
+        ("bucket hit rate", percent(served.bucket_hit_rate())),
         ("driver calls", (after.driver_calls() - before.driver_calls()).to_string()),
         ("waits between streams", (after.reuse_waits - before.reuse_waits).to_string()),
     ];
