@@ -6,6 +6,7 @@
 * An example after `<!-- file: PATH -->` is that file, without its leading `//!` lines; after `<!-- part: PATH -->` it is a part of it.
 * Every alert of grafana has a section in the page of operations, and its `runbook_url` leads there, below the base that the rules state.
 * Every page of docs/src is in SUMMARY.md, README.md has under 200 lines, and benches/README.md has at most 1,200 words.
+* A name after `<!-- tests: ` is a test of the tree, in Rust or Python.
 * Every program of examples/ has its command in examples/README.md.
 * README.md names `cargo test` and .ci/run beside the command that trains.
 * README.md and the guide have at most 12,000 words together.
@@ -153,6 +154,14 @@ def comments_of_examples(names: set[str]) -> list[str]:
     return faults
 
 
+def unknown_tests(text: str) -> list[str]:
+    """Names of tests that a page lists and no file has."""
+    listed = {name for names in re.findall(r"<!-- tests: (.*?) -->", text) for name in names.split()}
+    command = ["git", "-C", str(ROOT), "grep", "-hoEe", r"(fn|def) \w+\(", "--untracked", "--", "*.rs", "*.py"]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout if listed else ""
+    return [f"no such test: {name}" for name in sorted(listed - set(re.findall(r"\w+(?=\()", found)))]
+
+
 def runbook_faults(rules: Path, sections: set[str]) -> list[str]:
     """Alerts that have no section, and those whose `runbook_url` is not its address."""
     text = rules.read_text()
@@ -243,7 +252,7 @@ def main() -> int:
     faults, names = [], api_names()
     for path in markdown_files():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
-        faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(text) + unknown_names(text, names)]
+        faults += [f"{name}: {fault}" for fault in broken_links(path, text) + examples(text) + unknown_names(text, names) + unknown_tests(text)]
     faults += comments_of_examples(names) + words_of_comments() + rules()
     if sys.argv[1:]:
         faults += book_faults(Path(sys.argv[1]).resolve())

@@ -69,11 +69,10 @@ const KNOWN: [Names; 10] = [
 /// The beginning of the names of the library's variables.
 const PREFIX: &str = "VRAMPOOL_";
 
-/// Beginnings of other variables with this prefix: those of extensions, of the Python package, of tests, checks and
-/// builds.
-const OTHERS: [&str; 12] = [
+/// Other variables with this prefix: those of extensions, of the Python package, of tests, checks and builds. One that
+/// ends with `_` stands for all that begin so.
+const OTHERS: [&str; 11] = [
     "PINNED_STAGING_MB",
-    "SLEEP_",
     "VLLM",
     "LIBRARY",
     "REQUIRE",
@@ -106,7 +105,9 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
 /// Returns names that begin like those of the library, and are none of them.
 fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let is_known = |name: &str| KNOWN.into_iter().flatten().any(|&known| known == name);
-    let is_other = |rest: &str| OTHERS.iter().any(|other| rest.starts_with(other));
+    let is_other = |rest: &str| {
+        OTHERS.iter().any(|other| rest == *other || other.ends_with('_') && rest.starts_with(other))
+    };
     let names = names.map(|name| name.to_string_lossy().into_owned());
     let ours = names.filter(|name| name.strip_prefix(PREFIX).is_some_and(|rest| !is_other(rest)));
     ours.filter(|name| !is_known(name)).collect()
@@ -225,7 +226,15 @@ mod tests {
         assert!(
             found(&["PATH", "VRAMPOOL", "NETCL_LIMITGB", "VRAMPOOL_LIBRARY", "VRAMPOOL_TEST_X"]).is_empty()
         );
-        let mistakes = ["VRAMPOOL_LIMITGB", "VRAMPOOL_", "VRAMPOOL_limit_gb", "VRAMPOOL_OVERLAP_"];
+        let mistakes = [
+            "VRAMPOOL_LIMITGB",
+            "VRAMPOOL_",
+            "VRAMPOOL_limit_gb",
+            "VRAMPOOL_OVERLAP_",
+            "VRAMPOOL_SLEEP_CHUNK_MB",
+            "VRAMPOOL_VLLM_EXTENSION",
+            "VRAMPOOL_PINNED_STAGING",
+        ];
         assert_eq!(found(&mistakes), mistakes);
     }
 }

@@ -55,6 +55,20 @@ fn a_request_larger_than_all() {
     }
 }
 
+/// A higher limit adds no memory to it, so that is not all that its text advises.
+#[test]
+fn an_arena_of_fixed_size() {
+    let (device, stream) = scene(64 * MIB);
+    let pool = pool(Pool::builder(&device).source(Source::Arena).limit(16 * MIB));
+    pool.set_limit(32 * MIB).expect("it is above");
+    let remedy = "request less at a time; an arena of fixed size takes a new limit only when it is built";
+    expect(pool.allocate(20 * MIB, &stream), Cause::Request, remedy);
+    let live = pool.allocate(10 * MIB, &stream).expect("there is room");
+    let remedy = "drop live buffers, raise `limit`, or give the pool a larger arena; one of fixed size takes a new limit only";
+    expect(pool.allocate(10 * MIB, &stream), Cause::Live, remedy);
+    drop(live);
+}
+
 #[test]
 fn rounding() {
     let (device, stream) = scene(700 * MIB);

@@ -31,7 +31,7 @@ pub const ENVIRONMENT: &str = "\
 Environment variables, each of which a flag overrides:
   VRAMPOOL_BACKEND                 device, by a name that `devices` shows, or `auto`
   VRAMPOOL_SOURCE                  --source
-  VRAMPOOL_SIZE_CLASSES            --size-classes
+  VRAMPOOL_SIZE_CLASSES            --size-classes, except fitted:FILE
   VRAMPOOL_LIMIT_GB                --limit, GiB
   VRAMPOOL_MAX_CACHED_GB           --max-cached, GiB
   VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
@@ -41,7 +41,6 @@ Environment variables, each of which a flag overrides:
 Without a flag:
   VRAMPOOL_POOL_LARGE_BUCKET_MB    a unit of --size-classes multiple, MiB; 0 is fixed
   VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB
-  VRAMPOOL_SLEEP_CHUNK_MB          physical piece of memory that sleeps, MiB
   WGPU_BACKEND                     interface of wgpu, such as vulkan or gl
 A variable VRAMPOOL_... with another name is a warning. The guide's page on size classes lists netcl's names.";
 

@@ -122,6 +122,9 @@ impl OutOfMemory {
         };
         match self.cause() {
             Cause::Request if is_device => f.write_str("request less at a time"),
+            Cause::Request if matches!(self.shortage, Shortage::Arena(_)) => f.write_str(
+                "raise `limit`, or request less at a time; an arena of fixed size takes a new limit only when it is built",
+            ),
             Cause::Request => write!(f, "raise {limit}, or request less at a time"),
             Cause::Rounding if matches!(self.shortage, Shortage::Limit(_)) => {
                 write!(f, "choose size classes that round up less, or raise {limit}")
@@ -131,7 +134,9 @@ impl OutOfMemory {
                 f.write_str("drop live buffers, use smaller batches, or set a `limit` that leaves room for others")
             }
             Cause::Live if self.owner == Owner::Pool && matches!(self.shortage, Shortage::Arena(_)) => {
-                f.write_str("drop live buffers, raise `limit`, or give the pool a larger arena")
+                f.write_str(
+                    "drop live buffers, raise `limit`, or give the pool a larger arena; one of fixed size takes a new limit only when it is built",
+                )
             }
             Cause::Live => write!(f, "drop live buffers{of_owner}, or raise {limit}"),
             Cause::Idle if self.owner == Owner::Child => {

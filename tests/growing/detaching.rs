@@ -97,3 +97,29 @@ fn a_free_is_reported_once_whenever_it_is() {
     assert_eq!((take(&first), take(&second)), (Vec::new(), expected), "freed by a reset");
     assert_eq!((arena.attachment(), arena.used()), (Attachment::Attached, 0));
 }
+
+/// A thread that detaches or attaches an arena may call it, and waits for no end of what it does itself.
+#[test]
+fn a_thread_does_not_wait_for_its_own_change() {
+    if !has_virtual_memory() {
+        return;
+    }
+    let (_device, stream, arena) = scene(&Ledger::new(None));
+    let block = arena.allocate(PAGE, &stream).expect("memory");
+    let assert_refused = || {
+        let refused = arena.allocate(8 * PAGE, &stream).expect_err("no memory");
+        assert!(matches!(refused, Error::Asleep { .. }), "{refused}");
+        assert!(matches!(block.on(&stream).err(), Some(Error::Asleep { .. })));
+        assert!(matches!(arena.resize(64 * PAGE), Err(Error::Asleep { .. })));
+        assert!(matches!(arena.reset(), Err(Error::Asleep { .. })));
+        assert!(matches!(arena.compact(None, &stream, |_| ()), Err(Error::Asleep { .. })));
+        assert_eq!(arena.release(0).expect("nothing"), 0);
+    };
+    let detaching = arena.detach(Duration::ZERO).expect("no fault").expect("attached");
+    assert_refused();
+    detaching.unmap().expect("no fault").commit(|_| ());
+    let attaching = arena.attach().expect("memory").expect("detached");
+    assert_refused();
+    attaching.commit();
+    assert!(arena.allocate(8 * PAGE, &stream).is_ok() && block.on(&stream).is_ok());
+}

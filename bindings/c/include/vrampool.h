@@ -11,9 +11,14 @@
  *   checked: a pointer to less memory than its type needs, and the handle of a CUDA stream that was destroyed.
  * - *Thread-safe* means that any number of threads may call the function at the same time, with the same arguments too, and need
  *   no lock. No other thread may change the memory behind a pointer during the call, unless the function states it.
+ * - No function may be called in a signal handler: it may have interrupted another call on the same thread, whose lock the call
+ *   would wait for forever.
  * - In a child that was forked from a process that had opened a device, each function with a status returns
  *   ::VRAMPOOL_ERROR_FORKED and the others return null; vrampool_stop_metrics() and vrampool_set_log_callback() work. Without an
- *   open device in the parent, the child starts without any state.
+ *   open device in the parent, the child starts without any state, if no other thread was in a call of vrampool at the fork.
+ * - In a vrampool_copy_callback, functions that would wait for a sleep, a wake or a copy are ::VRAMPOOL_ERROR_BUSY, whichever pool
+ *   they are for: that type lists them. All other callbacks may call every function, except that vrampool_set_log_callback() is
+ *   ::VRAMPOOL_ERROR_BUSY in its own.
  * - Sizes are bytes. Text is UTF-8 and ends with a 0.
  * - A struct begins with `struct_size`, which the caller sets to `sizeof` of the struct before the call. The library reads and
  *   writes at most that many bytes, and sets `struct_size` to the number that it wrote. Later versions add fields at the end. Less than
@@ -239,7 +244,7 @@ vrampool_status vrampool_destroy(vrampool_pool pool);
 
 /**
  * Allocates a block of `bytes` bytes (0 is allowed) for work on `stream`. The address is the device's; on the host device
- * it is a host address. Contents are undefined. Within vrampool_tag_begin() the block has that tag.
+ * it is a host address. It is a multiple of 256 on CUDA, and of 64 on the host device. Contents are undefined. Within vrampool_tag_begin() the block has that tag.
  *
  * While memory is short, the pool releases idle memory and asks the device again; only then is this
  * ::VRAMPOOL_ERROR_OUT_OF_MEMORY. With source=virtual the last step may wait for device work that used free memory, and
@@ -282,7 +287,7 @@ vrampool_status vrampool_free_sized(vrampool_pool pool, void *address, uint64_t 
  * restored. `stream` points to a stream as of vrampool_free(); null is the stream that the block was allocated for, which
  * may have been retired since.
  *
- * Thread-safe: of several calls with the same `address`, in threads or signal handlers, one frees the block. The others
+ * Thread-safe: of several calls with the same `address`, one frees the block. The others
  * return ::VRAMPOOL_ERROR_INVALID_POINTER, as for a null `*address`.
  */
 vrampool_status vrampool_free_at(void **address, const vrampool_stream *stream);
@@ -291,7 +296,7 @@ vrampool_status vrampool_free_at(void **address, const vrampool_stream *stream);
  * Frees as vrampool_free_at() without a stream, for finalizers: a null `*address` is accepted. A failure is logged, leaves
  * vrampool_last_error() unchanged, and the block stays live. Does nothing in a forked child.
  *
- * Thread-safe: of several calls with the same `address`, in threads or signal handlers, one frees the block.
+ * Thread-safe: of several calls with the same `address`, one frees the block.
  */
 void vrampool_drop_at(void **address);
 
@@ -637,7 +642,8 @@ vrampool_status vrampool_get_limit(vrampool_pool pool, uint64_t *bytes);
 
 /**
  * Changes that cap. If the pool holds more, idle memory is released; live blocks stay, and nothing more is taken until it
- * fits.
+ * fits. With source=arena the arena keeps its size: a cap below that is ::VRAMPOOL_ERROR_INVALID_ARGUMENT, and one above it adds
+ * no memory.
  *
  * Thread-safe.
  */
@@ -736,8 +742,13 @@ typedef struct vrampool_sleep_report {
 } vrampool_sleep_report;
 
 /**
- * Called after each piece that a call copies, on its thread: copied bytes, and bytes in all. It must not wait for a thread
- * that allocates, because allocations may wait for the call.
+ * Called after each piece that a call copies, on its thread: copied bytes, and bytes in all. It must not wait for another thread
+ * that calls vrampool, which may wait for the call.
+ *
+ * Within it these functions are ::VRAMPOOL_ERROR_BUSY: vrampool_sleep(), vrampool_sleep_tags(), vrampool_wake(),
+ * vrampool_set_limit(), vrampool_torch_memory_fraction(), vrampool_destroy(), vrampool_torch_shutdown(), and those of segments
+ * other than vrampool_segment_callbacks(), vrampool_segment_alloc() and vrampool_segment_free(). Other functions may be called;
+ * memory of the call is asleep.
  */
 typedef void (*vrampool_copy_callback)(void *user, uint64_t copied_bytes, uint64_t total_bytes);
 

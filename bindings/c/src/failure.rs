@@ -1,6 +1,7 @@
 //! What a call answers, and why.
 
 use std::ops::{Deref, DerefMut};
+use vrampool::arena::ArenaError;
 use vrampool::errors::chain;
 use vrampool::{BackendError, Error};
 use vrampool_broker::BrokerError;
@@ -130,6 +131,9 @@ impl From<Error> for Failure {
             Error::Asleep { .. } => Status::ASLEEP,
             Error::Configuration { .. } | Error::Environment { .. } => Status::CONFIGURATION,
             Error::Backend(error) => status_of(error),
+            Error::Arena(error) if **error == ArenaError::Pinned => Status::BUSY,
+            // A value that the arena does not take, such as a limit below its size.
+            Error::Arena(_) => Status::INVALID_ARGUMENT,
             _ => Status::DEVICE,
         };
         Self::new(status, error.to_string())
@@ -145,6 +149,7 @@ impl From<vrampool_sleep::Error> for Failure {
             // Its text says whose memory.
             Error::HostMemory { .. } => Status::OUT_OF_MEMORY,
             Error::UnknownTag { .. } | Error::UnknownLevel { .. } => Status::INVALID_ARGUMENT,
+            Error::Busy => Status::BUSY,
             _ => Status::CONFIGURATION,
         };
         Self::new(status, error.to_string())

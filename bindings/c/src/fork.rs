@@ -5,29 +5,50 @@
 //! touched. A child of one that did not starts afresh.
 
 use crate::failure::{Failure, Status};
-use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use arc_swap::ArcSwapOption;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool::backend::fork;
 
-/// How many forks there are between this process and the one that loaded the library, counted since
-/// [`watch`].
+/// Changes with each fork between this process and the one that loaded the library, from [`watch`] on.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Which process of a line of forks this is.
-pub(crate) fn generation() -> u64 {
-    // Relaxed: a fork is between them, or they are one thread's.
-    FORKS.load(Ordering::Relaxed)
+/// Notices forks from now on.
+fn watch() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    // Relaxed: two threads may both watch, which does no harm; none continues before one of them does. A `Once` would keep a
+    // child waiting that is forked meanwhile.
+    if !WATCHED.load(Ordering::Relaxed) {
+        #[cfg(unix)]
+        at_fork();
+        WATCHED.store(true, Ordering::Relaxed);
+    }
 }
 
-/// Counts forks from now on.
-pub(crate) fn watch() {
-    static WATCHED: Once = Once::new();
-    WATCHED.call_once(|| {
-        #[cfg(unix)]
-        if let Err(error) = at_fork() {
-            log::warn!("forks of this process are not detected: {error}");
+/// A value of this process. A forked child has a new one, whatever threads of its parent did with theirs at the fork: they
+/// may have locked it, or be needed to end it. The parent's value is never dropped in the child.
+pub(crate) struct OfProcess<T>(ArcSwapOption<(u64, T)>);
+
+impl<T: Default> OfProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(ArcSwapOption::const_empty())
+    }
+
+    /// Takes no lock.
+    pub(crate) fn get(&self) -> Arc<(u64, T)> {
+        watch();
+        // Relaxed: a fork is between them, or they are one thread's.
+        let process = FORKS.load(Ordering::Relaxed);
+        loop {
+            let found = self.0.load_full();
+            if let Some(own) = found.as_ref().filter(|of| of.0 == process) {
+                return Arc::clone(own);
+            }
+            drop(self.0.compare_and_swap(&found, Some(Arc::new((process, T::default())))));
+            mem::forget(found);
         }
-    });
+    }
 }
 
 /// # Errors
@@ -48,14 +69,12 @@ fn forked() -> Failure {
 
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "the C library's way to notice a fork")]
-fn at_fork() -> std::io::Result<()> {
+fn at_fork() {
     extern "C" fn forked() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     // SAFETY: what is registered does what a child of a process with threads may: it changes one word. The
-    // library that it is in is not unloaded before the process ends, or takes the registration with it.
-    match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
-        0 => Ok(()),
-        code => Err(std::io::Error::from_raw_os_error(code)),
-    }
+    // library that it is in is not unloaded before the process ends, or takes the registration with it. A failure means that
+    // there is no memory for it: forks are then not noticed.
+    let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

@@ -6,12 +6,13 @@
 //! length; those that find it full are counted, and the count is logged.
 
 use crate::failure::{Failure, Status};
-use crate::fork;
+use crate::fork::OfProcess;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{JoinHandle, ThreadId};
 
 /// Called with each line: level, the part of vrampool, text.
@@ -37,27 +38,29 @@ struct Line {
     text: CString,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     sink: Option<Sink>,
     lines: VecDeque<Line>,
     lost: u64,
-    /// The thread that calls it, and in which process of a line of forks.
-    teller: Option<(JoinHandle<()>, u64)>,
+    /// The thread that calls it.
+    teller: Option<JoinHandle<()>>,
     ends: bool,
 }
 
-static STATE: Mutex<State> =
-    Mutex::new(State { sink: None, lines: VecDeque::new(), lost: 0, teller: None, ends: false });
+/// What is logged in this process.
+#[derive(Debug, Default)]
+struct Lines {
+    state: Mutex<State>,
+    /// A line came, or the thread is to end.
+    changed: Condvar,
+    /// Held while a callback takes another's place.
+    changing: Mutex<()>,
+    /// The thread that calls the callback.
+    teller: Mutex<Option<ThreadId>>,
+}
 
-/// A line came, or the thread is to end.
-static CHANGED: Condvar = Condvar::new();
-
-/// Held while a callback takes another's place.
-static CHANGING: Mutex<()> = Mutex::new(());
-
-/// The thread that calls the callback.
-static TELLER: Mutex<Option<ThreadId>> = Mutex::new(None);
+static LINES: OfProcess<Lines> = OfProcess::new();
 
 /// Calls `callback` with all lines up to `level` from now on, or nobody. Returns when the one before is
 /// called no more; what it has not heard yet it hears first.
@@ -71,50 +74,51 @@ pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void
         5 => LevelFilter::Trace,
         _ => return Err(Failure::invalid("level", &format!("{level} is not one of 0 (none) to 5 (trace)"))),
     };
-    if *TELLER.lock() == Some(std::thread::current().id()) {
+    let of_process = LINES.get();
+    let lines = &of_process.1;
+    if *lines.teller.lock() == Some(std::thread::current().id()) {
         return Err(Failure::new(
             Status::BUSY,
             "a log callback cannot replace the log callback; replace it outside of callbacks",
         ));
     }
-    fork::watch();
+    let _alone = lines.changing.lock();
     if !is_logger() {
         return Err(Failure::new(Status::UNSUPPORTED, "another logger is installed in this process"));
     }
-    let _alone = CHANGING.lock();
-    end_teller();
-    let mut state = STATE.lock();
+    lines.end_teller();
+    let mut state = lines.state.lock();
     state.sink = callback.map(|callback| Sink { callback, user: user as usize });
     log::set_max_level(if state.sink.is_some() { filter } else { LevelFilter::Off });
     Ok(())
 }
 
+/// Whether lines come to this library, which is arranged by the first call. One call at a time.
 fn is_logger() -> bool {
-    static IS_LOGGER: OnceLock<bool> = OnceLock::new();
-    *IS_LOGGER.get_or_init(|| log::set_logger(&Logger).is_ok())
+    static IS_LOGGER: AtomicBool = AtomicBool::new(false);
+    // Relaxed: calls are in order.
+    if !IS_LOGGER.load(Ordering::Relaxed) && log::set_logger(&Logger).is_ok() {
+        IS_LOGGER.store(true, Ordering::Relaxed);
+    }
+    IS_LOGGER.load(Ordering::Relaxed)
 }
 
-/// Ends the thread, after it has told all that waits.
-fn end_teller() {
-    let teller = {
-        let mut state = STATE.lock();
-        state.ends = true;
-        state.teller.take()
-    };
-    CHANGED.notify_all();
-    match teller {
-        Some((teller, generation)) if generation == fork::generation() => {
-            // A callback that panics ends it, and has ended the process before.
-            let _ = teller.join();
-        }
-        // The parent's.
-        Some((teller, _)) => std::mem::forget(teller),
-        None => {}
+impl Lines {
+    /// Ends the thread, after it has told all that waits.
+    fn end_teller(&self) {
+        let teller = {
+            let mut state = self.state.lock();
+            state.ends = true;
+            state.teller.take()
+        };
+        self.changed.notify_all();
+        // A callback that panics ends it, and has ended the process before.
+        let _ = teller.map(JoinHandle::join);
+        let mut state = self.state.lock();
+        state.ends = false;
+        state.lines.clear();
+        state.lost = 0;
     }
-    let mut state = STATE.lock();
-    state.ends = false;
-    state.lines.clear();
-    state.lost = 0;
 }
 
 impl Log for Logger {
@@ -132,7 +136,8 @@ impl Log for Logger {
             target: text(record.target()),
             text: text(&record.args().to_string()),
         };
-        let mut state = STATE.lock();
+        let of_process = LINES.get();
+        let mut state = of_process.1.state.lock();
         if state.sink.is_none() || state.ends {
             return;
         }
@@ -141,28 +146,25 @@ impl Log for Logger {
             return;
         }
         state.lines.push_back(line);
-        if state.teller.as_ref().is_none_or(|(_, generation)| *generation != fork::generation()) {
-            let began = std::thread::Builder::new().name("vrampool log".into()).spawn(tell);
-            if let Some((parents, _)) =
-                std::mem::replace(&mut state.teller, began.ok().map(|teller| (teller, fork::generation())))
-            {
-                std::mem::forget(parents);
-            }
+        if state.teller.is_none() {
+            let own = Arc::clone(&of_process);
+            state.teller =
+                std::thread::Builder::new().name("vrampool log".into()).spawn(move || tell(&own.1)).ok();
         }
         drop(state);
-        CHANGED.notify_all();
+        of_process.1.changed.notify_all();
     }
 
     fn flush(&self) {}
 }
 
 /// What the thread does.
-fn tell() {
-    *TELLER.lock() = Some(std::thread::current().id());
+fn tell(lines: &Lines) {
+    *lines.teller.lock() = Some(std::thread::current().id());
     loop {
-        let mut state = STATE.lock();
+        let mut state = lines.state.lock();
         while state.lines.is_empty() && !state.ends {
-            CHANGED.wait(&mut state);
+            lines.changed.wait(&mut state);
         }
         let lost = std::mem::take(&mut state.lost);
         let (Some(line), Some(sink)) = (state.lines.pop_front(), state.sink) else { break };
@@ -174,7 +176,7 @@ fn tell() {
             call(sink, &Line { level, target, text: text.unwrap_or_default() });
         }
     }
-    *TELLER.lock() = None;
+    *lines.teller.lock() = None;
 }
 
 fn call(sink: Sink, line: &Line) {

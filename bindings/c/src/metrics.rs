@@ -8,15 +8,15 @@ pub(crate) use enabled::{add, start, stop};
 #[cfg(feature = "prometheus")]
 mod enabled {
     use crate::failure::{Failure, Status};
-    use crate::fork;
+    use crate::fork::OfProcess;
     use parking_lot::Mutex;
     use std::net::SocketAddr;
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
     use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Owner};
 
-    /// What serves, and in which process of a line of forks.
-    static EXPORTER: Mutex<Option<(Exporter, u64)>> = Mutex::new(None);
+    /// What serves in this process.
+    static EXPORTER: OfProcess<Mutex<Option<Exporter>>> = OfProcess::new();
 
     /// Serves the pools and other owners there are, and those that are made later. Returns the address.
     pub(crate) fn start<S: Owner, O: Owner>(
@@ -32,10 +32,9 @@ mod enabled {
                 Failure::invalid("address", &reason)
             })?,
         };
-        fork::watch();
-        let mut running = EXPORTER.lock();
-        forget_parents(&mut running);
-        if let Some((exporter, _)) = &*running {
+        let of_process = EXPORTER.get();
+        let mut running = of_process.1.lock();
+        if let Some(exporter) = &*running {
             return Err(Failure::new(
                 Status::BUSY,
                 format!("metrics are served at {} already; stop that first", exporter.address()),
@@ -47,30 +46,18 @@ mod enabled {
         sleeping().iter().for_each(|pool| serve(&exporter, pool));
         others().iter().for_each(|owner| serve(&exporter, owner));
         let address = exporter.address();
-        *running = Some((exporter, fork::generation()));
+        *running = Some(exporter);
         Ok(address)
     }
 
     pub(crate) fn stop() {
-        let exporter = {
-            let mut running = EXPORTER.lock();
-            forget_parents(&mut running);
-            running.take()
-        };
+        let exporter = EXPORTER.get().1.lock().take();
         drop(exporter);
-    }
-
-    /// An exporter of the process that this one was forked from: its thread is not here, so there is nobody
-    /// to wait for.
-    fn forget_parents(running: &mut Option<(Exporter, u64)>) {
-        if let Some(parents) = running.take_if(|(_, generation)| *generation != fork::generation()) {
-            std::mem::forget(parents);
-        }
     }
 
     /// Serves a new pool or other owner too, if anything is served. Not for callers that hold a lock of such owners.
     pub(crate) fn add(owner: &impl Owner) {
-        if let Some((exporter, _)) = &*EXPORTER.lock() {
+        if let Some(exporter) = &*EXPORTER.get().1.lock() {
             serve(exporter, owner);
         }
     }

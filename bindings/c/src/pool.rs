@@ -9,6 +9,7 @@ use crate::metrics;
 use crate::options::{Options, UNLIMITED};
 use crate::recording::{Note, Recording};
 use crate::scopes;
+use crate::sleep::check_no_callback;
 use crate::streams::{self, Home, Named};
 use crate::tags::Tagged;
 use crate::torch::filter::Filter;
@@ -295,6 +296,7 @@ impl CPool {
     }
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {
+        check_no_callback()?;
         let _alone = self.changing.lock();
         self.main.pool.set_limit(bytes)?;
         if let Some(ledger) = &self.ledger {

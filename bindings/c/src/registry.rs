@@ -4,6 +4,7 @@ use crate::blocks;
 use crate::failure::{Failure, Status};
 use crate::metrics;
 use crate::pool::CPool;
+use crate::sleep::check_no_callback;
 use crate::sleeping::Sleeping;
 use crate::streams::Home;
 use arc_swap::ArcSwapOption;
@@ -102,6 +103,7 @@ pub(crate) fn sleeping() -> Vec<Sleeping> {
 
 /// Takes a pool out. It ends when the calls that have it do.
 pub(crate) fn remove(handle: u64) -> Result<(), Failure> {
+    check_no_callback()?;
     let alone = CHANGING.lock();
     let pool = get(handle)?;
     forget_ended();

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Status};
 use crate::segment::{Segment, State};
 use crate::segments::{numbered, release_deferred};
-use crate::sleep::OnProgress;
+use crate::sleep::{OnProgress, check_no_callback};
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use vrampool_sleep::{HostCopy, SleepProgress, restore_contents, save_contents};
 
 /// Copies the contents of mapped segments to the host, after all work of their devices. All of them or none.
 pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
+    check_no_callback()?;
     let segments = numbered(numbers);
     if let Some(segment) = segments.iter().find(|segment| segment.is_captured(None)) {
         let text = format!(
@@ -44,6 +45,7 @@ pub(crate) fn save(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), F
 
 /// Copies what was saved of segments back to them, once after each unmapping. What was saved stays until it is forgotten.
 pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<(), Failure> {
+    check_no_callback()?;
     let waits =
         |segment: &Segment, state: &State| state.is_saved && segment.is_asleep.load(Ordering::Relaxed);
     let restored = progressing(&numbered(numbers), waits, on_progress, restore_on);
@@ -52,8 +54,10 @@ pub(crate) fn restore(numbers: &[u64], on_progress: OnProgress<'_>) -> Result<()
 }
 
 /// Forgets what was saved of segments. Their host memory stays for the next time, or is released.
-pub(crate) fn forget(numbers: &[u64], keeps_memory: bool) {
+pub(crate) fn forget(numbers: &[u64], keeps_memory: bool) -> Result<(), Failure> {
+    check_no_callback()?;
     forget_all(&numbered(numbers), keeps_memory);
+    Ok(())
 }
 
 fn forget_all(segments: &[Arc<Segment>], keeps_memory: bool) {
@@ -70,6 +74,7 @@ fn forget_all(segments: &[Arc<Segment>], keeps_memory: bool) {
 
 /// Address and length of the saved contents of a segment, if there are any.
 pub(crate) fn saved(number: u64) -> Result<Option<(u64, u64)>, Failure> {
+    check_no_callback()?;
     let Some(segment) = numbered(&[number]).pop() else { return Ok(None) };
     let mut state = segment.lock();
     if !state.is_saved {

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Status};
 use crate::segment::Segment;
+use crate::sleep::check_no_callback;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_void};
@@ -133,6 +134,7 @@ pub(crate) fn change(
     number: u64,
     maps: bool,
 ) -> Result<(), Failure> {
+    check_no_callback()?;
     release_deferred();
     let segment = find(address)?;
     if (segment.device, segment.bytes, segment.number) != (device, bytes, number) {
@@ -165,6 +167,7 @@ fn remove(address: u64) -> Option<Arc<Segment>> {
 
 /// Sets the tag of a segment, which its figures are by.
 pub(crate) fn set_tag(number: u64, tag: &str) -> Result<(), Failure> {
+    check_no_callback()?;
     let Some(segment) = numbered(&[number]).pop() else {
         return Err(Failure::invalid("handle", &format!("{number} is not the number of a segment")));
     };

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_sleep::{
-    Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all,
+    Error, Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, is_reporting,
+    sleep_all, wake_all,
 };
 
 /// A `vrampool_copy_callback`: user, copied bytes, bytes in all.
@@ -27,6 +28,14 @@ pub(crate) fn telling(callback: Option<CopyCallback>, user: *mut c_void) -> impl
             callback(user, progress.copied_bytes, progress.total_bytes);
         }
     }
+}
+
+/// For calls that wait for what a sleep, a wake or a copy of segments holds, also of other threads.
+///
+/// # Errors
+/// [`BUSY`](crate::Status::BUSY) in a copy callback.
+pub(crate) fn check_no_callback() -> Result<(), Failure> {
+    if is_reporting() { Err(Error::Busy.into()) } else { Ok(()) }
 }
 
 /// `vrampool_sleep_report`.
@@ -76,6 +85,7 @@ impl CPool {
         policy: impl Fn(&str) -> Option<Offload>,
         on_progress: OnProgress<'_>,
     ) -> Result<Done, Failure> {
+        check_no_callback()?;
         let _alone = self.changing.lock();
         self.check(named)?;
         self.captures.reclaim(&self.home);
@@ -96,6 +106,7 @@ impl CPool {
 
     /// Wakes the tags that are named, and all that nobody names.
     pub(crate) fn wake(&self, tags: Option<&[&str]>, on_progress: OnProgress<'_>) -> Result<Done, Failure> {
+        check_no_callback()?;
         let _alone = self.changing.lock();
         self.check(tags.unwrap_or_default())?;
         let chosen = tags.map_or(Wake::All, Wake::Tags);

@@ -127,3 +127,17 @@ mod faults {
         });
     }
 }
+
+#[test]
+fn a_limit_below_an_arena_of_fixed_size_is_an_invalid_argument() {
+    let _alone = HOST.lock();
+    let mut pool = 0;
+    let options = Text::from(c"device=host; source=arena; limit=16MiB");
+    assert_eq!(vrampool_create(options, Out::from(&mut pool)), Status::OK, "{}", last_error_text());
+    assert_eq!(vrampool_set_limit(pool, 8 * MIB), Status::INVALID_ARGUMENT);
+    assert!(last_error_text().contains("16777216 are taken"), "{}", last_error_text());
+    assert_eq!((limit(pool), vrampool_set_limit(pool, 64 * MIB)), (16 * MIB, Status::OK));
+    assert_eq!(allocate(pool, None, 32 * MIB), Err(Status::OUT_OF_MEMORY));
+    assert!(last_error_text().contains("takes a new limit only when it is built"), "{}", last_error_text());
+    assert_eq!(vrampool_destroy(pool), Status::OK);
+}

@@ -79,6 +79,11 @@ fn a_forked_child_fails_typed_waits_for_nobody_and_shares_nothing() {
     c_program("fork", &[], &[]);
 }
 
+#[test]
+fn a_pool_lives_in_every_place_of_c() {
+    c_program("places", &[], &[]);
+}
+
 /// Whatever the program does with SIGPIPE, which by default ends it.
 #[test]
 fn a_scraper_that_hangs_up_does_not_end_the_program() {

@@ -26,6 +26,7 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn random_calls_of_threads_are_answered_and_leave_nothing() {
+    let mut nested = 0;
     let (calls, first) = (number("VRAMPOOL_CALLS").unwrap_or(200_000), number("VRAMPOOL_SEED").unwrap_or(1));
     let children = calls.div_ceil(THREADS * CALLS);
     for seed in first..first + children {
@@ -37,8 +38,13 @@ fn random_calls_of_threads_are_answered_and_leave_nothing() {
         }
         let child = child.output().expect("it starts");
         let text = [child.stdout, child.stderr].concat();
-        assert!(child.status.success(), "seed {seed}: {}\n{}", child.status, String::from_utf8_lossy(&text));
+        let text = String::from_utf8_lossy(&text);
+        assert!(child.status.success(), "seed {seed}: {}\n{text}", child.status);
+        let of_callbacks = text.lines().find_map(|line| line.strip_suffix(" calls of callbacks"));
+        nested += of_callbacks.and_then(|calls| calls.parse::<u64>().ok()).expect("it is printed");
     }
+    println!("{calls} calls, and {nested} of callbacks");
+    assert!(nested > calls / 100, "{nested} calls of callbacks");
 }
 
 /// What the processes do that the test above starts.
@@ -46,8 +52,10 @@ fn random_calls_of_threads_are_answered_and_leave_nothing() {
 fn one_sequence() {
     let Some(seed) = number(CHILD) else { return };
     let choices = |thread| Choices::Random(Rng::with_seed(seed * THREADS + thread), CALLS);
-    let failed = random_calls::sequence((0..THREADS).map(choices).collect());
+    let (failed, nested) = random_calls::sequence((0..THREADS).map(choices).collect());
     assert!(failed > 0, "wrong calls are refused");
+    // After what the test harness wrote.
+    println!("\n{nested} calls of callbacks");
 }
 
 /// A function that is new in the header is called, too.

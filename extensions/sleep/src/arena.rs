@@ -3,7 +3,7 @@
 use crate::backups::{Backups, bytes_of};
 use crate::error::Error;
 use crate::offload::Offload;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::released::Released;
 use crate::reports::{BlockState, Clock, SleepReport, SleepState};
 use parking_lot::{Mutex, MutexGuard};
@@ -160,6 +160,7 @@ impl<B: Backend> SleepArena<B> {
         progress: &Progress<'_>,
     ) -> Result<Option<Falling<'_, B>>, Error> {
         fork::check()?;
+        progress::check()?;
         let Shared { arena, kept, released } = &*self.shared;
         let mut kept = kept.lock();
         let Some(detaching) = arena.detach(timeout)? else { return Ok(None) };
@@ -174,6 +175,7 @@ impl<B: Backend> SleepArena<B> {
     /// Starts a wake that a drop of the result reverses. Returns `None` if the arena is awake.
     pub(super) fn begin_wake(&self, progress: &Progress<'_>) -> Result<Option<Waking<'_, B>>, Error> {
         fork::check()?;
+        progress::check()?;
         let Shared { arena, kept, released } = &*self.shared;
         let kept = kept.lock();
         let Some(attaching) = arena.attach()? else { return Ok(None) };
@@ -192,13 +194,20 @@ impl<B: Backend> SleepArena<B> {
         }
     }
 
-    /// The location of the blocks' contents, after any sleep or wake in progress. Discarded in a forked child.
+    /// The location of the blocks' contents, after any sleep or wake in progress; during one for its
+    /// [callback](crate::is_reporting). Discarded in a forked child.
     #[must_use]
     pub fn contents(&self) -> BlockState {
         if fork::is_child() {
             return BlockState::AsleepDiscarded;
         }
-        let kept = self.shared.kept.lock();
+        let kept = if progress::is_reporting() {
+            self.shared.kept.try_lock()
+        } else {
+            Some(self.shared.kept.lock())
+        };
+        // The callback is called while the memory is mapped.
+        let Some(kept) = kept else { return BlockState::Mapped };
         match self.shared.arena.attachment() {
             Attachment::Detached if kept.is_discarded => BlockState::AsleepDiscarded,
             Attachment::Detached => BlockState::AsleepBackedUp,

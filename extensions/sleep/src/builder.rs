@@ -1,7 +1,6 @@
 //! The builder of a sleeper.
 
 use crate::callbacks::{Callbacks, SleepAllocation};
-use crate::chunk;
 use crate::error::Error;
 use crate::offload::Offload;
 use crate::progress::SleepProgress;
@@ -36,12 +35,12 @@ pub struct SleeperBuilder<B: Backend> {
     limit: Option<u64>,
     kind: MemoryKind,
     offload: Offload,
-    chunk_bytes: Option<u64>,
+    chunk_bytes: u64,
     callbacks: Callbacks,
 }
 
 impl<B: Backend> Sleeper<B> {
-    /// Creates a sleeper without a limit, configured by the environment.
+    /// Creates a sleeper without a limit.
     ///
     /// # Errors
     /// As [`SleeperBuilder::build`].
@@ -63,7 +62,7 @@ impl<B: Backend> SleeperBuilder<B> {
             limit: None,
             kind: device.properties().preferred_placement().into(),
             offload: Offload::Pinned,
-            chunk_bytes: None,
+            chunk_bytes: 256 << 20,
             callbacks: Callbacks::default(),
         }
     }
@@ -96,10 +95,9 @@ impl<B: Backend> SleeperBuilder<B> {
     /// The most bytes that are mapped as one piece, rounded up to the device's granularity. Use a smaller
     /// value for drivers that fail to map one large piece.
     ///
-    /// Default: `VRAMPOOL_SLEEP_CHUNK_MB` (MiB, decimal), then `VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE` (MiB, parsed
-    /// like vLLM: octal after 0, hexadecimal after 0x, the default for invalid values), then 256 MiB.
+    /// Default: 256 MiB.
     pub fn chunk_bytes(mut self, bytes: u64) -> Self {
-        self.chunk_bytes = Some(bytes);
+        self.chunk_bytes = bytes;
         self
     }
 
@@ -118,7 +116,8 @@ impl<B: Backend> SleeperBuilder<B> {
 
     /// Adds a function that is called after each piece that a sleep or a wake copies, on its thread.
     ///
-    /// Allocations wait meanwhile: the function must not wait for a thread that allocates, and not call the sleeper.
+    /// Allocations of other threads wait meanwhile: the function must not wait for a thread that allocates. In the function
+    /// no memory can be put to sleep or woken ([`Error::Busy`]), and that of the sleep or wake is asleep.
     pub fn on_progress(mut self, told: impl Fn(SleepProgress) + Send + Sync + 'static) -> Self {
         self.callbacks.on_progress.push(Box::new(told));
         self
@@ -127,9 +126,8 @@ impl<B: Backend> SleeperBuilder<B> {
     /// Creates the sleeper. Allocates no memory.
     ///
     /// # Errors
-    /// [`Error::NoVirtualMemory`]; [`Error::Limit`] for a limit below the device's granularity;
-    /// [`Error::Environment`] for an invalid variable; [`Error::Arena`] when the device fails, or maps no memory of this
-    /// kind.
+    /// [`Error::NoVirtualMemory`]; [`Error::Limit`] for a limit below the device's granularity; [`Error::Arena`] when
+    /// the device fails, or maps no memory of this kind.
     pub fn build(self) -> Result<Sleeper<B>, Error> {
         static SLEEPERS: AtomicU64 = AtomicU64::new(0);
         let Some(memory) = self.device.virtual_memory() else {
@@ -139,8 +137,8 @@ impl<B: Backend> SleeperBuilder<B> {
         if let Some(limit_bytes) = self.limit.filter(|limit| *limit < granularity_bytes) {
             return Err(Error::Limit { limit_bytes, granularity_bytes });
         }
-        let chunk_bytes =
-            chunk::bytes(self.chunk_bytes, granularity_bytes, &|name: &str| std::env::var_os(name))?;
+        let chunk_bytes = self.chunk_bytes.max(1).checked_next_multiple_of(granularity_bytes);
+        let chunk_bytes = chunk_bytes.unwrap_or(u64::MAX - u64::MAX % granularity_bytes);
         let shared = Shared {
             // Relaxed: only distinctness matters.
             id: SLEEPERS.fetch_add(1, Ordering::Relaxed),

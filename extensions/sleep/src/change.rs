@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::level::Level;
 use crate::offload::Offload;
+use crate::progress;
 use crate::reports::SleepReport;
 use crate::several::{sleep_all, wake_all};
 use crate::sleeper::Sleeper;
@@ -113,6 +114,7 @@ impl<B: Backend> Sleeper<B> {
         policy: impl Fn(&str) -> Option<Offload>,
     ) -> Result<SleepReport, Error> {
         fork::check()?;
+        progress::check()?;
         self.shared.check_tags(named)?;
         let _alone = self.shared.changing.lock();
         let arenas = self.shared.arenas();
@@ -130,6 +132,7 @@ impl<B: Backend> Sleeper<B> {
     /// wake works.
     pub fn wake_up(&self, wake: Wake<'_>) -> Result<SleepReport, Error> {
         fork::check()?;
+        progress::check()?;
         if let Wake::Tags(tags) = wake {
             self.shared.check_tags(tags)?;
         }

@@ -72,17 +72,11 @@ pub enum Error {
         /// The device's granularity, bytes.
         granularity_bytes: u64,
     },
-    /// An environment variable that cannot be read.
-    #[error("invalid environment variable {variable}=`{value}`: {reason}; correct or unset it")]
-    #[non_exhaustive]
-    Environment {
-        /// Its name.
-        variable: &'static str,
-        /// Its value.
-        value: String,
-        /// The reason, and the valid values.
-        reason: &'static str,
-    },
+    /// A sleep or a wake within a [callback for the progress](crate::is_reporting) of another one.
+    #[error(
+        "a callback for progress cannot put memory to sleep or wake it; do that after the call that reports"
+    )]
+    Busy,
 }
 
 impl From<BackendError> for Error {

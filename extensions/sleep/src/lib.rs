@@ -10,7 +10,7 @@
 //! * `sleeper`, `shared`, `builder`: tags, their common limit, allocation;
 //! * `change`: sleep, discard and wake of tags; `level`: the tags that a level keeps;
 //! * `tag`: the tag that a thread allocates under;
-//! * `buffer`: a block; `callbacks`: calls for each block; `chunk`: the size of one piece of physical memory;
+//! * `buffer`: a block; `callbacks`: calls for each block;
 //! * `several`: sleep and wake of several arenas, all of them or none; `arena`: of one;
 //! * `backups`: contents in host memory; `copies`: copies there and back, pipelined over two streams; `host_copy`: a
 //!   piece of that memory; `released`: releases it;
@@ -69,7 +69,6 @@ mod buffer;
 mod builder;
 mod callbacks;
 mod change;
-mod chunk;
 mod copies;
 mod error;
 mod host_copy;
@@ -97,7 +96,7 @@ pub use host_copy::HostCopy;
 #[cfg(feature = "metrics")]
 pub use metrics::{METRICS, figures_of};
 pub use offload::Offload;
-pub use progress::SleepProgress;
+pub use progress::{SleepProgress, is_reporting};
 pub use reports::{BlockState, SleepReport, SleepState};
 pub use several::{sleep_all, wake_all};
 pub use sleeper::Sleeper;

@@ -1,5 +1,6 @@
 //! The progress of copies.
 
+use crate::error::Error;
 use std::cell::Cell;
 
 /// The progress of the copies of a sleep or a wake.
@@ -39,6 +40,33 @@ impl<'a> Progress<'a> {
     pub(super) fn add(&self, bytes: u64) {
         let copied = self.copied.get() + bytes;
         self.copied.set(copied);
+        let _reporting = Reporting(REPORTS.replace(true));
         (self.on_progress)(SleepProgress { copied_bytes: copied, total_bytes: self.total.max(copied) });
+    }
+}
+
+thread_local! {
+    static REPORTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this thread is in a callback for progress. Locks are held during the call, so that a sleep or a wake
+/// within it fails with [`Error::Busy`].
+#[must_use]
+pub fn is_reporting() -> bool {
+    REPORTS.get()
+}
+
+/// # Errors
+/// [`Error::Busy`] in a callback for progress.
+pub(super) fn check() -> Result<(), Error> {
+    if is_reporting() { Err(Error::Busy) } else { Ok(()) }
+}
+
+/// A call of a callback, also when it panics; with the value before.
+struct Reporting(bool);
+
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        REPORTS.set(self.0);
     }
 }

@@ -3,7 +3,7 @@
 use crate::arena::{Falling, SleepArena, Waking};
 use crate::error::Error;
 use crate::offload::Offload;
-use crate::progress::{OnProgress, Progress};
+use crate::progress::{self, OnProgress, Progress};
 use crate::reports::{BlockState, Clock, SleepReport, SleepState};
 use std::time::{Duration, Instant};
 use vrampool::Backend;
@@ -15,8 +15,9 @@ use vrampool::backend::logging;
 /// Sleeping arenas are unchanged; a warning is logged if their contents were kept and would now be discarded, or the
 /// other way round. If all arenas are asleep this has no effect, and the report says so.
 ///
-/// `on_progress` is called on this thread, after each piece that is copied. Allocations under these tags wait meanwhile,
-/// so it must not wait for a thread that allocates.
+/// `on_progress` is called on this thread, after each piece that is copied. Allocations of other threads under these tags
+/// wait meanwhile, so it must not wait for such a thread. Within it these tags are asleep, and a sleep or a wake is
+/// [`Error::Busy`].
 ///
 /// # Errors
 /// As [`SleepArena::sleep_timeout`]. Every arena is then unchanged.
@@ -25,6 +26,7 @@ pub fn sleep_all<'a, B: Backend>(
     timeout: Duration,
     on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
+    progress::check()?;
     let (begin, deadline) = (Clock::start(), Deadline::after(timeout));
     let arenas = in_order(arenas, |(_, arena, _)| arena);
     let kept = arenas.iter().filter(|(_, _, offload)| *offload != Offload::Discard);
@@ -54,6 +56,7 @@ pub fn wake_all<'a, B: Backend>(
     arenas: impl IntoIterator<Item = &'a SleepArena<B>>,
     on_progress: OnProgress<'_>,
 ) -> Result<SleepReport, Error> {
+    progress::check()?;
     let begin = Clock::start();
     let arenas = in_order(arenas, |arena| arena);
     let kept = arenas.iter().filter(|arena| arena.contents() == BlockState::AsleepBackedUp);

@@ -1,6 +1,6 @@
 //! The data shared by an arena's handles and its buffers.
 
-use super::detach::Phase;
+use super::detach::{Phase, is_changing_one};
 use super::mapping::share::Share;
 use super::state_lock::{StateGuard, StateLock};
 use crate::error::Error;
@@ -8,7 +8,7 @@ use crate::heap::space::BlockId;
 use crate::streams::order::{Need, Order, WaitFor};
 use crate::streams::uses::{Awaited, Streams};
 use crate::sync::Condvar;
-use parking_lot::Mutex as LongMutex;
+use parking_lot::{Mutex as LongMutex, MutexGuard as LongGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vrampool_backend::{Backend, CaptureId, DeviceId, MemoryKind, Stream, fork, logging};
@@ -139,9 +139,24 @@ impl<B: Backend> ArenaCore<B> {
                 }
                 Phase::Changing => {
                     drop(state);
-                    drop(self.changing.lock());
+                    drop(self.alone(bytes)?);
                 }
             }
         }
+    }
+
+    /// Waits for the right to change the arena. A thread that detaches or attaches an arena does not wait for such a
+    /// change, which may be its own, or wait for this thread in a callback.
+    ///
+    /// # Errors
+    /// [`Error::Asleep`] with the requested `bytes`.
+    pub(super) fn alone(&self, bytes: u64) -> Result<LongGuard<'_, ()>, Error> {
+        if is_changing_one() {
+            let state = self.state.lock();
+            if matches!(state.phase, Phase::Changing) {
+                return Err(Error::Asleep { requested_bytes: bytes, live_bytes: state.engine.used() });
+            }
+        }
+        Ok(self.changing.lock())
     }
 }

@@ -30,7 +30,7 @@ impl<B: Backend> DeviceArena<B> {
 
     fn reset_if(&self, may_reset: impl FnOnce(&mut StateGuard<'_, B>) -> bool) -> Result<(), Error> {
         fork::check()?;
-        let _quiet = self.core.changing.lock();
+        let _quiet = self.core.alone(0)?;
         self.core.state.check_unused()?;
         if self.core.attach_empty()? {
             return Ok(());
@@ -75,7 +75,7 @@ impl<B: Backend> DeviceArena<B> {
         if self.is_growing() {
             return self.set_limit(bytes);
         }
-        let quiet = self.core.changing.lock();
+        let quiet = self.core.alone(0)?;
         self.core.state.check_unused()?;
         let (capacity, stable, alignment) =
             (self.capacity(), self.capacity_of(Zone::Stable), self.alignment());

@@ -216,6 +216,12 @@ impl FromStr for SizeClasses {
             ["multiple", unit] => Self::Multiple(size(unit)?),
             ["exact"] => Self::EXACT,
             ["exact", unit] => Self::Exact(size(unit)?),
+            ["fitted", ..] => {
+                return Err(wrong(
+                    "files of fitted classes are read by the option of the program `vrampool`, of C and of Python, and by \
+                     `FittedClasses` of vrampool-trace",
+                ));
+            }
             _ => {
                 return Err(wrong(
                     "known are fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight",

@@ -115,10 +115,7 @@ pub extern "C" fn vrampool_segments_restore(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_segments_forget(handles: Numbers<'_>, count: usize, keep_memory: c_int) -> Status {
-    guard(|| {
-        segment_contents::forget(handles.read(count, "handles")?, keep_memory != 0);
-        Ok(())
-    })
+    guard(|| segment_contents::forget(handles.read(count, "handles")?, keep_memory != 0))
 }
 
 /// As the header says.

@@ -59,10 +59,7 @@ pub extern "C" fn vrampool_torch_pools(json: Out<'_, *mut c_char>) -> Status {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_shutdown() -> Status {
-    guard(|| {
-        torch::shutdown();
-        Ok(())
-    })
+    guard(torch::shutdown)
 }
 
 /// As the header says.

@@ -17,6 +17,7 @@ use crate::captured::{Id, Route};
 use crate::failure::{Failure, Status};
 use crate::options::Options;
 use crate::pool::CPool;
+use crate::sleep::check_no_callback;
 use crate::{boundary, last_error, registry, uses};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
@@ -115,7 +116,8 @@ pub(crate) fn options_for(device: c_int) -> Result<Options, Failure> {
     Ok(options_of(OPTIONS.lock().as_ref(), device))
 }
 
-pub(crate) fn shutdown() {
+pub(crate) fn shutdown() -> Result<(), Failure> {
+    check_no_callback()?;
     let mut options = OPTIONS.lock();
     *options = None;
     CONFIGURATION.fetch_add(1, Ordering::Relaxed);
@@ -125,6 +127,7 @@ pub(crate) fn shutdown() {
         // Somebody may have destroyed it by its handle.
         let _ = registry::remove(handle);
     }
+    Ok(())
 }
 
 /// Where a request may have to go.

@@ -25,12 +25,37 @@
 #define FORKED(call) CHECK((call) == VRAMPOOL_ERROR_FORKED)
 
 #define THREADS 4
-#define CHILDREN 60
 #define BYTES ((uint64_t)3 << 20)
 
 static vrampool_pool pool;
 static atomic_int goes_on = 1;
 static atomic_int rounds;
+
+static void on_line(void *user, int level, const char *target, const char *text) {
+    (void)user, (void)level, (void)target, (void)text;
+}
+
+/* As the threads below, with the locks of metrics and of lines that are logged. */
+static void *tell(void *number) {
+    (void)number;
+    while (atomic_load(&goes_on)) {
+        char *served;
+        OK(vrampool_start_metrics_at("127.0.0.1:0", &served));
+        OK(vrampool_string_free(served));
+        for (int i = 0; i < 20; i++) {
+            OK(vrampool_set_log_callback(on_line, 5, NULL));
+            vrampool_pool other;
+            OK(vrampool_create("device=host;host_capacity=1MiB", &other));
+            OK(vrampool_destroy(other));
+            /* It is logged. */
+            void *foreign = &foreign;
+            vrampool_drop_at(&foreign);
+        }
+        OK(vrampool_stop_metrics());
+        OK(vrampool_set_log_callback(NULL, 0, NULL));
+    }
+    return NULL;
+}
 
 /* All locks of the library are somebody's at any moment. */
 static void *work(void *number) {
@@ -90,7 +115,12 @@ static void child(void *block, vrampool_stream stream) {
     FORKED(vrampool_record_stop(pool, &trace, &number));
     FORKED(vrampool_start_metrics("127.0.0.1:0"));
     FORKED(vrampool_destroy(pool));
+    vrampool_segment_free(block, BYTES, 0, NULL);
     OK(vrampool_stop_metrics());
+    OK(vrampool_set_log_callback(on_line, 5, NULL));
+    vrampool_torch_init(1);
+    vrampool_segment_free(block, BYTES, 0, NULL);
+    OK(vrampool_set_log_callback(NULL, 0, NULL));
     CHECK(vrampool_torch_alloc_or_null(100, 0, NULL) == NULL && vrampool_last_error_code() == VRAMPOOL_ERROR_FORKED);
     vrampool_torch_free(block, BYTES, 0, NULL);
     /* With the destructors of this thread's variables, and what runs at an exit. */
@@ -116,7 +146,7 @@ static void assert_not_shared(unsigned char *block) {
     }
 }
 
-static void run(const char *options) {
+static void run(const char *options, int children) {
     OK(vrampool_create(options, &pool));
     vrampool_stream stream;
     void *block = NULL, *small = NULL;
@@ -128,12 +158,13 @@ static void run(const char *options) {
         OK(vrampool_free(pool, small, NULL));
     }
     assert_not_shared(block);
-    pthread_t threads[THREADS];
+    pthread_t threads[THREADS], teller;
     atomic_store(&goes_on, 1);
     for (size_t i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
     }
-    for (int i = 0; i < CHILDREN; i++) {
+    CHECK(pthread_create(&teller, NULL, tell, NULL) == 0);
+    for (int i = 0; i < children; i++) {
         /* Some thread is inside, wherever. */
         int before = atomic_load(&rounds);
         while (atomic_load(&rounds) < before + 5) {
@@ -151,6 +182,7 @@ static void run(const char *options) {
     for (size_t i = 0; i < THREADS; i++) {
         CHECK(pthread_join(threads[i], NULL) == 0);
     }
+    CHECK(pthread_join(teller, NULL) == 0);
     for (uint64_t i = 0; i < BYTES; i++) {
         CHECK(((unsigned char *)block)[i] == 1);
     }
@@ -159,10 +191,12 @@ static void run(const char *options) {
     OK(vrampool_destroy(pool));
 }
 
-int main(void) {
-    run("device=host;host_capacity=256MiB;source=virtual");
-    run("device=host;host_capacity=256MiB;source=arena;limit=64MiB");
-    run("device=host;host_capacity=256MiB;source=direct");
+/* The number of children of each source; 60 by default. */
+int main(int count, char **arguments) {
+    int children = count > 1 ? atoi(arguments[1]) : 60;
+    run("device=host;host_capacity=256MiB;source=virtual", children);
+    run("device=host;host_capacity=256MiB;source=arena;limit=64MiB", children);
+    run("device=host;host_capacity=256MiB;source=direct", children);
     puts("all is well");
     return 0;
 }

@@ -1,23 +1,10 @@
 //! Brokers: made and destroyed, with clients and arrays, committed and run.
 
+use super::callbacks::{progress, refuse, work};
 use super::{Caller, keep, some, take};
-use std::ffi::c_void;
 use std::ptr;
 use vrampool_c::boundary::{Bytes, BytesOut, Numbers, Out, Text};
 use vrampool_c::*;
-
-extern "C" fn work(user: *mut c_void, chunk: *const Chunk) -> Status {
-    assert!(user.is_null() && !chunk.is_null());
-    Status::OK
-}
-
-extern "C" fn refuse(_: *mut c_void, _: *const Chunk) -> Status {
-    Status::CAPTURE
-}
-
-extern "C" fn progress(_: *mut c_void, chunks: u64, done: u64, runs: u64) {
-    assert!(chunks > 0 && done <= runs);
-}
 
 impl Caller<'_> {
     pub(super) fn broker(&mut self) -> Status {
@@ -81,7 +68,7 @@ impl Caller<'_> {
                 let on_progress = self.choices.bool().then_some(progress as ProgressCallback);
                 let mut report = RunReport { struct_size: size_of::<RunReport>(), ..RunReport::default() };
                 let report = if self.choices.bool() { Out::from(&mut report) } else { Out::null() };
-                vrampool_broker_run(broker, group, on_chunk, on_progress, ptr::null_mut(), report)
+                vrampool_broker_run(broker, group, on_chunk, on_progress, self.user(), report)
             }
             19..21 => {
                 let (mut address, count) = (ptr::null_mut(), Out::from(&mut made));

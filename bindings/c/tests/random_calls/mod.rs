@@ -3,6 +3,7 @@
 
 mod blocks;
 mod brokers;
+mod callbacks;
 mod choices;
 mod pools;
 mod recordings;
@@ -38,15 +39,15 @@ const CALM: [&CStr; 2] = [
 
 /// One thread for each of `choices` calls until these are over, in a process that has called nothing yet. No
 /// crash, no fault of the library's own, no block in two hands, and nothing is left in the end. Returns how many
-/// calls were refused.
-pub(crate) fn sequence(choices: Vec<Choices<'_>>) -> u64 {
+/// calls were refused, and how many were made by callbacks.
+pub(crate) fn sequence(choices: Vec<Choices<'_>>) -> (u64, u64) {
     // Devices are looked for where none is named, which takes a while.
     assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=32MiB".into()), Status::OK);
     let folder = std::env::temp_dir().join(format!("vrampool-calls-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for files");
     let shared = Shared { calm: CALM.map(create), folder, ..Shared::default() };
     let run = |choices| {
-        let mut caller = Caller { shared: &shared, choices, own: Vec::new(), scopes: Vec::new() };
+        let mut caller = Caller::new(&shared, choices, false);
         while !caller.choices.are_over() {
             caller.call();
         }
@@ -87,6 +88,8 @@ struct Shared {
     /// Blocks of PyTorch's, with their bytes and streams.
     torch: Mutex<Vec<(usize, usize)>>,
     failed: AtomicU64,
+    /// Calls of callbacks.
+    nested: AtomicU64,
 }
 
 struct Caller<'a> {
@@ -96,6 +99,8 @@ struct Caller<'a> {
     own: Vec<Own>,
     /// Pools of which this thread has a scope open.
     scopes: Vec<u64>,
+    /// In a callback, which leaves the scopes of its thread as they are.
+    is_nested: bool,
 }
 
 struct Own {
@@ -131,10 +136,20 @@ fn free_text(text: *mut c_char) {
 }
 
 extern "C" fn look(user: *mut c_void, level: c_int, target: *const c_char, text: *const c_char) {
-    assert!(user.is_null() && (1..=5).contains(&level) && !target.is_null() && !text.is_null());
+    callbacks::call_again(user);
+    assert!((1..=5).contains(&level) && !target.is_null() && !text.is_null());
 }
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    fn new(shared: &'a Shared, choices: Choices<'a>, is_nested: bool) -> Self {
+        Self { shared, choices, own: Vec::new(), scopes: Vec::new(), is_nested }
+    }
+
+    /// What callbacks get, so that they call again.
+    fn user(&self) -> *mut c_void {
+        ptr::from_ref(self.shared).cast_mut().cast()
+    }
+
     fn call(&mut self) {
         let status = match self.choices.u8(..100) {
             0..30 => self.own_block(),
@@ -192,7 +207,13 @@ impl Caller<'_> {
                 let (path, bytes) = (self.a_file(), vec![b'a'; self.choices.usize(..5000)]);
                 vrampool_file_write(path.as_c_str().into(), Bytes::of(&bytes), bytes.len())
             }
-            4 => vrampool_segment_callbacks(None, None, ptr::null_mut()),
+            4 => match self.choices.bool() {
+                true => vrampool_segment_callbacks(None, None, ptr::null_mut()),
+                false => {
+                    let on_segment = Some(callbacks::on_segment as SegmentCallback);
+                    vrampool_segment_callbacks(on_segment, on_segment, self.user())
+                }
+            },
             5 => match self.choices.bool() {
                 true => vrampool_start_metrics(c"no address".into()),
                 false => vrampool_start_metrics(c"127.0.0.1:0".into()),
@@ -213,7 +234,7 @@ impl Caller<'_> {
                 let _ = (vrampool_version(), vrampool_abi_version(), vrampool_torch_throws());
                 Status::OK
             }
-            9 => vrampool_set_log_callback(Some(look), self.choices.i32(-1..7), ptr::null_mut()),
+            9 => vrampool_set_log_callback(Some(look), self.choices.i32(-1..7), self.user()),
             10 => vrampool_set_log_callback(None, self.choices.i32(..), ptr::null_mut()),
             11 => {
                 let status = vrampool_devices(Out::from(&mut text));
@@ -241,9 +262,10 @@ impl Caller<'_> {
 
 impl Shared {
     /// Frees everything. Nothing is live then.
-    fn finish(self) -> u64 {
+    fn finish(self) -> (u64, u64) {
         assert_eq!(vrampool_stop_metrics(), Status::OK);
         assert_eq!(vrampool_set_log_callback(None, 0, ptr::null_mut()), Status::OK);
+        assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
         std::fs::remove_dir_all(&self.folder).expect("files are closed");
         for (pool, address) in self.blocks.into_inner().expect("no panic") {
             // Another thread may have freed it, and it may be another pool's now.
@@ -275,6 +297,6 @@ impl Shared {
             assert_eq!(vrampool_destroy(pool), Status::OK);
         }
         assert_eq!(vrampool_torch_shutdown(), Status::OK);
-        self.failed.into_inner()
+        (self.failed.into_inner(), self.nested.into_inner())
     }
 }

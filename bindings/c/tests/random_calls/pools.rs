@@ -1,5 +1,6 @@
 //! Pools and streams: made, destroyed, asked for figures, and put to sleep.
 
+use super::callbacks::copied;
 use super::{Caller, OPTIONS, free_text, keep, some, take};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -102,6 +103,7 @@ impl Caller<'_> {
                 }
                 status
             }
+            1 if self.is_nested => Status::OK,
             1 => {
                 let status = vrampool_tag_end(pool);
                 if status == Status::OK
@@ -111,23 +113,16 @@ impl Caller<'_> {
                 }
                 status
             }
-            2 => {
-                vrampool_sleep(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report))
-            }
+            2 => vrampool_sleep(pool, some_tags, count, Some(copied), self.user(), Out::from(&mut report)),
             3 => {
                 let keeps = c_int::from(self.choices.bool());
-                vrampool_sleep_tags(pool, some_tags, count, keeps, None, ptr::null_mut(), Out::null())
+                vrampool_sleep_tags(pool, some_tags, count, keeps, Some(copied), self.user(), Out::null())
             }
-            4 => vrampool_wake(pool, some_tags, count, Some(copied), ptr::null_mut(), Out::from(&mut report)),
+            4 => vrampool_wake(pool, some_tags, count, Some(copied), self.user(), Out::from(&mut report)),
             5 => vrampool_wake(pool, Texts::null(), 0, None, ptr::null_mut(), Out::null()),
             6 => vrampool_sleep(pool, Texts::null(), usize::MAX, None, ptr::null_mut(), Out::null()),
             7 => vrampool_tag_create(pool, tags[self.choices.usize(..4)]),
             _ => vrampool_is_asleep(pool, tags[self.choices.usize(..4)], Out::from(&mut 0)),
         }
     }
-}
-
-/// Told of copies.
-extern "C" fn copied(_: *mut c_void, copied: u64, total: u64) {
-    assert!(copied <= total);
 }

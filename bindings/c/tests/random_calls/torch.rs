@@ -1,5 +1,6 @@
 //! PyTorch's functions.
 
+use super::callbacks::copied;
 use super::{Caller, keep, some, take};
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -76,8 +77,8 @@ impl Caller<'_> {
                 return vrampool_segment_unmap_and_release(0, self.choices.u64(..9), segment as u64, 1);
             }
             3 => return vrampool_segment_tag(numbers[1], [Text::from(c"weights"), Text::null()][count & 1]),
-            4 => return vrampool_segments_save(handles, count, None, ptr::null_mut()),
-            5 => return vrampool_segments_restore(handles, count, None, ptr::null_mut()),
+            4 => return vrampool_segments_save(handles, count, Some(copied), self.user()),
+            5 => return vrampool_segments_restore(handles, count, Some(copied), self.user()),
             6 => return vrampool_segments_forget(handles, count, c_int::from(self.choices.bool())),
             7 => {
                 let (mut address, mut bytes) = (ptr::null_mut(), 0);

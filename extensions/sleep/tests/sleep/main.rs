@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod arena;
+mod callbacks;
 mod copies;
 mod failing_waits;
 mod faults;

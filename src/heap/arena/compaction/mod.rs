@@ -84,7 +84,7 @@ impl<B: Backend> DeviceArena<B> {
         // A graph would move blocks again at each launch.
         let need = Need { requested: 0, class: 0 };
         need.check(&core.device, stream, Forbidden::Release)?;
-        let alone = core.changing.lock();
+        let alone = core.alone(0)?;
         let state = core.state.lock();
         if state.backing.is_some() {
             // Holes of a growing arena are stitched instead.

@@ -2,6 +2,7 @@
 
 use super::detaching::Change;
 use super::phase::{DetachedPiece, Phase};
+use super::right::Right;
 use super::view::{Mapping, View};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
@@ -9,7 +10,6 @@ use crate::heap::arena::mapping::pages::{Extent, Part};
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
-use parking_lot::MutexGuard as LongGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::spi::Grant;
@@ -20,7 +20,7 @@ use vrampool_backend::{AllocationRequest, Backend, BackendError, logging};
 #[must_use = "a drop detaches the arena again"]
 pub struct Attaching<'a, B: Backend> {
     core: &'a ArenaCore<B>,
-    _alone: LongGuard<'a, ()>,
+    _right: Right<'a>,
     range: Arc<B::Memory>,
     /// `None` once the arena is attached, or detached again.
     change: Option<Change<B>>,
@@ -157,7 +157,8 @@ impl<B: Backend> ArenaCore<B> {
         drop(state);
         let (change, new) = (Some(change), Vec::new());
         // From here on a drop reverses everything.
-        let mut attaching = Attaching { core: self, _alone: alone, range, change, gaps, new, grant: None };
+        let mut attaching =
+            Attaching { core: self, _right: Right::new(alone), range, change, gaps, new, grant: None };
         attaching.new = planned?;
         attaching.map()?;
         Ok(Some(attaching))

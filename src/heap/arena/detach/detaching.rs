@@ -1,6 +1,7 @@
 //! The change from attached to detached.
 
 use super::phase::{Detached, DetachedPiece, OnFree, Phase};
+use super::right::Right;
 use super::view::{Kept, MapState, Mapping, View};
 use crate::error::{Error, Forbidden};
 use crate::heap::arena::core::ArenaCore;
@@ -11,7 +12,6 @@ use crate::heap::space::ArenaError;
 use crate::streams::order::Need;
 use crate::streams::uses::{Streams, add};
 use crate::sync::Instant;
-use parking_lot::MutexGuard as LongGuard;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -24,7 +24,7 @@ use vrampool_backend::{Backend, BackendError, logging};
 #[must_use = "a drop makes the arena usable again"]
 pub struct Detaching<'a, B: Backend> {
     core: &'a ArenaCore<B>,
-    _alone: LongGuard<'a, ()>,
+    _right: Right<'a>,
     range: Arc<B::Memory>,
     /// `None` once the arena is detached.
     change: Option<Change<B>>,
@@ -180,7 +180,7 @@ impl<B: Backend> ArenaCore<B> {
         drop(state);
         // From here on a drop reverses everything.
         let change = Change { pieces, views, live, on_free: OnFree::default() };
-        let detaching = Detaching { core: self, _alone: alone, range, change: Some(change) };
+        let detaching = Detaching { core: self, _right: Right::new(alone), range, change: Some(change) };
         self.synchronize_users(&users, detaching.live())?;
         Ok(Some(detaching))
     }

@@ -2,6 +2,7 @@
 //! at the same addresses later.
 //!
 //! * `phase`: whether an arena has its memory;
+//! * `right`: the right of a thread to change an arena, and whether this thread has one;
 //! * `view`: memory in which pieces are mapped, the arena's range or a stitched range; `map_views`: maps them;
 //! * `detaching` and `attaching`: the two directions, each with a reversible part and a part that cannot fail.
 //!
@@ -16,11 +17,13 @@ mod attaching;
 mod detaching;
 mod map_views;
 mod phase;
+mod right;
 mod view;
 
 pub use attaching::Attaching;
 pub use detaching::{Detaching, Unmapped};
 pub(super) use phase::{OnFree, Phase};
+pub(super) use right::is_changing_one;
 
 use super::DeviceArena;
 use super::state::State;
@@ -48,7 +51,8 @@ impl<B: Backend> DeviceArena<B> {
     /// Only a [growing](super::ArenaBuilder::growing) arena can. Waits on the host for all work that uses the blocks,
     /// and up to `timeout` for regions of them to end. Returns `None` if the arena is detached.
     ///
-    /// From the start of the wait until the result is dropped, new regions and allocations wait. Then a detached arena
+    /// From the start of the wait until the result is dropped, new regions and allocations of other threads wait; on this
+    /// thread they fail with [`Error::Asleep`]. Then a detached arena
     /// refuses them with [`Error::Asleep`], until it is [attached](Self::attach). Contents are lost unless the caller
     /// copies them first: see [`Detaching::memory`]. Several arenas detach all or none if the memory of each is
     /// [unmapped](Detaching::unmap) before any is [released](Unmapped::commit). The extension `vrampool-sleep` does both.

@@ -44,7 +44,7 @@ impl<B: Backend> ArenaCore<B> {
         request: &Request<'_, B::Stream>,
         waits: Waits,
     ) -> Result<ArenaBuffer<B>, Error> {
-        self.attempt(request, waits, (self.changing.lock(), false))
+        self.attempt(request, waits, (self.alone(request.bytes)?, false))
     }
 
     /// Serves a request without a wait for another stream, from new memory if necessary. The thread has the
@@ -107,11 +107,11 @@ impl<B: Backend> Attempt<'_, B> {
     }
 
     /// Runs `wait` without the right to change the arena: streams that it waits for may wait for that right.
-    fn among_others<T>(&mut self, wait: impl FnOnce(&ArenaCore<B>) -> T) -> T {
+    fn among_others(&mut self, wait: impl FnOnce(&ArenaCore<B>)) -> Result<(), Error> {
         drop(self.alone.take());
-        let outcome = wait(self.arena);
-        self.alone = Some(self.arena.changing.lock());
-        outcome
+        wait(self.arena);
+        self.alone = Some(self.arena.alone(self.request.bytes)?);
+        Ok(())
     }
 
     /// Makes the memory, adds it to the arena, and serves the request before any other.
@@ -149,7 +149,7 @@ impl<B: Backend> Attempt<'_, B> {
             return Err(refusal.into());
         }
         if self.rungs > 1 {
-            self.among_others(|arena| arena.release_unused(parts));
+            self.among_others(|arena| arena.release_unused(parts))?;
         }
         self.arena.make_way(weight);
         Ok(None)

@@ -108,7 +108,7 @@ impl<B: Backend> DeviceArena<B> {
     /// Sets the physical memory limit of a growing arena.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         // Not during a growth that relies on the previous limit.
-        let _alone = self.core.changing.lock();
+        let _alone = self.core.alone(0)?;
         let mut state = self.core.state.lock();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
@@ -126,7 +126,8 @@ impl<B: Backend> ArenaCore<B> {
     /// As [`DeviceArena::release`], for parts of the range. The caller must hold no lock.
     pub(crate) fn release(&self, parts: &[Zone], spare_bytes: u64) -> Result<u64, Error> {
         let waited = self.wait_for_free(parts, spare_bytes)?;
-        let _alone = self.changing.lock();
+        // Nothing is free in an arena that this thread changes.
+        let Ok(_alone) = self.alone(0) else { return Ok(0) };
         self.release_completed(parts, spare_bytes, &waited)
     }
 

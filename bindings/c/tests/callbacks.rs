@@ -1,0 +1,188 @@
+//! Copy callbacks that call the library again: what waits for a sleep, a wake or a copy is BUSY, everything else is served.
+#![cfg(target_os = "linux")]
+
+mod calls;
+
+use calls::{allocate, pool, stream};
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrampool_c::boundary::{Numbers, Out, Text, Texts};
+use vrampool_c::*;
+
+const MIB: u64 = 1 << 20;
+
+/// PyTorch's pool and what callbacks find here are the process's.
+static ALONE: Mutex<()> = Mutex::new(());
+static SCENE: Mutex<Option<Scene>> = Mutex::new(None);
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// All of it numbers.
+#[derive(Debug, Clone, Copy)]
+struct Scene {
+    pool: u64,
+    /// Another pool, which is awake.
+    other: u64,
+    /// A stream of each.
+    streams: [usize; 2],
+    /// A block whose pool falls asleep, and one that the first call frees.
+    kept: usize,
+    freed: usize,
+    /// What there is of a segment.
+    segment: (u64, u64, u64),
+}
+
+/// The segment that was allocated last: bytes, address, number.
+static SEGMENT: Mutex<(u64, u64, u64)> = Mutex::new((0, 0, 0));
+
+extern "C" fn note(_: *mut c_void, _: c_int, bytes: u64, address: u64, number: u64) -> Status {
+    *SEGMENT.lock().expect("no panic") = (bytes, address, number);
+    Status::OK
+}
+
+/// Requires that a function without a status is refused so.
+fn refused(status: Status, call: impl FnOnce()) {
+    vrampool_clear_error();
+    call();
+    assert_eq!(vrampool_last_error_code(), status, "{}", last_error_text());
+}
+
+extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
+    assert!(copied <= total);
+    let scene = SCENE.lock().expect("no panic").expect("a scene");
+    let Scene { pool, other, streams: [own, foreign], kept, freed, segment: (bytes, address, number) } =
+        scene;
+    let (own, foreign) = (own as *mut c_void, foreign as *mut c_void);
+    let (tags, user) = ([Text::from(c"kept")], ptr::null_mut());
+    let (tags, numbers) = (Texts::of(&tags), [number]);
+    let numbers = Numbers::of(&numbers);
+    let of_pools = [pool, other].into_iter().flat_map(|pool| {
+        [
+            ("sleep", vrampool_sleep(pool, tags, 1, Some(call_again), user, Out::null())),
+            ("sleep_tags", vrampool_sleep_tags(pool, tags, 1, 1, None, user, Out::null())),
+            ("wake", vrampool_wake(pool, tags, 1, None, user, Out::null())),
+            ("wake", vrampool_wake(pool, Texts::null(), 0, None, user, Out::null())),
+            ("set_limit", vrampool_set_limit(pool, 64 * MIB)),
+            ("destroy", vrampool_destroy(pool)),
+        ]
+    });
+    let of_segments = [
+        ("shutdown", vrampool_torch_shutdown()),
+        ("unmap_and_release", vrampool_segment_unmap_and_release(0, bytes, address, number)),
+        ("create_and_map", vrampool_segment_create_and_map(0, bytes, address, number)),
+        ("tag", vrampool_segment_tag(number, c"weights".into())),
+        ("save", vrampool_segments_save(numbers, 1, None, user)),
+        ("restore", vrampool_segments_restore(numbers, 1, None, user)),
+        ("forget", vrampool_segments_forget(numbers, 1, 1)),
+        ("saved", vrampool_segment_saved(number, Out::from(&mut ptr::null_mut()), Out::null())),
+    ];
+    for (name, status) in of_pools.chain(of_segments) {
+        assert_eq!(status, Status::BUSY, "{name}: {}", last_error_text());
+    }
+    refused(Status::BUSY, || vrampool_torch_memory_fraction(0.5, 0));
+    let mut is_asleep = 0;
+    let known = vrampool_is_asleep(pool, c"kept".into(), Out::from(&mut is_asleep));
+    assert_eq!(known, Status::OK, "{}", last_error_text());
+    let mut there = ptr::null_mut();
+    let allocated = vrampool_allocate_tagged(pool, c"kept".into(), 4 * MIB, own, Out::from(&mut there));
+    match is_asleep {
+        0 => assert_eq!(vrampool_free(pool, there, own), Status::OK, "{}", last_error_text()),
+        _ => assert_eq!(allocated, Status::ASLEEP, "{}", last_error_text()),
+    }
+    let is_first = CALLS.fetch_add(1, Ordering::Relaxed) == 0;
+    for pool in [pool, other] {
+        for status in [
+            vrampool_trim(pool, 0, Out::null()),
+            vrampool_decay(pool, Out::null()),
+            vrampool_reset_peaks(pool),
+            vrampool_tag_begin(pool, c"kept".into()),
+            vrampool_tag_end(pool),
+            vrampool_memory_info(pool, Out::null(), Out::null()),
+        ] {
+            assert_eq!(status, Status::OK, "{}", last_error_text());
+        }
+        for ask in [vrampool_get_stats_json, vrampool_snapshot] {
+            let mut text = ptr::null_mut();
+            assert_eq!(ask(pool, Out::from(&mut text)), Status::OK, "{}", last_error_text());
+            assert_eq!(vrampool_string_free(text), Status::OK);
+        }
+    }
+    assert_eq!(vrampool_free(other, allocate(other, 4 * MIB, foreign), foreign), Status::OK);
+    assert_eq!(vrampool_record_stream(kept as *mut c_void, own), Status::OK, "{}", last_error_text());
+    if is_first {
+        assert_eq!(vrampool_free(pool, freed as *mut c_void, own), Status::OK, "{}", last_error_text());
+    }
+    refused(Status::OK, || {
+        let another = vrampool_segment_alloc(2 << 20, 0, ptr::null_mut());
+        vrampool_segment_free(another, 2 << 20, 0, ptr::null_mut());
+    });
+}
+
+/// A pool in which the tag `kept` has two blocks, and a segment with another; all of them can sleep.
+fn scene() -> Scene {
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+    assert_eq!(vrampool_torch_configure(c"device=host; host_capacity=64MiB".into()), Status::OK);
+    const OPTIONS: &CStr = c"device=host; host_capacity=128MiB; source=virtual; limit=100MiB";
+    let pools = [pool(OPTIONS), pool(OPTIONS)];
+    let streams = pools.map(|pool| stream(pool) as usize);
+    for pool in pools {
+        assert_eq!(vrampool_tag_create(pool, c"kept".into()), Status::OK);
+    }
+    let [kept, freed] = [8 * MIB, 4 * MIB].map(|bytes| {
+        let mut block = ptr::null_mut();
+        let stream = streams[0] as *mut c_void;
+        let status = vrampool_allocate_tagged(pools[0], c"kept".into(), bytes, stream, Out::from(&mut block));
+        assert_eq!(status, Status::OK, "{}", last_error_text());
+        block as usize
+    });
+    assert_eq!(vrampool_segment_callbacks(Some(note), None, ptr::null_mut()), Status::OK);
+    assert!(!vrampool_segment_alloc(4 << 20, 0, ptr::null_mut()).is_null(), "{}", last_error_text());
+    assert_eq!(vrampool_segment_callbacks(None, None, ptr::null_mut()), Status::OK);
+    let segment = *SEGMENT.lock().expect("no panic");
+    let scene = Scene { pool: pools[0], other: pools[1], streams, kept, freed, segment };
+    *SCENE.lock().expect("no panic") = Some(scene);
+    CALLS.store(0, Ordering::Relaxed);
+    scene
+}
+
+fn finish(scene: Scene) {
+    assert!(CALLS.load(Ordering::Relaxed) > 0, "nothing was copied");
+    vrampool_segment_free(scene.segment.1 as *mut c_void, 1, 0, ptr::null_mut());
+    assert_eq!(vrampool_free(scene.pool, scene.kept as *mut c_void, ptr::null_mut()), Status::OK);
+    for (pool, stream) in [scene.pool, scene.other].into_iter().zip(scene.streams) {
+        assert_eq!(vrampool_stream_destroy(pool, stream as *mut c_void), Status::OK, "{}", last_error_text());
+        assert_eq!(vrampool_destroy(pool), Status::OK, "{}", last_error_text());
+    }
+    assert_eq!(vrampool_torch_shutdown(), Status::OK);
+}
+
+#[test]
+fn a_callback_of_a_sleep_or_a_wake_calls_every_function() {
+    let _alone = ALONE.lock().expect("no panic");
+    let scene = scene();
+    let (tags, user, again) = ([Text::from(c"kept")], ptr::null_mut(), Some(call_again as CopyCallback));
+    for wakes_some in [0, 1] {
+        let tags = Texts::of(&tags);
+        let slept = match wakes_some {
+            0 => vrampool_sleep(scene.pool, tags, 1, again, user, Out::null()),
+            _ => vrampool_sleep_tags(scene.pool, tags, 1, 1, again, user, Out::null()),
+        };
+        assert_eq!(slept, Status::OK, "{}", last_error_text());
+        let woken = vrampool_wake(scene.pool, tags, wakes_some, again, user, Out::null());
+        assert_eq!(woken, Status::OK, "{}", last_error_text());
+    }
+    finish(scene);
+}
+
+#[test]
+fn a_callback_of_a_copy_of_segments_calls_every_function() {
+    let _alone = ALONE.lock().expect("no panic");
+    let scene = scene();
+    let (numbers, user, again) = ([scene.segment.2], ptr::null_mut(), Some(call_again as CopyCallback));
+    let saved = vrampool_segments_save(Numbers::of(&numbers), 1, again, user);
+    assert_eq!(saved, Status::OK, "{}", last_error_text());
+    let restored = vrampool_segments_restore(Numbers::of(&numbers), 1, again, user);
+    assert_eq!(restored, Status::OK, "{}", last_error_text());
+    finish(scene);
+}

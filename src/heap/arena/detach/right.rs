@@ -1,0 +1,33 @@
+//! The right of a thread to detach or attach an arena.
+
+use parking_lot::MutexGuard as LongGuard;
+use std::cell::Cell;
+
+thread_local! {
+    /// Number of arenas that this thread is detaching or attaching.
+    static CHANGES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether this thread is detaching or attaching an arena: it may be in a callback of that.
+pub(in crate::heap::arena) fn is_changing_one() -> bool {
+    CHANGES.get() > 0
+}
+
+/// The lock of changes of an arena that is detached or attached.
+#[derive(Debug)]
+pub(super) struct Right<'a> {
+    _alone: LongGuard<'a, ()>,
+}
+
+impl<'a> Right<'a> {
+    pub(super) fn new(alone: LongGuard<'a, ()>) -> Self {
+        CHANGES.set(CHANGES.get() + 1);
+        Self { _alone: alone }
+    }
+}
+
+impl Drop for Right<'_> {
+    fn drop(&mut self) {
+        CHANGES.set(CHANGES.get() - 1);
+    }
+}
