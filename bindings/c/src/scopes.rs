@@ -118,3 +118,25 @@ impl Drop for ThreadScope {
         self.end();
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::pool::CPool;
+    use crate::registry;
+
+    /// So a thread that ends in it calls no driver.
+    #[test]
+    fn a_scope_keeps_no_destroyed_pool() {
+        let options = Options::parse("device=host; host_capacity=16MiB; source=virtual").expect("good");
+        let handle = registry::add(|handle| CPool::new(handle, options)).expect("a pool");
+        let tagged = registry::with(handle, |pool| pool.tagged_or_new("kept")).expect("a tag");
+        let handles = Arc::strong_count(&tagged);
+        begin(handle, &tagged);
+        assert!(current(handle).is_some_and(|found| Arc::ptr_eq(&found, &tagged)));
+        assert_eq!(Arc::strong_count(&tagged), handles, "the scope keeps it");
+        registry::remove(handle).expect("it is there");
+        end(handle).expect("it was begun");
+    }
+}
