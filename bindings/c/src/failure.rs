@@ -184,6 +184,14 @@ impl From<BrokerError> for Failure {
     }
 }
 
+/// For calls that wait for what a sleep, a wake or a copy of segments holds, also of other threads.
+///
+/// # Errors
+/// [`Status::BUSY`] in a copy callback.
+pub(crate) fn check_no_callback() -> Result<(), Failure> {
+    if vrampool_sleep::is_reporting() { Err(vrampool_sleep::Error::Busy.into()) } else { Ok(()) }
+}
+
 fn status_of(error: &BackendError) -> Status {
     match error {
         BackendError::OutOfMemory { .. } => Status::OUT_OF_MEMORY,

@@ -2,14 +2,13 @@
 
 use crate::blocks;
 use crate::captured::{Captured, Captures, Id, Private};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::hits;
 use crate::memory::Memory;
 use crate::metrics;
 use crate::options::{Options, UNLIMITED};
 use crate::recording::{Note, Recording};
 use crate::scopes;
-use crate::sleep::check_no_callback;
 use crate::streams::{self, Home, Named};
 use crate::tags::Tagged;
 use crate::torch::filter::Filter;

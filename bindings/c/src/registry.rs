@@ -1,10 +1,9 @@
 //! Pools by number.
 
 use crate::blocks;
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::metrics;
 use crate::pool::CPool;
-use crate::sleep::check_no_callback;
 use crate::sleeping::Sleeping;
 use crate::streams::Home;
 use arc_swap::ArcSwapOption;

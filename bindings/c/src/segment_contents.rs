@@ -1,9 +1,9 @@
 //! Contents of segments in host memory.
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::segment::{Segment, State};
 use crate::segments::{numbered, release_deferred};
-use crate::sleep::{OnProgress, check_no_callback};
+use crate::sleep::OnProgress;
 use parking_lot::MutexGuard;
 use std::cell::Cell;
 use std::collections::BTreeMap;

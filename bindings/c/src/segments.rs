@@ -1,8 +1,7 @@
 //! Memory whose physical side a caller releases and restores, at one address, as vLLM's allocator does.
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::segment::Segment;
-use crate::sleep::check_no_callback;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{c_int, c_void};

@@ -1,7 +1,7 @@
 //! Sleep and wake, over several tags: all of them or none.
 
 use crate::boundary::Versioned;
-use crate::failure::Failure;
+use crate::failure::{Failure, check_no_callback};
 use crate::pool::{CPool, not_virtual};
 use crate::streams;
 use crate::tags::Tagged;
@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vrampool_sleep::{
-    Error, Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, is_reporting,
-    sleep_all, wake_all,
+    Offload, SleepProgress, SleepReport as Done, SleepState, Wake, check_tags, sleep_all, wake_all,
 };
 
 /// A `vrampool_copy_callback`: user, copied bytes, bytes in all.
@@ -28,14 +27,6 @@ pub(crate) fn telling(callback: Option<CopyCallback>, user: *mut c_void) -> impl
             callback(user, progress.copied_bytes, progress.total_bytes);
         }
     }
-}
-
-/// For calls that wait for what a sleep, a wake or a copy of segments holds, also of other threads.
-///
-/// # Errors
-/// [`BUSY`](crate::Status::BUSY) in a copy callback.
-pub(crate) fn check_no_callback() -> Result<(), Failure> {
-    if is_reporting() { Err(Error::Busy.into()) } else { Ok(()) }
 }
 
 /// `vrampool_sleep_report`.

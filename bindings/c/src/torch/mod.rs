@@ -14,10 +14,9 @@ pub(crate) use throw::find as thrower;
 
 use crate::blocks::{self, Held};
 use crate::captured::{Id, Route};
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
 use crate::pool::CPool;
-use crate::sleep::check_no_callback;
 use crate::{boundary, last_error, registry, uses};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
