@@ -2,7 +2,7 @@
 //! library's own, no block in two hands, and nothing left in the end.
 //!
 //! Each sequence runs in a process of its own. `VRAMPOOL_CALLS` is how many calls there are in all,
-//! `VRAMPOOL_SEED` where the random numbers start:
+//! `VRAMPOOL_SEED` where the random numbers start, `VRAMPOOL_NESTED` how many calls each callback makes:
 //!
 //!     VRAMPOOL_CALLS=10000000 cargo test -p vrampool-c --test random_abi
 //!

@@ -189,6 +189,7 @@ static void run(const char *options, int children) {
     OK(vrampool_free(pool, block, NULL));
     OK(vrampool_stream_destroy(pool, stream));
     OK(vrampool_destroy(pool));
+    fprintf(stderr, "%d children, %d rounds beside them\n", children, atomic_load(&rounds));
 }
 
 /* The number of children of each source; 60 by default. */

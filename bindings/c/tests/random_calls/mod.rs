@@ -135,11 +135,6 @@ fn free_text(text: *mut c_char) {
     assert_eq!(vrampool_string_free(text), Status::OK);
 }
 
-extern "C" fn look(user: *mut c_void, level: c_int, target: *const c_char, text: *const c_char) {
-    callbacks::call_again(user);
-    assert!((1..=5).contains(&level) && !target.is_null() && !text.is_null());
-}
-
 impl<'a> Caller<'a> {
     fn new(shared: &'a Shared, choices: Choices<'a>, is_nested: bool) -> Self {
         Self { shared, choices, own: Vec::new(), scopes: Vec::new(), is_nested }
@@ -234,7 +229,7 @@ impl<'a> Caller<'a> {
                 let _ = (vrampool_version(), vrampool_abi_version(), vrampool_torch_throws());
                 Status::OK
             }
-            9 => vrampool_set_log_callback(Some(look), self.choices.i32(-1..7), self.user()),
+            9 => vrampool_set_log_callback(Some(callbacks::look), self.choices.i32(-1..7), self.user()),
             10 => vrampool_set_log_callback(None, self.choices.i32(..), ptr::null_mut()),
             11 => {
                 let status = vrampool_devices(Out::from(&mut text));
