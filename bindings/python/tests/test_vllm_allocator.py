@@ -334,6 +334,28 @@ def test_progress_that_raises_is_logged_and_changes_nothing(allocator: CuMemAllo
     assert contents(address) == b"\1" * SIZE
 
 
+def test_a_progress_callback_that_sleeps_or_wakes_is_busy(allocator: CuMemAllocator) -> None:
+    address = make(allocator, "weights", 1)
+    refused: list[str] = []
+    calls: list[Callable[[], object]] = [
+        lambda: allocator.sleep("weights"),
+        lambda: allocator.discard("weights"),
+        allocator.wake_up,
+    ]
+
+    def again(*_: int) -> None:
+        for call in calls:
+            with pytest.raises(vrampool.BusyError, match="callback"):
+                call()
+            refused.append("once")
+
+    allocator.sleep("weights", progress=again)
+    assert len(refused) == 3
+    allocator.wake_up(progress=again)
+    assert len(refused) == 6
+    assert contents(address) == b"\1" * SIZE
+
+
 def test_a_segment_that_is_freed_during_a_copy_is_released_after_it(allocator: CuMemAllocator) -> None:
     """A thread may free under locks that the progress callback needs: it does not wait for the copy."""
     first, second = make(allocator, "weights", 1), make(allocator, "weights", 2)

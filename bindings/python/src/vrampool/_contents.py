@@ -35,6 +35,14 @@ def forget(numbers: Sequence[int], keep_memory: bool) -> None:
         LIBRARY.call("segments_forget", _array(numbers), len(numbers), int(keep_memory))
 
 
+def check() -> None:
+    """For calls that wait for others, which a progress callback on this thread belongs to.
+
+    Raises: `BusyError` in a progress callback.
+    """
+    LIBRARY.call("segments_forget", _array([]), 0, 1)
+
+
 def saved(number: int) -> tuple[int, int] | None:
     """Address and bytes of what was saved of a segment."""
     address, size = c_void_p(), c_uint64()
@@ -49,4 +57,4 @@ def is_asleep(number: int) -> bool | None:
     return None if is_asleep.value < 0 else bool(is_asleep.value)
 
 
-__all__ = ["Progress", "forget", "is_asleep", "restore", "save", "saved"]
+__all__ = ["Progress", "check", "forget", "is_asleep", "restore", "save", "saved"]

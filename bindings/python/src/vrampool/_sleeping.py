@@ -106,6 +106,7 @@ class Segments:
         self, taken: list[AllocationData], keeps: Callable[[AllocationData], bool], progress: _contents.Progress | None = None
     ) -> SleepReport:
         """Releases the memory of these segments, after copies of those whose contents are kept."""
+        _contents.check()
         with self._changing:
             begin = time.perf_counter_ns()
             self._warn_of_another_policy(taken, keeps)
@@ -166,6 +167,7 @@ class Segments:
             return self._wake(coming, progress)
 
     def _wake(self, coming: list[AllocationData], progress: _contents.Progress | None) -> SleepReport:
+        _contents.check()
         with self._changing:
             begin = time.perf_counter_ns()
             # What an interrupted wake or sleep left on the host.
