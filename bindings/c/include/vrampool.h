@@ -747,8 +747,8 @@ typedef struct vrampool_sleep_report {
  *
  * Within it these functions are ::VRAMPOOL_ERROR_BUSY: vrampool_sleep(), vrampool_sleep_tags(), vrampool_wake(),
  * vrampool_set_limit(), vrampool_torch_memory_fraction(), vrampool_destroy(), vrampool_torch_shutdown(), and those of segments
- * other than vrampool_segment_callbacks(), vrampool_segment_alloc() and vrampool_segment_free(). Other functions may be called;
- * memory of the call is asleep.
+ * other than vrampool_segment_callbacks(), vrampool_segment_alloc(), vrampool_segment_free() and vrampool_segment_is_asleep(). Other
+ * functions may be called; memory of the call is asleep.
  */
 typedef void (*vrampool_copy_callback)(void *user, uint64_t copied_bytes, uint64_t total_bytes);
 

@@ -11,7 +11,7 @@ mod torch;
 
 pub(crate) use choices::Choices;
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
 use std::ptr;
 use std::sync::Mutex;
