@@ -28,14 +28,10 @@ fn a_static_pool_serves_until_the_process_ends() {
         let stream = device.create_stream().expect("a stream");
         (Pool::new(&device).expect("a pool"), stream, Mutex::default())
     });
-    let allocate = || pool.allocate(1 << 20, stream).expect("memory");
+    let allocate = move || pool.allocate(1 << 20, stream).expect("memory");
     live.lock().expect("no panic").extend([allocate(), allocate()]);
-    let _ = thread::spawn(move || {
-        loop {
-            drop(allocate());
-        }
-    });
-    while pool.stats().hits < 100 {
+    let _ = thread::spawn(move || (0_u64..).for_each(|_| drop(allocate())));
+    while pool.stats().served.total() < 100 {
         thread::yield_now();
     }
     std::process::exit(0);
