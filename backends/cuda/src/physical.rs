@@ -20,6 +20,8 @@ pub(crate) struct PhysicalMaker {
     is_said_to_share: bool,
     /// Whether network cards can reach memory: as the driver says, until it refuses to make such memory.
     direct_rdma: AtomicBool,
+    /// Whether other libraries can export memory that they find by its address: as above.
+    is_found_by_address: AtomicBool,
     granularity: OnceLock<u64>,
     /// The kinds of handle that were tried and worked.
     pub(crate) shareable_kinds: OnceLock<Vec<ShareableKind>>,
@@ -41,6 +43,7 @@ impl PhysicalMaker {
             device: device.handle(),
             is_said_to_share: descriptors || fabric,
             direct_rdma: direct_rdma.into(),
+            is_found_by_address: (descriptors && cfg!(unix)).into(),
             granularity: OnceLock::new(),
             shareable_kinds: OnceLock::new(),
         }))
@@ -59,7 +62,7 @@ impl PhysicalMaker {
         if let Some(&known) = self.granularity.get() {
             return Ok(known);
         }
-        let (bytes, _) = self.with_rdma_or_without(None, |traits| context.granularity(traits))?;
+        let (bytes, _) = self.with_extras_or_without(None, |traits| context.granularity(traits))?;
         match bytes.is_power_of_two() {
             true => Ok(*self.granularity.get_or_init(|| bytes)),
             false => Err(BackendError::unsupported("a granularity that is not a power of two")),
@@ -73,29 +76,39 @@ impl PhysicalMaker {
         shareable: Option<ShareableKind>,
     ) -> Result<RawPhysical, BackendError> {
         let create = |traits| context.create_physical(bytes, traits);
-        let (physical, direct_rdma) = self.with_rdma_or_without(shareable, create)?;
-        if shareable.is_none() && !direct_rdma {
-            // Relaxed: a hint, which saves a refused call.
-            self.direct_rdma.store(false, Relaxed);
+        let (physical, made) = self.with_extras_or_without(shareable, create)?;
+        if shareable.is_none() {
+            // Relaxed: hints, which save refused calls.
+            self.direct_rdma.fetch_and(made.direct_rdma, Relaxed);
+            self.is_found_by_address.fetch_and(made.is_found_by_address, Relaxed);
         }
         Ok(physical)
     }
 
-    /// What `ask` answers for memory that network cards can reach; where it is refused, for memory that they
-    /// cannot.
-    fn with_rdma_or_without<T>(
+    /// The result of `ask` for memory that network cards can reach and other libraries can export; where that is refused, for
+    /// memory with one of the two, and then with neither.
+    fn with_extras_or_without<T>(
         &self,
         shareable: Option<ShareableKind>,
         ask: impl Fn(PhysicalTraits) -> Result<T, BackendError>,
-    ) -> Result<(T, bool), BackendError> {
-        let with = |direct_rdma| {
-            let answer = ask(PhysicalTraits { device: self.device, direct_rdma, shareable });
-            answer.map(|answer| (answer, direct_rdma))
+    ) -> Result<(T, PhysicalTraits), BackendError> {
+        let direct_rdma = self.direct_rdma.load(Relaxed);
+        let is_found_by_address = shareable.is_none() && self.is_found_by_address.load(Relaxed);
+        let with = |direct_rdma, is_found_by_address| {
+            let traits = PhysicalTraits { device: self.device, direct_rdma, shareable, is_found_by_address };
+            ask(traits).map(|answer| (answer, traits))
         };
-        match self.direct_rdma.load(Relaxed) {
-            true => with(true).or_else(|error| if is_refusal(&error) { with(false) } else { Err(error) }),
-            false => with(false),
+        let all = [(true, true), (false, true), (true, false)];
+        for (rdma, by_address) in all {
+            if (rdma && !direct_rdma) || (by_address && !is_found_by_address) {
+                continue;
+            }
+            match with(rdma, by_address) {
+                Err(error) if is_refusal(&error) => {}
+                answered => return answered,
+            }
         }
+        with(false, false)
     }
 }
 

@@ -1262,6 +1262,72 @@ void vrampool_torch_end_allocate_to_pool(int device, vrampool_mempool_id id);
  */
 void vrampool_torch_release_pool(int device, vrampool_mempool_id id);
 
+/**
+ * Creates a private pool without routing requests to it, or counts one more use of it, which vrampool_torch_release_pool() ends.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_torch_pool_create(int device, vrampool_mempool_id id);
+
+/**
+ * Returns the number of uses of a private pool; 0 where there is none.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_torch_pool_uses(int device, vrampool_mempool_id id, uint64_t *uses);
+
+/**
+ * Sets whether idle memory of a private pool serves other requests where all other memory is used. Not by default.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_torch_pool_use_on_oom(int device, vrampool_mempool_id id, int is_used);
+
+/**
+ * Restores an earlier state of a private pool: frees its live blocks, and makes `count` blocks live that it had at these addresses,
+ * with their requested bytes and streams.
+ *
+ * ::VRAMPOOL_ERROR_INVALID_POINTER for an address where the pool has no block; blocks before it are live then.
+ *
+ * Thread-safe, but no other thread may use blocks of the pool meanwhile.
+ */
+vrampool_status vrampool_torch_pool_restore(int device, vrampool_mempool_id id, const uint64_t *addresses, const uint64_t *requested,
+                                            const uint64_t *streams, size_t count);
+
+/** A part of a segment, which is a range of addresses with memory: a live block, or memory that is not live. */
+typedef struct vrampool_torch_span {
+    /** Where its segment begins. */
+    uint64_t segment;
+    /** Bytes of its segment. */
+    uint64_t segment_bytes;
+    /** Where it begins. */
+    uint64_t address;
+    /** Its bytes. */
+    uint64_t bytes;
+    /** Requested bytes; 0 where it is not live. */
+    uint64_t requested;
+    /** The stream that it was allocated for. */
+    uint64_t stream;
+    /** The private pool that has it; both numbers are 0 without one. */
+    vrampool_mempool_id pool;
+    /** 1 for a live block. */
+    uint64_t is_live;
+    /** 1 where the memory of its segment is virtual. */
+    uint64_t is_virtual;
+} vrampool_torch_span;
+
+/** Called with a span, which is valid during the call. It may throw. */
+typedef void (*vrampool_torch_visitor)(void *user, const vrampool_torch_span *span);
+
+/**
+ * Calls `visitor` for each span of a device's pool, in the order of addresses; with `is_live_only` for the live blocks alone, in no
+ * order and each as a segment of its own, which takes less time. Does nothing for a device that has no pool yet. No lock is held
+ * during the calls.
+ *
+ * Thread-safe.
+ */
+vrampool_status vrampool_torch_visit(int device, int is_live_only, vrampool_torch_visitor visitor, void *user);
+
 /* ------------------------------------------------------------------------------------ segments in the shape of vLLM --- */
 
 /* The functions of vLLM's cumem_allocator: memory whose physical side a caller releases and restores itself, at one address. For

@@ -97,16 +97,17 @@ pub(crate) fn remove(address: u64, check: impl Fn(&Held) -> Result<(), Failure>)
     }
 }
 
-/// Removes a block of a pool and returns its memory, if its free has to wait for no stream but its own. `None` if the
-/// free takes more work, or `is_such` is false for it.
+/// Removes a block of a pool and returns its memory, if its free has to wait for no stream but `stream`, or without one, its
+/// own. `None` if the free takes more work, or `is_such` is false for it.
 #[inline(always)]
 pub(crate) fn remove_plain(
     address: u64,
-    stream: usize,
+    stream: Option<usize>,
     is_such: impl FnOnce(&Held) -> bool,
 ) -> Option<Buffer<AnyDevice>> {
     shard(address).lock().take(address, |held| {
-        if !held.is_plainly_of(stream) || held.note.is_recorded() || !is_such(held) {
+        let is_plain = stream.is_none_or(|stream| held.is_plainly_of(stream));
+        if !is_plain || held.note.is_recorded() || !is_such(held) {
             return None;
         }
         match mem::replace(&mut held.memory, Memory::Elsewhere) {

@@ -11,7 +11,7 @@ use crate::torch::filter::Filter;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use vrampool::Buffer;
 use vrampool::any::AnyDevice;
@@ -50,6 +50,7 @@ pub(crate) struct Route {
 /// A private pool.
 #[derive(Debug)]
 pub(crate) struct Private {
+    pub(crate) id: Id,
     pub(crate) tagged: Arc<Tagged>,
     home: Arc<Home>,
     /// Whose it is, while the pool lives.
@@ -60,6 +61,8 @@ pub(crate) struct Private {
     kept: Mutex<Option<Kept>>,
     /// Bytes that it has, live or kept.
     bytes: AtomicU64,
+    /// Where all other memory is used, its idle memory serves other requests.
+    is_used_on_oom: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +99,14 @@ impl Captured {
         self.buffer.as_ref()
     }
 
+    pub(crate) fn id(&self) -> Id {
+        self.home.id
+    }
+
+    pub(crate) fn is_of(&self, private: &Arc<Private>) -> bool {
+        Arc::ptr_eq(&self.home, private)
+    }
+
     /// Its graphs were released: it is as a block of the pool until it is freed.
     pub(crate) fn is_released(&self) -> bool {
         self.home.kept.lock().is_none()
@@ -120,14 +131,16 @@ impl Drop for Captured {
 }
 
 impl Private {
-    fn new(tagged: Arc<Tagged>, home: &Arc<Home>, captures: &Arc<Captures>) -> Self {
+    fn new(id: Id, tagged: Arc<Tagged>, home: &Arc<Home>, captures: &Arc<Captures>) -> Self {
         Self {
+            id,
             tagged,
             home: Arc::clone(home),
             captures: Arc::downgrade(captures),
             uses: AtomicUsize::new(0),
             kept: Mutex::new(Some(Kept::default())),
             bytes: AtomicU64::new(0),
+            is_used_on_oom: AtomicBool::new(false),
         }
     }
 
@@ -149,6 +162,42 @@ impl Private {
 
     pub(crate) fn take_idle(&self, class: u64, stream: StreamId) -> Option<Buffer<AnyDevice>> {
         self.kept.lock().as_mut()?.idle.get_mut(&(class, stream))?.pop()
+    }
+
+    /// The idle block at an address, and whether other streams of the graph used it.
+    pub(crate) fn take_at(&self, address: u64) -> Option<(Buffer<AnyDevice>, bool)> {
+        let mut kept = self.kept.lock();
+        let kept = kept.as_mut()?;
+        let is_there = |buffer: &Buffer<AnyDevice>| buffer.address() == Some(address);
+        let take = |(is_shared, list): (bool, &mut Vec<Buffer<AnyDevice>>)| {
+            let place = list.iter().position(is_there)?;
+            Some((list.swap_remove(place), is_shared))
+        };
+        let lists = kept.idle.values_mut().map(|list| (false, list)).chain([(true, &mut kept.aside)]);
+        lists.into_iter().find_map(take)
+    }
+
+    /// Looks at all that is free.
+    pub(crate) fn each_kept(&self, look: impl FnMut(&Buffer<AnyDevice>)) {
+        let kept = self.kept.lock();
+        kept.iter().flat_map(|kept| kept.idle.values().flatten().chain(&kept.aside)).for_each(look);
+    }
+
+    /// Takes what is idle and may serve other requests where memory is short.
+    fn take_spare(&self) -> Vec<Buffer<AnyDevice>> {
+        // Relaxed: it is set before the memory is short, or the next request sees it.
+        if !self.is_used_on_oom.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let spare: Vec<_> = self
+            .kept
+            .lock()
+            .iter_mut()
+            .flat_map(|kept| std::mem::take(&mut kept.idle))
+            .flat_map(|(_, list)| list)
+            .collect();
+        self.bytes.fetch_sub(spare.iter().map(Buffer::capacity).sum(), Ordering::Relaxed);
+        spare
     }
 
     /// All that is free; what comes back later goes to the pool.
@@ -181,12 +230,7 @@ impl Captures {
         if let Err(failure) = home.aside() {
             log::warn!("no stream for allocations during a capture: {}", failure.text);
         }
-        let mut known = self.private.lock();
-        let private = known.entry(id).or_insert_with(|| Arc::new(Private::new(tagged, home, self)));
-        let private = Arc::clone(private);
-        // Relaxed, here and where it is released: the lock orders them.
-        private.uses.fetch_add(1, Ordering::Relaxed);
-        drop(known);
+        let private = self.create(id, tagged, home);
         let mut routes = self.routes.lock();
         let complete = match routes.is_empty() {
             // The graph may run on any stream: no work of before may use what is idle.
@@ -198,6 +242,45 @@ impl Captures {
         ROUTES.fetch_add(1, Ordering::Release);
         drop(routes);
         drop(complete);
+    }
+
+    /// The private pool of this number, made if there is none, with one more use.
+    pub(crate) fn create(self: &Arc<Self>, id: Id, tagged: Arc<Tagged>, home: &Arc<Home>) -> Arc<Private> {
+        let mut known = self.private.lock();
+        let private = known.entry(id).or_insert_with(|| Arc::new(Private::new(id, tagged, home, self)));
+        // Relaxed, here and where it is released: the lock orders them.
+        private.uses.fetch_add(1, Ordering::Relaxed);
+        Arc::clone(private)
+    }
+
+    pub(crate) fn private(&self, id: Id) -> Option<Arc<Private>> {
+        self.private.lock().get(&id).cloned()
+    }
+
+    pub(crate) fn all_private(&self) -> Vec<Arc<Private>> {
+        self.private.lock().values().cloned().collect()
+    }
+
+    /// How often a private pool is used.
+    pub(crate) fn uses(&self, id: Id) -> u64 {
+        self.private(id).map_or(0, |private| private.uses.load(Ordering::Relaxed) as u64)
+    }
+
+    /// Sets whether idle memory of a private pool serves other requests where memory is short. Returns whether there is such a pool.
+    pub(crate) fn use_on_oom(&self, id: Id, is_used: bool) -> bool {
+        let private = self.private(id);
+        private.is_some_and(|private| {
+            private.is_used_on_oom.store(is_used, Ordering::Relaxed);
+            true
+        })
+    }
+
+    /// Releases idle memory of private pools that others may use, as [`reclaim`](Self::reclaim) does.
+    pub(crate) fn spare(&self, home: &Home) -> u64 {
+        for private in self.all_private() {
+            self.in_flight.lock().of_graphs.extend(private.take_spare());
+        }
+        self.reclaim(home)
     }
 
     /// Ends the newest route of this number, if there is one.

@@ -12,6 +12,7 @@ pub mod boundary;
 mod broker;
 mod broker_run;
 mod captured;
+mod checkpoint;
 mod failure;
 pub mod figures;
 mod fork;

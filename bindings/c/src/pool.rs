@@ -229,7 +229,7 @@ impl CPool {
         if !error.is_out_of_memory() {
             return Err(error.into());
         }
-        let error = match self.captures.reclaim(&self.home) {
+        let error = match self.captures.spare(&self.home) {
             0 => error,
             _ => match tagged.pool.allocate(bytes, stream) {
                 Ok(buffer) => return Ok(buffer),

@@ -1,6 +1,7 @@
 //! What a pool has in memory, as JSON.
 
 use crate::blocks;
+use crate::captured::Id;
 use crate::memory::Memory;
 use crate::pool::CPool;
 use crate::tags::Tagged;
@@ -20,15 +21,95 @@ struct Live {
     parts: Vec<std::ops::Range<u64>>,
     /// Its address, which is another one than that of its memory where it is stitched.
     at: u64,
+    /// The private pool that it is of.
+    pool: Option<Id>,
+}
+
+/// A part of a segment as PyTorch's interface has it: `vrampool_torch_span`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Span {
+    /// Where its segment begins.
+    pub segment: u64,
+    /// Bytes of its segment.
+    pub segment_bytes: u64,
+    /// Where it begins.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Bytes that were requested; 0 where it is not live.
+    pub requested: u64,
+    /// The stream that it was allocated for.
+    pub stream: u64,
+    /// The private pool that it is of: the first number.
+    pub pool_first: u64,
+    /// The second number; both are 0 without a private pool.
+    pub pool_second: u64,
+    /// 1 for a live block.
+    pub is_live: u64,
+    /// 1 where the memory of its segment is virtual.
+    pub is_virtual: u64,
+}
+
+/// The live blocks of a pool, in no order, each a segment of its own.
+pub(crate) fn live_spans(handle: u64) -> Vec<Span> {
+    let mut spans = Vec::new();
+    blocks::each_of(handle, |address, held| {
+        let Some(buffer) = held.memory.buffer() else { return };
+        let bytes = buffer.capacity();
+        let (pool_first, pool_second) = private_of(&held.memory).unwrap_or_default();
+        spans.push(Span {
+            segment: address,
+            segment_bytes: bytes,
+            address,
+            bytes,
+            requested: held.memory.requested(),
+            stream: held.stream as u64,
+            pool_first,
+            pool_second,
+            is_live: 1,
+            is_virtual: 0,
+        });
+    });
+    spans
+}
+
+fn private_of(memory: &Memory) -> Option<Id> {
+    match memory {
+        Memory::Captured(captured) if !captured.is_released() => Some(captured.id()),
+        _ => None,
+    }
+}
+
+/// A span of a segment, from their text.
+fn span_of(segment: &Value, block: &Value) -> Span {
+    let number = |of: &Value, key: &str| of[key].as_u64().unwrap_or_default();
+    let is_live = matches!(block["state"].as_str(), Some("live" | "private"));
+    Span {
+        segment: number(segment, "address"),
+        segment_bytes: number(segment, "bytes"),
+        address: number(block, "address"),
+        bytes: number(block, "bytes"),
+        requested: if is_live { number(block, "requested") } else { 0 },
+        stream: number(block, "stream"),
+        pool_first: block["private_pool"][0].as_u64().unwrap_or_default(),
+        pool_second: block["private_pool"][1].as_u64().unwrap_or_default(),
+        is_live: is_live.into(),
+        is_virtual: (segment["kind"] == "virtual").into(),
+    }
 }
 
 impl Live {
     /// The block, whose memory takes so many bytes.
     fn listed(&self, bytes: u64) -> Value {
-        json!({
+        let mut listed = json!({
             "address": self.at, "bytes": bytes, "requested": self.requested.min(bytes), "stream": self.stream,
             "state": self.state, "block": self.at,
-        })
+        });
+        if let Some((first, second)) = self.pool {
+            listed["private_pool"] = json!([first, second]);
+        }
+        listed
     }
 
     /// Whether its address is another one than that of its memory, in an arena with that base.
@@ -42,6 +123,18 @@ impl Live {
 }
 
 impl CPool {
+    /// All spans of all segments, in the order of their addresses.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let snapshot = self.snapshot();
+        let blocks = |segment: &Value| segment["blocks"].as_array().cloned().unwrap_or_default();
+        let segments = snapshot["segments"].as_array().into_iter().flatten();
+        segments
+            .flat_map(|segment| {
+                blocks(segment).into_iter().map(|block| span_of(segment, &block)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+
     pub(crate) fn snapshot(&self) -> Value {
         let mut by_tag: HashMap<String, Vec<Live>> = HashMap::new();
         blocks::each_of(self.handle, |address, held| {
@@ -54,9 +147,18 @@ impl CPool {
                 state,
                 parts: internal::parts(buffer),
                 at: address,
+                pool: private_of(&held.memory),
             };
             by_tag.entry(buffer.pool_name().to_owned()).or_default().push(live);
         });
+        for private in self.captures.all_private() {
+            private.each_kept(|buffer| {
+                let (parts, at) = (internal::parts(buffer), buffer.address().unwrap_or(0));
+                let (bytes, pool) = (buffer.capacity(), Some(private.id));
+                let kept = Live { bytes, requested: 0, stream: 0, state: "idle", parts, at, pool };
+                by_tag.entry(buffer.pool_name().to_owned()).or_default().push(kept);
+            });
+        }
         let mut segments = BTreeMap::new();
         for tagged in self.tags() {
             let live = by_tag.remove(tagged.pool.name()).unwrap_or_default();

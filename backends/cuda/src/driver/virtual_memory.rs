@@ -25,13 +25,19 @@ pub(crate) struct PhysicalTraits {
     pub(crate) direct_rdma: bool,
     /// As what it can be exported.
     pub(crate) shareable: Option<ShareableKind>,
+    /// Whether other libraries, which find it by its address, can export it as a file descriptor: PyTorch for another process, NCCL for
+    /// its peers.
+    pub(crate) is_found_by_address: bool,
 }
 
 impl PhysicalTraits {
     fn properties(self) -> PhysicalProperties {
         PhysicalProperties {
             kind: PINNED,
-            shareable: self.shareable.map_or(0, handle_type),
+            shareable: self
+                .shareable
+                .or(self.is_found_by_address.then_some(ShareableKind::FileDescriptor))
+                .map_or(0, handle_type),
             location: Location::device(self.device),
             windows: windows_attributes(self.shareable),
             direct_rdma: u8::from(self.direct_rdma),

@@ -125,7 +125,13 @@ pub extern "C" fn vrampool_free_at(address: Place<'_>, stream: Given<'_, *mut c_
         let place = address.get().ok_or_else(|| Failure::invalid("address", "it is null"))?;
         free_at(place, |address| match stream.get() {
             Some(stream) => free(address, stream as usize, Expected { pool: 0, bytes: None }),
-            None => blocks::remove(address, |_| Ok(())).map(Held::free),
+            None => match blocks::remove_plain(address, None, |_| true) {
+                Some(buffer) => {
+                    internal::release(buffer);
+                    Ok(())
+                }
+                None => blocks::remove(address, |_| Ok(())).map(Held::free),
+            },
         })
     })
 }
@@ -194,7 +200,7 @@ fn mismatch(reason: &str) -> Failure {
 
 #[inline(always)]
 fn free(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
-    match blocks::remove_plain(address, stream, |held| expected.is_right(held)) {
+    match blocks::remove_plain(address, Some(stream), |held| expected.is_right(held)) {
         Some(buffer) => {
             internal::release(buffer);
             Ok(())

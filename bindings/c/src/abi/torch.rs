@@ -1,7 +1,8 @@
 //! What PyTorch takes.
 
-use crate::boundary::{self, Out, Text, guard, guarded};
+use crate::boundary::{self, Numbers, Out, Text, guard, guarded};
 use crate::captured::{self, Route};
+use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status};
 use crate::torch;
 use crate::torch::filter::Filter;
@@ -192,6 +193,74 @@ pub extern "C" fn vrampool_torch_end_allocate_to_pool(device: c_int, id: Mempool
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_release_pool(device: c_int, id: MempoolId) {
     told(|| torch::release(device, id.into()));
+}
+
+pub use crate::snapshot::Span;
+
+/// `vrampool_torch_visitor`.
+pub type Visitor = Option<extern "C-unwind" fn(user: *mut c_void, span: &Span)>;
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pool_create(device: c_int, id: MempoolId) -> Status {
+    guard(|| torch::create(device, id.into()))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pool_uses(device: c_int, id: MempoolId, uses: Out<'_, u64>) -> Status {
+    guard(|| {
+        uses.check("uses")?;
+        uses.set(torch::uses_of(device, id.into())?);
+        Ok(())
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pool_use_on_oom(device: c_int, id: MempoolId, is_used: c_int) -> Status {
+    guard(|| torch::use_on_oom(device, id.into(), is_used != 0))
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C" fn vrampool_torch_pool_restore(
+    device: c_int,
+    id: MempoolId,
+    addresses: Numbers<'_>,
+    requested: Numbers<'_>,
+    streams: Numbers<'_>,
+    count: usize,
+) -> Status {
+    guard(|| {
+        let addresses = addresses.read(count, "addresses")?;
+        let requested = requested.read(count, "requested")?;
+        let streams = streams.read(count, "streams")?;
+        let blocks = addresses.iter().zip(requested).zip(streams);
+        let wanted: Vec<_> = blocks
+            .map(|((&address, &requested), &stream)| Wanted { address, requested, stream: stream as usize })
+            .collect();
+        torch::restore(device, id.into(), &wanted)
+    })
+}
+
+/// As the header says.
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn vrampool_torch_visit(
+    device: c_int,
+    is_live_only: c_int,
+    visitor: Visitor,
+    user: *mut c_void,
+) -> Status {
+    let spans = guarded(|| torch::spans(device, is_live_only != 0));
+    match (spans, visitor) {
+        (Ok(spans), visitor) => {
+            // Out here: what C++ throws goes on to its caller.
+            spans.iter().for_each(|span| visitor.into_iter().for_each(|visitor| visitor(user, span)));
+            Status::OK
+        }
+        (Err(failure), _) => last_error::keep(&failure),
+    }
 }
 
 /// Runs `act` for a caller that takes no status. A failure is logged, and kept as the last error.

@@ -14,9 +14,11 @@ pub(crate) use throw::find as thrower;
 
 use crate::blocks::{self, Held};
 use crate::captured::{Id, Route};
+use crate::checkpoint::Wanted;
 use crate::failure::{Failure, Status, check_no_callback};
 use crate::options::Options;
 use crate::pool::CPool;
+use crate::snapshot::{self, Span};
 use crate::{boundary, last_error, registry, uses};
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_void};
@@ -151,7 +153,7 @@ pub(crate) fn allocate(
 #[inline(always)]
 pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
     let is_right = |held: &Held| is_right(held, bytes, device);
-    match blocks::remove_plain(address, stream, is_right) {
+    match blocks::remove_plain(address, Some(stream), is_right) {
         Some(buffer) => {
             internal::release(buffer);
             Ok(())
@@ -242,6 +244,42 @@ pub(crate) fn release(device: c_int, id: Id) -> Result<(), Failure> {
 
 fn no_private(id: Id) -> Failure {
     Failure::invalid("id", &format!("there is no private pool {id:?}, or no allocation to it was begun"))
+}
+
+/// Makes a private pool without requests, or counts one more use of it.
+pub(crate) fn create(device: c_int, id: Id) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| {
+        pool.create_private(id);
+        Ok(())
+    })
+}
+
+/// How often a private pool is used; 0 where there is none.
+pub(crate) fn uses_of(device: c_int, id: Id) -> Result<u64, Failure> {
+    registry::with(pool(device)?, |pool| Ok(pool.captures.uses(id)))
+}
+
+pub(crate) fn use_on_oom(device: c_int, id: Id, is_used: bool) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| {
+        if pool.captures.use_on_oom(id, is_used) { Ok(()) } else { Err(no_private(id)) }
+    })
+}
+
+/// Frees the live blocks of a private pool, and makes these live.
+pub(crate) fn restore(device: c_int, id: Id, wanted: &[Wanted]) -> Result<(), Failure> {
+    registry::with(pool(device)?, |pool| {
+        let private = pool.captures.private(id).ok_or_else(|| no_private(id))?;
+        pool.restore_private(&private, wanted)
+    })
+}
+
+/// The memory of a device's pool, if it has one: all spans of all segments, or the live blocks alone.
+pub(crate) fn spans(device: c_int, is_live_only: bool) -> Result<Vec<Span>, Failure> {
+    match place(device)?.load(Ordering::Acquire) {
+        0 => Ok(Vec::new()),
+        handle if is_live_only => Ok(snapshot::live_spans(handle)),
+        handle => Ok(registry::get(handle)?.spans()),
+    }
 }
 
 #[cfg(test)]

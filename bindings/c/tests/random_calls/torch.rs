@@ -38,7 +38,23 @@ impl Caller<'_> {
             9 => vrampool_torch_begin_allocate_to_pool(0, id, CppFunction::null()),
             10 => vrampool_torch_end_allocate_to_pool(0, id),
             11 => vrampool_torch_release_pool(0, id),
-            _ => match self.choices.u8(..4) {
+            _ => match self.choices.u8(..9) {
+                4 => return vrampool_torch_pool_create(device, id),
+                5 => return vrampool_torch_pool_uses(device, id, Out::null()),
+                6 => return vrampool_torch_pool_use_on_oom(device, id, 1),
+                7 => {
+                    let one = [self.choices.u64(..)];
+                    let one = Numbers::of(&one);
+                    return vrampool_torch_pool_restore(0, id, one, one, one, self.choices.usize(..2));
+                }
+                8 => {
+                    return vrampool_torch_visit(
+                        device,
+                        c_int::from(self.choices.bool()),
+                        None,
+                        ptr::null_mut(),
+                    );
+                }
                 0 => vrampool_torch_reset(),
                 1 => vrampool_torch_memory_fraction(
                     [-1.0, 0.5, 1.0, f64::NAN][self.choices.usize(..4)],

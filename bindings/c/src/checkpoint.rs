@@ -1,0 +1,57 @@
+//! Private pools without requests, and their return to an earlier state.
+
+use crate::blocks;
+use crate::captured::{Captured, Id, Private};
+use crate::failure::{Failure, Status};
+use crate::memory::Memory;
+use crate::pool::CPool;
+use crate::streams::{self, Named};
+use crate::tags;
+use std::sync::Arc;
+
+/// A block as it was live in a private pool.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) address: u64,
+    pub(crate) requested: u64,
+    /// The handle of its stream.
+    pub(crate) stream: usize,
+}
+
+impl CPool {
+    /// Makes a private pool without requests, or counts one more use of it.
+    pub(crate) fn create_private(&self, id: Id) {
+        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
+        self.captures.create(id, tagged, &self.home);
+    }
+
+    /// Frees the live blocks of a private pool, and makes these live, which it has.
+    pub(crate) fn restore_private(&self, private: &Arc<Private>, wanted: &[Wanted]) -> Result<(), Failure> {
+        let mut live = Vec::new();
+        blocks::each_of(self.handle, |address, held| {
+            if matches!(&held.memory, Memory::Captured(captured) if captured.is_of(private)) {
+                live.push(address);
+            }
+        });
+        for address in live {
+            blocks::remove(address, |_| Ok(()))?.free();
+        }
+        for &Wanted { address, requested, stream } in wanted {
+            let epoch = streams::epoch();
+            let named = self.home.with_stream(stream, |of| Ok(Named::new(stream, of, epoch)))?;
+            let (buffer, is_shared) = private.take_at(address).ok_or_else(|| not_kept(address))?;
+            let mut captured = Captured::new(private, buffer, named.id, requested);
+            captured.is_shared = is_shared;
+            self.note(address, named, Memory::Captured(Box::new(captured)))?;
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn not_kept(address: u64) -> Failure {
+    let text = format!(
+        "the private pool has no block at {address:#x}, which was live in the state that is restored"
+    );
+    Failure::new(Status::INVALID_POINTER, text)
+}
