@@ -21,7 +21,7 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(40, 4, -1)] + ["ma
 TORCH = re.compile(r"torch/(include/(?:c10|torch/headeronly)/.*\.\w+|lib/libc10(?:_cuda)?\.so)")
 #: One version's headers serve for all: the module has handles of streams alone in its interface.
 CUDA = (
-    ("nvidia-cuda-runtime-cu12", "12.8", re.compile(r"nvidia/cuda_runtime/(include/\w+\.h)")),
+    ("nvidia-cuda-runtime-cu12", "12.8", re.compile(r"nvidia/cuda_runtime/(include/\w+\.hp?p?)")),
     ("nvidia-cuda-nvcc-cu12", "12.8", re.compile(r"nvidia/cuda_nvcc/(include/crt/\w+\.\w+)")),
 )
 #: Files that are nearer to each other than this are read at once.

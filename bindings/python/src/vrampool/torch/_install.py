@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _options
 from .._library import LIBRARY, PATH
 from ..errors import BusyError, UnavailableError
+from . import _module, _settings
 from ._devices import has_cuda, pytorch, pytorch_of_any_build
 from ._patch import patch_cuda
 
@@ -153,8 +154,11 @@ def install(
 
     Args:
         limit: the hard cap on bytes of each device; see `vrampool.Pool` for it and the rest.
-        patch: functions of `torch.cuda` that PyTorch refuses with a foreign allocator (`memory_stats`, `memory_summary`,
-            `max_memory_allocated`, `memory_snapshot`, `reset_peak_memory_stats`, …) answer by this package.
+        patch: without PyTorch's own interface (see below), functions of `torch.cuda` that PyTorch refuses with a foreign allocator
+            (`memory_stats`, `memory_summary`, `memory_snapshot`, `reset_peak_memory_stats`, …) answer by this package.
+
+    For the versions of PyTorch that the package has a module for, vrampool implements PyTorch's own interface of an allocator, and all
+    of `torch.cuda` works. For others it goes by `CUDAPluggableAllocator`, and a warning states what does not work then.
 
     Installing twice with the same options is fine. Without a GPU, programs run as on PyTorch alone: statistics are 0 or empty. A PyTorch
     that is built without CUDA is left as it is, because it has no memory of a GPU; the options are checked nevertheless.
@@ -188,12 +192,16 @@ def install(
             # Equal, or else it is refused there.
             _configure(text)
             return
-        _check_throws(torch)
         if torch.cuda.is_initialized():
             raise BusyError(
                 "PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
             )
         _configure(text)
+        if _module.install(torch):
+            _installed = _module
+            _settings.take_over(torch, limit is not None)
+            return
+        _check_throws(torch)
         pluggable = allocator()
         try:
             torch.cuda.memory.change_current_allocator(pluggable)

@@ -1,0 +1,130 @@
+// PyTorch's own interface of an allocator, over vrampool's C library.
+#pragma once
+
+#include "foreign.h"
+
+namespace vrampool {
+
+// A block as a private pool had it.
+struct CheckpointState : Torch::AllocatorState {
+    MempoolId_t id;
+    Spans live;
+};
+
+class Allocator final : public Torch::CUDAAllocator {
+  public:
+    c10::DataPtr allocate(size_t bytes) override;
+    c10::DeleterFnPtr raw_deleter() const override;
+    void copy_data(void *to, const void *from, std::size_t bytes) const override;
+    void *raw_alloc(size_t bytes) override;
+    void *raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override;
+    void raw_delete(void *address) override;
+    void init(int devices) override;
+    bool initialized() override;
+    double getMemoryFraction(DeviceIndex device) override;
+    void setMemoryFraction(double fraction, DeviceIndex device) override;
+    void enable(bool value) override;
+    bool isEnabled() const override;
+    void cacheInfo(DeviceIndex device, size_t *largest) override;
+    void *getBaseAllocation(void *address, size_t *bytes) override;
+    void recordStream(const c10::DataPtr &pointer, c10::cuda::CUDAStream stream) override;
+    DeviceStats getDeviceStats(DeviceIndex device) override;
+    void resetAccumulatedStats(DeviceIndex device) override;
+    void resetPeakStats(DeviceIndex device) override;
+    void beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) override;
+    void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
+    void releasePool(DeviceIndex device, MempoolId_t id) override;
+    int getPoolUseCount(DeviceIndex device, MempoolId_t id) override;
+    bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id, const std::unordered_set<void *> &expected) override;
+    Torch::ShareableHandle shareIpcHandle(void *address) override;
+    std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+    bool isHistoryEnabled() override;
+    void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &texts) override;
+    void attachOutOfMemoryObserver(Torch::OutOfMemoryObserver observer) override;
+    void attachAllocatorTraceTracker(Torch::AllocatorTraceTracker tracker) override;
+    void enablePeerAccess(DeviceIndex device, DeviceIndex accessed) override;
+    cudaError_t memcpyAsync(void *to, int to_device, const void *from, int from_device, size_t bytes, cudaStream_t stream,
+                            bool p2p_enabled) override;
+    std::shared_ptr<Torch::AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t id) override;
+    Torch::CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<Torch::AllocatorState> state) override;
+    std::string name() override;
+#if TORCH_MINOR >= 8
+    void emptyCache(MempoolId_t id) override;
+    void setUseOnOOM(DeviceIndex device, MempoolId_t id
+#if TORCH_MINOR >= 11
+                     , bool is_used
+#endif
+                     ) override;
+    void pushCompileContext(std::string &text) override;
+    void popCompileContext() override;
+    void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+#if TORCH_MINOR >= 11
+                            std::shared_ptr<Torch::CUDAAllocator> below
+#else
+                            Torch::CUDAAllocator *below
+#endif
+                            ) override;
+#else
+    void emptyCache() override;
+    void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId_t id) override;
+#endif
+    void recordHistory(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when
+#if TORCH_MINOR >= 8
+                       , bool clears
+#endif
+#if TORCH_MINOR >= 11
+                       , const std::vector<std::string> &skipped
+#endif
+                       ) override;
+    Torch::SnapshotInfo snapshot(
+#if TORCH_MINOR >= 8
+        MempoolId_t id
+#endif
+#if TORCH_MINOR >= 11
+        , bool includes_traces
+#endif
+        ) override;
+#if TORCH_MINOR >= 10
+    std::vector<Torch::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override;
+    void setNoSplit(DeviceIndex device, MempoolId_t id) override;
+    void setUserMetadata(const std::string &text) override;
+    std::string getUserMetadata() override;
+#endif
+#if TORCH_MINOR >= 12
+    Context getContextForPointer(const void *address) override;
+    void attachOomRejectionObserver(Torch::OomRejectionObserver observer) override;
+#endif
+#if TORCH_MINOR >= 14
+    bool supportsUserMetadata() override;
+    void annotateMemory(const void *address, const std::string &text) override;
+#endif
+
+    // Frees a block. Returns false for an address where none begins.
+    bool free(void *address);
+
+  private:
+    void *serve(DeviceIndex device, size_t bytes, cudaStream_t stream);
+    void *serve_watched(DeviceIndex device, size_t bytes, cudaStream_t stream);
+    void *short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t stream);
+    bool free_watched(void *address);
+    void report(DeviceIndex device, void *address, int64_t bytes) const;
+    void create_pool(DeviceIndex device, MempoolId_t id, Torch::CUDAAllocator *below, std::shared_ptr<Torch::CUDAAllocator> keeps);
+    void empty(MempoolId_t id);
+    Spans all_spans(DeviceIndex device) const;
+    Torch::SnapshotInfo snapshot_of(MempoolId_t id, bool includes_traces);
+
+    // Whether requests take the way past the fast one.
+    bool is_watched() const { return history_.is_watching() || foreign_.are_any() || !enabled_.load(std::memory_order_relaxed); }
+
+    History history_;
+    ForeignPools foreign_{history_};
+    std::atomic<int> devices_{0};
+    std::atomic<bool> enabled_{true};
+    std::mutex lock_;
+    // The pools that requests are routed to.
+    std::set<std::pair<DeviceIndex, MempoolId_t>> begun_;
+    // Sums at the last reset of accumulated statistics, and the most that was seen of current ones.
+    std::map<DeviceIndex, DeviceStats> bases_, peaks_;
+};
+
+} // namespace vrampool
