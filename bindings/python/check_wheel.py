@@ -3,7 +3,8 @@
 
 * The licenses of the package, of the linked crates and of Rust's standard library are named in the metadata and present.
 * The SBOM is CycloneDX, and lists the crates with version, license and checksum.
-* The module, the library of vLLM's functions, the header, the types and their marker are present.
+* The module, the library of vLLM's functions, the header, the types and their marker, and the file for Python's start are present.
+* A module for a version of PyTorch has less than 500 KB.
 * No file has the path of a folder of the machine that built it, unless `--any-path` is given.
 * The module has no unwinder of its own: exceptions of C++ are thrown through it.
 """
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = (
     *("vrampool/__init__.py", "vrampool/_native.pyi", "vrampool/py.typed", "vrampool/include/vrampool.h"),
     "vrampool/lib/cumem_allocator.so",
+    "vrampool_torch.pth",
 )
 LICENSES = ("LICENSE-APACHE", "LICENSE-MIT", "third-party/THIRD_PARTY_LICENSES.txt")
 
@@ -38,6 +40,8 @@ def faults_of(wheel: Path, is_any_path_fine: bool) -> list[str]:
     if not any("RUST_LIBRARY_LICENSES" in name for name in named):
         faults.append("the metadata lack the licenses of Rust's standard library")
     faults += sbom_faults(files.get(f"{info}/sboms/vrampool.cdx.json", b"{}"))
+    for_torch = [name for name in files if re.fullmatch(r"vrampool/lib/torch_.*so", name)]
+    faults += [f"{name} has {len(files[name])} bytes" for name in for_torch if len(files[name]) >= 500_000]
     modules = [name for name in files if re.fullmatch(r"vrampool/_native\..*so", name)]
     if len(modules) != 1:
         faults.append(f"there is not one native module: {modules}")

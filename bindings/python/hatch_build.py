@@ -30,6 +30,7 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
     `VRAMPOOL_PROFILE` is cargo's profile (`release`), `VRAMPOOL_FEATURES` the crate's features where the default ones are
     not wanted; the target folder is cargo's as always. `VRAMPOOL_BUILT_LIBRARY` names a module that is built already, with
     `libcumem_allocator.so` beside it.
+    `VRAMPOOL_TORCH_MODULES` is a folder with the modules for PyTorch's versions that torch_module/build.sh built.
     `VRAMPOOL_TARGET` is Rust's name of another platform, and `VRAMPOOL_GLIBC`, as in `2.28`, the C library that the module is
     linked for, by cargo-zigbuild. `VRAMPOOL_CARGO_ARGUMENTS` are further arguments of cargo.
     """
@@ -56,6 +57,10 @@ class CargoHook(BuildHookInterface):  # type: ignore[misc]
         else:
             build_data["force_include"][str(library)] = f"vrampool/_native{suffix}"
             build_data["force_include"][str(functions)] = "vrampool/lib/cumem_allocator.so"
+            build_data["force_include"][str(Path(self.root) / "src" / "vrampool_torch.pth")] = "vrampool_torch.pth"
+            if modules := os.environ.get("VRAMPOOL_TORCH_MODULES"):
+                for module in sorted(Path(modules).resolve(strict=True).glob("torch_*.so")):
+                    build_data["force_include"][str(module)] = f"vrampool/lib/{module.name}"
             header = Path(self.root).parent / "c" / "include" / "vrampool.h"
             build_data["force_include"][str(header)] = "vrampool/include/vrampool.h"
             self._add_licenses(build_data)

@@ -66,6 +66,12 @@ for machine in "${machines[@]}"; do
     auditwheel show "$wheel" | tee "$work/$machine/audit"
     grep -q "manylinux_${glibc/./_}_$machine" "$work/$machine/audit"
     twine check --strict "$wheel"
+    if [ "$machine" = x86_64 ]; then
+        # The same wheel with the modules for PyTorch, whose libraries no policy of wheels knows.
+        PYTHON=${PYTHON:-python3} "$here/torch_module/build.sh" "$work/torch" "${CARGO_TARGET_DIR:-$here/../../target}/torch_headers"
+        rm "$wheel"
+        env "${settings[@]}" VRAMPOOL_TORCH_MODULES="$work/torch" python -m build --wheel --no-isolation --outdir "$work/$machine/wheel" "$here"
+    fi
     python "$here/check_wheel.py" "$wheel"
     python -m zipfile -e "$wheel" "$work/$machine/installed"
     pythons=PYTHONS_$machine

@@ -83,12 +83,14 @@ def graph_trees_with_checkpoints() -> None:
     def second(x: torch.Tensor) -> torch.Tensor:
         return x + 5
 
-    for n in range(6):
-        x = torch.full((1000,), 2.0, device="cuda")
-        y = first(x)
+    for n in range(8):
+        torch.compiler.cudagraph_mark_step_begin()
+        y = first(torch.full((1000,), 2.0, device="cuda"))
+        # Two paths of one tree, which the pool returns to.
         z = second(y) if n % 2 else first(y)
-        assert (z == (13 if n % 2 else 512)).all()
-        del y, z
+        kept = first(z) if n % 4 == 3 else None
+        assert (z == (13 if n % 2 else 512)).all() and (kept is None or (kept == 2197).all())
+        del y, z, kept
 
 
 def dynamic_shapes_under_graphs() -> None:
@@ -199,7 +201,7 @@ def activation_checkpointing() -> None:
 
 
 def _receive(queue: Any, done: Any) -> None:
-    if os.environ.get("VRAMPOOL_CASE_ALLOCATOR") == "vrampool":
+    if os.environ.get("INTERFACE_CASE_ALLOCATOR") == "vrampool":
         import vrampool.torch
 
         vrampool.torch.install()
@@ -229,7 +231,7 @@ def tensors_through_a_queue() -> None:
 
 
 def _send(queue: Any, stop: Any) -> None:
-    if os.environ.get("VRAMPOOL_CASE_ALLOCATOR") == "vrampool":
+    if os.environ.get("INTERFACE_CASE_ALLOCATOR") == "vrampool":
         import vrampool.torch
 
         vrampool.torch.install()
@@ -330,7 +332,13 @@ def fully_sharded() -> None:
 def nccl_memory_pool() -> None:
     _group()
     backend = torch.distributed.group.WORLD._get_backend(torch.device("cuda:0"))
-    pool = torch.cuda.MemPool(backend.mem_allocator)
+    try:
+        below = backend.mem_allocator
+    except RuntimeError:
+        # This NCCL has none, or is told not to use it.
+        torch.distributed.destroy_process_group()
+        return
+    pool = torch.cuda.MemPool(below)
     with torch.cuda.use_mem_pool(pool):
         x = torch.ones(4 * MIB, device="cuda")
     backend.register_mem_pool(pool)

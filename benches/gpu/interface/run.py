@@ -4,7 +4,7 @@
     run.py RESULTS [CASE...]
 
 Writes RESULTS/interface.json and prints a table. A case that outlasts its limit failed. Exits with 1 where vrampool fails and PyTorch's
-allocator does not. `VRAMPOOL_CASES_AT_ONCE` is the number of processes at a time (a quarter of the processors).
+allocator does not. `INTERFACE_CASES_AT_ONCE` is the number of processes at a time (a quarter of the processors).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LIMIT = float(os.environ.get("VRAMPOOL_CASE_SECONDS", "150"))
+LIMIT = float(os.environ.get("INTERFACE_CASE_SECONDS", "150"))
 ALLOCATORS = ("pytorch", "vrampool")
 
 
@@ -34,7 +34,7 @@ def names() -> list[str]:
 
 def run_here(case: str, allocator: str) -> None:
     """The case, in this process."""
-    os.environ["VRAMPOOL_CASE_ALLOCATOR"] = allocator
+    os.environ["INTERFACE_CASE_ALLOCATOR"] = allocator
     if allocator == "vrampool":
         # Processes that the case starts import PyTorch with it too.
         os.environ.setdefault("VRAMPOOL_TORCH", "1")
@@ -79,11 +79,13 @@ def main() -> int:
         return 0
     results, cases = Path(sys.argv[1]).resolve(), sys.argv[2:] or names()
     results.mkdir(parents=True, exist_ok=True)
-    at_once = int(os.environ.get("VRAMPOOL_CASES_AT_ONCE") or max(1, (os.cpu_count() or 4) // 4))
+    at_once = int(os.environ.get("INTERFACE_CASES_AT_ONCE") or max(1, (os.cpu_count() or 4) // 4))
     with ThreadPoolExecutor(at_once) as threads:
         runs = [threads.submit(run_apart, case, allocator, results) for case in cases for allocator in ALLOCATORS]
-        ended = [run.result() for run in runs]
-    (results / "interface.json").write_text("\n".join(json.dumps(one) for one in ended) + "\n")
+        ended = []
+        for run in runs:
+            ended.append(run.result())
+            (results / "interface.json").write_text("\n".join(json.dumps(one) for one in ended) + "\n")
     by_case = {(one["case"], one["allocator"]): one for one in ended}
     faults = 0
     for case in cases:

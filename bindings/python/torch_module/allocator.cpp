@@ -74,10 +74,10 @@ void Allocator::raw_delete(void *address) {
 }
 
 void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t stream) {
-    if (C10_UNLIKELY(is_watched())) {
+    if (C10_UNLIKELY(is_watched(~0u))) {
         return serve_watched(device, bytes, stream);
     }
-    void *address = library.torch_alloc_or_null(bytes, device, stream);
+    void *address = hot.allocate(bytes, device, stream);
     if (C10_UNLIKELY(address == nullptr)) {
         address = short_of_memory(device, bytes, stream);
     }
@@ -167,7 +167,7 @@ void *Allocator::short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t 
 }
 
 bool Allocator::free(void *address) {
-    if (C10_UNLIKELY(is_watched() || c10::memoryProfilingEnabled())) {
+    if (C10_UNLIKELY(is_watched(~0u) || c10::memoryProfilingEnabled())) {
         return free_watched(address);
     }
     const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
@@ -175,7 +175,7 @@ bool Allocator::free(void *address) {
         (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
     }
     void *block = address;
-    return library.free_at(&block, nullptr) == VRAMPOOL_OK;
+    return hot.free_at(&block, nullptr) == VRAMPOOL_OK;
 }
 
 bool Allocator::free_watched(void *address) {
@@ -231,14 +231,14 @@ bool Allocator::initialized() {
 }
 
 void Allocator::enable(bool value) {
-    enabled_ = value;
+    watch(UNCACHED, !value);
     if (!value) {
         library.torch_reset();
     }
 }
 
 bool Allocator::isEnabled() const {
-    return enabled_;
+    return !is_watched(UNCACHED);
 }
 
 void *Allocator::getBaseAllocation(void *address, size_t *bytes) {

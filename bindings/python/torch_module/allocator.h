@@ -113,13 +113,9 @@ class Allocator final : public Torch::CUDAAllocator {
     Spans all_spans(DeviceIndex device) const;
     Torch::SnapshotInfo snapshot_of(MempoolId_t id, bool includes_traces);
 
-    // Whether requests take the way past the fast one.
-    bool is_watched() const { return history_.is_watching() || foreign_.are_any() || !enabled_.load(std::memory_order_relaxed); }
-
     History history_;
     ForeignPools foreign_{history_};
     std::atomic<int> devices_{0};
-    std::atomic<bool> enabled_{true};
     std::mutex lock_;
     // The pools that requests are routed to.
     std::set<std::pair<DeviceIndex, MempoolId_t>> begun_;

@@ -47,7 +47,7 @@ bool ForeignPools::create(DeviceIndex device, MempoolId_t id, Torch::CUDAAllocat
         pool->below = below;
         pool->keeps = std::move(keeps);
         pools_.push_back(pool);
-        count_.fetch_add(1, std::memory_order_release);
+        watch(FOREIGN, true);
     }
     ++pool->uses;
     return true;
@@ -117,8 +117,8 @@ void ForeignPools::empty() {
             return pool->uses == 0 && std::none_of(live_.begin(), live_.end(), of_pool);
         };
         auto over = std::remove_if(pools_.begin(), pools_.end(), is_over);
-        count_.fetch_sub(static_cast<int>(pools_.end() - over), std::memory_order_release);
         pools_.erase(over, pools_.end());
+        watch(FOREIGN, !pools_.empty());
     }
     if (!freed.empty()) {
         C10_CUDA_CHECK(cudaDeviceSynchronize());

@@ -14,7 +14,7 @@ class ForeignPools {
     explicit ForeignPools(History &history) : history_(history) {}
 
     // Whether there is any; requests and frees look here first then.
-    bool are_any() const { return count_.load(std::memory_order_acquire) > 0; }
+    bool are_any() const { return is_watched(FOREIGN); }
 
     // Counts one more use; makes the pool where `below` is its allocator. False where it is no foreign pool.
     bool create(DeviceIndex device, MempoolId_t id, Torch::CUDAAllocator *below, std::shared_ptr<Torch::CUDAAllocator> keeps);
@@ -61,7 +61,6 @@ class ForeignPools {
 
     History &history_;
     mutable std::mutex lock_;
-    std::atomic<int> count_{0};
     std::vector<std::shared_ptr<Pool>> pools_;
     std::vector<Route> routes_;
     std::map<void *, Block> live_;

@@ -42,8 +42,8 @@ const char *name_of(TraceEntry::Action action) {
     }
 }
 
-void History::watch() {
-    watching_.store(recording_.load() || !trackers_.empty());
+void History::update() {
+    watch(HISTORY, recording_.load() || !trackers_.empty());
 }
 
 void History::record(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when, bool clears,
@@ -62,13 +62,13 @@ void History::record(bool enabled, Torch::CreateContextFn recorder, size_t most,
     if (!enabled) {
         contexts_.clear();
     }
-    watch();
+    update();
 }
 
 void History::attach(Torch::AllocatorTraceTracker tracker) {
     std::lock_guard<std::mutex> locked(lock_);
     trackers_.push_back(std::move(tracker));
-    watch();
+    update();
 }
 
 void History::attach(Torch::OutOfMemoryObserver observer) {

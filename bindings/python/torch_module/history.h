@@ -17,7 +17,7 @@ using Context = std::shared_ptr<c10::GatheredContext>;
 class History {
   public:
     // Whether requests are recorded or tracked.
-    bool is_watching() const { return watching_.load(std::memory_order_relaxed); }
+    bool is_watching() const { return is_watched(HISTORY); }
     bool is_recording() const { return recording_.load(std::memory_order_relaxed); }
 
     void record(bool enabled, Torch::CreateContextFn recorder, size_t most, Torch::RecordContext when, bool clears,
@@ -60,10 +60,10 @@ class History {
     using Segments = std::map<size_t, Segment>;
 
     void locked_add(TraceEntry entry);
-    void watch();
+    void update();
 
     mutable std::mutex lock_;
-    std::atomic<bool> watching_{false}, recording_{false};
+    std::atomic<bool> recording_{false};
     std::atomic<Torch::CreateContextFn> recorder_{nullptr};
     std::atomic<Torch::RecordContext> when_{Torch::RecordContext::NEVER};
     size_t most_ = 1;

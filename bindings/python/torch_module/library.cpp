@@ -7,6 +7,7 @@
 namespace vrampool {
 
 Library library;
+Hot hot;
 
 const char *load_library(const char *path) {
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -20,6 +21,8 @@ const char *load_library(const char *path) {
     }
     VRAMPOOL_FUNCTIONS(VRAMPOOL_FIND)
 #undef VRAMPOOL_FIND
+    hot.allocate = library.torch_alloc_or_null;
+    hot.free_at = library.free_at;
     return nullptr;
 }
 

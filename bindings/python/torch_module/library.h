@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <vrampool.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,6 +43,31 @@ struct Library {
 };
 
 extern Library library;
+
+// What each request and each free reads, in one cache line.
+struct alignas(64) Hot {
+    decltype(&vrampool_torch_alloc_or_null) allocate = nullptr;
+    decltype(&vrampool_free_at) free_at = nullptr;
+    // Whether requests are recorded, tracked, or may be for another allocator's pool: they take another way then.
+    std::atomic<uint32_t> watched{0};
+};
+
+extern Hot hot;
+
+// The reasons, as bits of `watched`.
+constexpr uint32_t HISTORY = 1, FOREIGN = 2, UNCACHED = 4;
+
+inline void watch(uint32_t reason, bool is_so) {
+    if (is_so) {
+        hot.watched.fetch_or(reason);
+    } else {
+        hot.watched.fetch_and(~reason);
+    }
+}
+
+inline bool is_watched(uint32_t reasons) {
+    return (hot.watched.load(std::memory_order_acquire) & reasons) != 0;
+}
 
 // Finds the functions in a library that is loaded. Returns the name of one that is missing, or null.
 const char *load_library(const char *path);

@@ -196,6 +196,8 @@ def install(
             raise BusyError(
                 "PyTorch uses CUDA already; call vrampool.torch.install() before the first tensor on a GPU"
             )
+        if _module.path_for(torch) is None:
+            _check_throws(torch)
         _configure(text)
         if _module.install(torch):
             _installed = _module

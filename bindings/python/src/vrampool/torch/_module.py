@@ -23,7 +23,6 @@ def install(torch: Any) -> bool:
 
     Raises: `BusyError` where PyTorch's allocator is in use already.
     """
-    global _module
     reason = _install(torch)
     if reason == _IN_USE:
         raise BusyError(f"{reason}; call vrampool.torch.install() before the first tensor on a GPU")
@@ -37,12 +36,18 @@ def install(torch: Any) -> bool:
     return reason is None
 
 
+def path_for(torch: Any) -> Path | None:
+    """The module for this version, if there is one."""
+    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    path = Path(__file__).parents[1] / "lib" / f"torch_{version[1]}_{version[2]}.so" if version else None
+    return path if path is not None and path.is_file() else None
+
+
 def _install(torch: Any) -> str | None:
     """Returns why not."""
     global _module
-    version = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    path = Path(__file__).parents[1] / "lib" / f"torch_{version[1]}_{version[2]}.so" if version else None
-    if path is None or not path.is_file():
+    path = path_for(torch)
+    if path is None:
         return "this vrampool has no module for its version"
     try:
         module = ctypes.CDLL(str(path))
