@@ -62,6 +62,7 @@ strip --strip-debug "$folder/libvrampool_c.so"
 rm -f "$folder"/vrampool-*.whl
 strip --strip-debug -o "$folder/native.so" "$target/release/libvrampool_python.so"
 strip --strip-debug -o "$folder/libcumem_allocator.so" "$target/release/libcumem_allocator.so"
-VRAMPOOL_BUILT_LIBRARY="$folder/native.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
+bindings/python/torch_module/build.sh "$folder/torch" "$target/torch_headers"
+VRAMPOOL_TORCH_MODULES="$folder/torch" VRAMPOOL_BUILT_LIBRARY="$folder/native.so" "$python" -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir "$folder" bindings/python
 rm "$folder/native.so" "$folder/libcumem_allocator.so"
 benches/gpu/sources.sh "$folder/serving"

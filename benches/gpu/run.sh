@@ -197,6 +197,13 @@ if part streams; then
         rm -r "$package"
     fi
 fi
+# The interface of PyTorch's allocator: small cases, each beside PyTorch's own allocator.
+if part interface && has_pytorch interface; then
+    unpacked_wheel
+    # By environment too, as the wheel's file for Python's start does it.
+    try interface cases 900 env PYTHONPATH="$package" "$python" "$here/interface/run.py" "$results/interface"
+    rm -r "$package"
+fi
 # The same on several GPUs: FSDP and DDP steps, and all-reduces.
 if part distributed && has_pytorch distributed; then
     gpus=$("$python" -c 'import torch; print(torch.cuda.device_count())')
