@@ -144,6 +144,10 @@ void *Allocator::short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t 
         }
     }
     const std::string cause = library.last_error();
+    {
+        std::lock_guard<std::mutex> locked(lock_);
+        ++ooms_[device];
+    }
     vrampool_pool pool = 0;
     check(library.torch_pool(device, &pool), "the pool of a device");
     const auto stats = stats_of(pool);

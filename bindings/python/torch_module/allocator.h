@@ -121,6 +121,8 @@ class Allocator final : public Torch::CUDAAllocator {
     std::set<std::pair<DeviceIndex, MempoolId_t>> begun_;
     // Sums at the last reset of accumulated statistics, and the most that was seen of current ones.
     std::map<DeviceIndex, DeviceStats> bases_, peaks_;
+    // Errors of out-of-memory.
+    std::map<DeviceIndex, int64_t> ooms_;
 };
 
 } // namespace vrampool

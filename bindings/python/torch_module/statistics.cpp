@@ -94,8 +94,6 @@ DeviceStats since_the_beginning(DeviceIndex device) {
         set(stats.inactive_split, of, split > 0, split > 0);
     }
     stats.num_alloc_retries = static_cast<int64_t>(of_pool.rung_evict);
-    stats.num_ooms = static_cast<int64_t>(of_pool.failed_by_limit + of_pool.failed_by_device + of_pool.failed_by_arena +
-                                          of_pool.failed_by_fragmentation + of_pool.failed_by_request + of_pool.failed_by_timeout);
     stats.num_sync_all_streams = static_cast<int64_t>(of_pool.rung_wait);
     stats.num_device_alloc = static_cast<int64_t>(of_pool.source_allocations);
     stats.num_device_free = static_cast<int64_t>(of_pool.source_frees);
@@ -121,6 +119,7 @@ void raise_peaks(DeviceStats &peaks, const DeviceStats &seen) {
 DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
     auto stats = since_the_beginning(device);
     std::lock_guard<std::mutex> locked(lock_);
+    stats.num_ooms = ooms_[device];
     raise_peaks(peaks_[device], stats);
     each_array(stats, peaks_[device], [](Stat &stat, const Stat &peak) { stat.peak = peak.peak; });
     auto subtract = [](Stat &stat, const Stat &base) {
@@ -135,6 +134,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device) {
 void Allocator::resetAccumulatedStats(DeviceIndex device) {
     auto stats = since_the_beginning(device);
     std::lock_guard<std::mutex> locked(lock_);
+    stats.num_ooms = ooms_[device];
     bases_[device] = stats;
 }
 

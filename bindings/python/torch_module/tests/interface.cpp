@@ -10,6 +10,11 @@
 #include <functional>
 #include <thread>
 
+namespace c10::cuda::_internal {
+// libtorch_cuda calls it; no header has it.
+C10_CUDA_API void setHasPrimaryContext(bool (*has)(c10::DeviceIndex));
+} // namespace c10::cuda::_internal
+
 namespace Torch = c10::cuda::CUDACachingAllocator;
 using c10::cuda::MempoolId_t;
 
@@ -142,8 +147,9 @@ void statistics() {
 }
 
 void out_of_memory() {
-    int64_t asked = 0;
-    Torch::attachOutOfMemoryObserver([&](int64_t device, size_t bytes, size_t total, size_t free) {
+    // They stay attached.
+    static int64_t asked = 0;
+    Torch::attachOutOfMemoryObserver([](int64_t device, size_t bytes, size_t total, size_t free) {
         asked = static_cast<int64_t>(bytes);
         IS(device == 0 && total >= free && total > 0);
     });
@@ -162,8 +168,8 @@ void histories() {
     IS(!Torch::isHistoryEnabled());
     record(true, Torch::RecordContext::ALL);
     IS(Torch::isHistoryEnabled());
-    std::vector<Torch::TraceEntry::Action> tracked;
-    Torch::attachAllocatorTraceTracker([&](const Torch::TraceEntry &entry) { tracked.push_back(entry.action_); });
+    static std::vector<Torch::TraceEntry::Action> tracked;
+    Torch::attachAllocatorTraceTracker([](const Torch::TraceEntry &entry) { tracked.push_back(entry.action_); });
     Torch::recordAnnotation({{"name", "part"}});
 #if TORCH_MINOR >= 8
     std::string compiled = "graph 1";
@@ -328,6 +334,8 @@ int main(int count, char **arguments) {
     if (count != 3) {
         return 2;
     }
+    // What libtorch_cuda sets.
+    c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
     auto *native = Torch::get();
     void *module = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);
     if (module == nullptr) {

@@ -118,6 +118,19 @@ RUNTIME cudaEventQuery(CUevent event) {
 RUNTIME cudaEventSynchronize(CUevent event) {
     return cuEventSynchronize(event);
 }
+// The beginning of a `cudaDeviceProp`: its memory is all that PyTorch's own allocator reads.
+static int properties_of(char *properties) {
+    std::memset(properties, 0, 512);
+    const size_t total = size_t(1) << 40;
+    std::memcpy(properties + 288, &total, sizeof total);
+    return 0;
+}
+RUNTIME cudaGetDeviceProperties(char *properties, int) {
+    return properties_of(properties);
+}
+RUNTIME cudaGetDeviceProperties_v2(char *properties, int) {
+    return properties_of(properties);
+}
 RUNTIME cudaGetLastError() {
     return 0;
 }
@@ -144,8 +157,6 @@ ABSENT(cudaDeviceGetGraphMemAttribute)
 ABSENT(cudaDeviceSetGraphMemAttribute)
 ABSENT(cudaEventElapsedTime)
 ABSENT(cudaFreeAsync)
-ABSENT(cudaGetDeviceProperties)
-ABSENT(cudaGetDeviceProperties_v2)
 ABSENT(cudaGetDriverEntryPoint)
 ABSENT(cudaGetDriverEntryPointByVersion)
 ABSENT(cudaGraphAddEmptyNode)
