@@ -65,7 +65,8 @@ fn spans(is_live_only: bool) -> Vec<Span> {
 
 /// The live blocks of the private pool.
 fn live() -> Vec<u64> {
-    let of_pool = spans(true).into_iter().filter(|span| (span.pool_first, span.pool_second) == (0, ID.second));
+    let of_pool =
+        spans(true).into_iter().filter(|span| (span.pool_first, span.pool_second) == (0, ID.second));
     let mut live: Vec<u64> = of_pool.map(|span| span.address).collect();
     live.sort_unstable();
     live
