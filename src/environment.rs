@@ -71,7 +71,7 @@ const PREFIX: &str = "VRAMPOOL_";
 
 /// Other variables with this prefix: those of extensions, of the Python package, of tests, checks and builds. One that
 /// ends with `_` stands for all that begin so.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
     "PINNED_STAGING_MB",
     "VLLM",
     "LIBRARY",
@@ -83,6 +83,7 @@ const OTHERS: [&str; 11] = [
     "PROFILE",
     "FEATURES",
     "BUILT_LIBRARY",
+    "TORCH",
 ];
 
 /// The process's environment. The first call warns of variables with a name that nothing reads.
