@@ -5,8 +5,8 @@ use crate::captured::{Captured, Id, Private};
 use crate::failure::{Failure, Status};
 use crate::memory::Memory;
 use crate::pool::CPool;
+use crate::scopes;
 use crate::streams::{self, Named};
-use crate::tags;
 use std::sync::Arc;
 
 /// A block as it was live in a private pool.
@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
 impl CPool {
     /// Makes a private pool without requests, or counts one more use of it.
     pub(crate) fn create_private(&self, id: Id) {
-        let tagged = tags::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
+        let tagged = scopes::current(self.handle).unwrap_or_else(|| Arc::clone(&self.main));
         self.captures.create(id, tagged, &self.home);
     }
 
