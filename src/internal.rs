@@ -1,11 +1,8 @@
 //! For this repository's crates only; no stability guarantee.
 
 use crate::heap::magazine;
-use crate::initial::Initial;
-use crate::overlap::Overlap;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
-use crate::pool::builder::PoolBuilder;
 use std::ops::Range;
 use vrampool_backend::{Backend, StreamId};
 
@@ -57,16 +54,6 @@ pub fn release_ready<B: Backend>(buffer: Buffer<B>) -> Option<Buffer<B>> {
 #[must_use]
 pub fn parts<B: Backend>(buffer: &Buffer<B>) -> Vec<Range<u64>> {
     buffer.parts()
-}
-
-/// Returns the bound on memory that spares waits between streams, as set or read from the environment.
-pub fn overlap_of<B: Backend>(builder: &PoolBuilder<B>) -> Overlap {
-    builder.resolved_overlap()
-}
-
-/// Returns the bytes to map when the pool is made, as given or read from the environment.
-pub fn initial_bytes<B: Backend>(builder: &PoolBuilder<B>, given: Option<Initial>) -> u64 {
-    builder.initial_bytes(given)
 }
 
 /// For the C ABI, whose blocks are behind such a lock too.

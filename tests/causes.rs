@@ -6,8 +6,10 @@ use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vrampool::arena::{ArenaError, DeviceArena};
+use vrampool::errors::Cause;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, BackendError, Error, Pool, any};
+use vrampool::{Backend, BackendError, Error, Initial, Ledger, Pool, Source, any};
+use vrampool_test_support::has_virtual_memory;
 
 const MIB: u64 = 1 << 20;
 
@@ -41,6 +43,71 @@ fn errors_of_pools_and_arenas_name_a_cause_once() {
         check(&error);
         assert!(error.source().is_none(), "{error:?}");
     }
+}
+
+/// What several pools have together refuses as a limit, with its name, and not as a full or fragmented device.
+#[test]
+fn a_refusal_names_what_refused() {
+    let device = HostDevice::builder().memory_limit(1 << 30).build();
+    let stream = device.create_stream().expect("a stream");
+    if !has_virtual_memory(&device) {
+        return;
+    }
+    let ledger = Ledger::named("tenants", 16 * MIB);
+    let over = |arena: &DeviceArena<_>| Pool::builder(&device).arena(arena).build().expect("a pool");
+    let arenas =
+        [(); 2].map(|()| DeviceArena::builder(&device).growing().within(&ledger).build().expect("an arena"));
+    let pool = || Pool::builder(&device).source(Source::Virtual);
+    let root = pool().name("root").limit(16 * MIB).build().expect("a pool");
+    let within = pool().within(&root).build().expect("a pool");
+    for ([holder, other], text) in [
+        (
+            [over(&arenas[0]), over(&arenas[1])],
+            "the limit of `tenants` is 16.0 MiB, of which 10.0 MiB are in use",
+        ),
+        ([root, within], "pool `root` holds 10.0 MiB"),
+    ] {
+        let _live = holder.allocate(10 * MIB, &stream).expect("memory");
+        let error = other.allocate(10 * MIB, &stream).expect_err("more than is left");
+        let cause = error.out_of_memory().map(|error| error.cause());
+        assert_eq!(cause, Some(Cause::SharedLimit), "{error}");
+        assert!(error.to_string().contains(text) && error.to_string().contains("raise"), "{error}");
+        let failed = other.stats().failed;
+        assert_eq!((failed.by_limit, failed.total()), (1, 1), "{failed:?}");
+    }
+    let initial = |limit, bytes| {
+        let built = pool().limit(limit).initial(Initial::Bytes(bytes)).build();
+        built.map(drop).expect_err("more than there is").to_string()
+    };
+    let error = initial(Some(8 * MIB), 16 * MIB);
+    assert!(error.contains("is 8.0 MiB, of which 0 B are in use"), "{error}");
+    let error = initial(None, 8 << 30);
+    assert!(error.contains("the device is out of memory, 1014.0 MiB are free"), "{error}");
+}
+
+/// Each arena reserves a multiple of its device's memory: at some number of them no addresses are left.
+#[test]
+#[cfg(target_pointer_width = "64")]
+fn a_lack_of_addresses_is_none_of_memory() {
+    let device = HostDevice::builder().memory_limit(4 << 40).build();
+    if !has_virtual_memory(&device) {
+        return;
+    }
+    let mut arenas = Vec::new();
+    let error = loop {
+        match DeviceArena::builder(&device).growing().build() {
+            Ok(arena) => arenas.push(arena),
+            Err(error) => break error,
+        }
+        if arenas.len() > 1000 {
+            return vrampool_test_support::skipped(format_args!(
+                "there are more addresses than the test uses"
+            ));
+        }
+    };
+    let cause = error.out_of_memory().map(|error| error.cause());
+    assert_eq!(cause, Some(Cause::Addresses), "{error}");
+    assert!(error.to_string().contains("ulimit -v"), "{error}");
 }
 
 /// A `main` that fails prints the text. The long form lists the fields.

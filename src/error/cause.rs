@@ -4,7 +4,7 @@ use crate::error::out_of_memory::{OutOfMemory, Owner, Shortage};
 use crate::heap::space::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, Scarce};
 
 /// The cause of a lack of memory: [`OutOfMemory::cause`]. Its remedy is in the error's text.
 ///
@@ -46,6 +46,12 @@ pub enum Cause {
     Device,
     /// The driver, which took longer than the request waits.
     Driver,
+    /// A limit that several pools or arenas have together: [`PoolBuilder::within`](crate::PoolBuilder::within).
+    SharedLimit,
+    /// The memory mappings that the system permits: `vm.max_map_count` on Linux.
+    Mappings,
+    /// The addresses of the process: `ulimit -v` on Linux.
+    Addresses,
     /// Another reason, which the text of the source states.
     Other,
 }
@@ -60,9 +66,12 @@ impl OutOfMemory {
                 self.cause_in_arena(available_bytes)
             }
             Shortage::Arena(_) => Cause::Other,
-            Shortage::Device(BackendError::OutOfMemory { free_bytes, .. }) => {
-                self.cause_on_device(*free_bytes)
-            }
+            Shortage::Device(BackendError::OutOfMemory { free_bytes, scarce, .. }) => match scarce {
+                Scarce::Limit { .. } => Cause::SharedLimit,
+                Scarce::Mappings => Cause::Mappings,
+                Scarce::Addresses => Cause::Addresses,
+                _ => self.cause_on_device(*free_bytes),
+            },
             Shortage::Device(_) => Cause::Other,
             Shortage::Deadline => Cause::Driver,
         }
@@ -71,13 +80,15 @@ impl OutOfMemory {
     fn cause_within(&self, limit: u64) -> Cause {
         let fits = |bytes: u64, beside: u64| bytes.saturating_add(beside) <= limit;
         let (requested, class) = (self.requested_bytes, self.class_bytes);
-        let taken = self.live_bytes.saturating_add(self.unused_share_bytes);
+        let live = self.live_bytes.saturating_add(self.beside_bytes);
+        let taken = live.saturating_add(self.unused_share_bytes);
         match () {
             () if requested > limit => Cause::Request,
             () if !fits(class, self.live_bytes) && fits(requested, self.live_requested_bytes) => {
                 Cause::Rounding
             }
             () if !fits(class, self.live_bytes) => Cause::Live,
+            () if !fits(class, live) => Cause::SharedLimit,
             () if !fits(class, taken) => Cause::Shares,
             () if !fits(class, taken.saturating_add(self.waiting_bytes)) => Cause::Waiting,
             () if self.idle_bytes > 0 => Cause::Idle,
@@ -175,7 +186,14 @@ impl OutOfMemory {
                 "release other memory of the device, in this process or another one, or request less at a time",
             ),
             Cause::Driver => f.write_str("allow more time, or have memory mapped before by `initial`"),
-            Cause::Other => f.write_str("drop live buffers"),
+            Cause::SharedLimit => f.write_str("drop live buffers of the pools that have it together, or raise it"),
+            Cause::Mappings | Cause::Addresses | Cause::Other => {
+                let scarce = match &self.shortage {
+                    Shortage::Device(error) => error.scarce(),
+                    _ => None,
+                };
+                f.write_str(scarce.and_then(Scarce::remedy).unwrap_or("drop live buffers"))
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::heap::space::ArenaError;
 use bytesize::ByteSize;
 use std::fmt;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, Scarce};
 
 /// What refused memory.
 ///
@@ -22,7 +22,8 @@ use vrampool_backend::BackendError;
 pub enum Shortage {
     /// The `limit` of the pool, or of a child, bytes.
     Limit(u64),
-    /// The device.
+    /// The device, a limit that several pools or arenas have together, or the process: by the error's
+    /// [resource](Scarce).
     Device(BackendError),
     /// The arena, with its free bytes and its largest hole.
     Arena(ArenaError),
@@ -92,6 +93,8 @@ pub struct OutOfMemory {
     pub held_bytes: u64,
     /// Unused bytes of the [shares](crate::Child::set_share) of children, without that of the child that requests.
     pub unused_share_bytes: u64,
+    /// Live bytes of other pools with the [same limit](crate::PoolBuilder::within), if a limit refused.
+    pub beside_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,
     /// Other pools of this process on the same device that hold memory, if the device refused; most bytes first. They
@@ -128,6 +131,7 @@ impl OutOfMemory {
             idle_bytes: 0,
             held_bytes: 0,
             unused_share_bytes: 0,
+            beside_bytes: 0,
             waiting_bytes: 0,
             other_pools: Vec::new(),
             owner,
@@ -162,11 +166,20 @@ impl fmt::Display for OutOfMemory {
                 let (free, largest) = (ByteSize(*free), ByteSize(*largest));
                 write!(f, "; {free} are free in the {zone} zone of the arena, {largest} in one piece")?;
             }
-            Shortage::Device(BackendError::OutOfMemory { free_bytes: Some(free), .. }) => {
-                write!(f, "; the device is out of memory, {} are free", ByteSize(*free))?;
+            Shortage::Device(BackendError::OutOfMemory {
+                scarce: Scarce::Limit { of, limit_bytes, charged_bytes, .. },
+                ..
+            }) => {
+                let (limit, charged) = (ByteSize(*limit_bytes), ByteSize(*charged_bytes));
+                match &**of {
+                    "" => write!(f, "; the common limit is {limit}")?,
+                    of => write!(f, "; the limit of `{}` is {limit}", of.escape_debug())?,
+                }
+                write!(f, ", of which {charged} are in use")?;
             }
-            Shortage::Device(BackendError::OutOfMemory { .. }) => {
-                f.write_str("; the device is out of memory")?
+            Shortage::Device(BackendError::OutOfMemory { free_bytes, scarce, .. }) => {
+                write!(f, "; {scarce}")?;
+                free_bytes.map_or(Ok(()), |free| write!(f, ", {} are free", ByteSize(free)))?;
             }
             Shortage::Deadline => f.write_str("; the driver had not answered by the deadline")?,
             // Their texts have remedies.

@@ -77,8 +77,6 @@ pub(crate) struct Accounts {
     pub(crate) others: Shared,
     /// The pool's own part, as the common account has it.
     pub(super) told: Shared,
-    /// Whether the source is a growing arena: its ledger, if any, bounds the bytes that several pools take together.
-    pub(crate) is_charged_elsewhere: bool,
     pub(crate) peak: Peak,
     /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
     /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
@@ -119,7 +117,6 @@ impl Accounts {
             now: Bytes::default(),
             others: Shared::default(),
             told: Shared::default(),
-            is_charged_elsewhere: false,
             peak: Peak::default(),
             requested: 0,
             live: 0,

@@ -11,6 +11,7 @@ use crate::heap::share::Share;
 use crate::streams::order::Need;
 use parking_lot::MutexGuard;
 use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, StreamId};
 
 /// Memory of a child, rounded to classes.
@@ -51,6 +52,17 @@ pub(crate) enum Room<'a> {
     Reserved(ChildReservation<'a>),
     /// The limit does not allow it.
     Full(ChildFigures),
+}
+
+/// The request for which idle memory of a child is released.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The child's: also within its share.
+    Own,
+    /// Another one of the pool's.
+    Others,
+    /// None: the pool is closed.
+    Nobodys,
 }
 
 /// Bytes of a child that are reserved for a pending request. Dropping it uncommitted, also by a panic, cancels them.
@@ -149,7 +161,7 @@ impl ChildBlocks {
     /// Whether [`take`](Self::take) needs to know if the stream is captured.
     pub(crate) fn asks_for_captures(&self) -> bool {
         let state = self.state.lock();
-        state.limit.is_some() && !state.may_have_graphs
+        (state.limit.is_some() || self.share.bytes() > 0) && !state.may_have_graphs
     }
 
     /// Takes an idle block, or reserves bytes, within the limit. Idle blocks that do not serve the request are
@@ -199,6 +211,28 @@ impl ChildBlocks {
         Ok(())
     }
 
+    /// Returns the idle bytes that may be released for a request. Without a limit or a share all memory is kept, because
+    /// the child may be for a graph that is captured later.
+    pub(crate) fn evictable(&self, whose: Whose) -> u64 {
+        let state = self.state.lock();
+        let is_tenant = state.limit.is_some() || self.share.bytes() > 0;
+        match whose {
+            Whose::Nobodys => state.evictable(),
+            Whose::Own if is_tenant => state.evictable(),
+            Whose::Others if is_tenant => state.evictable().min(self.share.excess()),
+            Whose::Own | Whose::Others => 0,
+        }
+    }
+
+    /// Releases at least `bytes` of what [may be released](Self::evictable), oldest first, or all. Returns the bytes.
+    pub(crate) fn evict(&self, bytes: u64, whose: Whose) -> u64 {
+        let bytes = bytes.min(self.evictable(whose));
+        let state = self.state.lock();
+        let idle = state.idle_bytes();
+        drop(self.reserve(state, 0, bytes));
+        idle.saturating_sub(self.state.lock().idle_bytes())
+    }
+
     /// Reserves `class` bytes, and releases at least `over` idle bytes.
     fn reserve(&self, mut state: MutexGuard<'_, ChildState>, class: u64, over: u64) -> ChildReservation<'_> {
         let (evicted, in_transit) = state.reserve(class, over);
@@ -223,20 +257,47 @@ impl ChildBlocks {
         if state.is_dropped {
             return Some(block);
         }
-        state.idle.push(block);
+        let class = block.key.class;
+        if !home.is_awaited(&state, &block) {
+            state.idle.push(block);
+            return None;
+        }
+        state.in_transit += class;
+        drop(state);
+        let mut reservation =
+            ChildReservation { child: &home, reserved: 0, in_transit: class, may_borrow: false };
+        without_waits(|| PoolCore::release_of_child(block, &home.share));
+        reservation.released();
         None
+    }
+
+    /// Whether requests of the pool wait for a block that may be released beyond the share.
+    fn is_awaited(&self, state: &ChildState, block: &Block) -> bool {
+        let lock = block.pool.lock.lock;
+        !state.may_have_graphs
+            && (state.limit.is_some() || self.share.bytes() > 0)
+            && lock.asleep.load(Relaxed) > 0
+            && self.share.excess() > 0
+            && lock.lock().queue.deadlines() > 0
     }
 
     pub(crate) fn figures(&self) -> ChildFigures {
         self.state.lock().figures(&self.share)
     }
 
-    /// Records that work on `stream` uses the idle blocks. Returns the waits.
-    pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream) -> Result<u64, Error> {
+    /// Records that work on `stream` uses the idle blocks, and counts the `waits`. One block at a time is out of the
+    /// list, because the device is called without the lock.
+    pub(crate) fn use_on<B: Backend>(&self, stream: &B::Stream, waits: &mut u64) -> Result<(), Error> {
         let mut state = self.state.lock();
         // Only launches of graphs need it.
         state.may_have_graphs = true;
-        state.idle.iter().try_fold(0, |waits, block| Ok(waits + block.use_on::<B>(stream)?))
+        let count = state.idle.len();
+        drop(state);
+        for _ in 0..count {
+            let Some(used) = Used::next(self) else { break };
+            *waits += used.block.as_ref().map_or(Ok(0), |block| block.use_on::<B>(stream))?;
+        }
+        Ok(())
     }
 
     /// Returns all blocks to the pool: idle ones now, others when they are dropped.
@@ -246,6 +307,35 @@ impl ChildBlocks {
         let idle = mem::take(&mut state.idle);
         drop(state);
         release_each(idle, PoolCore::release);
+    }
+}
+
+/// An idle block that is out of the list for a call of the device. It counts as reserved meanwhile.
+struct Used<'a> {
+    child: &'a ChildBlocks,
+    block: Option<Box<Block>>,
+}
+
+impl<'a> Used<'a> {
+    /// The oldest block, which becomes the newest.
+    fn next(child: &'a ChildBlocks) -> Option<Self> {
+        let mut state = child.state.lock();
+        let block = (!state.idle.is_empty()).then(|| state.idle.remove(0))?;
+        state.reserved += block.key.class;
+        Some(Self { child, block: Some(block) })
+    }
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        let Some(block) = self.block.take() else { return };
+        let mut state = self.child.state.lock();
+        state.reserved -= block.key.class;
+        if !state.is_dropped {
+            return state.idle.push(block);
+        }
+        drop(state);
+        PoolCore::release(block);
     }
 }
 

@@ -61,6 +61,7 @@ pub(crate) struct PoolCore {
     /// The refused requests that are logged.
     pub(crate) refusals: RefusalLog,
     pub(super) lock: PoolLock,
+    pub(crate) children: Children,
     /// The pool whose caps hold for both together. Its lock has the common account.
     pub(super) root: Option<Arc<PoolCore>>,
     /// The [`Supply`] of its backend.
@@ -248,6 +249,10 @@ pub(crate) struct ChildBlocks {
     pub(super) released: GlobalCondvar,
     pub(crate) share: Arc<Share>,
 }
+
+/// The children of a pool, with their tags: those that have a handle or a live buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Children(pub(super) GlobalMutex<Vec<(Box<str>, Weak<ChildBlocks>)>>);
 
 #[derive(Debug, Default)]
 pub(crate) struct ChildState {

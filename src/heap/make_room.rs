@@ -30,7 +30,7 @@ impl PoolCore {
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'a>, NoRoom> {
         let class = key.class;
-        let (mut recalled, mut others_help) = (false, true);
+        let (mut recalled, mut others_help, mut children_help) = (false, true, true);
         let mut depot = self.depot();
         let outcome = loop {
             if takes_idle && depot.has_idle_instead(key, position) {
@@ -63,6 +63,13 @@ impl PoolCore {
                     depot = self.wait_for_magazines(depot, position, |depot| {
                         depot.accounts.admits(position.beyond(class))
                     });
+                }
+                Permit::Refused if children_help && may_wait => {
+                    children_help = false;
+                    let lacking = depot.accounts.short_of_limit(beyond);
+                    drop(depot);
+                    self.relieve_children(lacking, position);
+                    depot = self.depot();
                 }
                 permit => break Some(permit),
             }

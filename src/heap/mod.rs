@@ -26,6 +26,7 @@ pub(crate) mod block;
 pub(crate) mod buckets;
 pub(crate) mod caps;
 pub(crate) mod child_blocks;
+pub(crate) mod children;
 pub(crate) mod core;
 mod counting;
 pub(crate) mod counts;

@@ -3,7 +3,7 @@
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::arena::DeviceArena;
 use crate::heap::caps::Caps;
-use crate::heap::core::{BackendState, Buckets, Depot, PoolCore, PoolLock, next_epoch};
+use crate::heap::core::{BackendState, Buckets, Children, Depot, PoolCore, PoolLock, next_epoch};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
@@ -40,10 +40,7 @@ impl PoolCore {
             false => ClassTable::observed(largest),
         };
         let order = BackendState::order(Markers::<B>::new());
-        let mut depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
-        if let Some(arena) = supply.arena() {
-            depot.accounts.is_charged_elsewhere = arena.is_growing();
-        }
+        let depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
         let lock = match supply.arena() {
             Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
             None => PoolLock::new(depot),
@@ -71,6 +68,7 @@ impl PoolCore {
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock,
+            children: Children::default(),
             root,
             supply: Box::new(supply),
         });

@@ -1,5 +1,6 @@
 //! A request's position in the [queue](crate::heap::request_queue) of its pool.
 
+use crate::heap::child_blocks::Whose;
 use crate::heap::core::{Depot, DepotGuard, PoolCore, Recall};
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::{Awaited, Queue};
@@ -9,6 +10,7 @@ use crate::sync::Instant;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::mem;
+use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +30,8 @@ pub(crate) struct Position<'a> {
     number: Cell<u64>,
     awaited: Cell<Awaited>,
     child: Option<ForChild<'a>>,
+    /// The share that it raises: idle memory of that child is part of it.
+    raised: Option<&'a Share>,
     /// When it begins no further call of the driver, and no wait; `None`: never.
     until: Option<Instant>,
     /// Its number, for the thread that it departed from. It changes under the lock.
@@ -60,12 +64,28 @@ pub(crate) struct ForChild<'a> {
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {
         let (number, awaited) = (Cell::new(Queue::LAST), Cell::new(Awaited::Nothing));
-        Self { pool, has_deadline: false, number, awaited, child: None, until: None, shown: None }
+        Self {
+            pool,
+            has_deadline: false,
+            number,
+            awaited,
+            child: None,
+            raised: None,
+            until: None,
+            shown: None,
+        }
     }
 
     pub(crate) fn for_child(pool: &'a PoolCore, child: ForChild<'a>) -> Self {
         let mut position = Self::new(pool);
         position.child = Some(child);
+        position
+    }
+
+    /// The position of a request for more of a share.
+    pub(crate) fn for_share(pool: &'a PoolCore, share: &'a Share) -> Self {
+        let mut position = Self::new(pool);
+        position.raised = Some(share);
         position
     }
 
@@ -133,6 +153,16 @@ impl<'a> Position<'a> {
     #[inline]
     pub(crate) fn share(&self) -> Option<&'a Share> {
         self.child.map(|child| &**child.share)
+    }
+
+    /// For what the idle memory of a child is released, if it may be.
+    pub(crate) fn whose(&self, child: &Share) -> Option<Whose> {
+        let is_child = |share: Option<&Share>| share.is_some_and(|share| ptr::eq(share, child));
+        match () {
+            () if is_child(self.raised) => None,
+            () if is_child(self.share()) => Some(Whose::Own),
+            () => Some(Whose::Others),
+        }
     }
 
     /// Returns the part of `class` bytes that needs room within the limit.

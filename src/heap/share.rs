@@ -22,6 +22,11 @@ impl Share {
         self.bytes.load(Relaxed)
     }
 
+    /// Returns the charged bytes beyond it.
+    pub(crate) fn excess(&self) -> u64 {
+        self.charged.load(Relaxed).saturating_sub(self.bytes())
+    }
+
     fn unused(&self) -> u64 {
         self.unused_of(self.bytes())
     }

@@ -94,13 +94,6 @@ impl PoolCore {
         released
     }
 
-    /// Whether its caps hold for several pools, and the ledger of an arena counts the bytes of one of them.
-    pub(crate) fn are_caps_charged_elsewhere(&self) -> bool {
-        let others = self.others();
-        let is_elsewhere = |core: &Self| core.depot().accounts.is_charged_elsewhere;
-        !others.is_empty() && (is_elsewhere(self) || others.iter().any(|other| is_elsewhere(other)))
-    }
-
     /// The other pools with the same caps.
     pub(crate) fn others(&self) -> Vec<Arc<Self>> {
         let depot = self.depot();

@@ -5,6 +5,7 @@ use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
 use crate::heap::core::ErasedSupply;
 use crate::source::{Key, Source};
 use std::ops::Range;
+use vrampool_backend::spi::Ledger;
 use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
 
 /// A device, and the arena on it if one serves misses.
@@ -18,6 +19,8 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) owns_arena: bool,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
+    /// The limit on the physical memory of the growing arenas of all pools with the same caps.
+    pub(crate) ledger: Ledger,
 }
 
 impl<B: Backend> Supply<B> {
@@ -41,11 +44,12 @@ impl<B: Backend> Supply<B> {
         }
     }
 
-    /// Applies a limit to an arena of the pool's own. One of fixed size keeps its size, and refuses less.
+    /// Applies a limit to an arena of the pool's own. One of fixed size keeps its size, and refuses less;
+    /// a growing one keeps what is live.
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
         let Some(arena) = self.arena.as_ref().filter(|_| self.owns_arena) else { return Ok(()) };
         if arena.is_growing() {
-            return arena.resize(bytes);
+            return arena.set_limit(bytes, true);
         }
         let needed_bytes = arena.reserved_bytes();
         match needed_bytes <= bytes {

@@ -133,7 +133,8 @@ impl<B: Backend> Pool<B> {
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`], idle memory is released, and buffers that are still live release theirs when they
-    /// are dropped. Its children keep their memory until they are dropped. A pool that is closed stays closed.
+    /// are dropped. Its children keep the memory that graphs may use until they are dropped. A pool that is closed stays
+    /// closed.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
@@ -159,6 +160,7 @@ impl<B: Backend> Pool<B> {
         core.recall(&mut depot, Recall::Memory);
         drop(depot);
         core.notify_freed();
+        core.empty_children();
         self.trim_to_or_log(0);
     }
 

@@ -12,8 +12,10 @@ use crate::streams::order::Need;
 use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, Stream, fork};
 
-/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped or its limit requires
-/// the release.
+/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped.
+///
+/// With a [limit](Self::set_limit) or a share its idle memory beyond the share is released before another request is
+/// refused by the pool's limit, unless a graph may use it. [`Pool::close`] releases such memory, too.
 ///
 /// The pool counts the child's memory as live, so the pool's caps include it. A child may also have a
 /// [limit](Self::set_limit) and a [share](Self::set_share) of the pool's limit. For a separate pool under the same
@@ -55,7 +57,7 @@ impl<B: Backend> Pool<B> {
     #[must_use]
     pub fn child(&self, tag: &str) -> Child<B> {
         let kept = ForkArc::new(ChildBlocks::default());
-        self.handle.children.add(tag, &kept);
+        self.handle.core.children.add(tag, &kept);
         Child { pool: self.clone(), tag: tag.into(), kept }
     }
 }
@@ -80,12 +82,18 @@ impl<B: Backend> Child<B> {
         let need = Need { requested: bytes, class };
         let may_be_captured = !self.kept.asks_for_captures() || device.is_capturing(stream)?;
         let mut buffer = match self.kept.take(need, stream.id(), may_be_captured) {
-            Some(block) => Buffer::new(block),
+            Some(block) => {
+                core.count_hit(block.key);
+                Buffer::new(block)
+            }
             None => {
                 need.check(device, stream, Forbidden::Allocation)?;
                 let allow_release = || need.check(device, stream, Forbidden::Release);
                 match self.kept.make_room(need, stream.id(), allow_release)? {
-                    Room::Idle(block) => Buffer::new(block),
+                    Room::Idle(block) => {
+                        core.count_hit(block.key);
+                        Buffer::new(block)
+                    }
                     Room::Reserved(reservation) => self.allocate_from_pool(need, stream, reservation)?,
                     Room::Full(figures) => return Err(self.over_limit(need, &figures)),
                 }
@@ -142,7 +150,10 @@ impl<B: Backend> Child<B> {
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
         let core = &self.pool.handle.core;
         core.check_device(stream)?;
-        core.count_waits(self.kept.use_on::<B>(stream)?);
+        let mut waits = 0;
+        let used = self.kept.use_on::<B>(stream, &mut waits);
+        core.count_waits(waits);
+        used?;
         Ok(self.pool.device().flush(stream)?)
     }
 }

@@ -17,8 +17,8 @@ impl<B: Backend> Child<B> {
     /// allocated until enough is freed.
     ///
     /// **Graphs.** Idle memory that a graph may use is never released: all of it, once the child served a captured
-    /// stream or [`used_on`](Self::used_on) was called. Set the limit before the first request: without a limit the
-    /// child does not check whether a stream is captured, so once it has reused memory it releases none. During its
+    /// stream or [`used_on`](Self::used_on) was called. Set the limit before the first request: without a limit and a
+    /// share the child does not check whether a stream is captured, so once it has reused memory it releases none. During its
     /// capture, a graph must request at least one buffer of a child with a limit, so that the child keeps its memory.
     ///
     /// ```
@@ -75,18 +75,12 @@ impl<B: Backend> Child<B> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] if the pool's limit has no room for the unused part of the share beside live memory and
-    /// other shares; [`Error::Configuration`] if the share is above the child's limit, or if the pool has its caps
-    /// together with others and one of them has a virtual source; [`Error::Closed`]. The share is then unchanged.
+    /// other shares; [`Error::Configuration`] if the share is above the child's limit; [`Error::Closed`]. The share is
+    /// then unchanged.
     pub fn set_share(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         let (core, share) = (&self.pool.handle.core, &self.kept.share);
         let invalid = |reason: &str| Err(Error::configuration("share", bytes.to_string(), reason));
-        if bytes > 0 && core.are_caps_charged_elsewhere() {
-            return invalid(
-                "pools with common caps and a virtual source count the physical memory of all of them; use a pool with \
-                 caps of its own, or another source",
-            );
-        }
         let mut reservation: Option<Reservation<'_>> = None;
         loop {
             // The child's lock first: its limit stays as it is.
@@ -119,7 +113,7 @@ impl<B: Backend> Child<B> {
     /// Reserves `needed` bytes of the pool's limit for a share of `bytes`.
     fn reserve_share(&self, bytes: u64, needed: u64) -> Result<Reservation<'_>, Error> {
         let core = &self.pool.handle.core;
-        let position = Position::new(core);
+        let position = Position::for_share(core, &self.kept.share);
         let key = Key { kind: core.kind, class: needed };
         core.make_room(key, (&position, false), || Ok(())).map_err(|refused| match refused {
             NoRoom::Closed => Error::Closed,
@@ -142,6 +136,7 @@ impl<B: Backend> Child<B> {
             idle_bytes: figures.idle_bytes,
             held_bytes: figures.charged,
             unused_share_bytes: 0,
+            beside_bytes: 0,
             waiting_bytes: 0,
             other_pools: Vec::new(),
             owner: Owner::Child,

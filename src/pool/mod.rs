@@ -8,7 +8,6 @@ pub(crate) mod buffer;
 pub(crate) mod builder;
 pub(crate) mod child;
 mod child_bounds;
-mod children;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod in_time;
@@ -29,7 +28,6 @@ use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;
 use crate::heap::stats::times;
 use crate::pool::buffer::Buffer;
-use crate::pool::children::Children;
 use crate::pool::report::PoolReport;
 use crate::source::Source;
 use crate::sync::Instant;
@@ -102,7 +100,6 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
     /// Its figures when it ended, for whoever publishes them.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
-    pub(crate) children: Children,
     backend: PhantomData<B>,
 }
 
@@ -138,7 +135,7 @@ impl<B: Backend> Handle<B> {
 impl<B: Backend> Pool<B> {
     pub(crate) fn of_core(core: Arc<PoolCore>) -> Self {
         let last = Arc::default();
-        let handle = Arc::new(Handle { core, last, children: Children::default(), backend: PhantomData });
+        let handle = Arc::new(Handle { core, last, backend: PhantomData });
         siblings::add(&handle);
         Self { handle }
     }

@@ -13,7 +13,7 @@ use crate::pool::allocate::Request;
 use crate::pool::siblings;
 use crate::source::Key;
 use crate::streams::order::Need;
-use vrampool_backend::{Backend, BackendError, HookEvent};
+use vrampool_backend::{Backend, BackendError, HookEvent, Scarce};
 
 impl PoolCore {
     /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
@@ -89,10 +89,8 @@ impl PoolCore {
     /// The shortage as the request sees it: of a device, without memory that an arena took and released in its attempt.
     fn as_of_request<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Shortage {
         let supply = self.supply::<B>();
-        if !matches!(shortage, Shortage::Device(_))
-            || supply.asks_driver(request.key)
-            || request.position.is_over()
-        {
+        let is_of_memory = matches!(&shortage, Shortage::Device(error) if matches!(error.scarce(), None | Some(Scarce::Memory)));
+        if !is_of_memory || supply.asks_driver(request.key) || request.position.is_over() {
             return shortage;
         }
         match supply.device.memory_info() {
@@ -126,6 +124,7 @@ impl PoolCore {
             (depot.bytes_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.reserved_before(position.number());
         let unused_share_bytes = depot.accounts.unused_shares_beside(position.share());
+        let beside_bytes = depot.accounts.live_beside();
         drop(depot);
         let of_device = matches!(shortage, Shortage::Device(_));
         OutOfMemory {
@@ -136,6 +135,7 @@ impl PoolCore {
             idle_bytes: idle,
             held_bytes,
             unused_share_bytes,
+            beside_bytes,
             waiting_bytes,
             other_pools: if of_device || self.shares_caps() { siblings::holders(self) } else { Vec::new() },
             owner: Owner::Pool,
@@ -151,7 +151,7 @@ impl PoolCore {
             (Cause::Request, _) => Reason::Request,
             _ if has_waited => Reason::Timeout,
             (Cause::Fragmentation, _) => Reason::Fragmentation,
-            (_, Shortage::Limit(_)) => Reason::Limit,
+            (Cause::SharedLimit, _) | (_, Shortage::Limit(_)) => Reason::Limit,
             (_, Shortage::Arena(_)) => Reason::Arena,
             (_, Shortage::Device(_) | Shortage::Deadline) => Reason::Device,
         });

@@ -43,8 +43,8 @@ pub(super) fn trim(pool: &PoolCore) -> u64 {
 /// The others that hold memory, most bytes first.
 pub(super) fn holders(pool: &PoolCore) -> Vec<OtherPool> {
     let figures = |other: &Arc<dyn Sibling>| {
-        let stats = other.core().depot().stats();
-        let (held_bytes, idle_bytes) = (stats.held_bytes, stats.idle_bytes);
+        let depot = other.core().depot();
+        let (held_bytes, idle_bytes) = (depot.accounts.now.held(), depot.bytes_now().idle);
         OtherPool { name: other.core().name.clone(), held_bytes, idle_bytes }
     };
     let mut holders: Vec<_> = others(pool).iter().map(figures).filter(|other| other.held_bytes > 0).collect();

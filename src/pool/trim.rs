@@ -1,6 +1,6 @@
 //! Trim, decay, compaction and changes of the limit.
 
-use crate::environment::as_cap;
+use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
@@ -49,7 +49,11 @@ impl<B: Backend> Pool<B> {
 
     /// As [`trim_to`](Self::trim_to), for callers that go on without the memory: a failure is logged.
     pub(crate) fn trim_to_or_log(&self, idle_bytes: u64) {
-        if let Err(error) = self.trim_to(idle_bytes) {
+        self.log_kept(self.trim_to(idle_bytes).map(drop));
+    }
+
+    fn log_kept(&self, released: Result<(), Error>) {
+        if let Err(error) = released {
             logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name());
         }
     }
@@ -117,23 +121,28 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] if the pool's own arena keeps more than `bytes`: an arena of fixed size keeps its range, a
-    /// virtual one the pages of live memory. [`Error::Configuration`] if `bytes` has no room for the
+    /// [`Error::Arena`] if the pool's own arena of fixed size is larger than `bytes`. [`Error::Configuration`] if `bytes` has no room for the
     /// [shares](crate::Child::set_share) of children beside the other live memory. The limit is then unchanged; idle
     /// memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;
         let core = self.core();
-        let has_shares = core.depot().accounts.has_shares();
+        let (has_shares, ledger) = (core.depot().accounts.has_shares(), &core.supply::<B>().ledger);
+        let others = core.others();
+        let others = others.iter().map(|other| other.supply::<B>());
+        let arenas =
+            others.filter(|of| of.owns_arena).filter_map(|of| of.arena()).filter(|of| of.is_growing());
+        let arenas: Vec<_> = arenas.collect();
         let trim = || {
             let charged = core.depot().accounts.charged_together();
-            let mapped =
-                self.arena().filter(|arena| arena.is_growing()).map_or(0, DeviceArena::reserved_bytes);
-            let surplus = charged.max(mapped).saturating_sub(bytes);
+            let surplus = charged.max(ledger.charged()).saturating_sub(bytes);
             if surplus > 0 {
                 let released = core.trim_others(surplus);
                 self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus.saturating_sub(released)));
+            }
+            for arena in arenas.iter().filter(|_| ledger.charged() > bytes) {
+                self.log_kept(arena.release(0).map(drop));
             }
         };
         if has_shares {
@@ -144,8 +153,12 @@ impl<B: Backend> Pool<B> {
             trim();
         }
         let set = core.supply::<B>().set_limit(bytes);
-        if set.is_err() {
-            core.replace_limit(before)?;
+        match set {
+            Ok(()) => {
+                ledger.set_limit(as_limit(bytes));
+                arenas.iter().try_for_each(|arena| arena.set_limit(bytes, true))?;
+            }
+            Err(_) => _ = core.replace_limit(before)?,
         }
         // A waiting request may be within it now.
         core.notify_freed();

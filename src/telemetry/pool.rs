@@ -192,7 +192,7 @@ impl<B: Backend> Owner for Pool<B> {
         let about = self.about();
         let PoolReport { stats, holders, .. } = self.report();
         let mut figures = figures_of(&stats, &about);
-        holders::add(&mut figures, &stats, &self.handle.children.figures(), &holders);
+        holders::add(&mut figures, &stats, &self.handle.core.children.figures(), &holders);
         figures
     }
 

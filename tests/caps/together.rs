@@ -9,7 +9,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Buffer, Pool, SizeClasses};
+use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 /// What the rules say of pools within one, in lists, one request at a time.
@@ -264,6 +264,20 @@ fn memory_that_a_pool_within_frees_ends_a_wait() {
         });
     }
     assert!(device.peak() <= 256 * KIB);
+}
+
+/// Also over virtual memory: idle memory of one pool is released before another one exceeds the budget.
+#[test]
+fn a_budget_holds_for_all_virtual_pools_together() {
+    let device = device();
+    let [stream] = vrampool_test_support::streams(&device);
+    let builder = || Pool::builder(&device).source(Source::Virtual).magazine_bytes(0);
+    let Ok(root) = builder().budget(256 * KIB).build() else { return };
+    let within = builder().within(&root).build().expect("a pool");
+    drop(within.allocate(128 * KIB, &stream).expect("memory"));
+    assert_eq!(within.stats().idle_bytes, 128 * KIB);
+    let _live = root.allocate(256 * KIB, &stream).expect("memory");
+    assert_eq!(within.stats().idle_bytes, 0);
 }
 
 #[test]

@@ -157,14 +157,13 @@ fn common_caps_hold_shares_of_all_pools() {
     let _own = child.allocate(256 * KIB, &stream).expect("its share");
     if has_virtual_memory(pool.device()) {
         let virtual_pool = || Pool::builder(pool.device()).source(Source::Virtual);
-        expect_setting(virtual_pool().within(&pool).build(), "within", "children with shares");
         let root = virtual_pool().limit(64 << 20).build().expect("a pool");
         let own = root.child("tenant");
-        own.set_share(8 << 20).expect("a pool with caps of its own");
-        expect_setting(virtual_pool().within(&root).build(), "within", "children with shares");
-        drop(own);
-        let _within = virtual_pool().within(&root).build().expect("no share");
-        expect_setting(root.child("tenant").set_share(1), "share", "count the physical memory");
+        own.set_share(8 << 20).expect("nothing is live");
+        let within = virtual_pool().within(&root).build().expect("a pool");
+        expect(within.allocate(60 << 20, &stream), Owner::Pool, Cause::Shares, "8.0 MiB are reserved");
+        let _theirs = within.allocate(56 << 20, &stream).expect("what the share leaves");
+        let _own = own.allocate(8 << 20, &stream).expect("its share");
     }
 }
 

@@ -145,6 +145,79 @@ fn a_request_that_waits_is_woken_when_a_child_has_taken_an_idle_block() {
     assert_eq!(is_served.recv_timeout(Duration::from_secs(5)), Ok(true));
 }
 
+/// Idle memory of a tenant beyond its share is everybody's, and none of it is released in vain.
+#[test]
+fn idle_memory_of_a_tenant_shuts_nobody_out() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool =
+        Pool::builder(&device).size_classes(SizeClasses::EXACT).limit(16 * KIB).build().expect("a pool");
+    let [one, other] = ["one", "other"].map(|tag| pool.child(tag));
+    [&one, &other].iter().for_each(|child| child.set_limit(16 * KIB).expect("no share"));
+    let blocks = |child: &Child<_>| {
+        drop((0..15).map(|_| child.allocate(KIB, &stream).expect("memory")).collect::<Vec<_>>())
+    };
+    blocks(&one);
+    let live = other.allocate(2 * KIB, &stream).expect("the other one's memory is idle");
+    assert_eq!((one.idle_bytes(), device.taken()), (14 * KIB, 16 * KIB));
+    // Its own request, and one of the pool.
+    drop(one.allocate(12 * KIB, &stream).expect("its own memory is idle"));
+    drop(pool.allocate(14 * KIB, &stream).expect("all others are idle"));
+    assert!(pool.allocate(15 * KIB, &stream).is_err(), "2 KiB are live");
+    drop(live);
+    pool.trim().expect("a trim");
+    blocks(&one);
+    one.set_share(8 * KIB).expect("its own memory");
+    assert!(other.allocate(9 * KIB, &stream).is_err(), "its share stays");
+    assert_eq!(one.idle_bytes(), 15 * KIB, "nothing is released in vain");
+    drop(other.allocate(7 * KIB, &stream).expect("what its share leaves"));
+    // A request that waits gets what becomes idle.
+    drop(other);
+    let all = one.allocate(16 * KIB, &stream).expect("its share and what is idle");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pool.allocate_timeout(8 * KIB, &stream, Duration::MAX));
+        while pool.waiting_requests() == 0 {
+            thread::yield_now();
+        }
+        drop(all);
+        waiting.join().expect("no panic").expect("beyond the share");
+    });
+    pool.close();
+    assert_eq!(pool.stats().held_bytes, 0, "idle memory of children is released, too");
+    assert!(device.peak() <= 16 * KIB);
+}
+
+/// The device is called without the lock of the child.
+#[test]
+fn a_launch_on_another_stream_blocks_no_free() {
+    let device = device();
+    let [stream, other] = streams(&device);
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let child = Arc::new(pool.child("graph"));
+    let blocks: Vec<_> = (0..3).map(|_| child.allocate(4 * KIB, &stream).expect("memory")).collect();
+    let live = child.allocate(4 * KIB, &stream).expect("memory");
+    drop(blocks);
+    let (dropped, asked) = (std::sync::Mutex::new(Some(live)), Arc::clone(&child));
+    device.before_capture_query(move || {
+        drop(dropped.lock().expect("no panic").take());
+        assert!(asked.idle_bytes() > 0);
+    });
+    child.used_on(&other).expect("a use");
+    device.forget_hook();
+    assert_eq!((child.live_bytes(), child.idle_bytes()), (0, 16 * KIB));
+}
+
+#[test]
+fn idle_memory_of_a_child_serves_hits() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let child = pool.child("tenant");
+    (0..100).for_each(|_| drop(child.allocate(40_000, &stream).expect("memory")));
+    let stats = pool.stats();
+    assert_eq!((stats.served.by_bucket, stats.served.total()), (99, 100));
+}
+
 #[test]
 fn a_closed_pool_serves_no_request_of_its_children() {
     let device = device();

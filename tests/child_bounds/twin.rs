@@ -75,8 +75,10 @@ struct OwnChild {
     idle: Vec<u64>,
     limit: Option<u64>,
     share: u64,
-    /// Whether it served requests without a limit from idle memory: graphs may use it.
+    /// Whether it served requests without a limit and a share from idle memory: graphs may use it.
     may_have_graphs: bool,
+    /// Number of children that were made before.
+    created: usize,
 }
 
 impl OwnPool {
@@ -104,6 +106,11 @@ impl OwnChild {
 
     fn unused(&self, share: u64) -> u64 {
         share.saturating_sub(self.held())
+    }
+
+    /// Whether its idle memory serves others.
+    fn is_tenant(&self) -> bool {
+        self.limit.is_some() || self.share > 0
     }
 
     /// Releases the oldest idle blocks until the limit has room for `class`, if it can.
@@ -160,10 +167,17 @@ impl Twin {
         }
     }
 
-    /// Releases idle memory until the limit has room for `more` bytes, if it can: first of other pools what this one's
-    /// does not cover.
-    fn make_room(&mut self, at: usize, more: u64) -> bool {
-        let over = |twin: &Self| (twin.held() + twin.unused() + more).saturating_sub(twin.limit);
+    /// Releases idle memory until the limit has room for `class` bytes beyond the share of `child`, if it can: of
+    /// children what idle memory of pools does not cover, except of the one whose share is `raised`; then of other pools
+    /// what this one's does not.
+    fn make_room(&mut self, at: usize, class: u64, child: Option<usize>, raised: Option<usize>) -> bool {
+        let over = |twin: &Self| {
+            let own = child.map_or(0, |at| twin.children[at].unused(twin.children[at].share));
+            (twin.held() + twin.unused() + class.saturating_sub(own)).saturating_sub(twin.limit)
+        };
+        if over(self) > self.cached() {
+            self.evict_children(at, over(self) - self.cached(), (child, raised));
+        }
         if over(self) > self.cached() {
             return false;
         }
@@ -172,6 +186,37 @@ impl Twin {
         let over = over(self);
         self.pools[at].evict(over);
         true
+    }
+
+    /// Releases idle memory of children beyond their shares, or all of the one that requests, if that is enough: those
+    /// of this pool first, the oldest first.
+    fn evict_children(
+        &mut self,
+        at: usize,
+        mut bytes: u64,
+        (requesting, raised): (Option<usize>, Option<usize>),
+    ) {
+        let count = self.pools.len();
+        let mut order: Vec<usize> = (0..self.children.len()).filter(|at| Some(*at) != raised).collect();
+        order.sort_by_key(|&child| (child % count != at, child % count, self.children[child].created));
+        let evictable = |child: &OwnChild, is_requesting: bool| match child.is_tenant() {
+            _ if child.may_have_graphs => 0,
+            false => 0,
+            true if is_requesting => child.held() - child.live,
+            true => (child.held() - child.live).min(child.held().saturating_sub(child.share)),
+        };
+        let all = order.iter().map(|&at| evictable(&self.children[at], requesting == Some(at)));
+        if all.sum::<u64>() < bytes {
+            return;
+        }
+        for at in order {
+            let child = &mut self.children[at];
+            let (most, before) = (bytes.min(evictable(child, requesting == Some(at))), child.held());
+            while before - child.held() < most {
+                child.idle.remove(0);
+            }
+            bytes = bytes.saturating_sub(before - child.held());
+        }
     }
 
     fn evict_others(&mut self, at: usize, mut bytes: u64) -> u64 {
@@ -188,7 +233,7 @@ impl Twin {
         if let Some(child) = child.map(|at| &mut self.children[at]) {
             if let Some(index) = child.idle.iter().rposition(|&idle| idle == class) {
                 child.live += child.idle.remove(index);
-                child.may_have_graphs |= child.limit.is_none();
+                child.may_have_graphs |= !child.is_tenant();
                 return Outcome::Served;
             }
             if !child.make_room(class) {
@@ -201,8 +246,7 @@ impl Twin {
         if let Some(index) = pool.idle.iter().rposition(|&idle| idle == class) {
             pool.idle.remove(index);
         } else {
-            let own = child.map_or(0, |at| self.children[at].unused(self.children[at].share));
-            if !self.make_room(at, class.saturating_sub(own)) {
+            if !self.make_room(at, class, child, None) {
                 return Outcome::OfPool;
             }
             if is_refused {
@@ -248,11 +292,11 @@ proptest! {
             limit,
             max_cached,
             pools: (0..count).map(|_| OwnPool::default()).collect(),
-            children: (0..2).map(|_| OwnChild::default()).collect(),
+            children: (0..2).map(|created| OwnChild { created, ..OwnChild::default() }).collect(),
         };
         // With the child and the pool that each returns to.
         let mut live: Vec<(Option<usize>, usize, Buffer<Device>)> = Vec::new();
-        let mut highest = limit;
+        let (mut highest, mut made) = (limit, 2);
         for step in steps {
             match step {
                 Step::Allocate { of, bytes, is_refused } => {
@@ -323,7 +367,7 @@ proptest! {
                         // A lowered limit may have less room than for what is there.
                         let is_over = bytes > own.share && twin.held() + twin.unused() > twin.limit;
                         let more = more.max(u64::from(is_over));
-                        let is_set = more == 0 || twin.make_room(pool, more);
+                        let is_set = more == 0 || twin.make_room(pool, more, None, Some(at));
                         prop_assert_eq!(set.is_ok(), is_set, "{:?}", set);
                         prop_assert!(set.err().is_none_or(|error| error.is_out_of_memory()));
                         if is_set {
@@ -362,7 +406,9 @@ proptest! {
                     let at = of % children.len();
                     children[at] = new_child(at);
                     children[at].set_limit(limit).expect("no share");
-                    let dropped = std::mem::replace(&mut twin.children[at], OwnChild { limit, ..OwnChild::default() });
+                    made += 1;
+                    let new = OwnChild { limit, created: made, ..OwnChild::default() };
+                    let dropped = std::mem::replace(&mut twin.children[at], new);
                     twin.pools[at % count].live += dropped.live;
                     live.iter_mut().filter(|(child, ..)| *child == Some(at)).for_each(|(child, ..)| *child = None);
                     for class in dropped.idle {

@@ -298,7 +298,7 @@ fn a_decay_that_fails_forgets_nothing() {
 }
 
 #[test]
-fn a_limit_that_cannot_be_leaves_the_one_before() {
+fn a_lowered_limit_keeps_what_is_live() {
     const MIB: u64 = 1 << 20;
     if !has_virtual_memory() {
         return;
@@ -309,10 +309,11 @@ fn a_limit_that_cannot_be_leaves_the_one_before() {
     let pool = builder.build().expect("a pool");
     let live = pool.allocate(8 * MIB, &stream).expect("memory");
     drop(pool.allocate(4 * MIB, &stream).expect("memory"));
-    assert!(matches!(pool.set_limit(4 * MIB), Err(Error::Arena(_))), "more is live");
-    assert_eq!(pool.limit(), Some(64 * MIB));
-    drop(pool.allocate(16 * MIB, &stream).expect("the limit before has room"));
+    pool.set_limit(4 * MIB).expect("as with every other source");
+    assert_eq!((pool.limit(), pool.stats().reserved_bytes), (Some(4 * MIB), 8 * MIB));
+    assert!(pool.allocate(2 * MIB, &stream).is_err(), "more is live");
     drop(live);
+    drop(pool.allocate(4 * MIB, &stream).expect("all of it"));
     pool.set_limit(4 * MIB).expect("nothing is live");
     assert_eq!(pool.limit(), Some(4 * MIB));
     assert!(pool.allocate(8 * MIB, &stream).is_err());

@@ -1,5 +1,6 @@
 //! Errors of devices.
 
+use crate::scarce::Scarce;
 use std::borrow::Cow;
 
 /// Why a device did not do what it was asked.
@@ -25,10 +26,11 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
-    /// The device has not enough memory. Only this error makes a pool trim and try again.
-    #[error(
-        "the device is out of memory: {requested_bytes} bytes were requested{}",
-        free_bytes.map(|free| format!(" and {free} are free")).unwrap_or_default()
+    /// There is not enough memory, or another [resource](Scarce) that memory takes. Only this error makes a pool trim and
+    /// try again.
+    #[error("{scarce}: {requested_bytes} bytes were requested{}{}",
+        free_bytes.map(|free| format!(" and {free} are free")).unwrap_or_default(),
+        scarce.remedy().map(|remedy| format!("; {remedy}")).unwrap_or_default()
     )]
     #[non_exhaustive]
     OutOfMemory {
@@ -36,6 +38,8 @@ pub enum BackendError {
         requested_bytes: u64,
         /// Free bytes; `None` if the device does not report them.
         free_bytes: Option<u64>,
+        /// The resource.
+        scarce: Scarce,
     },
     /// The device is lost. Nothing works on it any more; open it again.
     #[error("the device is lost: {reason}")]
@@ -163,7 +167,22 @@ impl BackendError {
     /// reports `free_bytes` as free, if it reports any.
     #[must_use]
     pub const fn out_of_memory(requested_bytes: u64, free_bytes: Option<u64>) -> Self {
-        Self::OutOfMemory { requested_bytes, free_bytes }
+        Self::OutOfMemory { requested_bytes, free_bytes, scarce: Scarce::Memory }
+    }
+
+    /// Returns an [`OutOfMemory`](Self::OutOfMemory) error about another resource than the device's memory.
+    #[must_use]
+    pub const fn lacks(requested_bytes: u64, scarce: Scarce) -> Self {
+        Self::OutOfMemory { requested_bytes, free_bytes: None, scarce }
+    }
+
+    /// Returns the resource of an [`OutOfMemory`](Self::OutOfMemory) error.
+    #[must_use]
+    pub fn scarce(&self) -> Option<&Scarce> {
+        match self {
+            Self::OutOfMemory { scarce, .. } => Some(scarce),
+            _ => None,
+        }
     }
 
     /// Returns a [`Driver`](Self::Driver) error: the driver's `call` failed with its own `code` and `message`.

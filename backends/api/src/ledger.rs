@@ -1,6 +1,6 @@
 //! Limits on bytes, and the bytes that are charged to them.
 
-use crate::{BackendError, fork};
+use crate::{BackendError, Scarce, fork};
 use std::iter;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +30,8 @@ pub struct Ledger(Arc<Node>);
 
 #[derive(Debug)]
 struct Node {
+    /// Of the owner, for errors.
+    name: Arc<str>,
     /// No limit is `u64::MAX`.
     limit: AtomicU64,
     charged: AtomicU64,
@@ -51,19 +53,32 @@ impl Ledger {
     /// Creates a ledger of at most `limit` bytes. `None` is no limit.
     #[must_use]
     pub fn new(limit: impl Into<Option<u64>>) -> Self {
-        Self::of(limit.into(), None, Arc::default())
+        Self::named("", limit)
+    }
+
+    /// As [`new`](Self::new). Errors of a refusal have the `name`.
+    #[must_use]
+    pub fn named(name: &str, limit: impl Into<Option<u64>>) -> Self {
+        Self::of(name.into(), limit.into(), None, Arc::default())
     }
 
     /// Creates a ledger whose bytes are charged to this one, too.
     #[must_use]
     pub fn child(&self, limit: impl Into<Option<u64>>) -> Self {
-        Self::of(limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))
+        let name = Arc::clone(&self.0.name);
+        Self::of(name, limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))
     }
 
-    fn of(limit: Option<u64>, parent: Option<Self>, changing: Arc<Mutex<()>>) -> Self {
+    fn of(name: Arc<str>, limit: Option<u64>, parent: Option<Self>, changing: Arc<Mutex<()>>) -> Self {
         let limit = AtomicU64::new(limit.unwrap_or(u64::MAX));
         let (charged, peak) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Node { limit, charged, peak, parent, changing }))
+        Self(Arc::new(Node { name, limit, charged, peak, parent, changing }))
+    }
+
+    /// Returns the name of its owner; empty if it has none.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.0.name
     }
 
     /// Returns the limit of this ledger alone, bytes; `None` if it has none.
@@ -99,15 +114,16 @@ impl Ledger {
     /// Charges `bytes` to this ledger and those above it.
     ///
     /// # Errors
-    /// [`BackendError::OutOfMemory`] if a limit leaves less; [`BackendError::Forked`].
+    /// [`BackendError::OutOfMemory`] if a limit leaves less, with the [limit](Scarce::Limit) that leaves least;
+    /// [`BackendError::Forked`].
     pub fn reserve(&self, bytes: u64) -> Result<Grant, BackendError> {
         fork::check()?;
         let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = self.free();
         // Without a limit the sum must not overflow either.
-        let fits = bytes <= free && self.up().all(|ledger| ledger.charged().checked_add(bytes).is_some());
-        if !fits {
-            return Err(BackendError::out_of_memory(bytes, Some(free)));
+        let fits =
+            |ledger: &Self| bytes <= ledger.own_free() && ledger.charged().checked_add(bytes).is_some();
+        if !self.up().all(fits) {
+            return Err(BackendError::lacks(bytes, self.scarcest()));
         }
         self.add(bytes);
         Ok(Grant { ledger: self.clone(), bytes })
@@ -130,6 +146,12 @@ impl Ledger {
             node.charged.store(charged, Relaxed);
             node.peak.fetch_max(charged, Relaxed);
         }
+    }
+
+    /// The limit that leaves least.
+    fn scarcest(&self) -> Scarce {
+        let Self(node) = self.up().min_by_key(|ledger| ledger.own_free()).unwrap_or(self);
+        Scarce::limit(&node.name, node.limit.load(Relaxed), node.charged.load(Relaxed))
     }
 
     fn own_free(&self) -> u64 {

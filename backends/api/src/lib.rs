@@ -41,6 +41,7 @@ mod properties;
 mod region;
 mod rejected;
 mod request;
+mod scarce;
 mod shared_handles;
 pub mod spi;
 mod stream;
@@ -56,6 +57,7 @@ pub use properties::{Capabilities, DeviceId, DeviceKind, MemoryInfo, Properties}
 pub use region::{Region, RegionMut};
 pub use rejected::Rejected;
 pub use request::{AllocationRequest, Priority};
+pub use scarce::Scarce;
 pub use shared_handles::{ShareableHandle, ShareableKind, SharedHandles};
 pub use stream::{CaptureId, Event, Stream, StreamId};
 pub use virtual_memory::{Physical, VirtualMemory};

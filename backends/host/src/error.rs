@@ -2,12 +2,12 @@
 
 use rustix::io::Errno;
 use std::io;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, Scarce};
 
 /// What the system said: no memory, which addresses and the table of mappings are too, or something else.
-pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64) -> BackendError {
+pub(crate) fn no_memory_or(call: &'static str, error: Errno, requested: u64, scarce: Scarce) -> BackendError {
     match error {
-        Errno::NOMEM => BackendError::out_of_memory(requested, None),
+        Errno::NOMEM => BackendError::lacks(requested, scarce),
         error => driver_error(call, error),
     }
 }

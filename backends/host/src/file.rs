@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, Scarce};
 
 /// The size of the file that is cut into ranges, bytes. It has holes but for what is in use, and no range is
 /// used twice.
@@ -88,6 +88,6 @@ impl Files {
 fn no_file(call: &'static str, error: Errno, requested: u64) -> BackendError {
     match error {
         Errno::NOSPC => BackendError::out_of_memory(requested, None),
-        error => no_memory_or(call, error, requested),
+        error => no_memory_or(call, error, requested, Scarce::Memory),
     }
 }

@@ -210,7 +210,7 @@ typedef void *vrampool_stream;
  *     name            the pool's name in metrics
  *     source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
  *     limit           hard cap on bytes taken from the device, by all tags (vrampool_tag_begin) together
- *     budget          soft cap on the same, for each tag
+ *     budget          soft cap on the same, for all tags together
  *     max_cached      cap on idle bytes, for all tags together
  *     max_per_bucket  cap on idle buffers in one size class of one tag
  *     cached_class    the largest class that is kept idle
@@ -226,8 +226,9 @@ typedef void *vrampool_stream;
  *     placement       device, host (pinned), managed; default: the device's preferred placement
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
- * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, `VRAMPOOL_POOL_BUDGET_FRAC`,
- * `VRAMPOOL_POOL_LARGE_BUCKET_MB`, `VRAMPOOL_OVERLAP`, `VRAMPOOL_INITIAL`), then has vrampool's default. Allocates no memory, except with
+ * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_LIMIT_GB`, `VRAMPOOL_MAX_CACHED_GB`,
+ * `VRAMPOOL_MAX_BUFFERS_PER_BUCKET`, `VRAMPOOL_POOL_BUDGET_FRAC`, `VRAMPOOL_SIZE_CLASSES`, `VRAMPOOL_POOL_LARGE_BUCKET_MB`,
+ * `VRAMPOOL_OVERLAP`, `VRAMPOOL_INITIAL`) when the pool is made, for all of its tags, then has vrampool's default. Allocates no memory, except with
  * source=arena and for `initial`.
  *
  * Thread-safe.
@@ -708,8 +709,8 @@ vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
  * Begins a scope: until the matching vrampool_tag_end(), allocations of this thread from `pool` have this tag. Scopes
  * nest, and the inner one counts. Outside of scopes the tag is "default".
  *
- * `limit` and `max_cached` are those of all tags together: before a request is refused, idle memory of other tags is released.
- * Idle memory is each tag's own; max_per_bucket, magazine_bytes, budget and overlap hold for each tag. vrampool_trim() counts
+ * `limit`, `budget` and `max_cached` are those of all tags together: before a request is refused, idle memory of other tags is
+ * released. Idle memory is each tag's own; max_per_bucket, magazine_bytes and overlap hold for each tag. vrampool_trim() counts
  * all tags together.
  *
  * Thread-safe: a scope is of the calling thread.
@@ -820,7 +821,7 @@ enum vrampool_array_role {
  *
  *     name             the broker's name in metrics
  *     reserve          bytes of the device that are left to other processes; default: 0
- *     budget           cap on bytes of all clients together; default: unlimited
+ *     budget           cap on bytes of all clients together; default, and at most: the limit of the pool
  *     staging_block    bytes of one pinned block for copies, and
  *     staging          of all of them; set both or none
  *     pinned_max       cap on pinned bytes; default: as many as the device has; at most 0.8 of the host's memory

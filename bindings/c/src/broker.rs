@@ -1,7 +1,8 @@
 //! Brokers, their clients and their arrays, by number.
 
 use crate::failure::{Failure, Status};
-use crate::options::{size, values};
+use crate::metrics;
+use crate::options::{UNLIMITED, size, values};
 use crate::streams::{self, Home};
 use crate::{fork, registry};
 use parking_lot::Mutex;
@@ -110,7 +111,8 @@ impl<T> Table<T> {
 }
 
 pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
-    let home = Arc::clone(&registry::get(pool)?.home);
+    let pool = registry::get(pool)?;
+    let home = Arc::clone(&pool.home);
     let [name, reserve, budget, block, staging, pinned_max, spill_threshold, directory] =
         values(options, &KEYS)?;
     let bytes = |key, value: Option<&str>| value.map(|value| size(key, value)).transpose();
@@ -121,9 +123,7 @@ pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     if let Some(bytes) = bytes("reserve", reserve)? {
         builder = builder.reserve(bytes);
     }
-    if let Some(bytes) = bytes("budget", budget)? {
-        builder = builder.budget(bytes);
-    }
+    builder = builder.budget(bytes("budget", budget)?.unwrap_or(UNLIMITED).min(pool.limit()));
     match (bytes("staging_block", block)?, bytes("staging", staging)?) {
         (None, None) => {}
         (Some(block), Some(all)) => builder = builder.staging(block, all),
@@ -140,7 +140,15 @@ pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
         builder = builder.spill_directory(directory);
     }
     let (arrays, streams) = Default::default();
-    Ok(BROKERS.add(Arc::new(CBroker { broker: builder.build()?, _home: home, arrays, streams })))
+    let broker = builder.build()?;
+    metrics::add(&broker);
+    metrics::add(&broker.pool());
+    Ok(BROKERS.add(Arc::new(CBroker { broker, _home: home, arrays, streams })))
+}
+
+/// All brokers.
+pub(crate) fn all() -> Vec<Broker<AnyDevice>> {
+    BROKERS.all().into_iter().map(|(_, broker)| broker.broker.clone()).collect()
 }
 
 fn alone(key: &str, other: &str) -> Failure {

@@ -14,6 +14,7 @@ mod enabled {
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
     use vrampool::telemetry::{DEFAULT_ADDRESS, Exporter, Owner};
+    use vrampool_broker::Broker;
 
     /// What serves in this process.
     static EXPORTER: OfProcess<Mutex<Option<Exporter>>> = OfProcess::new();
@@ -24,6 +25,7 @@ mod enabled {
         pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
         sleeping: impl FnOnce() -> Vec<S>,
         others: impl FnOnce() -> Vec<O>,
+        brokers: impl FnOnce() -> Vec<Broker<AnyDevice>>,
     ) -> Result<SocketAddr, Failure> {
         let address: SocketAddr = match address {
             None => DEFAULT_ADDRESS,
@@ -45,6 +47,10 @@ mod enabled {
         pools().iter().for_each(|pool| serve(&exporter, pool));
         sleeping().iter().for_each(|pool| serve(&exporter, pool));
         others().iter().for_each(|owner| serve(&exporter, owner));
+        for broker in brokers() {
+            serve(&exporter, &broker);
+            serve(&exporter, &broker.pool());
+        }
         let address = exporter.address();
         *running = Some(exporter);
         Ok(address)
@@ -76,12 +82,14 @@ mod disabled {
     use vrampool::Pool;
     use vrampool::any::AnyDevice;
     use vrampool::telemetry::Owner;
+    use vrampool_broker::Broker;
 
     pub(crate) fn start<S: Owner, O: Owner>(
         _address: Option<&str>,
         _pools: impl FnOnce() -> Vec<Pool<AnyDevice>>,
         _sleeping: impl FnOnce() -> Vec<S>,
         _others: impl FnOnce() -> Vec<O>,
+        _brokers: impl FnOnce() -> Vec<Broker<AnyDevice>>,
     ) -> Result<std::net::SocketAddr, Failure> {
         Err(Failure::new(Status::UNSUPPORTED, "this library was built without the feature `prometheus`"))
     }

@@ -2,12 +2,10 @@
 
 use crate::failure::Failure;
 use bytesize::ByteSize;
-use vrampool::Ledger;
 use vrampool::any::{self, AnyDevice};
-use vrampool::arena::DeviceArena;
 use vrampool::errors::chain;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Initial, Overlap, Placement, Pool, PoolBuilder, SizeClasses, Source, internal};
+use vrampool::{Backend, Initial, Overlap, Placement, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_sleep::Offload;
 use vrampool_trace::fitted::FittedClasses;
 
@@ -135,13 +133,8 @@ impl Options {
         self.source.unwrap_or(default)
     }
 
-    /// Builds a pool. Its physical memory is charged to `ledger`, and it shares the caps of `main`, each if set.
-    pub(crate) fn build(
-        &self,
-        device: &AnyDevice,
-        name: Option<&str>,
-        (ledger, main): (Option<&Ledger>, Option<&Pool<AnyDevice>>),
-    ) -> Result<Pool<AnyDevice>, Failure> {
+    /// Returns the settings of the pool and of its tags. The environment is read here alone.
+    pub(crate) fn builder(&self, device: &AnyDevice) -> Result<PoolBuilder<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
         let set =
@@ -158,12 +151,6 @@ impl Options {
         builder = set(builder, self.cached_class, PoolBuilder::cached_class);
         builder = set(builder, self.magazine_bytes, PoolBuilder::magazine_bytes);
         builder = set(builder, self.magazine_class, PoolBuilder::magazine_class);
-        if let Some(name) = name {
-            builder = builder.name(name);
-        }
-        if let Some(main) = main {
-            builder = builder.within(main);
-        }
         if let Some(classes) = &self.size_classes {
             builder = builder.size_classes(classes.clone());
         }
@@ -176,32 +163,18 @@ impl Options {
         if let Some(overlap) = self.overlap {
             builder = builder.overlap(overlap);
         }
-        builder = match ledger {
-            None => {
-                let builder = set(builder, self.piece_bytes, PoolBuilder::piece_bytes);
-                let builder = match self.initial {
-                    Some(initial) => builder.initial(initial),
-                    None => builder,
-                };
-                builder.source(self.source_on(device))
-            }
-            Some(ledger) => {
-                let arena = DeviceArena::builder(device).growing().within(ledger);
-                let arena = arena.overlap(internal::overlap_of(&builder));
-                let arena = match self.piece_bytes {
-                    Some(bytes) => arena.piece_bytes(bytes),
-                    None => arena,
-                };
-                // For all tags together.
-                let arena = match main {
-                    None => arena.initial_bytes(internal::initial_bytes(&builder, self.initial)),
-                    Some(_) => arena,
-                };
-                let arena =
-                    if let Some(placement) = self.placement { arena.memory(placement) } else { arena };
-                builder.arena(&arena.build()?)
-            }
-        };
+        builder = set(builder, self.piece_bytes, PoolBuilder::piece_bytes);
+        Ok(builder.source(self.source_on(device)))
+    }
+
+    /// Builds the pool, with what its tags have not.
+    pub(crate) fn build(&self, mut builder: PoolBuilder<AnyDevice>) -> Result<Pool<AnyDevice>, Failure> {
+        if let Some(name) = &self.name {
+            builder = builder.name(name);
+        }
+        if let Some(initial) = self.initial {
+            builder = builder.initial(initial);
+        }
         Ok(builder.build()?)
     }
 }
@@ -318,6 +291,12 @@ mod tests {
         }
     }
 
+    impl Options {
+        fn open_on(&self, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
+            self.build(self.builder(device)?)
+        }
+    }
+
     #[test]
     fn initial_memory_is_mapped_once_for_all_tags() {
         let host = HostDevice::builder().memory_limit(256 << 20).build();
@@ -325,19 +304,18 @@ mod tests {
         if !vrampool_test_support::has_virtual_memory(&device) {
             return;
         }
-        let ledger = Ledger::new(128 << 20);
-        let options = Options::parse("initial=25%;piece_bytes=4MiB").expect("good");
-        let main = options.build(&device, None, (Some(&ledger), None)).expect("a pool");
-        assert_eq!((main.stats().reserved_bytes, ledger.charged()), (64 << 20, 64 << 20));
-        let tag = options.build(&device, None, (Some(&ledger), Some(&main))).expect("a pool");
-        assert_eq!((tag.stats().reserved_bytes, ledger.charged()), (0, 64 << 20));
+        let options = Options::parse("initial=25%;piece_bytes=4MiB;limit=128MiB").expect("good");
+        let builder = options.builder(&device).expect("settings");
+        let main = options.build(builder.clone()).expect("a pool");
+        assert_eq!(main.stats().reserved_bytes, 64 << 20);
+        let tag = builder.within(&main).build().expect("a pool");
+        assert_eq!(tag.stats().reserved_bytes, 0);
         let [stream]: [AnyStream; 1] = vrampool_test_support::streams(&device);
         let mapped = || host.faults().calls(vrampool::host::Call::Map);
         let calls = mapped();
         let _buffer = main.allocate(48 << 20, &stream).expect("memory");
         assert_eq!(mapped(), calls);
-        let failure =
-            Options::parse("initial=25%;source=direct").expect("good").build(&device, None, (None, None));
+        let failure = Options::parse("initial=25%;source=direct").expect("good").open_on(&device);
         assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
     }
 
@@ -347,9 +325,9 @@ mod tests {
         if !vrampool_test_support::has_virtual_memory(&device) {
             return;
         }
-        for (text, waits) in [("overlap=0", 1), ("overlap=64MiB", 0)] {
+        for (text, waits) in [("limit=128MiB;overlap=0", 1), ("limit=128MiB;overlap=64MiB", 0)] {
             let options = Options::parse(text).expect("good");
-            let pool = options.build(&device, None, (Some(&Ledger::new(128 << 20)), None)).expect("a pool");
+            let pool = options.open_on(&device).expect("a pool");
             let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
             for stream in [&one, &other] {
                 drop(pool.allocate(8 << 20, stream).expect("memory"));

@@ -15,9 +15,8 @@ use crate::torch::filter::Filter;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use vrampool::Ledger;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Error, MemoryKind, Source, internal};
+use vrampool::{Backend, Buffer, Error, PoolBuilder, internal};
 use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
 #[derive(Debug)]
@@ -25,8 +24,8 @@ pub(crate) struct CPool {
     pub(crate) handle: u64,
     pub(crate) home: Arc<Home>,
     pub(crate) options: Options,
-    /// What all tags together may have of physical memory, where that is virtual.
-    pub(crate) ledger: Option<Ledger>,
+    /// The settings of tags.
+    builder: PoolBuilder<AnyDevice>,
     pub(crate) main: Arc<Tagged>,
     /// All of them, `main` too.
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
@@ -40,18 +39,15 @@ pub(crate) struct CPool {
 impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
-        let ledger = match options.source_on(&device) {
-            Source::Virtual => Some(Ledger::new(allowed(&options, &device)?)),
-            _ => None,
-        };
-        let pool = options.build(&device, options.name.as_deref(), (ledger.as_ref(), None))?;
+        let builder = options.builder(&device)?;
+        let pool = options.build(builder.clone())?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {
             handle,
             home: Arc::new(Home::new(handle, device)),
             options,
-            ledger,
+            builder,
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
@@ -236,16 +232,7 @@ impl CPool {
                 Err(error) => error,
             },
         };
-        let mut failure = Failure::from(error);
-        if let Some(ledger) = &self.ledger
-            && let Some(limit) = ledger.limit()
-            && ledger.charged().saturating_add(bytes) > limit
-        {
-            let taken = ledger.charged();
-            failure.text +=
-                &format!(" (all tags of the pool use {taken} bytes of its limit of {limit} bytes)");
-        }
-        Err(failure)
+        Err(error.into())
     }
 
     /// All tags, by name.
@@ -262,7 +249,9 @@ impl CPool {
         if tag.is_empty() {
             return Err(Failure::invalid("tag", "it is empty"));
         }
-        let Some(ledger) = &self.ledger else { return Err(not_virtual()) };
+        if self.main.arena.is_none() {
+            return Err(not_virtual());
+        }
         if let Some(tagged) = self.tagged(tag) {
             return Ok(tagged);
         }
@@ -271,8 +260,7 @@ impl CPool {
             return Ok(Arc::clone(tagged));
         }
         let name = format!("{}/{tag}", self.main.pool.name());
-        let within = (Some(ledger), Some(&self.main.pool));
-        let pool = self.options.build(&self.home.device, Some(&name), within)?;
+        let pool = self.builder.clone().name(name).within(&self.main.pool).build()?;
         let tagged = Arc::new(Tagged::new(tag, pool));
         tags.insert(tag.into(), Arc::clone(&tagged));
         drop(tags);
@@ -290,21 +278,15 @@ impl CPool {
 
     /// [`UNLIMITED`] without one.
     pub(crate) fn limit(&self) -> u64 {
-        let limit = self.ledger.as_ref().map_or_else(|| self.main.pool.limit(), |ledger| ledger.limit());
-        limit.unwrap_or(UNLIMITED)
+        self.main.pool.limit().unwrap_or(UNLIMITED)
     }
 
     pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Failure> {
         check_no_callback()?;
         let _alone = self.changing.lock();
-        self.main.pool.set_limit(bytes)?;
-        if let Some(ledger) = &self.ledger {
-            ledger.set_limit(bytes);
-        }
-        if self.ledger.as_ref().is_some_and(|ledger| ledger.charged() > bytes) {
-            self.trim(0);
-        }
-        Ok(())
+        // Memory of released private pools is no tag's idle memory.
+        self.captures.reclaim(&self.home);
+        Ok(self.main.pool.set_limit(bytes)?)
     }
 
     /// Releases idle memory until at most so many bytes are idle in all; of tags by name the last ones keep
@@ -321,18 +303,6 @@ impl CPool {
         }
         released
     }
-}
-
-/// The limit, if it has room for one piece of memory.
-fn allowed(options: &Options, device: &AnyDevice) -> Result<u64, Failure> {
-    let limit = options.limit.unwrap_or(UNLIMITED);
-    let kind: MemoryKind = device.properties().preferred_placement().into();
-    let granularity = device.virtual_memory().map_or(Ok(1), |memory| memory.granularity(kind))?;
-    if limit < granularity {
-        let reason = format!("the device maps memory in pieces of {granularity} bytes; leave room for one");
-        return Err(Failure::configuration("limit", &limit.to_string(), &reason));
-    }
-    Ok(limit)
 }
 
 #[cold]

@@ -396,4 +396,40 @@ fn wrong_calls_are_answered() {
     let none = vrampool_broker_commit(small, group, 0, 0, Out::from(&mut plan));
     fails(none, S::OUT_OF_MEMORY, "unchunkable");
     ok(vrampool_broker_destroy(small));
+    // Nor beyond the limit of the pool.
+    let mut limited = 0;
+    ok(vrampool_create(
+        c"device=host; host_capacity=8MiB; source=direct; limit=1KiB".into(),
+        Out::from(&mut limited),
+    ));
+    ok(vrampool_broker_create(limited, Text::null(), Out::from(&mut small)));
+    ok(vrampool_broker_register(small, one, group, group, Out::from(&mut number)));
+    ok(vrampool_client_queue(number, SCRATCH, one, shape, 1, 4, -1, Out::from(&mut array)));
+    fails(vrampool_broker_commit(small, group, 0, 0, Out::from(&mut plan)), S::OUT_OF_MEMORY, "unchunkable");
+    ok(vrampool_broker_destroy(small));
+    ok(vrampool_destroy(limited));
+}
+
+/// Made before or after the endpoint is started, a broker is served, and so is its pool.
+#[test]
+#[cfg(feature = "prometheus")]
+fn brokers_are_in_the_metrics() {
+    use std::io::{Read, Write};
+    let before = Batch::new(c"name=early", 100);
+    let mut address = ptr::null_mut();
+    ok(vrampool_start_metrics_at(c"127.0.0.1:0".into(), Out::from(&mut address)));
+    // SAFETY: the call returned a text.
+    let served = unsafe { CStr::from_ptr(address) }.to_str().expect("an address");
+    let after = Batch::new(c"name=late", 100);
+    let mut stream = std::net::TcpStream::connect(served).expect("it is served");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: vrampool\r\nConnection: close\r\n\r\n")
+        .expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a response");
+    for name in ["early", "late"] {
+        assert!(text.contains(&format!("broker=\"{name}\"")), "{name} is missing: {text}");
+    }
+    ok(vrampool_stop_metrics());
+    [before, after].into_iter().for_each(Batch::end);
 }

@@ -5,8 +5,8 @@ use std::ffi::{CString, c_void};
 use std::process::Command;
 use vrampool_c::boundary::Out;
 use vrampool_c::{
-    Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
-    vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
+    Stats, Status, last_error_text, vrampool_allocate, vrampool_create, vrampool_destroy, vrampool_free,
+    vrampool_get_limit, vrampool_get_stats, vrampool_set_limit, vrampool_tag_begin, vrampool_tag_end,
 };
 use vrampool_c::{
     vrampool_file_write, vrampool_trace_convert, vrampool_trace_free, vrampool_trace_load,
@@ -65,6 +65,38 @@ fn a_small_pool_needs_few_addresses() {
         }
         ok(vrampool_destroy(pool));
     }
+}
+
+/// As an option would, a limit of the environment bounds all tags together.
+#[test]
+fn the_environment_bounds_all_tags_together() {
+    let variables = "export VRAMPOOL_LIMIT_GB=0.03125";
+    if !is_inside("the_environment_bounds_all_tags_together", variables) {
+        return;
+    }
+    let (mut pool, mut served) = (0, Vec::new());
+    ok(vrampool_create(c"device=host;host_capacity=1GiB;source=virtual".into(), Out::from(&mut pool)));
+    for tag in [c"weights", c"kv_cache", c"x", c"y", c"z"] {
+        ok(vrampool_tag_begin(pool, tag.into()));
+        let mut address = std::ptr::null_mut();
+        let status = vrampool_allocate(pool, 30 * MIB, std::ptr::null_mut(), Out::from(&mut address));
+        ok(vrampool_tag_end(pool));
+        match status {
+            Status::OK => served.push(address),
+            status => {
+                assert_eq!(status, Status::OUT_OF_MEMORY);
+                let text = last_error_text();
+                assert!(text.contains("its limit is 32.0 MiB") && !text.contains("device"), "{text}");
+            }
+        }
+    }
+    let (mut limit, mut stats) = (0, Stats { struct_size: size_of::<Stats>(), ..Stats::default() });
+    ok(vrampool_get_limit(pool, Out::from(&mut limit)));
+    ok(vrampool_get_stats(pool, Out::from(&mut stats)));
+    assert_eq!((served.len(), limit, stats.limit_bytes), (1, 32 * MIB, 32 * MIB));
+    assert_eq!((stats.failed_by_limit, stats.failed_by_fragmentation), (4, 0));
+    served.into_iter().for_each(|address| ok(vrampool_free(pool, address, std::ptr::null_mut())));
+    ok(vrampool_destroy(pool));
 }
 
 /// Small files that expand to lists and dictionaries without end.

@@ -9,6 +9,12 @@ impl Accounts {
         self.now.charged + self.unused_shares + self.others.charged
     }
 
+    /// Returns the live bytes of other pools with the same caps.
+    pub(crate) fn live_beside(&self) -> u64 {
+        let idle = self.others.idle_charged + self.others.leased + self.others.unused_shares;
+        self.others.charged.saturating_sub(idle)
+    }
+
     /// Whether children have shares of the caps.
     pub(crate) fn has_shares(&self) -> bool {
         self.shares + self.others.shares > 0
@@ -29,10 +35,16 @@ impl Accounts {
         over.saturating_sub(own).min(of_others)
     }
 
+    /// Returns the bytes by which `class` bytes exceed the limit if all idle memory in depots is released.
+    pub(crate) fn short_of_limit(&self, class: u64) -> u64 {
+        let idle = self.now.cached + self.idle_of_others();
+        self.charged_with(class)
+            .map_or(u64::MAX, |needed| needed.saturating_sub(self.caps.limit).saturating_sub(idle))
+    }
+
     /// Whether `class` bytes exceed the limit even if all idle memory in depots is released.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
-        let idle = self.now.cached + self.idle_of_others();
-        self.charged_with(class).is_none_or(|needed| needed.saturating_sub(self.caps.limit) > idle)
+        self.short_of_limit(class) > 0
     }
 
     /// Returns the idle bytes of other pools' depots that count against the limit.
@@ -50,9 +62,6 @@ impl Accounts {
     /// Returns what this pool has of its caps.
     pub(crate) fn shared(&self) -> Shared {
         let (idle, leased) = (self.idle(), self.leased);
-        if self.is_charged_elsewhere {
-            return Shared { idle, ..Shared::default() };
-        }
         let (charged, idle_charged) = (self.now.charged + self.unused_shares, self.now.cached);
         let Self { freeing, shares, unused_shares, .. } = *self;
         Shared { idle, leased, charged, idle_charged, freeing, shares, unused_shares }

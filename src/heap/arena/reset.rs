@@ -73,7 +73,7 @@ impl<B: Backend> DeviceArena<B> {
     pub fn resize(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         if self.is_growing() {
-            return self.set_limit(bytes);
+            return self.set_limit(bytes, false);
         }
         let quiet = self.core.alone(0)?;
         self.core.state.check_unused()?;

@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::pool::settings::PoolSettings;
 use crate::source::Source;
 use std::sync::Arc;
-use vrampool_backend::spi::Hooks;
+use vrampool_backend::spi::{Hooks, Ledger};
 use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork, logging};
 
 impl<B: Backend> PoolBuilder<B> {
@@ -65,27 +65,20 @@ impl<B: Backend> PoolBuilder<B> {
                 "it needs the virtual source and the pool's own arena; set that source, or the arena's `initial_bytes`",
             ));
         }
-        if let Some(within) = self.within.as_ref().map(|pool| pool.core().depot())
-            && within.accounts.has_shares()
-            && (is_virtual || within.accounts.is_charged_elsewhere)
-        {
-            return Err(Error::configuration(
-                "within",
-                self.within.as_ref().map_or("", |pool| pool.name()),
-                "it has children with shares, which pools with common caps and a virtual source cannot have; set the \
-                 shares to 0 first",
-            ));
-        }
+        let ledger = match &self.within {
+            Some(pool) => pool.core().supply::<B>().ledger.clone(),
+            None => Ledger::named(&self.name, as_limit(caps.limit)),
+        };
         let arena = match source {
             Source::Direct => None,
             Source::Driver => self.check_driver_pool().map(|()| None)?,
-            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, &caps)?),
+            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, &caps, &ledger)?),
         };
         let hooks = with_own_names(self.hooks)?;
         let owns_arena = self.arena.is_none();
         let id = self.device.id();
         let (device, addresses_stay) = (self.device, self.addresses_stay);
-        let supply = Supply { device, source, arena: arena.clone(), owns_arena, addresses_stay };
+        let supply = Supply { device, source, arena: arena.clone(), owns_arena, addresses_stay, ledger };
         let root = self.within.map(|pool| pool.core().root());
         let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, root));
         let core = core.ok_or_else(|| {
@@ -143,7 +136,13 @@ impl<B: Backend> PoolBuilder<B> {
         }
     }
 
-    fn arena_for(&self, source: Source, kind: MemoryKind, caps: &Caps) -> Result<DeviceArena<B>, Error> {
+    fn arena_for(
+        &self,
+        source: Source,
+        kind: MemoryKind,
+        caps: &Caps,
+        ledger: &Ledger,
+    ) -> Result<DeviceArena<B>, Error> {
         if source == Source::Virtual && self.device.virtual_memory().is_none() {
             return Err(Error::configuration(
                 "source",
@@ -163,7 +162,7 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(caps.limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
-                    Source::Virtual => self.growing(builder),
+                    Source::Virtual => self.growing(builder.within(ledger)),
                     _ => builder.build(),
                 }
             }

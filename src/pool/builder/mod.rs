@@ -203,8 +203,8 @@ impl<B: Backend> PoolBuilder<B> {
 
     /// Shares the caps of `pool` on idle bytes and on bytes taken, among all pools within `pool`. `max_cached_bytes`,
     /// `limit` and `budget` are then those of `pool`; this builder's own values are ignored. Idle memory of one pool is
-    /// released before another one refuses a request. Over virtual memory the limit and the budget have the same values
-    /// but bound each pool by itself: [`ArenaBuilder::within`] sets a common limit.
+    /// released before another one refuses a request. Over virtual memory the limit also bounds the physical memory of
+    /// the pools' own arenas together; an [arena](Self::arena) of the program's has a limit of its own.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -216,8 +216,6 @@ impl<B: Backend> PoolBuilder<B> {
     /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
     /// # Ok::<(), vrampool::Error>(())
     /// ```
-    ///
-    /// [`ArenaBuilder::within`]: crate::arena::ArenaBuilder::within
     pub fn within(mut self, pool: &Pool<B>) -> Self {
         self.within = Some(pool.clone());
         self

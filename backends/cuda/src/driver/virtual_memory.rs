@@ -7,7 +7,7 @@ use crate::error::{INVALID_VALUE, OUT_OF_MEMORY};
 use crate::mappings::Mappings;
 use parking_lot::MutexGuard;
 use std::ffi::c_int;
-use vrampool_backend::{BackendError, ShareableKind};
+use vrampool_backend::{BackendError, Scarce, ShareableKind};
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`
 const PINNED: c_int = 1;
@@ -130,7 +130,7 @@ impl Context {
         // SAFETY: the call writes one address, which lives here; alignment and place are left to the driver.
         let code = unsafe { (functions.cuMemAddressReserve)(&raw mut address, size, 0, 0, 0) };
         match code {
-            OUT_OF_MEMORY => return Err(BackendError::out_of_memory(bytes, None)),
+            OUT_OF_MEMORY => return Err(BackendError::lacks(bytes, Scarce::Addresses)),
             INVALID_VALUE => {
                 let reason = format!("the driver reserves no {bytes} bytes of address space");
                 return Err(BackendError::invalid("bytes", reason));

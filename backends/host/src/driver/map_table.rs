@@ -6,7 +6,7 @@
 use std::fs;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vrampool_backend::BackendError;
+use vrampool_backend::{BackendError, Scarce};
 
 /// Linux's own default, where the system does not report its bound.
 const DEFAULT_BOUND: u64 = 65_530;
@@ -29,7 +29,7 @@ impl MapTable {
         let more = |taken: u64| taken.checked_add(entries).filter(|&taken| taken <= most);
         match self.taken.fetch_update(Relaxed, Relaxed, more) {
             Ok(_) => Ok(()),
-            Err(_) => Err(BackendError::out_of_memory(bytes, None)),
+            Err(_) => Err(BackendError::lacks(bytes, Scarce::Mappings)),
         }
     }
 
@@ -52,7 +52,7 @@ mod tests {
         let table = MapTable { taken: AtomicU64::new(0), most: OnceLock::from(5) };
         table.take(3, 1).expect("there are five");
         let refused = table.take(3, 4096).expect_err("two are left");
-        assert_eq!(refused, BackendError::out_of_memory(4096, None));
+        assert_eq!(refused, BackendError::lacks(4096, Scarce::Mappings));
         table.take(2, 1).expect("two are left");
         table.give(4);
         table.take(4, 1).expect("four came back");

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::spi::with_headroom;
-use vrampool_backend::{BackendError, Physical, Placement, fork};
+use vrampool_backend::{BackendError, Physical, Placement, Scarce, fork};
 
 /// Reserved addresses. Dropping it unmaps and releases them.
 #[derive(Debug)]
@@ -57,8 +57,9 @@ impl Reservation {
             unsafe { mmap_anonymous(anywhere, len, ProtFlags::empty(), flags) }
         };
         // Nothing of it may be written yet.
-        let base = with_headroom(len, 0, reserve).ok_or_else(|| BackendError::out_of_memory(bytes, None))?;
-        let base = base.map_err(|error| no_memory_or("mmap", error, bytes))?;
+        let base =
+            with_headroom(len, 0, reserve).ok_or_else(|| BackendError::lacks(bytes, Scarce::Addresses))?;
+        let base = base.map_err(|error| no_memory_or("mmap", error, bytes, Scarce::Addresses))?;
         keep_from_children(base, len);
         let base = NonNull::new(base.cast()).ok_or_else(|| failure("addresses from 0 on".into()))?;
         let reservation = Self { base, len: bytes, mappings: Mutex::default(), entries: AtomicU64::new(0) };
@@ -224,7 +225,7 @@ impl Turn<'_> {
         let mapped = unsafe { mmap(start, len, access, MapFlags::SHARED | MapFlags::FIXED, file, offset) };
         mapped.map_err(|error| {
             self.reservation.give_entries(entries);
-            no_memory_or("mmap", error, backing.len)
+            no_memory_or("mmap", error, backing.len, Scarce::Mappings)
         })?;
         keep_from_children(start, len);
         let mapping = Mapping {
@@ -255,7 +256,9 @@ impl Turn<'_> {
         // claimed its addresses, which this turn has for itself. The system refuses, where its table of
         // mappings is full, before it takes anything out.
         let unmapped = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
-        unmapped.map_err(|error| no_memory_or("mmap", error, self.range.end - self.range.start))?;
+        unmapped.map_err(|error| {
+            no_memory_or("mmap", error, self.range.end - self.range.start, Scarce::Mappings)
+        })?;
         keep_from_children(start, len);
         let starts: Vec<_> = mappings.range(self.range.clone()).map(|(&start, _)| start).collect();
         let taken: Vec<_> = starts.iter().filter_map(|start| mappings.remove(start)).collect();

@@ -3,7 +3,7 @@
 use crate::boundary::{self, Out, Text, guard, guard_anywhere};
 use crate::failure::{Failure, Status};
 use crate::figures::Stats;
-use crate::{metrics, registry, segment_place};
+use crate::{broker, metrics, registry, segment_place};
 use std::ffi::{c_char, c_int};
 use vrampool::Backend;
 
@@ -146,6 +146,7 @@ pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
             registry::tag_pools,
             registry::sleeping,
             segment_place::served,
+            broker::all,
         )
         .map(drop)
     })
@@ -161,6 +162,7 @@ pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_
             registry::tag_pools,
             registry::sleeping,
             segment_place::served,
+            broker::all,
         )?;
         served_at.set(boundary::give_text(served.to_string()));
         Ok(())

@@ -99,7 +99,7 @@ class Broker(Handle):
         pool: a pool on the device, which is closed after the broker.
         name: its name in metrics.
         reserve: bytes of the device that are left to other processes.
-        budget: the cap on bytes of all clients together.
+        budget: the cap on bytes of all clients together; at most the limit of the pool.
         staging: the cap on pinned blocks for copies, with `staging_block`, the size of one.
         pinned_max: the cap on pinned bytes.
         spill_threshold: host arrays that would exceed this together are in files of `spill_directory`.

@@ -203,7 +203,7 @@ class Pool(_native.Pool, Handle):
         allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`. A scope ends where
         it is left, in whatever thread that is.
 
-        The limit and `max_cached` bound all tags together; the budget holds for each tag by itself.
+        The limit, the budget and `max_cached` bound all tags together.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for an empty name; `ClosedError`.
         """

@@ -7,6 +7,7 @@ use super::view::{Mapping, View};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::mapping::pages::{Extent, Part};
+use crate::heap::arena::mapping::share::Share;
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
 use crate::heap::space::{BlockId, Zone};
@@ -152,7 +153,7 @@ impl<B: Backend> ArenaCore<B> {
         let mut state = self.state.lock();
         let Some(change) = state.take_detached() else { return Ok(None) };
         let mut gaps = Vec::new();
-        let planned = state.plan_attachment(&change, &mut gaps);
+        let planned = state.plan_attachment(&change, &mut gaps, &self.share);
         let range = Arc::clone(&state.range);
         drop(state);
         let (change, new) = (Some(change), Vec::new());
@@ -224,7 +225,12 @@ impl<B: Backend> State<B> {
     }
 
     /// Returns the indices of pieces that need new memory. Adds to `gaps` the parts of the range that need none, held.
-    fn plan_attachment(&mut self, change: &Change<B>, gaps: &mut Vec<BlockId>) -> Result<Vec<usize>, Error> {
+    fn plan_attachment(
+        &mut self,
+        change: &Change<B>,
+        gaps: &mut Vec<BlockId>,
+        share: &Share,
+    ) -> Result<Vec<usize>, Error> {
         let (mut new, mut needed) = (Vec::new(), 0);
         for (index, DetachedPiece { extent, physical }) in change.pieces.iter().enumerate() {
             match (is_needed(&change.live, *extent), physical) {
@@ -239,7 +245,7 @@ impl<B: Backend> State<B> {
         }
         let limit = self.backing.as_ref().map_or(u64::MAX, |backing| backing.limit);
         if needed > limit {
-            return Err(BackendError::out_of_memory(needed, Some(limit)).into());
+            return Err(BackendError::lacks(needed, share.limit(limit, 0)).into());
         }
         Ok(new)
     }

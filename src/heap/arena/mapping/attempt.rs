@@ -13,7 +13,7 @@ use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::space::Zone;
 use parking_lot::MutexGuard as LongMutexGuard;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError};
+use vrampool_backend::{Backend, BackendError, Scarce};
 
 /// Most rungs of the ladder of mappings. The first retires ranges whose work is complete, the others wait for that
 /// work: several, because other threads may take the mappings that they free.
@@ -120,7 +120,7 @@ impl<B: Backend> Attempt<'_, B> {
         if !state.may_stitch(weight) {
             state.give_up(&growth);
             drop(state);
-            let refusal = BackendError::out_of_memory(weight.bytes, None);
+            let refusal = BackendError::lacks(weight.bytes, Scarce::Mappings);
             return if self.is_beside { Err(refusal.into()) } else { self.climb(weight, &[], refusal) };
         }
         drop(state);

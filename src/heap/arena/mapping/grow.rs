@@ -10,7 +10,7 @@ use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use std::mem;
 use std::sync::Arc;
-use vrampool_backend::{Backend, BackendError, Physical};
+use vrampool_backend::{Backend, BackendError, Physical, Scarce};
 
 /// The lock under which new memory was added, and the block of a stitched range, if one was made.
 type Added<'a, B> = (StateGuard<'a, B>, Option<Taken<B>>);
@@ -26,7 +26,18 @@ impl<B: Backend> ArenaCore<B> {
         let State { engine, backing: Some(backing), .. } = &mut *state else { return Ok(()) };
         let bytes = if bytes <= limit { bytes.min(backing.limit) } else { bytes };
         let Some(growth) = backing.plan_initial(engine, bytes) else {
-            return Err(BackendError::out_of_memory(bytes, Some(backing.limit)).into());
+            let (limit_bytes, charged_bytes) = (backing.limit, backing.mapped);
+            drop(state);
+            return Err(Error::from(match bytes {
+                _ if bytes > limit_bytes => {
+                    BackendError::lacks(bytes, self.share.limit(limit_bytes, charged_bytes))
+                }
+                _ if bytes > self.device.properties().total_bytes => {
+                    let free = self.device.memory_info().ok().map(|info| info.free_bytes);
+                    BackendError::out_of_memory(bytes, free)
+                }
+                _ => BackendError::lacks(bytes, Scarce::Addresses),
+            }));
         };
         let growth = state.hold_parts(growth)?;
         drop(state);

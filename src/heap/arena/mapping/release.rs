@@ -105,14 +105,15 @@ impl<B: Backend> DeviceArena<B> {
         released.inspect_err(|_| self.core.state.lock().engine.raise_peak(peak))
     }
 
-    /// Sets the physical memory limit of a growing arena.
-    pub(crate) fn set_limit(&self, bytes: u64) -> Result<(), Error> {
+    /// Sets the physical memory limit of a growing arena. `is_lenient`: also below the mapped bytes, so that nothing is
+    /// mapped until enough is released.
+    pub(crate) fn set_limit(&self, bytes: u64, is_lenient: bool) -> Result<(), Error> {
         // Not during a growth that relies on the previous limit.
         let _alone = self.core.alone(0)?;
         let mut state = self.core.state.lock();
         let Some(backing) = &mut state.backing else { return Ok(()) };
         let limit = bytes - bytes % backing.granularity;
-        if limit < backing.mapped {
+        if limit < backing.mapped && !is_lenient {
             return Err(
                 ArenaError::CapacityInUse { capacity_bytes: bytes, needed_bytes: backing.mapped }.into()
             );

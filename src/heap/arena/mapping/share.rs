@@ -1,8 +1,8 @@
 //! The bytes of a [ledger](Ledger) that a growing arena holds.
 
 use parking_lot::Mutex;
-use vrampool_backend::BackendError;
 use vrampool_backend::spi::{Grant, Ledger};
+use vrampool_backend::{BackendError, Scarce};
 
 /// An arena's share of a ledger. It is returned with the arena.
 #[derive(Debug)]
@@ -15,6 +15,11 @@ impl Share {
     pub(crate) fn of(ledger: Ledger) -> Self {
         let held = Mutex::new(ledger.force(0));
         Self { ledger, held }
+    }
+
+    /// Returns the limit of the arena, for an error.
+    pub(crate) fn limit(&self, limit: u64, charged: u64) -> Scarce {
+        Scarce::limit(self.ledger.name(), limit, charged)
     }
 
     /// Adds `bytes`.
