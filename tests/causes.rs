@@ -82,7 +82,7 @@ fn a_refusal_names_what_refused() {
     let error = initial(Some(8 * MIB), 16 * MIB);
     assert!(error.contains("is 8.0 MiB, of which 0 B are in use"), "{error}");
     let error = initial(None, 8 << 30);
-    assert!(error.contains("the device is out of memory, 1014.0 MiB are free"), "{error}");
+    assert!(error.contains("the device is out of memory, ") && error.contains(" MiB are free"), "{error}");
 }
 
 /// Each arena reserves a multiple of its device's memory: at some number of them no addresses are left.
