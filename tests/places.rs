@@ -30,7 +30,7 @@ fn a_static_pool_serves_until_the_process_ends() {
     });
     let allocate = move || pool.allocate(1 << 20, stream).expect("memory");
     live.lock().expect("no panic").extend([allocate(), allocate()]);
-    let _ = thread::spawn(move || (0_u64..).for_each(|_| drop(allocate())));
+    let _ = thread::spawn(move || (0..u64::MAX).for_each(|_| drop(allocate())));
     while pool.stats().served.total() < 100 {
         thread::yield_now();
     }
