@@ -145,9 +145,9 @@ fn a_request_that_waits_is_woken_when_a_child_has_taken_an_idle_block() {
     assert_eq!(is_served.recv_timeout(Duration::from_secs(5)), Ok(true));
 }
 
-/// Idle memory of a tenant beyond its share is everybody's, and none of it is released in vain.
+/// Idle memory of a tenant beyond its share serves all, and none of it is released in vain.
 #[test]
-fn idle_memory_of_a_tenant_shuts_nobody_out() {
+fn idle_memory_of_a_tenant_shuts_no_other_out() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool =
