@@ -16,8 +16,10 @@ pub(crate) struct Twin {
     pub(crate) caps: Caps,
     /// Classes of idle blocks, oldest release first.
     idle: Vec<u64>,
-    /// (class, requested) of live buffers.
-    live: Vec<(u64, u64)>,
+    /// (class, requested, bytes of the class beyond the request's own class) of live buffers.
+    live: Vec<(u64, u64, u64)>,
+    /// The most that live bytes were, and the third number of all live buffers.
+    expected: u64,
     /// Classes in the order of their last request.
     requests: Vec<u64>,
     pub(crate) hits: u64,
@@ -35,6 +37,7 @@ impl Twin {
             caps,
             idle: Vec::new(),
             live: Vec::new(),
+            expected: 0,
             requests: Vec::new(),
             hits: 0,
             misses: 0,
@@ -49,12 +52,13 @@ impl Twin {
     }
 
     fn held(&self) -> u64 {
-        self.cached() + self.live.iter().map(|&(class, _)| class).sum::<u64>()
+        self.cached() + self.live.iter().map(|&(class, ..)| class).sum::<u64>()
     }
 
     fn note_peaks(&mut self) {
-        let requested = self.live.iter().map(|&(_, bytes)| bytes).sum();
-        let live = self.live.iter().map(|&(class, _)| class).sum();
+        let requested = self.live.iter().map(|&(_, bytes, _)| bytes).sum();
+        let live = self.live.iter().map(|&(class, ..)| class).sum();
+        self.expected = self.expected.max(live);
         let now = [requested, live, self.cached(), self.held()];
         for (peak, now) in self.peaks.iter_mut().zip(now) {
             *peak = now.max(*peak);
@@ -89,10 +93,15 @@ impl Twin {
             candidates.extend([next, self.classes.round(next + 1)?]);
         }
         for candidate in candidates {
+            let excess = candidate - class;
+            if excess > 0 && self.expected.saturating_add(excess) > self.caps.limit {
+                break;
+            }
             if let Some(index) = self.idle.iter().position(|&idle| idle == candidate) {
                 self.idle.remove(index);
                 self.hits += 1;
-                self.live.push((candidate, requested));
+                self.live.push((candidate, requested, excess));
+                self.expected += excess;
                 return Some(candidate);
             }
         }
@@ -106,13 +115,14 @@ impl Twin {
             self.evictions += 1;
         }
         self.misses += 1;
-        self.live.push((class, requested));
+        self.live.push((class, requested, 0));
         Some(class)
     }
 
     pub(crate) fn release(&mut self, class: u64, requested: u64) {
-        let index = self.live.iter().position(|&buffer| buffer == (class, requested));
-        self.live.remove(index.expect("it is live"));
+        let index = self.live.iter().position(|&(of, bytes, _)| (of, bytes) == (class, requested));
+        let (_, _, excess) = self.live.remove(index.expect("it is live"));
+        self.expected -= excess;
         let in_bucket = self.idle.iter().filter(|&&idle| idle == class).count() as u64;
         if self.cached() + class <= self.caps.max_cached && in_bucket < self.caps.max_per_bucket {
             self.idle.push(class);
@@ -147,10 +157,10 @@ impl Twin {
             "hits and misses"
         );
         assert_eq!(stats.idle_bytes, self.cached(), "cached");
-        assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, _)| class).sum::<u64>(), "live");
+        assert_eq!(stats.live_bytes, self.live.iter().map(|&(class, ..)| class).sum::<u64>(), "live");
         assert_eq!(
             stats.requested_bytes,
-            self.live.iter().map(|&(_, bytes)| bytes).sum::<u64>(),
+            self.live.iter().map(|&(_, bytes, _)| bytes).sum::<u64>(),
             "requested"
         );
         assert_eq!(stats.held_bytes, self.held(), "held");

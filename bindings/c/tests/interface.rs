@@ -78,7 +78,7 @@ fn the_least_size_of_a_struct_is_that_of_the_first_version() {
     // A size that changes is another ABI version; fields that are added change the last number alone.
     let first = [
         ("vrampool_block", 5 * 8 + pointer, Block::LEAST, size_of::<Block>()),
-        ("vrampool_stats", 105 * 8, Stats::LEAST, size_of::<Stats>()),
+        ("vrampool_stats", 103 * 8, Stats::LEAST, size_of::<Stats>()),
         ("vrampool_sleep_report", 5 * 8, SleepReport::LEAST, size_of::<SleepReport>()),
         ("vrampool_plan", 5 * 8, BrokerPlan::LEAST, size_of::<BrokerPlan>()),
         // Written by the library alone.

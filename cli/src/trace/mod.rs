@@ -1,17 +1,18 @@
 //! `vrampool trace`: shows traces, and converts them to other formats.
 
+mod input;
 mod plot;
 mod row;
 mod table;
 
 use crate::stdout::print;
-use crate::trace_options::{TraceOptions, spinner};
+use crate::trace_options::spinner;
 use clap::{Args, Subcommand};
-use indicatif::ProgressBar;
+use input::Input;
 use std::error::Error;
 use std::path::PathBuf;
 use vrampool_trace::output::{Output, shown};
-use vrampool_trace::{Export, Format, Import, Losses, Trace};
+use vrampool_trace::{Export, Format, Losses};
 
 /// Flags of `vrampool trace`.
 #[derive(Debug, Clone, Args)]
@@ -25,26 +26,9 @@ enum Command {
     /// Write a trace in another format.
     Convert(Convert),
     /// Draw a trace as one HTML file: bytes over time, blocks by address and time, and the blocks of each moment.
-    Plot(plot::Arguments),
+    Plot(Box<plot::Arguments>),
     /// Show the contents of a trace.
     Show(Show),
-}
-
-/// The trace to read.
-#[derive(Debug, Clone, Args)]
-struct Input {
-    /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed
-    /// or not
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// The format of the trace: csv, rmm, pytorch [default: detected from the content]
-    #[arg(long, value_name = "FORMAT")]
-    from: Option<Format>,
-    /// The device of a snapshot to read [default: the first with a history]
-    #[arg(long, value_name = "NUMBER")]
-    device: Option<u32>,
-    #[command(flatten)]
-    options: TraceOptions,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -75,22 +59,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         Command::Convert(convert) => convert.run(),
         Command::Plot(plot) => plot::run(plot),
         Command::Show(show) => show.run(),
-    }
-}
-
-impl Input {
-    fn read(&self, spinner: &ProgressBar) -> Result<Trace, Box<dyn Error>> {
-        spinner.set_message(format!("reading {}", shown(&self.file)));
-        let mut import = Import::new();
-        if let Some(format) = self.from {
-            import = import.format(format);
-        }
-        if let Some(device) = self.device {
-            import = import.device(device);
-        }
-        let trace = self.options.read(&self.file, import);
-        spinner.finish_and_clear();
-        Ok(trace?)
     }
 }
 

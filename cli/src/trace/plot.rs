@@ -1,6 +1,6 @@
 //! `vrampool trace plot`: a trace as a picture.
 
-use super::Input;
+use super::input::Input;
 use crate::device::{self, Device};
 use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
 use crate::stdout::print;

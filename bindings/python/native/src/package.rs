@@ -2,22 +2,13 @@
 
 use crate::block::Block;
 use crate::call::call;
-use crate::scope::innermost;
+use crate::scope::{innermost, tags_are_used};
 use pyo3::exceptions::{PyImportError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-
-/// Whether a scope of tags was ever opened: most programs open none, and their allocations look for none.
-static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
-
-/// Says that allocations have tags from now on.
-pub(crate) fn use_tags() {
-    // Relaxed: a scope is opened, and used, by a thread that called this before.
-    TAGS_ARE_USED.store(true, Ordering::Relaxed);
-}
 
 /// Refuses every interpreter of the process but the first that imports the module: what it keeps of the package
 /// is that interpreter's. Python refuses them by itself from 3.12 on.
@@ -93,7 +84,7 @@ impl Package {
     /// The tag of allocations from a pool, in the current context.
     #[inline]
     pub(crate) fn tag<'py>(&self, py: Python<'py>, pool: u64) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        if TAGS_ARE_USED.load(Ordering::Relaxed) { self.tag_now(py, pool) } else { Ok(None) }
+        if tags_are_used() { self.tag_now(py, pool) } else { Ok(None) }
     }
 
     #[cold]

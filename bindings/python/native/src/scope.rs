@@ -6,7 +6,6 @@
 
 use crate::call::call;
 use crate::failure;
-use crate::package::use_tags;
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -16,6 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_c::boundary::Text;
 use vrampool_c::scopes::ThreadScope;
 use vrampool_c::{Status, begin_scope, vrampool_tag_create};
+
+/// Whether a scope of tags was ever opened: most programs open none, and their allocations look for none.
+static TAGS_ARE_USED: AtomicBool = AtomicBool::new(false);
+
+/// Says that allocations have tags from now on.
+fn use_tags() {
+    // Relaxed: a scope is opened, and used, by a thread that called this before.
+    TAGS_ARE_USED.store(true, Ordering::Relaxed);
+}
+
+/// Whether allocations may have tags.
+#[inline]
+pub(crate) fn tags_are_used() -> bool {
+    // Relaxed: as above.
+    TAGS_ARE_USED.load(Ordering::Relaxed)
+}
 
 /// A scope that a context is in.
 #[pyclass(frozen, module = "vrampool._native")]
