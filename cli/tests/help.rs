@@ -122,7 +122,7 @@ fn every_command_has_a_manual_page() {
         assert!(first.contains(&format!("vrampool\\-{command}(1)")), "the program's page names {command}");
         expected.insert(format!("vrampool-{command}.1"));
     }
-    expected.extend(["show", "convert"].map(|command| format!("vrampool-trace-{command}.1")));
+    expected.extend(["show", "convert", "plot"].map(|command| format!("vrampool-trace-{command}.1")));
     let files = std::fs::read_dir(folder.path()).expect("a folder");
     let files: BTreeSet<_> =
         files.map(|file| file.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
