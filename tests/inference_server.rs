@@ -51,7 +51,7 @@ fn requests_without_memory_are_refused_and_others_go_on() {
     assert_eq!(status, StatusCode::OK);
     assert!(text.contains("refused_total 2"), "{text}");
     assert!(
-        text.lines().any(|line| line.starts_with("vrampool_misses") && line.contains("inference")),
+        text.lines().any(|line| line.starts_with("vrampool_served_total") && line.contains("inference")),
         "{text}"
     );
 }

@@ -56,7 +56,9 @@ fn every_kind_of_request_finds_memory_without_a_wait() {
     type Ask = fn(&Pool<HostDevice>, u64, &HostStream) -> Result<Buffer<HostDevice>, Error>;
     let asks: [(&str, Ask); 3] = [
         ("allocate_kind", |pool, bytes, stream| pool.allocate_kind(bytes, Placement::HostVisible, stream)),
-        ("allocate_timeout", |pool, bytes, stream| pool.allocate_timeout(bytes, stream, Duration::from_secs(10))),
+        ("allocate_timeout", |pool, bytes, stream| {
+            pool.allocate_timeout(bytes, stream, Duration::from_secs(10))
+        }),
         ("allocate_zeroed", |pool, bytes, stream| pool.allocate_zeroed(bytes, stream)),
     ];
     for source in sources() {

@@ -93,7 +93,13 @@ impl DeviceCore {
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Option<Grant>, BackendError> {
         let Some(ledger) = &self.ledger else { return Ok(None) };
         let dropped = || self.dropped.bytes(&self.gpu);
-        allocate_with_dropped(dropped, || self.finish_dropped(), || ledger.reserve(bytes)).map(Some)
+        let reserve = || {
+            ledger.reserve(bytes).map_err(|error| match error {
+                BackendError::OutOfMemory { .. } => BackendError::out_of_memory(bytes, Some(ledger.free())),
+                error => error,
+            })
+        };
+        allocate_with_dropped(dropped, || self.finish_dropped(), reserve).map(Some)
     }
 
     /// As [`finish_dropped`](Self::finish_dropped), and idle staging buffers go too.

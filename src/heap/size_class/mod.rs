@@ -216,7 +216,7 @@ impl FromStr for SizeClasses {
             ["multiple", unit] => Self::Multiple(size(unit)?),
             ["exact"] => Self::EXACT,
             ["exact", unit] => Self::Exact(size(unit)?),
-            ["fitted", ..] => {
+            ["fitted", _, ..] => {
                 return Err(wrong(
                     "files of fitted classes are read by the option of the program `vrampool`, of C and of Python, and by \
                      `FittedClasses` of vrampool-trace",

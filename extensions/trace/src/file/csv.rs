@@ -3,7 +3,7 @@
 use super::event::{Op, TraceEvent};
 use crate::error::TraceFault;
 
-/// The operation of the last line: `end,EVENTS,CHECKSUM,DROPPED,0`.
+/// The operation of the last line: `end,EVENTS,CHECKSUM,DROPPED,DROPPED`.
 pub(crate) const END: &[u8] = b"end,";
 
 /// The fault and its field.
@@ -35,8 +35,9 @@ pub(crate) fn end(line: &[u8]) -> Result<[u64; 3], Wrong> {
     let mut fields = Fields { rest: Some(line) };
     fields.next("op")?;
     let end = [fields.number("id")?, fields.number("size")?, fields.number("stream")?];
+    // Twice, because the checksum does not cover it.
     match (fields.number("t_us")?, fields.rest) {
-        (0, None) => Ok(end),
+        (dropped, None) if dropped == end[2] => Ok(end),
         _ => Err(("t_us", TraceFault::Extra)),
     }
 }

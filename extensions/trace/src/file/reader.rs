@@ -150,7 +150,7 @@ impl Trace {
                 if (counted, expected) != own {
                     return Err(TraceFault::Altered {
                         found: csv::shown(text).into(),
-                        expected: format!("end,{count},{checksum},{lost},0").into(),
+                        expected: format!("end,{count},{checksum},{lost},{lost}").into(),
                     });
                 }
                 (is_ended, dropped) = (true, lost);

@@ -20,5 +20,6 @@ pub(super) fn write(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         out.write_all(&line)?;
     }
     // So that a cut is always noticed.
-    writeln!(out, "end,{},{},{},0", trace.events().len(), sum.sum(), trace.dropped())
+    let dropped = trace.dropped();
+    writeln!(out, "end,{},{},{dropped},{dropped}", trace.events().len(), sum.sum())
 }
