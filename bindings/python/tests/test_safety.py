@@ -142,7 +142,7 @@ def test_an_exception_at_any_instruction_neither_leaks_nor_frees_anothers(host: 
 
 
 @pytest.mark.parametrize("ends", ["free", "with", "reference", "array"])
-def test_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
+def test_with_interrupts_at_any_time_neither_leak_nor_free_anothers(host: Pool, ends: str) -> None:
     interrupts = 0
     delay = 1e-5
     # Repeated: Python may miss a signal that comes while it looks for others, and a finalizer of garbage keeps the exception to itself.
