@@ -209,9 +209,9 @@ impl Hook for Slow {
     }
 }
 
-/// Requests in all, by `VRAMPOOL_TEST_OPERATIONS`.
+/// Requests in all, by `VRAMPOOL_TEST_REQUESTS`.
 fn operations() -> u64 {
-    let count = std::env::var("VRAMPOOL_TEST_OPERATIONS").ok().and_then(|count| count.parse().ok());
+    let count = std::env::var("VRAMPOOL_TEST_REQUESTS").ok().and_then(|count| count.parse().ok());
     count.unwrap_or(10_000)
 }
 
