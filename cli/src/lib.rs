@@ -9,6 +9,7 @@ mod completions;
 pub mod device;
 mod devices;
 mod fit;
+pub mod interrupt;
 mod logger;
 mod man;
 pub mod pool_options;

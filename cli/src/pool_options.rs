@@ -24,7 +24,7 @@ pub struct PoolOptions {
     /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: VRAMPOOL_SIZE_CLASSES,
     /// or fixed; tight if the source is virtual]
     #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
-    pub(crate) size_classes: Option<FromFile<SizeClasses>>,
+    size_classes: Option<FromFile<SizeClasses>>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
     pub(crate) borrow_classes: Option<u32>,
@@ -69,6 +69,16 @@ impl PoolOptions {
     pub fn inputs(&self) -> impl Iterator<Item = &Path> {
         let classes = self.size_classes.iter().filter_map(|classes| classes.file.as_deref());
         classes.chain(self.initial.iter().filter_map(|initial| initial.file.as_deref()))
+    }
+
+    /// The source, if its flag is set.
+    pub(crate) fn source(&self) -> Option<Source> {
+        self.source
+    }
+
+    /// The size classes, if their flag is set.
+    pub(crate) fn size_classes(&self) -> Option<&SizeClasses> {
+        self.size_classes.as_ref().map(|classes| &classes.setting)
     }
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.

@@ -48,3 +48,12 @@ pub(crate) fn spinner() -> ProgressBar {
         Err(_) => spinner,
     }
 }
+
+/// A progress bar of so many `things`, drawn only if standard error is a terminal.
+pub(crate) fn progress_bar(length: u64, things: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    match ProgressStyle::with_template(&format!("{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}  {{msg}}")) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

@@ -5,7 +5,6 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod device;
-mod interrupt;
 mod kernels;
 mod soak;
 mod solve;

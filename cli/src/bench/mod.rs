@@ -14,12 +14,13 @@ mod sleep;
 mod table;
 
 use crate::device::{self, Device};
+use crate::interrupt::Interrupt;
 use crate::stdout::{print, warn};
 use crate::timing::Rivals;
 use crate::timing::clock::Effort;
 use crate::timing::workload::Workload;
+use crate::trace_options::progress_bar;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use name::Name;
 use row::Row;
 use std::error::Error;
@@ -117,12 +118,14 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
     };
     let names: Vec<Name> = Name::value_variants().iter().filter(wanted).copied().collect();
     let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
-    let bar = progress_bar(names.len());
+    let interrupt = Interrupt::listen()?;
+    let bar = progress_bar(names.len() as u64, "benchmarks");
     let mut rows = Vec::new();
     let outcome: Result<(), Box<dyn Error>> = names.into_iter().try_for_each(|name| {
         bar.set_message(name.to_string());
         if name == Name::Sleep {
-            return bar.suspend(|| measure_sleep(arguments, device));
+            bar.suspend(|| measure_sleep(arguments, device))?;
+            return interrupt.end();
         }
         let measured = measure_one(name, &device.with_memory(DEVICE_MEMORY), effort);
         let measured = measured.map_err(|error| Failed { bench: name.to_string(), source: error.into() })?;
@@ -131,7 +134,7 @@ fn measure<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box<dyn E
             bar.suspend(|| measured.iter().try_for_each(Row::print))?;
         }
         rows.extend(measured);
-        Ok(())
+        interrupt.end()
     });
     bar.finish_and_clear();
     if !arguments.json && !rows.is_empty() {
@@ -151,15 +154,6 @@ fn measure_sleep<D: Device>(arguments: &Arguments, device: &D) -> Result<(), Box
         return rows.iter().try_for_each(sleep::Row::print);
     }
     print(sleep::tables(&rows))
-}
-
-/// A progress bar, drawn between benchmarks only, and only if standard error is a terminal.
-fn progress_bar(benchmarks: usize) -> ProgressBar {
-    let bar = ProgressBar::new(benchmarks as u64);
-    match ProgressStyle::with_template("{bar:30} {pos}/{len} benchmarks  {msg}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// Runs one benchmark. Rows of [`Name::Sleep`] are of another kind.

@@ -1,52 +1,24 @@
 //! `vrampool replay`: a pool driven by recorded allocation traces.
 
+mod arguments;
+mod compare;
 mod row;
 mod table;
 
 use crate::device::{self, Device};
-use crate::pool_options::{PoolOptions, build, bytes_or_unlimited};
-use crate::record_options::RecordOptions;
+use crate::interrupt::Interrupt;
+use crate::pool_options::build;
 use crate::stdout::{print, warn};
-use crate::trace_options::TraceOptions;
-use clap::{Args, value_parser};
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::trace_options::progress_bar;
+pub(crate) use arguments::Arguments;
+use compare::Compare;
+use indicatif::ProgressBar;
 use row::Row;
 use std::error::Error;
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::ops::ControlFlow;
+use std::path::Path;
 use vrampool::{Backend, Pool};
 use vrampool_trace::{Import, Op, Pass, Replay, Touch, Trace};
-
-/// Flags of `vrampool replay`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct Arguments {
-    /// Traces: CSV with the header op,id,size,stream,t_us, RMM's logs, or PyTorch's memory snapshots;
-    /// gzip-compressed or not
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-    #[command(flatten)]
-    pool: PoolOptions,
-    /// Threads that concurrently replay the whole of each trace, each on its own streams
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = value_parser!(u32).range(1..=1024))]
-    threads: u32,
-    /// Passes of each trace on its pool; the first pass is cold, later ones are warm
-    #[arg(long, value_name = "COUNT", default_value = "2")]
-    passes: NonZeroU32,
-    /// Write every buffer on its stream, and verify it on the stream that frees it; a mismatch is an error
-    #[arg(long)]
-    touch: bool,
-    /// Capacity of the host device, or `unlimited`; without --touch it may exceed physical memory, because no
-    /// buffer is written
-    #[arg(long, value_name = "SIZE", default_value = "1TiB", value_parser = bytes_or_unlimited)]
-    device_memory: u64,
-    #[command(flatten)]
-    trace: TraceOptions,
-    #[command(flatten)]
-    record: RecordOptions,
-    /// Print one JSON object per line, for each pass, instead of a table; sizes are bytes
-    #[arg(long)]
-    json: bool,
-}
 
 /// Replays every file on a separate pool and prints the results of each pass.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
@@ -56,14 +28,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         );
     }
     arguments.record.check(arguments.inputs())?;
-    device::run(arguments.pool.backend.as_ref(), Replays(arguments))
-}
-
-impl Arguments {
-    /// All files that are read.
-    fn inputs(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(PathBuf::as_path).chain(self.pool.inputs())
+    if arguments.compare {
+        return device::run(arguments.pool.backend.as_ref(), Compare(arguments));
     }
+    device::run(arguments.pool.backend.as_ref(), Replays(arguments))
 }
 
 struct Replays<'a>(&'a Arguments);
@@ -74,26 +42,25 @@ impl device::Run for Replays<'_> {
     fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
         let Self(arguments) = self;
         let touch = arguments.touch.then(|| device.touch()).transpose()?;
-        let bar = progress_bar(arguments);
+        let interrupt = Interrupt::listen()?;
+        let bar = progress_bar(arguments.files.len() as u64 * u64::from(arguments.passes.get()), "passes");
         let mut rows = Vec::new();
         let outcome = arguments.files.iter().try_for_each(|path| {
             let mut printed = Ok(());
-            replay(
-                arguments,
-                &device.with_memory(arguments.device_memory),
-                touch.as_ref(),
-                path,
-                &bar,
-                |row| {
-                    bar.inc(1);
-                    match arguments.json {
-                        true if printed.is_ok() => printed = bar.suspend(|| row.print()),
-                        true => {}
-                        false => rows.push(row),
-                    }
-                },
-            )?;
-            printed
+            let device = device.with_memory(arguments.device_memory);
+            replay(arguments, &device, touch.as_ref(), path, &bar, |row| {
+                bar.inc(1);
+                match arguments.json {
+                    true => printed = bar.suspend(|| row.print()),
+                    false => rows.push(row),
+                }
+                match printed.is_err() || interrupt.exit_code().is_some() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+            printed?;
+            interrupt.end()
         });
         bar.finish_and_clear();
         if !rows.is_empty() {
@@ -111,23 +78,13 @@ fn warn_of_times() {
     }
 }
 
-/// A progress bar, drawn between passes only, and only if standard error is a terminal.
-fn progress_bar(arguments: &Arguments) -> ProgressBar {
-    let passes = arguments.files.len() as u64 * u64::from(arguments.passes.get());
-    let bar = ProgressBar::new(passes);
-    match ProgressStyle::with_template("{bar:30} {pos}/{len} passes  {msg}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
-}
-
 fn replay<B: Backend>(
     arguments: &Arguments,
     device: &B,
     touch: Option<&impl Touch<B>>,
     path: &Path,
     bar: &ProgressBar,
-    mut on_row: impl FnMut(Row),
+    mut on_row: impl FnMut(Row) -> ControlFlow<()>,
 ) -> Result<(), Box<dyn Error>> {
     let trace = bar.suspend(|| arguments.trace.read(path, Import::new()))?;
     bar.set_message(trace.name().to_owned());
@@ -139,7 +96,7 @@ fn replay<B: Backend>(
     let mut corrupt = 0;
     let on_pass = |pass: &Pass| {
         corrupt += pass.corrupt_bytes.unwrap_or(0);
-        on_row(Row::new(&trace, &pool, initial_bytes, pass));
+        on_row(Row::new(&trace, &pool, initial_bytes, pass))
     };
     match touch {
         Some(touch) => replay.run_touching(&pool, touch, on_pass)?,

@@ -19,7 +19,6 @@ mod report;
 mod tally;
 
 use crate::device::{self, Device};
-use crate::interrupt::Interrupt;
 use crate::kernels::Kernels;
 use clap::Args;
 use compute::Compute;
@@ -35,6 +34,7 @@ use std::time::Instant;
 use tally::{Outcome, Tally};
 use vrampool::telemetry::Exporter;
 use vrampool::{Backend, Pool};
+use vrampool_cli::interrupt::Interrupt;
 use vrampool_cli::pool_options::{PoolOptions, build};
 use vrampool_cli::record_options::{RecordOptions, Recording};
 use vrampool_cli::stdout::{Ended, print};

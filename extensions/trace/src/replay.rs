@@ -8,6 +8,7 @@ use super::worker::{Halt, Hand, Lap, Worker};
 use crate::error::position::Position;
 use crate::error::{TraceError, TraceFault};
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Barrier;
 use vrampool::Error;
 use vrampool::Pool;
@@ -30,6 +31,7 @@ use vrampool::backend::Backend;
 ///   the others still finish.
 ///
 /// ```
+/// use std::ops::ControlFlow;
 /// use vrampool_trace::{Replay, Trace};
 /// use vrampool::{Pool, host::HostDevice};
 ///
@@ -38,6 +40,7 @@ use vrampool::backend::Backend;
 /// let pool = Pool::builder(&HostDevice::new()).build()?;
 /// Replay::new(&trace).threads(2).passes(3).run_with(&pool, |pass| {
 ///     println!("{} ns, {} driver calls", pass.ns_per_op(), pass.driver_calls);
+///     if pass.driver_calls == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 /// })?;
 /// assert_eq!(pool.stats().live_buffers, 0);
 /// # Ok(())
@@ -76,15 +79,22 @@ impl Replay {
     /// [`TraceError`]; the buffers that were live are dropped.
     pub fn run<B: Backend>(&self, pool: &Pool<B>) -> Result<Vec<Pass>, TraceError> {
         let mut passes = Vec::new();
-        self.run_with(pool, |pass| passes.push(pass.clone()))?;
+        self.run_with(pool, |pass| {
+            passes.push(pass.clone());
+            ControlFlow::Continue(())
+        })?;
         Ok(passes)
     }
 
-    /// As [`run`](Self::run), and calls `on_pass` after each pass.
+    /// As [`run`](Self::run), and calls `on_pass` after each pass, until it breaks.
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn run_with<B: Backend>(&self, pool: &Pool<B>, on_pass: impl FnMut(&Pass)) -> Result<(), TraceError> {
+    pub fn run_with<B: Backend>(
+        &self,
+        pool: &Pool<B>,
+        on_pass: impl FnMut(&Pass) -> ControlFlow<()>,
+    ) -> Result<(), TraceError> {
         self.run_by(pool, None, on_pass)
     }
 
@@ -96,7 +106,7 @@ impl Replay {
         &self,
         pool: &Pool<B>,
         touch: &impl Touch<B>,
-        on_pass: impl FnMut(&Pass),
+        on_pass: impl FnMut(&Pass) -> ControlFlow<()>,
     ) -> Result<(), TraceError> {
         self.run_by(pool, Some(touch), on_pass)
     }
@@ -105,7 +115,7 @@ impl Replay {
         &self,
         pool: &Pool<B>,
         touch: Option<&dyn Touch<B>>,
-        mut on_pass: impl FnMut(&Pass),
+        mut on_pass: impl FnMut(&Pass) -> ControlFlow<()>,
     ) -> Result<(), TraceError> {
         let worker = |thread| {
             let worker = Worker::new(&self.program, pool, self.streams(pool, thread)?);
@@ -124,7 +134,9 @@ impl Replay {
                 others.into_iter().map(|worker| Hand::spawn(scope, worker, &start)).collect();
             let hands = hands.map_err(|source| self.missing(source))?;
             for index in 0..self.passes {
-                on_pass(&self.pass(index, pool, &mut own, &hands, &start)?);
+                if on_pass(&self.pass(index, pool, &mut own, &hands, &start)?).is_break() {
+                    break;
+                }
             }
             Ok(())
         })

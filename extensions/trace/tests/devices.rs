@@ -4,6 +4,7 @@
 #[path = "../../../tests/devices/there.rs"]
 mod there;
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use there::There;
 use vrampool::{Backend, Pool, SizeClasses, Source};
@@ -37,6 +38,7 @@ fn a_trace_of_several_streams_and_threads_spoils_nothing() {
                 .run_touching(&pool, &there.kernels, |pass| {
                     assert_eq!(pass.corrupt_bytes, Some(0), "{}, {source}: {pass:?}", there.name);
                     passes += 1;
+                    ControlFlow::Continue(())
                 })
                 .expect("a replay");
             assert_eq!((passes, pool.stats().live_buffers), (2, 0), "{source}");
@@ -90,7 +92,8 @@ fn recorded_programs_spoil_nothing() {
                 let builder = Pool::builder(&there.device).source(source).size_classes(classes);
                 Replay::new(&trace)
                     .run_touching(&builder.build().expect("a pool"), &there.kernels, |pass| {
-                        assert_eq!(pass.corrupt_bytes, Some(0), "{}, {name}, {source}", there.name)
+                        assert_eq!(pass.corrupt_bytes, Some(0), "{}, {name}, {source}", there.name);
+                        ControlFlow::Continue(())
                     })
                     .expect("a replay");
             }

@@ -1,0 +1,129 @@
+//! What is compared: a source, size classes, and whether buckets keep anything.
+
+use std::fmt;
+use vrampool::{Backend, PoolBuilder, SizeClasses, Source};
+use vrampool_trace::fitted::FittedClasses;
+
+/// Size classes, by the name in the table.
+#[derive(Debug, Clone)]
+pub(super) struct Classes {
+    pub(super) name: String,
+    pub(super) rule: SizeClasses,
+    /// Whether they are fitted to the first half of the trace alone.
+    pub(super) is_of_half: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) source: Source,
+    pub(super) classes: Classes,
+    /// Whether everything that is freed returns to the source.
+    pub(super) keeps_nothing: bool,
+}
+
+impl Classes {
+    /// The one rule of a flag, or every rule that has a name.
+    pub(super) fn rules(only: Option<&SizeClasses>) -> Vec<Self> {
+        const ALL: [SizeClasses; 5] = [
+            SizeClasses::Fixed,
+            SizeClasses::PowerOfTwo,
+            SizeClasses::GEOMETRIC,
+            SizeClasses::Tight,
+            SizeClasses::EXACT,
+        ];
+        let named = |rule: SizeClasses| Self { name: rule.to_string(), rule, is_of_half: false };
+        only.map_or_else(|| ALL.map(named).into(), |rule| vec![named(rule.clone())])
+    }
+
+    /// Classes fitted to the trace, or to its first half.
+    pub(super) fn fitted(classes: FittedClasses, is_of_half: bool) -> Self {
+        let name = if is_of_half { "half-fitted" } else { "fitted" };
+        Self { name: name.into(), rule: classes.into(), is_of_half }
+    }
+
+    /// Whether they are read from a file.
+    pub(super) fn is_fitted(&self) -> bool {
+        self.name.starts_with("fitted")
+    }
+}
+
+impl Choice {
+    /// Every source, or that of a flag, with all these classes.
+    pub(super) fn all(only: Option<Source>, classes: &[Classes]) -> Vec<Self> {
+        // The driver's own pool holds what direct allocations hold, and differs in time alone.
+        let sources =
+            only.map_or_else(|| vec![Source::Virtual, Source::Direct, Source::Arena], |only| vec![only]);
+        sources
+            .into_iter()
+            .flat_map(|source| {
+                // Blocks over a cap coalesce in an arena, and cost a call elsewhere.
+                let keeps = if source == Source::Arena { &[false, true][..] } else { &[false] };
+                let choices = move |&keeps_nothing| {
+                    classes.iter().map(move |classes| Self {
+                        source,
+                        classes: classes.clone(),
+                        keeps_nothing,
+                    })
+                };
+                keeps.iter().flat_map(choices)
+            })
+            .collect()
+    }
+
+    /// Applies it, after the flags of the command.
+    pub(super) fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
+        let builder = builder.source(self.source).size_classes(self.classes.rule.clone());
+        if self.keeps_nothing { builder.max_cached_bytes(0) } else { builder }
+    }
+
+    /// The settings, as lines of Rust, of Python and of the environment. `file` is that of fitted classes; `limit` is for an arena.
+    pub(super) fn settings(&self, file: &str, limit: u64) -> [String; 3] {
+        let classes = match &self.classes.rule {
+            rule if *rule == SizeClasses::GEOMETRIC => "SizeClasses::GEOMETRIC".into(),
+            rule if *rule == SizeClasses::EXACT => "SizeClasses::EXACT".into(),
+            SizeClasses::Table(_) => format!("FittedClasses::load(\"{file}\")?.into()"),
+            rule @ (SizeClasses::Fixed | SizeClasses::PowerOfTwo | SizeClasses::Tight) => {
+                format!("SizeClasses::{rule:?}")
+            }
+            rule => format!("\"{rule}\".parse()?"),
+        };
+        let is_fitted = self.classes.is_fitted();
+        let text = if is_fitted { format!("fitted:{file}") } else { self.classes.name.clone() };
+        let by_variable = match is_fitted {
+            true => format!("--size-classes {text} (a flag: variables name no file)"),
+            false => format!("VRAMPOOL_SIZE_CLASSES={text}"),
+        };
+        let source = self.source;
+        let (mut rust, mut python, mut environment) = (String::new(), String::new(), String::new());
+        if source == Source::Arena {
+            // In whole GiB, which all three can state.
+            let gib = limit.div_ceil(1 << 30);
+            rust += &format!("\n    .limit({gib} << 30)");
+            python += &format!(", limit=\"{gib}GiB\"");
+            environment += &format!("\nVRAMPOOL_LIMIT_GB={gib}");
+        }
+        if self.keeps_nothing {
+            rust += ".max_cached_bytes(0)";
+            python += ", max_cached=0";
+            environment += "\nVRAMPOOL_MAX_CACHED_GB=0";
+        }
+        [
+            format!(
+                "Pool::builder(&device){rust}\n    .source(Source::{source:?})\n    .size_classes({classes})\n    .build()?"
+            ),
+            format!("vrampool.Pool(\n    source=\"{source}\", size_classes=\"{text}\"{python}\n)"),
+            format!("VRAMPOOL_SOURCE={source}\n{by_variable}{environment}"),
+        ]
+    }
+
+    /// The source, and whether its buckets keep nothing.
+    pub(super) fn source(&self) -> String {
+        if self.keeps_nothing { format!("{} only", self.source) } else { self.source.to_string() }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.source(), self.classes.name)
+    }
+}

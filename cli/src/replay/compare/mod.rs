@@ -1,0 +1,156 @@
+//! `vrampool replay --compare`: a trace through a pool of every source and every rule of size classes.
+
+mod choice;
+mod report;
+
+use super::arguments::Arguments;
+use crate::device::{self, Device};
+use crate::interrupt::Interrupt;
+use crate::pool_options::build;
+use crate::stdout::{print, warn};
+use crate::trace_options::progress_bar;
+use choice::{Choice, Classes};
+use indicatif::ProgressBar;
+use report::{Report, Row};
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::num::NonZero;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use vrampool::Pool;
+use vrampool::errors::chain;
+use vrampool_trace::fitted::{Demand, FittedClasses};
+use vrampool_trace::{Import, Op, Replay, Trace};
+
+/// How often the progress bar is drawn.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A choice, and its figures or why it failed.
+type Outcome = (Choice, Result<Row, String>);
+
+/// Compares the choices for each trace.
+pub(super) struct Compare<'a>(pub(super) &'a Arguments);
+
+impl device::Run for Compare<'_> {
+    type Output = ();
+
+    fn run<D: Device>(self, device: &D) -> Result<(), Box<dyn Error>> {
+        let interrupt = Interrupt::listen()?;
+        self.0.files.iter().try_for_each(|path| self.compare(device, path, &interrupt))
+    }
+}
+
+impl Compare<'_> {
+    fn compare<D: Device>(
+        &self,
+        device: &D,
+        path: &Path,
+        interrupt: &Interrupt,
+    ) -> Result<(), Box<dyn Error>> {
+        let bar = progress_bar(0, "choices");
+        bar.enable_steady_tick(TICK);
+        bar.set_message("reading");
+        let trace = bar.suspend(|| self.0.trace.read(path, Import::new()))?;
+        bar.set_message("fitting size classes");
+        let (half, unseen) = first_half(&trace);
+        let fit = |demand: &Demand| FittedClasses::fit(demand, FittedClasses::DEFAULT_CLASSES);
+        let mut classes = Classes::rules(self.0.pool.size_classes());
+        if self.0.pool.size_classes().is_none() {
+            classes.push(Classes::fitted(fit(&trace.demand()), false));
+            classes.extend((unseen > report::FEW).then(|| Classes::fitted(fit(&half), true)));
+        }
+        let choices = Choice::all(self.0.pool.source(), &classes);
+        bar.set_length(choices.len() as u64);
+        bar.set_message(trace.name().to_owned());
+        let rows = self.replay(device, &trace, &choices, interrupt, &bar);
+        bar.finish_and_clear();
+        for (choice, error) in rows.iter().filter_map(|(choice, row)| Some((choice, row.as_ref().err()?))) {
+            warn(format_args!("{choice}: {error}"));
+        }
+        let rows = rows.into_iter().filter_map(|(_, row)| row.ok()).collect();
+        match Report::new(&trace, path, rows, unseen) {
+            Some(report) => print(if self.0.json { report.json()? } else { report.to_string() })?,
+            None if interrupt.exit_code().is_none() => {
+                return Err(format!("{}: no source serves it with these flags", trace.name()).into());
+            }
+            None => {}
+        }
+        interrupt.end()
+    }
+
+    /// Replays the trace by each choice, until an interrupt. Replays are concurrent if each has a device of its own.
+    fn replay<D: Device>(
+        &self,
+        device: &D,
+        trace: &Trace,
+        choices: &[Choice],
+        interrupt: &Interrupt,
+        bar: &ProgressBar,
+    ) -> Vec<Outcome> {
+        let replay = Replay::new(trace).threads(self.0.threads).passes(self.0.passes.get());
+        let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let work = || {
+            while interrupt.exit_code().is_none()
+                && let Some(choice) = choices.get(next.fetch_add(1, Ordering::Relaxed))
+            {
+                let row = self.replay_one(device, &replay, choice, interrupt);
+                bar.inc(1);
+                let Some(row) = row.transpose() else { continue };
+                rows.lock().unwrap_or_else(PoisonError::into_inner).push((choice.clone(), row));
+            }
+        };
+        let devices_differ = device.with_memory(self.0.device_memory).id() != device.id();
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        thread::scope(|scope| {
+            for _ in 1..if devices_differ { cores } else { 1 } {
+                scope.spawn(work);
+            }
+            work();
+        });
+        rows.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the figures of one choice; `None` if an interrupt ended the replay, and a text if it failed.
+    fn replay_one<D: Device>(
+        &self,
+        device: &D,
+        replay: &Replay,
+        choice: &Choice,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Row>, String> {
+        let device = device.with_memory(self.0.device_memory);
+        let builder = Pool::builder(&device).from_environment().map_err(|error| error.to_string())?;
+        let pool = build(choice.apply(self.0.pool.apply(builder)))?;
+        let mut row = Row::new(choice);
+        replay
+            .run_with(&pool, |pass| {
+                row.add(pass);
+                interrupt.exit_code().map_or(ControlFlow::Continue(()), |_| ControlFlow::Break(()))
+            })
+            .map_err(|error| chain(&error).to_string())?;
+        Ok((row.passes == self.0.passes.get()).then_some(row))
+    }
+}
+
+/// Returns the requests of the first half of the trace, and the share of the requests of the second half whose size the first does not have.
+fn first_half(trace: &Trace) -> (Demand, f64) {
+    let (first, second) = trace.events().split_at(trace.events().len() / 2);
+    let (mut demand, mut live, mut sizes) = (Demand::new(), HashMap::new(), HashSet::new());
+    for event in first {
+        match event.op {
+            Op::Allocate => {
+                live.insert(event.id, event.size);
+                sizes.insert(event.size);
+                demand.allocate(event.size);
+            }
+            _ => live.remove(&event.id).into_iter().for_each(|size| demand.free(size)),
+        }
+    }
+    let requests = || second.iter().filter(|event| event.op == Op::Allocate);
+    let unseen = requests().filter(|event| !sizes.contains(&event.size)).count();
+    (demand, unseen as f64 / requests().count().max(1) as f64)
+}
