@@ -197,11 +197,11 @@ if part streams; then
         rm -r "$package"
     fi
 fi
-# The interface of PyTorch's allocator: small cases, each beside PyTorch's own allocator.
+# The interface of PyTorch's allocator: small cases, each beside PyTorch's own allocator, and then the time of programs, alone.
 if part interface && has_pytorch interface; then
     unpacked_wheel
-    # By environment too, as the wheel's file for Python's start does it.
-    try interface cases 900 env PYTHONPATH="$package" "$python" "$here/interface/run.py" "$results/interface"
+    try interface cases 280 env INTERFACE_SECONDS=260 PYTHONPATH="$package" "$python" "$here/interface/run.py" "$results/interface"
+    try interface speed 280 env PYTHONPATH="$package" "$python" "$here/interface/speed.py" "$results/interface" 200
     rm -r "$package"
 fi
 # The same on several GPUs: FSDP and DDP steps, and all-reduces.

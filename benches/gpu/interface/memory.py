@@ -256,29 +256,38 @@ def mem_pool_no_split() -> None:
     assert x.sum().item() == MIB
 
 
+def _below(folder: str, allocate: str, free: str) -> tuple[Any, Any]:
+    """An allocator of C's statements with `p` and `n`, and the library, which counts calls in `allocs` and `frees`."""
+    source, library = os.path.join(folder, "a.c"), os.path.join(folder, "a.so")
+    with open(source, "w") as file:
+        file.write(
+            "#include <dlfcn.h>\n#include <stddef.h>\nint cudaMalloc(void **, size_t); int cudaFree(void *); int allocs, frees;\n"
+            "typedef int (*make)(void **, size_t); typedef int (*end)(void *);\n"
+            "void *nccl(const char *name) { return dlsym(dlopen(\"libnccl.so.2\", RTLD_NOW | RTLD_NOLOAD), name); }\n"
+            f"void *a(size_t n, int d, void *s) {{ void *p = 0; ++allocs; return {allocate} ? 0 : p; }}\n"
+            f"void f(void *p, size_t n, int d, void *s) {{ ++frees; {free}; }}\n"
+        )
+    subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library, "-ldl"], check=True)
+    return torch.cuda.memory.CUDAPluggableAllocator(library, "a", "f"), ctypes.CDLL(library)
+
+
+def _count(library: Any, name: str) -> int:
+    return ctypes.c_int.in_dll(library, name).value
+
+
 def mem_pool_over_another_allocator() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        source = os.path.join(folder, "a.c")
-        with open(source, "w") as file:
-            file.write(
-                "#include <stddef.h>\nint cudaMalloc(void **, size_t); int cudaFree(void *); int allocs, frees;\n"
-                "void *a(size_t n, int d, void *s) { void *p = 0; ++allocs; return cudaMalloc(&p, n) ? 0 : p; }\n"
-                "void f(void *p, size_t n, int d, void *s) { ++frees; cudaFree(p); }\n"
-            )
-        library = os.path.join(folder, "a.so")
-        subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
-        counts = ctypes.CDLL(library)
-        below = torch.cuda.memory.CUDAPluggableAllocator(library, "a", "f")
+        below, library = _below(folder, "cudaMalloc(&p, n)", "cudaFree(p)")
         pool = torch.cuda.MemPool(below.allocator())
         with torch.cuda.use_mem_pool(pool):
             x = torch.ones(4 * MIB, device="cuda")
         y = torch.ones(4 * MIB, device="cuda")
-        assert ctypes.c_int.in_dll(counts, "allocs").value == 1
+        assert _count(library, "allocs") == 1
         assert (x + y == 2).all() and any(s["blocks"] for s in pool.snapshot())
         del x
         del pool
         torch.cuda.empty_cache()
-        assert ctypes.c_int.in_dll(counts, "frees").value == 1
+        assert _count(library, "frees") == 1
 
 
 def raw_allocations() -> None:

@@ -330,22 +330,24 @@ def fully_sharded() -> None:
 
 
 def nccl_memory_pool() -> None:
+    from memory import _below, _count
+
     _group()
     backend = torch.distributed.group.WORLD._get_backend(torch.device("cuda:0"))
-    try:
-        below = backend.mem_allocator
-    except RuntimeError:
-        # This NCCL has none, or is told not to use it.
-        torch.distributed.destroy_process_group()
-        return
-    pool = torch.cuda.MemPool(below)
-    with torch.cuda.use_mem_pool(pool):
-        x = torch.ones(4 * MIB, device="cuda")
-    backend.register_mem_pool(pool)
-    torch.distributed.all_reduce(x)
-    torch.cuda.synchronize()
-    assert (x == 1).all()
-    backend.deregister_mem_pool(pool)
+    with tempfile.TemporaryDirectory() as folder:
+        below, library = _below(folder, '((make)nccl("ncclMemAlloc"))(&p, n)', '((end)nccl("ncclMemFree"))(p)')
+        pool = torch.cuda.MemPool(below.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.full((4 * MIB,), 3.0, device="cuda")
+        assert _count(library, "allocs") == 1 and [s["address"] for s in pool.snapshot()] == [x.data_ptr()]
+        backend.register_mem_pool(pool)
+        torch.distributed.all_reduce(x)
+        assert (x == 3).all()
+        backend.deregister_mem_pool(pool)
+        del x
+        del pool
+        torch.cuda.empty_cache()
+        assert _count(library, "frees") == 1
     torch.distributed.destroy_process_group()
 
 

@@ -3,7 +3,6 @@
 #include "counts.h"
 #include "ipc.h"
 
-#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
@@ -18,15 +17,34 @@ namespace {
 
 // The deleter of all blocks: as PyTorch's own, one function without a state, and the context is the address.
 void free_block(void *address) {
-    if (C10_LIKELY(address != nullptr) && !installed->free(address)) {
+    if (C10_LIKELY(address != nullptr) && !Allocator::free(address)) {
         TORCH_WARN("vrampool: a block was not freed: ", library.last_error());
     }
 }
 
-DeviceIndex current_device() {
+inline DeviceIndex current_device() {
     DeviceIndex device = 0;
-    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+    const auto code = hot.device(&device);
+    if (C10_UNLIKELY(code != cudaSuccess)) {
+        C10_CUDA_CHECK(code);
+    }
     return device;
+}
+
+inline cudaStream_t current_stream(DeviceIndex device) {
+    const auto stream = hot.stream(device);
+    // The default stream's number, whose handle is null.
+    return C10_LIKELY(stream.id() == 0) ? nullptr : stream.stream();
+}
+
+// Reports to Python's tracers of memory, which are rare.
+template <typename Report>
+inline void traced(Report report) {
+    if (C10_UNLIKELY(*hot.is_traced)) {
+        if (const auto *interpreter = c10::impl::GPUTrace::get_trace()) {
+            report(*interpreter);
+        }
+    }
 }
 
 std::string size_text(uint64_t bytes) {
@@ -45,7 +63,7 @@ std::string size_text(uint64_t bytes) {
 
 c10::DataPtr Allocator::allocate(size_t bytes) {
     const DeviceIndex device = current_device();
-    void *address = bytes == 0 ? nullptr : serve(device, bytes, c10::cuda::getCurrentCUDAStream(device).stream());
+    void *address = bytes == 0 ? nullptr : serve(device, bytes, current_stream(device));
     return {address, address, &free_block, c10::Device(c10::DeviceType::CUDA, device)};
 }
 
@@ -62,7 +80,7 @@ void *Allocator::raw_alloc(size_t bytes) {
         return nullptr;
     }
     const DeviceIndex device = current_device();
-    return serve(device, bytes, c10::cuda::getCurrentCUDAStream(device).stream());
+    return serve(device, bytes, current_stream(device));
 }
 
 void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream) {
@@ -73,7 +91,7 @@ void Allocator::raw_delete(void *address) {
     TORCH_CHECK(address == nullptr || free(address), "invalid device pointer: ", address);
 }
 
-void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t stream) {
+inline void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t stream) {
     if (C10_UNLIKELY(is_watched(~0u))) {
         return serve_watched(device, bytes, stream);
     }
@@ -82,11 +100,8 @@ void *Allocator::serve(DeviceIndex device, size_t bytes, cudaStream_t stream) {
         address = short_of_memory(device, bytes, stream);
     }
     count(device, bytes);
-    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr)) {
-        (*interpreter)->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
-    }
-    if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
+    traced([=](auto &interpreter) { interpreter->trace_gpu_memory_allocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address)); });
+    if (C10_UNLIKELY(hot.is_profiled())) {
         report(device, address, static_cast<int64_t>(bytes));
     }
     return address;
@@ -170,14 +185,11 @@ void *Allocator::short_of_memory(DeviceIndex device, size_t bytes, cudaStream_t 
         " is reserved by PyTorch but unallocated. vrampool: ", cause);
 }
 
-bool Allocator::free(void *address) {
-    if (C10_UNLIKELY(is_watched(~0u) || c10::memoryProfilingEnabled())) {
-        return free_watched(address);
+inline bool Allocator::free(void *address) {
+    if (C10_UNLIKELY(is_watched(~0u) || hot.is_profiled())) {
+        return installed->free_watched(address);
     }
-    const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
-    if (C10_UNLIKELY(interpreter != nullptr)) {
-        (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
-    }
+    traced([=](auto &interpreter) { interpreter->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address)); });
     void *block = address;
     return hot.free_at(&block, nullptr) == VRAMPOOL_OK;
 }

@@ -100,7 +100,7 @@ class Allocator final : public Torch::CUDAAllocator {
 #endif
 
     // Frees a block. Returns false for an address where none begins.
-    bool free(void *address);
+    static bool free(void *address);
 
   private:
     void *serve(DeviceIndex device, size_t bytes, cudaStream_t stream);

@@ -28,38 +28,42 @@ void add(BySize &sum, const std::array<Counts::Cell, 2> &cells) {
     }
 }
 
-thread_local bool is_ending = false;
+// Ends a thread's counts.
+struct AtEnd {
+    Counts *counts = nullptr;
 
-struct OfThread {
-    Counts counts;
-
-    OfThread() {
-        std::lock_guard<std::mutex> locked(all().lock);
-        all().of_threads.insert(&counts);
-    }
-
-    ~OfThread() {
+    ~AtEnd() {
         counts_of_thread = nullptr;
-        is_ending = true;
-        std::lock_guard<std::mutex> locked(all().lock);
-        all().of_threads.erase(&counts);
-        for (size_t device = 0; device < Counts::DEVICES; ++device) {
-            add(all().ended[device], counts.cells[device]);
+        if (counts == nullptr) {
+            return;
         }
+        std::lock_guard<std::mutex> locked(all().lock);
+        all().of_threads.erase(counts);
+        for (size_t device = 0; device < Counts::DEVICES; ++device) {
+            add(all().ended[device], counts->cells[device]);
+        }
+        delete counts;
+        is_ending = true;
     }
+
+    static thread_local bool is_ending;
 };
+
+thread_local bool AtEnd::is_ending = false;
 
 } // namespace
 
 thread_local Counts *counts_of_thread = nullptr;
 
 Counts *make_counts() {
-    if (is_ending) {
+    if (AtEnd::is_ending) {
         return nullptr;
     }
-    static thread_local OfThread of_thread;
-    counts_of_thread = &of_thread.counts;
-    return counts_of_thread;
+    static thread_local AtEnd at_end;
+    at_end.counts = new Counts;
+    std::lock_guard<std::mutex> locked(all().lock);
+    all().of_threads.insert(at_end.counts);
+    return counts_of_thread = at_end.counts;
 }
 
 BySize counted(c10::DeviceIndex device) {

@@ -20,8 +20,8 @@ struct Requested {
 // Small and large ones.
 using BySize = std::array<Requested, 2>;
 
-// What a thread counts. It alone writes.
-struct Counts {
+// What a thread counts. It alone writes. Those of a device are in one cache line.
+struct alignas(64) Counts {
     // Devices beyond are counted with the last one.
     static constexpr size_t DEVICES = 16;
     struct Cell {
@@ -30,7 +30,9 @@ struct Counts {
     std::array<std::array<Cell, 2>, DEVICES> cells;
 };
 
-extern thread_local Counts *counts_of_thread;
+// Beside the thread's own data, where no function has to look it up. There is room for some hundred bytes of all modules, so the rest is
+// on the heap.
+[[gnu::tls_model("initial-exec")]] extern thread_local Counts *counts_of_thread;
 
 // Makes them, until the thread ends. Null if it is ending.
 Counts *make_counts();

@@ -1,9 +1,11 @@
 // vrampool's C library, which a process with this module has loaded, and the names of PyTorch that this module uses.
 #pragma once
 
+#include <c10/core/impl/GPUTrace.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
 #include <vrampool.h>
 
 #include <atomic>
@@ -44,13 +46,19 @@ struct Library {
 
 extern Library library;
 
-// What each request and each free reads, in one cache line.
+// What each request and each free reads, in one cache line: the linker spreads the addresses of other libraries' functions over several.
 struct alignas(64) Hot {
     decltype(&vrampool_torch_alloc_or_null) allocate = nullptr;
     decltype(&vrampool_free_at) free_at = nullptr;
     // Whether requests are recorded, tracked, or may be for another allocator's pool: they take another way then.
     std::atomic<uint32_t> watched{0};
+    decltype(&c10::cuda::GetDevice) device = &c10::cuda::GetDevice;
+    decltype(&c10::cuda::getCurrentCUDAStream) stream = &c10::cuda::getCurrentCUDAStream;
+    decltype(&c10::memoryProfilingEnabled) is_profiled = &c10::memoryProfilingEnabled;
+    // Whether Python traces memory.
+    const bool *is_traced = &c10::impl::GPUTrace::haveState;
 };
+static_assert(sizeof(Hot) == 64);
 
 extern Hot hot;
 

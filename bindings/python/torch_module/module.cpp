@@ -28,8 +28,8 @@ extern "C" __attribute__((visibility("default"))) const char *vrampool_torch_mod
         // Never destroyed: tensors may be freed after the module's own variables.
         installed = new Allocator;
         Torch::allocator.store(installed);
-        // What torch.accelerator asks, from 2.9 on.
-        c10::SetAllocator(c10::DeviceType::CUDA, installed, 0);
+        // What torch.accelerator asks, from 2.9 on. The highest priority: from 2.14 on PyTorch's own has more than the lowest.
+        c10::SetAllocator(c10::DeviceType::CUDA, installed, UINT8_MAX);
         return nullptr;
     } catch (const std::exception &error) {
         failure = error.what();
