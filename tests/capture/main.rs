@@ -18,13 +18,13 @@ struct Scene {
     streams: [HostStream; 3],
 }
 
-/// Of classes that are multiples of 1 KiB, with at most 64 KiB from the source.
+/// Of classes that are multiples of 1 KiB, with at most 64 KiB from the source. Up to 2 KiB are small to a virtual one.
 fn scene(source: Source) -> Scene {
     scene_with(source, |builder| builder)
 }
 
 fn scene_with(source: Source, with: impl FnOnce(PoolBuilder<Device>) -> PoolBuilder<Device>) -> Scene {
-    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).granularity(4 * KIB).build());
+    let device = AuditDevice::new(HostDevice::builder().memory_limit(1 << 20).granularity(8 * KIB).build());
     let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));
     let builder = Pool::builder(&device).source(source).size_classes(SizeClasses::Multiple(KIB));
     Scene { pool: with(builder.limit(64 * KIB)).build().expect("a pool"), device, streams }

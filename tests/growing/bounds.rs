@@ -187,8 +187,8 @@ fn pages_of_small_requests_serve_a_large_one_without_a_wait() {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let [slow, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let arena = DeviceArena::builder(&device).growing().limit(8 * PAGE).build().expect("an arena");
-    let small: Vec<_> = (0..16).map(|_| arena.allocate(PAGE / 2, &slow).expect("memory")).collect();
-    assert!(small.iter().all(|block| arena.used_in(Zone::Stable) > 0 && block.len() == PAGE / 2));
+    let small: Vec<_> = (0..32).map(|_| arena.allocate(PAGE / 4, &slow).expect("memory")).collect();
+    assert!(small.iter().all(|block| arena.used_in(Zone::Stable) > 0 && block.len() == PAGE / 4));
     let (go, heard) = stall(&slow);
     drop(small);
     let large = arena.allocate(6 * PAGE, &other).expect("all of it is free");

@@ -201,7 +201,7 @@ fn no_idle_memory_is_released_where_there_is_room() {
             (0..count).map(block).collect::<Vec<_>>()
         };
         // Small ones and large ones have parts of their own.
-        drop((room(PAGE / 2, 4000), room(100 * PAGE, 10)));
+        drop((room(PAGE / 4, 8000), room(100 * PAGE, 10)));
         let builder = Pool::builder(&device).arena(&arena).size_classes(SizeClasses::Tight);
         let builder = builder.magazine_bytes(magazine_bytes).cached_class(4 * PAGE);
         let pool = builder.build().expect("a pool");
@@ -212,7 +212,7 @@ fn no_idle_memory_is_released_where_there_is_room() {
                 live.swap_remove(random.usize(..live.len()));
             }
             let bytes = match random.bool() {
-                true => random.u64(1..=PAGE / 2),
+                true => random.u64(1..=PAGE / 4),
                 false => random.u64(PAGE..10 * PAGE),
             };
             live.push(pool.allocate(bytes, &stream).expect("memory"));

@@ -22,7 +22,7 @@ fn small_requests_leave_a_full_first_part_for_the_second() {
     scene.arena.resize(256 * PAGE).expect("the device has it");
     // Each is of the first part as long as that has room.
     let small: Vec<_> =
-        (2..66).map(|seed| scene.live(PAGE / 2, 0, seed).expect("the limit has room")).collect();
+        (2..130).map(|seed| scene.live(PAGE / 4, 0, seed).expect("the limit has room")).collect();
     assert_eq!(scene.arena.capacity_of(Zone::Stable), 16 * PAGE, "the first part is full");
     for live in small.iter().chain([&large]) {
         scene.check(live, 0);
@@ -44,14 +44,14 @@ fn small_requests_wait_for_no_stream_where_the_first_part_is_full() {
     let _large = arena.allocate(4 * PAGE, &other).expect("memory");
     arena.resize(256 * PAGE).expect("the device has it");
     let mut small: Vec<_> =
-        (0..32).map(|_| arena.allocate(PAGE / 2, &own).expect("the limit has room")).collect();
+        (0..64).map(|_| arena.allocate(PAGE / 4, &own).expect("the limit has room")).collect();
     assert_eq!(arena.capacity_of(Zone::Stable), 16 * PAGE, "the first part is full");
     let (go_on, _) = stall(&own);
-    small.truncate(30);
+    small.truncate(60);
     let (done, served) = mpsc::channel();
     let asking = arena.clone();
     std::thread::spawn(move || {
-        let block = asking.allocate(PAGE / 2, &other).expect("the limit has room");
+        let block = asking.allocate(PAGE / 4, &other).expect("the limit has room");
         done.send((place(&block), asking.stream_waits())).expect("it listens");
     });
     let (place, waits) = served.recv_timeout(Duration::from_secs(60)).expect("the request ends");
@@ -71,7 +71,7 @@ fn bytes() -> u64 {
     match fastrand::u64(..8) {
         0 => 1 + fastrand::u64(..12 * PAGE),
         1 => 1 + fastrand::u64(..4 * PAGE),
-        _ => 1 + fastrand::u64(..PAGE / 2),
+        _ => 1 + fastrand::u64(..PAGE / 4),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Builds a pool from its settings: resolves what depends on the device and on other settings.
 
-use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED};
+use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED, VIRTUAL_CLASS};
 use crate::environment;
 use crate::environment::{UNLIMITED, as_limit};
 use crate::error::Error;
@@ -36,7 +36,7 @@ impl<B: Backend> PoolBuilder<B> {
         classes.validate()?;
         let mut defaults = Caps::default();
         if is_virtual {
-            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, defaults.magazine_class);
+            (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
         let shared = self.within.as_ref().map(|pool| pool.core().depot().accounts.caps);

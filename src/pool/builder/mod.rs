@@ -26,6 +26,10 @@ const BORROW_CLASSES: u32 = 2;
 /// The cap on idle bytes of a pool whose source is virtual: it keeps small classes only, bytes.
 const VIRTUAL_CACHED: u64 = 64 << 20;
 
+/// The largest of these classes, bytes: a quarter of a GPU's page. Of larger ones so few fit in a page that much of it
+/// stays free.
+const VIRTUAL_CLASS: u64 = 512 << 10;
+
 /// How many threads' magazines the cap on idle bytes, and the limit, have room for by default.
 const MAGAZINES_TO_A_CAP: u64 = 64;
 
@@ -39,7 +43,7 @@ const SMALLEST_PINNED: u64 = 512;
 /// |---|---|---|---|
 /// | cap on idle bytes | [`max_cached_bytes`](Self::max_cached_bytes) | `VRAMPOOL_MAX_CACHED_GB`, then `NETCL_MAX_CACHED_GB` (GiB, decimal) | 4 GiB; 64 MiB where the source is virtual |
 /// | cap on idle buffers in a bucket | [`max_buffers_per_bucket`](Self::max_buffers_per_bucket) | `VRAMPOOL_MAX_BUFFERS_PER_BUCKET` | 16; none where the source is virtual |
-/// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 1 MiB where the source is virtual |
+/// | largest class kept idle | [`cached_class`](Self::cached_class) | | all; 512 KiB where the source is virtual |
 /// | hard cap on bytes taken | [`limit`](Self::limit) | `VRAMPOOL_LIMIT_GB` (GiB, decimal) | none |
 /// | what serves misses | [`source`](Self::source) | `VRAMPOOL_SOURCE` (`direct`, `driver`, `arena`, `virtual`) | [`Source::Direct`] |
 /// | soft cap on bytes taken | [`budget`](Self::budget) | `VRAMPOOL_POOL_BUDGET_FRAC`, then `NETCL_POOL_BUDGET_FRAC` (of a discrete device's memory) | 0.85 of a discrete device, none elsewhere |
@@ -168,7 +172,7 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena
-    /// makes whole again. Default: `None`, all; 1 MiB where the source is [virtual](Source::Virtual).
+    /// makes whole again. Default: `None`, all; 512 KiB where the source is [virtual](Source::Virtual).
     pub fn cached_class(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.cached_class = Some(as_cap(bytes));
         self

@@ -88,8 +88,11 @@ impl<B: Backend> State<B> {
             };
             match plain() {
                 Some(growth) if budget == Budget::Free && !backing.is_loose(&growth, needed) => Some(growth),
-                // The one that needs less new memory first.
-                plain => stitched().or(plain),
+                // A range that needs as much new memory costs a call for each of its pieces, and saves nothing.
+                plain => match (stitched(), plain) {
+                    (Some(stitched), Some(plain)) if stitched.added() >= plain.added() => Some(plain),
+                    (stitched, plain) => stitched.or(plain),
+                },
             }
         });
         let growth = planned.ok_or_else(|| ArenaError::NoSpace {

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use vrampool_backend::spi::Ledger;
 use vrampool_backend::{Backend, Physical};
 
-/// Requests up to a granule divided by this are served in the front part: those that pools keep idle.
-const SMALL: u64 = 2;
+/// Requests up to a granule divided by this are served in the front part: those that pools keep idle. Of larger ones so
+/// few fit in a granule that much of the part would stay free, and a program that repeats itself would map more of it.
+const SMALL: u64 = 4;
 
 /// Cap on the capacity for which a growing arena reserves addresses, bytes.
 pub(crate) const MOST_ADDRESSES: u64 = 4 << 40;

@@ -62,6 +62,11 @@ impl Growth {
     fn new(new: Vec<Extent>, is_at_end: bool) -> Self {
         Self { new, is_at_end, stitched: None, held: Vec::new() }
     }
+
+    /// Bytes of new physical memory.
+    pub(crate) fn added(&self) -> u64 {
+        self.new.iter().map(|extent| extent.bytes).sum()
+    }
 }
 
 impl<B: Backend> Backing<B> {
@@ -151,7 +156,7 @@ impl<B: Backend> Backing<B> {
 
     /// Whether a range is stitched rather than `growth` made, because more than `needed` bytes would be mapped.
     pub(crate) fn is_loose(&self, growth: &Growth, needed: u64) -> bool {
-        !self.is_tight(needed, growth.new.iter().map(|extent| extent.bytes).sum())
+        !self.is_tight(needed, growth.added())
     }
 
     /// Plans memory before any request: at least `bytes` at the end of the range. `None` if the limit or the addresses
