@@ -7,12 +7,12 @@ use std::error::Error;
 
 /// Use of the scripts, for the help.
 const USE: &str = "\
-Bash reads scripts of ~/.local/share/bash-completion/completions, fish of ~/.config/fish/completions, and zsh of the
+Bash reads scripts of ~/.local/share/bash-completion/completions, fish of ~/.config/fish/completions, and zsh of the \
 folders in fpath:
 
-    vrampool completions bash > ~/.local/share/bash-completion/completions/vrampool
-    vrampool completions fish > ~/.config/fish/completions/vrampool.fish
-    vrampool completions zsh > ~/.zfunc/_vrampool";
+vrampool completions bash > ~/.local/share/bash-completion/completions/vrampool
+vrampool completions fish > ~/.config/fish/completions/vrampool.fish
+vrampool completions zsh > ~/.zfunc/_vrampool";
 
 /// Flags of `vrampool completions`.
 #[derive(Debug, Clone, Args)]

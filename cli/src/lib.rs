@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod bench;
+mod completed;
 mod completions;
 pub mod device;
 mod devices;
@@ -30,20 +31,21 @@ use vrampool::errors::chain;
 /// The environment variables of the library, for the help.
 pub const ENVIRONMENT: &str = "\
 Environment variables, each of which a flag overrides:
-  VRAMPOOL_BACKEND                 device, by a name that `devices` shows, or `auto`
+  VRAMPOOL_BACKEND                 device by its name in `devices`, or `auto`
   VRAMPOOL_SOURCE                  --source
   VRAMPOOL_SIZE_CLASSES            --size-classes, except fitted:FILE
   VRAMPOOL_LIMIT_GB                --limit, GiB
   VRAMPOOL_MAX_CACHED_GB           --max-cached, GiB
   VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
-  VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of a discrete device's memory, 0 to 1
+  VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of the device, 0 to 1
   VRAMPOOL_OVERLAP                 --overlap
   VRAMPOOL_INITIAL                 --initial
 Without a flag:
-  VRAMPOOL_POOL_LARGE_BUCKET_MB    a unit of --size-classes multiple, MiB; 0 is fixed
+  VRAMPOOL_POOL_LARGE_BUCKET_MB    --size-classes multiple, MiB; 0 is fixed
   VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB
   WGPU_BACKEND                     interface of wgpu, such as vulkan or gl
-A variable VRAMPOOL_... with another name is a warning. The guide's page on size classes lists netcl's names.";
+A variable VRAMPOOL_... with another name is a warning. \
+The guide's page on size classes lists netcl's names.";
 
 /// A command of the program.
 #[derive(Debug, Subcommand)]

@@ -1,29 +1,42 @@
 //! The flags for a pool's device, caps and classes, common to all commands with a pool.
 
+use crate::completed::{BACKENDS, Completed, parsed};
+use crate::trace_options::{STDIN, read};
 use bytesize::ByteSize;
 use clap::Args;
 use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use vrampool::any::Name;
 use vrampool::errors::chain;
 use vrampool::{Backend, Initial, Overlap, Pool, PoolBuilder, SizeClasses, Source};
-use vrampool_trace::Trace;
+use vrampool_trace::Import;
 use vrampool_trace::fitted::FittedClasses;
+
+/// Sources by their names.
+const SOURCES: &[&str] = &["direct", "arena", "virtual", "driver"];
+
+/// Rules that need no number, and the beginnings of others.
+const CLASSES: &[&str] =
+    &["fixed", "power-of-two", "geometric", "geometric:", "multiple:", "exact", "exact:", "tight", "fitted:"];
 
 /// Flags of every command with a pool.
 #[derive(Debug, Clone, Args)]
 pub struct PoolOptions {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = Completed { names: BACKENDS, parse: parsed::<Name> })]
+    #[arg(hide_possible_values = true)]
     pub backend: Option<Name>,
     /// Source of memory that no bucket has: direct, arena, virtual, driver [default: VRAMPOOL_SOURCE, or direct]
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", value_parser = Completed { names: SOURCES, parse: parsed::<Source> })]
+    #[arg(hide_possible_values = true)]
     source: Option<Source>,
     /// Size classes: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`, `multiple:SIZE`,
     /// `exact[:SIZE]`, `tight`, or `fitted:FILE` with a file that `fit` wrote [default: VRAMPOOL_SIZE_CLASSES,
     /// or fixed; tight if the source is virtual]
-    #[arg(long, value_name = "CLASSES", value_parser = size_classes)]
+    #[arg(long, value_name = "CLASSES", value_parser = Completed { names: CLASSES, parse: size_classes })]
+    #[arg(hide_possible_values = true)]
     size_classes: Option<FromFile<SizeClasses>>,
     /// Number of next larger classes that an empty geometric class borrows from [default: 2]
     #[arg(long, value_name = "COUNT")]
@@ -129,14 +142,20 @@ pub fn build<B: Backend>(builder: PoolBuilder<B>) -> Result<Pool<B>, String> {
     })
 }
 
-/// Parses a rule, or reads the file that follows `fitted:`.
+/// Parses a rule, or reads the file that follows `fitted:`, which may be standard input.
 fn size_classes(text: &str) -> Result<FromFile<SizeClasses>, String> {
-    setting(text, "fitted:", |path| FittedClasses::load(path).map(SizeClasses::from))
+    let load = |path: &Path| match path.as_os_str() == STDIN {
+        true => FittedClasses::parse(io::stdin().lock()),
+        false => FittedClasses::load(path),
+    };
+    setting(text, "fitted:", |path| load(path).map(SizeClasses::from))
 }
 
 /// Parses a size or a share, or reads the trace that follows `peak:`.
 fn initial(text: &str) -> Result<FromFile<Initial>, String> {
-    setting(text, "peak:", |path| Trace::read(path).map(|trace| Initial::Bytes(trace.peak_requested())))
+    setting(text, "peak:", |path| {
+        read(path, Import::new()).map(|trace| Initial::Bytes(trace.peak_requested()))
+    })
 }
 
 /// Parses a setting, or reads it from the file that follows `prefix`.

@@ -3,13 +3,20 @@
 use crate::stdout::warn;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use vrampool_trace::output::shown;
 use vrampool_trace::{Import, Limits, Trace, TraceError};
 
+/// The name of standard input.
+pub(crate) const STDIN: &str = "-";
+
 /// How often the spinner turns.
 const TICK: Duration = Duration::from_millis(100);
+
+/// The spinner, in characters that every terminal has.
+const TURNING: &str = "|/-\\ ";
 
 /// Flags of every command that reads traces.
 #[derive(Debug, Clone, Args)]
@@ -26,9 +33,17 @@ impl TraceOptions {
     /// Reads it, and prints its warnings on standard error.
     pub(crate) fn read(&self, path: &Path, import: Import) -> Result<Trace, TraceError> {
         let limits = Limits::default().max_events(self.max_events);
-        let trace = import.limits(limits).strict(self.strict).read(path)?;
+        let trace = read(path, import.limits(limits).strict(self.strict))?;
         warn_of(&trace, path);
         Ok(trace)
+    }
+}
+
+/// Reads a trace from a file, or from standard input.
+pub(crate) fn read(path: &Path, import: Import) -> Result<Trace, TraceError> {
+    match path.as_os_str() == STDIN {
+        true => Ok(import.parse(io::stdin().lock())?.named("stdin")),
+        false => import.read(path),
     }
 }
 
@@ -44,7 +59,7 @@ pub(crate) fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     spinner.enable_steady_tick(TICK);
     match ProgressStyle::with_template("{spinner} {msg}") {
-        Ok(style) => spinner.with_style(style),
+        Ok(style) => spinner.with_style(style.tick_chars(TURNING)),
         Err(_) => spinner,
     }
 }
@@ -53,7 +68,7 @@ pub(crate) fn spinner() -> ProgressBar {
 pub(crate) fn progress_bar(length: u64, things: &str) -> ProgressBar {
     let bar = ProgressBar::new(length);
     match ProgressStyle::with_template(&format!("{{spinner}} {{bar:30}} {{pos}}/{{len}} {things}  {{msg}}")) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => bar.with_style(style.tick_chars(TURNING).progress_chars("##-")),
         Err(_) => bar,
     }
 }

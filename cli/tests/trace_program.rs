@@ -83,7 +83,7 @@ fn what_is_in_a_trace_is_shown_as_json_and_as_a_table() {
     let (code, out, _) = run(&["trace", "show", &snapshot, "--device", "1"]);
     assert_eq!(code, Some(0));
     assert!(
-        ["never freed", "peak requested", "2.0 MiB", "100.0 %", "█"].iter().all(|text| out.contains(text)),
+        ["never freed", "peak requested", "2.0 MiB", "100.0 %", "####"].iter().all(|text| out.contains(text)),
         "{out}"
     );
     // A trace without events has no sizes.

@@ -13,6 +13,7 @@ mod row;
 mod sleep;
 mod table;
 
+use crate::completed::{BACKENDS, Completed, parsed};
 use crate::device::{self, Device};
 use crate::interrupt::Interrupt;
 use crate::stdout::{print, warn};
@@ -30,14 +31,14 @@ use vrampool_trace::output::Output;
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
-Figures are nanoseconds for one pair of allocate and free. Of 500 samples after 50 warm-up samples, the table
-has the mean, the (upper) median, the minimum and the maximum. If one pair is too short for the clock, a
+Figures are nanoseconds for one pair of allocate and free. Of 500 samples after 50 warm-up samples, the table \
+has the (upper) median and the minimum; with --json also the mean and the maximum. If one pair is too short for the clock, a \
 sample is many pairs:
 - 64 in cuarena_1, cuarena_3, cuarena_6 and pair
 - 4096 in arena_lifo, arena_random, hit_pair and miss_pair (64 in miss_pair by the driver)
 - the 512 and 8 pairs of a round in cuarena_2 and cuarena_4
 - 32 where another thread frees
-In cuarena_5, a sample is one compaction, including the wait for its copies (for the driver, the copies
+In cuarena_5, a sample is one compaction, including the wait for its copies (for the driver, the copies \
 alone), and one allocation.
 
 Allocators:
@@ -52,8 +53,8 @@ On NVIDIA GPUs also:
 - async_default: the same with the driver's own threshold
 - managed: managed memory, at most 64 MiB in all
 
-In sleep, a growing arena with blocks of 256 MiB sleeps and wakes, with its contents in pinned host memory and
-without its contents. Its lines report the free memory gained on the device, seconds, the rate of copied
+In sleep, a growing arena with blocks of 256 MiB sleeps and wakes, with its contents in pinned host memory and \
+without its contents. Its lines report the free memory gained on the device, seconds, the rate of copied \
 bytes, the rate of plain pinned copies, and the number of wrong bytes after waking.";
 
 /// Flags of `vrampool bench`.
@@ -61,7 +62,8 @@ bytes, the rate of plain pinned copies, and the number of wrong bytes after waki
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = Completed { names: BACKENDS, parse: parsed::<any::Name> })]
+    #[arg(hide_possible_values = true)]
     backend: Option<any::Name>,
     /// Benchmarks to run, repeated or separated by commas [default: all except sleep]
     #[arg(long, value_enum, value_name = "NAME", value_delimiter = ',')]

@@ -3,16 +3,14 @@
 use super::row::Row;
 use crate::table::table;
 
-const COLUMNS: [&str; 8] =
-    ["benchmark", "case", "allocator", "threads", "ns mean", "ns median", "ns min", "ns max"];
+const COLUMNS: [&str; 6] = ["benchmark", "case", "allocator", "threads", "ns median", "ns min"];
 
 /// One line a row.
 pub(crate) fn of(rows: &[Row]) -> String {
     let rows = rows.iter().map(|row| {
-        let [mean, median, min, max] =
-            [row.ns_mean, row.ns_median, row.ns_min, row.ns_max].map(|figure| format!("{figure:.1}"));
+        let [median, min] = [row.ns_median, row.ns_min].map(|figure| format!("{figure:.1}"));
         let [case, threads] = [row.case.to_string(), row.threads.to_string()];
-        [row.bench.clone(), case, row.allocator.into(), threads, mean, median, min, max]
+        [row.bench.clone(), case, row.allocator.into(), threads, median, min]
     });
     table(Some(COLUMNS), 0..3, rows)
 }

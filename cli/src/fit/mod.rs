@@ -19,11 +19,11 @@ use vrampool_trace::output::{Output, shown};
 const FIGURES: &str = "\
 The fitted classes minimize the bytes that a pool without caps holds after serving the trace.
 
-The first table lists each class that the trace uses, with its requests and the peak of live buffers. Classes
-marked general are not fitted: they are 8 classes per power of two (multiples of 512 bytes below 4 KiB), which
+The first table lists each class that the trace uses, with its requests and the peak of live buffers. Classes \
+marked general are not fitted: they are 8 classes per power of two (multiples of 512 bytes below 4 KiB), which \
 serve all other sizes. Padding is the bytes added by rounding up, relative to the bytes requested.
 
-The second table compares the fit with the other rules. Held is the memory that a pool without caps and
+The second table compares the fit with the other rules. Held is the memory that a pool without caps and \
 without borrowing holds at the end of the trace; its ratio is relative to the peak of requested bytes.";
 
 /// Flags of `vrampool fit`.
@@ -31,7 +31,7 @@ without borrowing holds at the end of the trace; its ratio is relative to the pe
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
     /// A trace: CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot;
-    /// gzip-compressed or not
+    /// gzip-compressed or not, or `-` for standard input
     #[arg(value_name = "TRACE")]
     file: PathBuf,
     /// The maximum number of classes to fit

@@ -8,7 +8,7 @@ pub(crate) fn of_classes(classes: &[Class]) -> String {
     let columns = ["class", "", "sizes", "requests", "share", "live at once", "held", "padding"];
     let rows = classes.iter().map(|class| {
         [
-            class.class.to_string(),
+            human(class.class),
             if class.learned { String::new() } else { "general".into() },
             class.sizes.to_string(),
             class.requests.to_string(),

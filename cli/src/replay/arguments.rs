@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 /// Explanation of the figures, for the help.
 const FIGURES: &str = "\
-reserved/req. is the peak of reserved bytes over that of requested bytes, res./needed that over bytes that are live
-or in use by pending device work. The hit rate is the share of requests without a driver call; buckets served the
-share `of buckets`.
+reserved/req. is the peak of reserved bytes over that of requested bytes, res./needed that over bytes that are live \
+or in use by pending device work. The hit rate is the share of requests without a driver call; buckets served the \
+share `buckets`.
 
-With --compare, replays of the host device run at the same time, and no times are shown. `calls` are the driver calls
-of the last pass, `first` those of the first. `arena only` is an arena whose pool keeps no idle buffers. `fitted` are
+With --compare, replays of the host device run at the same time, and no times are shown. `calls` are the driver calls \
+of the last pass, `first` those of the first. `arena only` is an arena whose pool keeps no idle buffers. `fitted` are \
 classes fitted to the trace; `half-fitted` ones are fitted to its first half, if its second half has other sizes.";
 
 /// Flags of `vrampool replay`.
@@ -22,7 +22,7 @@ classes fitted to the trace; `half-fitted` ones are fitted to its first half, if
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
     /// Traces: CSV with the header op,id,size,stream,t_us, RMM's logs, or PyTorch's memory snapshots;
-    /// gzip-compressed or not
+    /// gzip-compressed or not, or `-` for standard input
     #[arg(required = true, value_name = "FILE")]
     pub(super) files: Vec<PathBuf>,
     /// Compare every source with every rule of size classes, also with classes fitted to the trace, and print the

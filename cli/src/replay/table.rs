@@ -16,7 +16,7 @@ pub(crate) fn of(rows: &[Row]) -> String {
             row.driver_calls.to_string(),
         ]
     });
-    let columns = ["trace", "pass", "reserved/req.", "res./needed", "hit rate", "of buckets", "driver calls"];
+    let columns = ["trace", "pass", "reserved/req.", "res./needed", "hit rate", "buckets", "driver calls"];
     let rates = table(Some(columns), 0..2, rates);
     let bytes = rows.iter().map(|row| {
         let [requested, live, held, reserved] =

@@ -12,7 +12,7 @@ use vrampool_trace::{Format, Import, Trace};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Input {
     /// CSV with the header op,id,size,stream,t_us, RMM's log, or PyTorch's memory snapshot; gzip-compressed
-    /// or not
+    /// or not, or `-` for standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// The format of the trace: csv, rmm, pytorch [default: detected from the content]

@@ -29,7 +29,7 @@ pub(crate) fn of_sizes(sizes: &[SizeRange]) -> String {
     let most = sizes.iter().map(|row| row.share).fold(0.0, f64::max);
     let rows = sizes.iter().map(|row| {
         let [from, to, bytes] = [row.from, row.to, row.bytes].map(human);
-        let bar = "█".repeat((BAR * row.share / most).ceil() as usize);
+        let bar = "#".repeat((BAR * row.share / most).ceil() as usize);
         [from, to, row.allocations.to_string(), bytes, percent(row.share), bar]
     });
     table(Some(["from", "to", "allocations", "bytes", "share", ""]), 5..6, rows)

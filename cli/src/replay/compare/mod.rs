@@ -95,12 +95,13 @@ impl Compare<'_> {
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || {
             while interrupt.exit_code().is_none()
-                && let Some(choice) = choices.get(next.fetch_add(1, Ordering::Relaxed))
+                && let at = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(choice) = choices.get(at)
             {
                 let row = self.replay_one(device, &replay, choice, interrupt);
                 bar.inc(1);
                 let Some(row) = row.transpose() else { continue };
-                rows.lock().unwrap_or_else(PoisonError::into_inner).push((choice.clone(), row));
+                rows.lock().unwrap_or_else(PoisonError::into_inner).push((at, (choice.clone(), row)));
             }
         };
         let devices_differ = device.with_memory(self.0.device_memory).id() != device.id();
@@ -111,7 +112,9 @@ impl Compare<'_> {
             }
             work();
         });
-        rows.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+        rows.sort_by_key(|(at, _)| *at);
+        rows.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Returns the figures of one choice; `None` if an interrupt ended the replay, and a text if it failed.

@@ -37,11 +37,24 @@ impl FittedClasses {
     /// [`TraceError`] with the position and the action to take.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
+        let file = File::open(path)
+            .map_err(|error| place(None).error(path.display().to_string(), TraceFault::Open(error)))?;
+        Self::read(file, path)
+    }
+
+    /// As [`load`](Self::load), from what `reader` gives.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn parse(reader: impl Read) -> Result<Self, TraceError> {
+        Self::read(reader, Path::new("size classes"))
+    }
+
+    fn read(reader: impl Read, path: &Path) -> Result<Self, TraceError> {
         let read = || -> Result<Self, (Option<u64>, TraceFault)> {
-            let file = File::open(path).map_err(|error| (None, TraceFault::Open(error)))?;
             let mut text = Vec::new();
             // One more byte than allowed reveals a longer file.
-            let bounded = file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
+            let bounded = reader.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut text);
             bounded.map_err(|error| (None, TraceFault::Read(error)))?;
             let (classes, is_counted) = parse(&text)?;
             if !is_counted {
