@@ -88,11 +88,8 @@ impl<B: Backend> State<B> {
             };
             match plain() {
                 Some(growth) if budget == Budget::Free && !backing.is_loose(&growth, needed) => Some(growth),
-                // A range that needs as much new memory costs a call for each of its pieces, and saves nothing.
-                plain => match (stitched(), plain) {
-                    (Some(stitched), Some(plain)) if stitched.added() >= plain.added() => Some(plain),
-                    (stitched, plain) => stitched.or(plain),
-                },
+                // A range that needs as much new memory costs calls for each of its pieces, and saves nothing.
+                plain => [plain, stitched()].into_iter().flatten().min_by_key(Growth::added),
             }
         });
         let growth = planned.ok_or_else(|| ArenaError::NoSpace {
