@@ -126,6 +126,21 @@ fn an_arena_is_reset_once_its_pool_and_its_buffers_are_dropped() {
     }
 }
 
+#[test]
+fn buffers_that_a_reset_made_stale_free_nothing() {
+    let device = HostDevice::builder().granularity(PAGE).build();
+    let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
+    let builder = || DeviceArena::builder(&device).limit(RANGE);
+    for arena in [builder(), builder().growing()].map(|builder| builder.build().expect("an arena")) {
+        let allocate = |at: usize| arena.allocate(KIB, &streams[at % 2]).expect("memory");
+        let buffers: Vec<_> = (0..40).map(allocate).collect();
+        arena.reset().expect("no pool is over it");
+        let after = allocate(0);
+        drop(buffers);
+        assert_eq!(arena.used(), after.capacity());
+    }
+}
+
 /// How often another arena was refused [`PAGES`] of memory: once behind each release of `act`.
 fn refusals(device: &Device, other: &DeviceArena<Device>, stream: &HostStream, act: impl FnOnce()) -> u64 {
     let refused = Arc::new(AtomicU64::new(0));

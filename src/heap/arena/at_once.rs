@@ -133,7 +133,9 @@ impl<B: Backend> ArenaBuffer<B> {
             return false;
         }
         let Some(state) = State::<B>::of(backend_state) else { return false };
-        if !state.is_attached() || state.marks(self.block) {
+        // A block that a reset made stale has no user.
+        let Some(user) = state.slots.sole_user(self.block) else { return false };
+        if !state.is_attached() || state.marks(self.block, user) {
             return false;
         }
         let may_mark = state.may_mark(self.block);

@@ -12,10 +12,10 @@ use vrampool_backend::{Backend, Stream};
 const MARKED_FROM: u64 = 1 << 20;
 
 impl<B: Backend> State<B> {
-    /// Whether the free of a block gets markers: several streams used it, or its stream's marker is due.
+    /// Whether the free of a live block that only `user` used gets a marker, because one is due.
     #[inline]
-    pub(in crate::heap::arena) fn marks(&self, block: BlockId) -> bool {
-        self.may_mark(block) && self.is_marker_due(self.engine.extent(block).1, self.slots.sole_user(block))
+    pub(in crate::heap::arena) fn marks(&self, block: BlockId, user: &B::Stream) -> bool {
+        self.may_mark(block) && self.is_marker_due(self.engine.extent(block).1, Some(user))
     }
 
     /// Whether a free of the block gets a marker, or its bytes are counted until the stream gets one, or the stream is
