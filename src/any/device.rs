@@ -15,6 +15,10 @@ impl Memory for AnyMemory {
     fn address(&self) -> Option<u64> {
         on_each!(self, memory => memory.address())
     }
+
+    fn release(&self) -> bool {
+        on_each!(self, memory => memory.release())
+    }
 }
 
 impl Stream for AnyStream {

@@ -124,9 +124,13 @@ fn buffers_in_thread_local_variables_come_back() {
 /// A thread that makes no call keeps blocks of a dropped pool, and nothing of the memory that they were part of.
 #[test]
 fn a_parked_thread_keeps_its_blocks_alone() {
-    let sources = [Source::Direct, Source::Driver, Source::Virtual];
-    let is_there = |source: &Source| *source != Source::Virtual || has_virtual_memory(&HostDevice::new());
-    for source in sources.into_iter().filter(is_there) {
+    let is_there = |source: Source| match source {
+        Source::Virtual => has_virtual_memory(&HostDevice::new()),
+        // Elsewhere the host device releases memory with its last handle.
+        Source::Arena => cfg!(target_os = "linux"),
+        _ => true,
+    };
+    for source in Source::ALL.iter().copied().filter(|&source| is_there(source)) {
         for [drops_first, closes] in [[true, false], [false, false], [false, true]] {
             let device = device();
             let pool = pool(&device, |builder| builder.source(source).limit(256 << 20));

@@ -159,4 +159,8 @@ impl Memory for CudaMemory {
     fn address(&self) -> Option<u64> {
         Some(self.allocation.address())
     }
+
+    fn release(&self) -> bool {
+        self.allocation.free_early()
+    }
 }

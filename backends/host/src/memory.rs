@@ -26,6 +26,8 @@ pub(crate) struct Allocation {
     device: Arc<DeviceCore>,
     /// Whether its memory was dropped while queued work held it.
     is_dropped: AtomicBool,
+    /// Whether its bytes were released before the drop.
+    is_released: AtomicBool,
 }
 
 impl HostMemory {
@@ -55,8 +57,9 @@ impl HostMemory {
     }
 
     fn of(device: &Arc<DeviceCore>, bytes: Bytes, kind: MemoryKind) -> Self {
-        let (device, is_dropped) = (Arc::clone(device), AtomicBool::new(false));
-        let allocation = Arc::new(Allocation { bytes, kind, device, is_dropped });
+        let (is_dropped, is_released) = Default::default();
+        let allocation =
+            Arc::new(Allocation { bytes, kind, device: Arc::clone(device), is_dropped, is_released });
         Self { allocation, host: Mutex::new(()) }
     }
 
@@ -120,6 +123,24 @@ impl Memory for HostMemory {
     fn address(&self) -> Option<u64> {
         Some(self.allocation.bytes.address())
     }
+
+    /// Releases a mapping that no queued work uses. Its addresses stay, and have zeros.
+    fn release(&self) -> bool {
+        let Allocation { bytes: Bytes::Own(block), device, is_released, .. } = &*self.allocation else {
+            return false;
+        };
+        if Arc::strong_count(&self.allocation) > 1 || is_released.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let discard = |[]: [&[u8]; 0], [bytes]: [&mut [u8]; 1]| block.discard(bytes);
+        let is_discarded = device.claims().with([], [self.span(0, block.len())], discard) == Ok(true);
+        if is_discarded {
+            device.capacity().untake(block.len());
+        } else {
+            is_released.store(false, Ordering::Release);
+        }
+        is_discarded
+    }
 }
 
 impl Drop for HostMemory {
@@ -132,7 +153,7 @@ impl Drop for HostMemory {
         let _ = core.faults().check(Call::Free);
         match &self.allocation.bytes {
             // Nothing else can get it any more.
-            Bytes::Own(_) if Arc::strong_count(&self.allocation) == 1 => {}
+            Bytes::Own(_) if Arc::strong_count(&self.allocation) == 1 || self.allocation.is_released() => {}
             // Until queued work is done the bytes count as taken, and as dropped.
             Bytes::Own(block) => {
                 core.capacity().drop_later(block.len());
@@ -144,10 +165,18 @@ impl Drop for HostMemory {
     }
 }
 
+impl Allocation {
+    fn is_released(&self) -> bool {
+        self.is_released.load(Ordering::Acquire)
+    }
+}
+
 impl Drop for Allocation {
     fn drop(&mut self) {
         // What is mapped into a reservation is released by itself.
-        if let Bytes::Own(block) = &self.bytes {
+        if !self.is_released()
+            && let Bytes::Own(block) = &self.bytes
+        {
             match *self.is_dropped.get_mut() {
                 true => self.device.capacity().release(block.len()),
                 false => self.device.capacity().untake(block.len()),

@@ -7,7 +7,8 @@ use super::state::State;
 use super::state_lock::StateGuard;
 use crate::error::Error;
 use crate::heap::space::{ArenaError, ArenaLayout, Zone};
-use vrampool_backend::{Backend, fork, logging};
+use std::sync::Arc;
+use vrampool_backend::{Backend, Memory, fork, logging};
 
 impl<B: Backend> DeviceArena<B> {
     /// Forgets all blocks at once: the whole range is free.
@@ -23,9 +24,18 @@ impl<B: Backend> DeviceArena<B> {
         self.reset_if(|_| true)
     }
 
-    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others.
+    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others. Releases the range of
+    /// an arena of fixed size, if only those blocks and the pool have handles of the arena.
     pub(crate) fn forget_parked(&self) {
-        _ = self.reset_if(|state| state.has_parked_alone());
+        let mut parked = 0;
+        let reset = self.reset_if(|state| {
+            parked = state.slots.iter().count();
+            state.has_parked_alone()
+        });
+        if reset.is_ok() && !self.is_growing() && Arc::strong_count(&self.core) == 1 + parked {
+            let range = Arc::clone(&self.core.state.lock().range);
+            range.release();
+        }
     }
 
     fn reset_if(&self, may_reset: impl FnOnce(&mut StateGuard<'_, B>) -> bool) -> Result<(), Error> {

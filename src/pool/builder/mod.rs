@@ -230,7 +230,7 @@ impl<B: Backend> PoolBuilder<B> {
     /// alone does not wait for that). When they are needed before, by [`Pool::trim`], a limit that is
     /// reached, a device that is out of memory, or the pool's end, it does so at its next call to the pool
     /// (after the pool's end, at its next call to any pool that gets to the shared buckets). So a thread that
-    /// stays away keeps at most this much.
+    /// stays away keeps at most this much; of [`Source::Arena`] on OpenCL, wgpu, and hosts other than Linux, the arena.
     pub fn magazine_bytes(mut self, bytes: u64) -> Self {
         self.magazine_bytes = Some(bytes);
         self

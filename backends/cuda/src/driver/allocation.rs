@@ -10,6 +10,7 @@ use cudarc::driver::sys;
 use parking_lot::Mutex;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vrampool_backend::BackendError;
 
 /// `CU_MEM_ATTACH_GLOBAL`: any stream on any device may use it.
@@ -51,6 +52,8 @@ pub(crate) struct Allocation {
     host_access: Mutex<()>,
     /// What is mapped in a reservation; nothing in other memory.
     mappings: Mutex<Mappings>,
+    /// Whether it was freed before the drop.
+    is_freed: AtomicBool,
 }
 
 /// A range of an allocation.
@@ -165,8 +168,8 @@ impl Context {
 impl Allocation {
     fn new(context: &Context, address: u64, bytes: u64, origin: Origin) -> Self {
         let (order, context) = (None, context.clone());
-        let (host_access, mappings) = Default::default();
-        Self { address, bytes, origin, order, context, host_access, mappings }
+        let (host_access, mappings, is_freed) = Default::default();
+        Self { address, bytes, origin, order, context, host_access, mappings, is_freed }
     }
 
     /// # Safety
@@ -231,7 +234,9 @@ impl Allocation {
 
     /// Whether a range that it has is one that the device can touch.
     fn is_there(&self, offset: u64, bytes: u64) -> bool {
-        bytes == 0 || self.mappings().is_none_or(|mappings| mappings.lock().are_accessible(offset, bytes))
+        let is_mapped =
+            || self.mappings().is_none_or(|mappings| mappings.lock().are_accessible(offset, bytes));
+        bytes == 0 || !self.is_freed.load(Ordering::Acquire) && is_mapped()
     }
 
     /// Where the host may reach the bytes; `None` for the device's own memory.
@@ -364,8 +369,19 @@ impl Current<'_> {
     }
 }
 
-impl Drop for Allocation {
-    fn drop(&mut self) {
+impl Allocation {
+    /// Frees the device's own memory before the drop. Returns whether it did: other memory has addresses of the host, or
+    /// an order.
+    pub(crate) fn free_early(&self) -> bool {
+        let is_free = self.origin == Origin::Device && !self.is_freed.swap(true, Ordering::AcqRel);
+        if is_free {
+            self.free();
+        }
+        is_free
+    }
+
+    /// Frees the memory, once.
+    fn free(&self) {
         if self.bytes == 0 {
             return;
         }
@@ -392,5 +408,13 @@ impl Drop for Allocation {
             }
             Origin::Reserved => return self.unreserve(&current).unwrap_or_default(),
         };
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if !*self.is_freed.get_mut() {
+            self.free();
+        }
     }
 }

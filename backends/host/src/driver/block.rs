@@ -1,6 +1,6 @@
 //! A block of bytes: a slot of a slab, or a mapping.
 
-use super::ranges::Range;
+use super::ranges::{Range, discard};
 use super::slabs::{MAP_FROM, Slabs, Slot};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -49,6 +49,12 @@ impl Block {
         // long as the block. `Claims::with` reaches them through a shared reference to the block alone, and there
         // is none while this exclusive one is borrowed.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len as usize) }
+    }
+
+    /// Returns the memory behind a mapping of its own to the system, given all its bytes. Returns whether it did.
+    pub(crate) fn discard(&self, bytes: &mut [u8]) -> bool {
+        let is_all = std::ptr::eq(bytes.as_ptr(), self.base.as_ptr()) && bytes.len() as u64 == self.len;
+        is_all && matches!(self._storage, Storage::Mapped { .. }) && discard(bytes)
     }
 
     pub(super) fn base(&self) -> NonNull<u8> {

@@ -161,12 +161,21 @@ fn addresses_are_limited() -> bool {
 /// The same addresses, and zeros there.
 #[cfg(target_os = "linux")]
 fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
+    discard(&mut map).then_some(map)
+}
+
+/// Returns the memory behind all bytes of a mapping to the system. They are zeros then. Returns whether it did.
+#[cfg(target_os = "linux")]
+pub(super) fn discard(bytes: &mut [u8]) -> bool {
     use rustix::mm::{Advice, madvise};
     // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to
-    // all of its bytes: the mapping is here by value, so no block has it, and nothing has a reference to them,
-    // nor a claim under which one could be made. Its address and length are those that the system gave it.
-    let advised = unsafe { madvise(map.as_mut_ptr().cast(), map.len(), Advice::LinuxDontNeed) };
-    advised.is_ok().then_some(map)
+    // all of its bytes, to which the caller has the only reference. The address is the mapping's, and its last page has no other bytes.
+    unsafe { madvise(bytes.as_mut_ptr().cast(), bytes.len(), Advice::LinuxDontNeed) }.is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn discard(_: &mut [u8]) -> bool {
+    false
 }
 
 /// Elsewhere what such an advice leaves there is not said.

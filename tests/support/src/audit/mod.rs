@@ -3,8 +3,8 @@
 mod state;
 
 use state::{Leaving, State, Ticket};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Region, RegionMut, Stream};
 use vrampool_backend::{Capabilities, CaptureId, DeviceId, MemoryInfo, Physical, Properties, VirtualMemory};
@@ -24,7 +24,7 @@ pub struct AuditMemory<B: Backend> {
     /// The memory below. Released before `ticket`, so that the count is never below what is taken.
     pub inner: B::Memory,
     /// Unset for reserved addresses.
-    ticket: Option<Ticket>,
+    ticket: Mutex<Option<Ticket>>,
 }
 
 impl<B: Backend> AuditDevice<B> {
@@ -160,6 +160,14 @@ impl<B: Backend> Memory for AuditMemory<B> {
     fn address(&self) -> Option<u64> {
         self.inner.address()
     }
+
+    fn release(&self) -> bool {
+        let is_released = self.inner.release();
+        if is_released {
+            drop(self.ticket.lock().expect("no panic under it").take());
+        }
+        is_released
+    }
 }
 
 /// Returns the same range of the memory below.
@@ -175,7 +183,7 @@ fn below_mut<B: Backend>(
 
 impl<B: Backend> AuditDevice<B> {
     fn book(&self, bytes: u64, inner: B::Memory) -> AuditMemory<B> {
-        AuditMemory { _leaving: self.leaving(), inner, ticket: Some(self.ticket(bytes)) }
+        AuditMemory { _leaving: self.leaving(), inner, ticket: Mutex::new(Some(self.ticket(bytes))) }
     }
 
     fn leaving(&self) -> Leaving {
@@ -205,7 +213,11 @@ impl<B: Backend> VirtualMemory for AuditDevice<B> {
 
     fn reserve(&self, bytes: u64) -> Result<AuditMemory<B>, BackendError> {
         self.called("reserve");
-        Ok(AuditMemory { _leaving: self.leaving(), inner: self.below()?.reserve(bytes)?, ticket: None })
+        Ok(AuditMemory {
+            _leaving: self.leaving(),
+            inner: self.below()?.reserve(bytes)?,
+            ticket: Mutex::default(),
+        })
     }
 
     fn create_physical(&self, request: &AllocationRequest<'_>) -> Result<Physical, BackendError> {
