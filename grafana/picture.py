@@ -117,7 +117,17 @@ def shown(value: float, unit: str | None) -> str:
         names, base, value = ["ns", "µs", "ms"], 1000, 1e9 * value
     suffix = {"ops": " ops/s", "s": "" if names[0] else " s"}.get(unit or "", "")
     power = min(len(names) - 1, int(math.log(abs(value), base))) if abs(value) >= 1 else 0
-    return f"{value / base**power:.3g} {names[power]}".rstrip() + suffix
+    scaled = value / base**power
+    # Three digits, and never as 1.02e+03.
+    return f"{f'{scaled:,.0f}' if abs(scaled) >= 100 else f'{scaled:.3g}'} {names[power]}".rstrip() + suffix
+
+
+def step(least: float, unit: str | None) -> float:
+    """The least step of an axis that people write: 1, 2 or 5 of a power of ten, or a power of two of bytes."""
+    if unit == "bytes":
+        return float(2 ** math.ceil(math.log2(least)))
+    power = 10 ** math.floor(math.log10(least))
+    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= 0.999999 * least)
 
 
 def text(x: float, y: float, words: str, size: int = 12, colour: str = TEXT, anchor: str = "start") -> str:
@@ -145,7 +155,7 @@ def graph(panel: Json, recorded: Json, box: tuple[float, float, float, float], u
     lines = lines_of(panel, recorded)
     left, top, bottom = x + 62, y + 34, y + height - 22 - 15 * min(NAMED, max(1, len(lines)))
     values = [value for _, points in lines for _, value in points if math.isfinite(value)]
-    most = 1.0 if unit == "percentunit" else max(values, default=1.0) * 1.05 or 1.0
+    most = 1.0 if unit == "percentunit" else 4 * step(max(values, default=1.0) / 4 or 0.25, unit)
     out = []
     for part in range(5):
         at = bottom - (bottom - top) * part / 4

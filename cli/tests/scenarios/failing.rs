@@ -45,7 +45,7 @@ fn again(stage: &Stage) {
     stage.every(Duration::from_millis(500), || assert!(pool.allocate(5 * MIB, &stream).is_err()));
 }
 
-/// Before anybody looks at it.
+/// Before the first scrape.
 fn at_the_start(stage: &Stage) {
     let (_device, stream, builder) = stage.device(8 * MIB);
     let pool = builder.size_classes(SizeClasses::EXACT).build().expect("a pool");
