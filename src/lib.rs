@@ -151,7 +151,6 @@ pub use overlap::Overlap;
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::PoolBuilder;
-pub use pool::child::Child;
 pub use pool::elements::Element;
 pub use pool::report::PoolReport;
 pub use source::Source;

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostMemory};
 use vrampool::{
-    Backend, BackendError, Buffer, Child, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory,
+    Backend, BackendError, Buffer, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory,
     Overlap, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses,
     SizeTable, Source, Usage,
 };
@@ -43,7 +43,7 @@ fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
         BackendError Error Forbidden Initial Ledger MemoryKind OutOfMemory Overlap Placement PoolReport PoolStats
         Shortage SizeClasses SizeTable Source Usage;
-        Buffer<HostDevice> PoolBuilder<HostDevice> Child<HostDevice> Pool<HostDevice>
+        Buffer<HostDevice> PoolBuilder<HostDevice> Pool<HostDevice>
         Region<'static, HostMemory> RegionMut<'static, HostMemory>
     );
     let listed: BTreeSet<&str> = include_str!("api/vrampool.txt")

@@ -59,7 +59,7 @@ fn a_refusal_names_what_refused() {
         [(); 2].map(|()| DeviceArena::builder(&device).growing().within(&ledger).build().expect("an arena"));
     let pool = || Pool::builder(&device).source(Source::Virtual);
     let root = pool().name("root").limit(16 * MIB).build().expect("a pool");
-    let within = pool().within(&root).build().expect("a pool");
+    let within = root.child("within").build().expect("a pool");
     for ([holder, other], text) in [
         (
             [over(&arenas[0]), over(&arenas[1])],

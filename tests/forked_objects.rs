@@ -77,7 +77,7 @@ fn the_memory_of_a_graph_refuses_a_child() {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::shared(&device).expect("a pool");
-    let graph = pool.child("graph");
+    let graph = pool.child("graph").private().build().expect("a pool");
     let of_graph = graph.allocate(KIB, &stream).expect("memory");
     let mut target = pool.allocate(MIB, &stream).expect("memory");
     let mut mine = ManuallyDrop::new((graph, of_graph, pool.clone()));
@@ -90,7 +90,7 @@ fn the_memory_of_a_graph_refuses_a_child() {
                 assert_forked(graph.allocate(KIB, &stream));
                 assert_forked(graph.used_on(&stream));
                 assert_forked(Pool::shared(&device));
-                assert_eq!(graph.idle_bytes(), 0);
+                assert_eq!(graph.stats().idle_bytes, 0);
                 assert_forked(target.on_mut(&stream).map(drop));
                 // SAFETY: this process drops them here and ends, and the parent drops its own.
                 unsafe { ManuallyDrop::drop(&mut mine) };
@@ -100,5 +100,5 @@ fn the_memory_of_a_graph_refuses_a_child() {
     );
     let (graph, of_graph, _) = ManuallyDrop::into_inner(mine);
     drop(of_graph);
-    assert_eq!(graph.idle_bytes(), KIB);
+    assert_eq!(graph.stats().idle_bytes, KIB);
 }

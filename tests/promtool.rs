@@ -32,7 +32,7 @@ fn promtool_accepts_what_is_served() {
     let device = HostDevice::new();
     let pool = Pool::builder(&device).name("served").build().expect("a pool");
     let stream = device.create_stream().expect("a stream");
-    let child = pool.child("its");
+    let child = pool.child("its").build().expect("a pool");
     drop(child.allocate(1000, &stream).expect("memory"));
     let exporter = Exporter::listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
     exporter.add(&pool).expect("the only pool");

@@ -32,7 +32,7 @@ pub enum Cause {
     /// Idle memory in the magazines of threads that make no call of the pool; of a child, the memory that it keeps for
     /// graphs.
     Idle,
-    /// Children of the pool have [shares](crate::Child::set_share) of its limit, for which the memory is reserved.
+    /// Children of the pool have [shares](crate::Pool::set_share) of its limit, for which the memory is reserved.
     Shares,
     /// Earlier requests wait for the memory.
     Waiting,
@@ -46,7 +46,7 @@ pub enum Cause {
     Device,
     /// The driver, which took longer than the request waits.
     Driver,
-    /// A limit that several pools or arenas have together: [`PoolBuilder::within`](crate::PoolBuilder::within).
+    /// A limit that several pools or arenas have together: [`Pool::child`](crate::Pool::child).
     SharedLimit,
     /// The memory mappings that the system permits: `vm.max_map_count` on Linux.
     Mappings,
@@ -128,7 +128,7 @@ impl OutOfMemory {
     pub(super) fn write_remedy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_device = matches!(self.shortage, Shortage::Device(_));
         let (limit, of_owner) = match self.owner {
-            Owner::Child => ("the child's limit by `Child::set_limit`", " of the child"),
+            Owner::Child => ("the child's limit by `Pool::set_limit`", " of the child"),
             _ => ("`limit`", ""),
         };
         match self.cause() {

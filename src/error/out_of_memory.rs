@@ -91,9 +91,9 @@ pub struct OutOfMemory {
     /// Bytes counted against the holder's limit. Of a pool: live, idle, reserved for other requests, and in
     /// transit to the source.
     pub held_bytes: u64,
-    /// Unused bytes of the [shares](crate::Child::set_share) of children, without that of the child that requests.
+    /// Unused bytes of the [shares](crate::Pool::set_share) of children, without that of the child that requests.
     pub unused_share_bytes: u64,
-    /// Live bytes of other pools with the [same limit](crate::PoolBuilder::within), if a limit refused.
+    /// Live bytes of other pools with the [same limit](crate::Pool::child), if a limit refused.
     pub beside_bytes: u64,
     /// Bytes of earlier requests, which [wait](crate::Pool::allocate_timeout) for them.
     pub waiting_bytes: u64,

@@ -2,24 +2,18 @@
 //!
 //! ```text
 //! held = out + cached ≤ taken from the device ≤ charged = held + in transit
-//! charged + unused shares of children ≤ limit, cached ≤ max_cached, unless a cap was lowered
+//! charged ≤ limit, cached ≤ max_cached, unless a cap was lowered
 //! ```
 //!
 //! Bytes *in transit* are reserved for a pending allocation of the device, or evicted and not released yet.
 //! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
 //! from the device. The limit bounds `charged`; `held` is reported.
 
-use crate::heap::caps::{Caps, Shared};
+use crate::heap::caps::Caps;
+use crate::heap::tree::{Level, Sum};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
-/// only, so a request that fits in the rest is never refused because of magazines.
-const MAGAZINES_OF_LIMIT: u64 = 8;
-
-/// Divisor of the bytes that the limit leaves beside live memory: the closer the limit, the fewer bytes are
-/// out of reach. Magazines are recalled when they have twice as much.
-const MAGAZINES_OF_REST: u64 = 4;
 
 /// Bytes by location.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,10 +67,16 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
-    /// The part of other pools in the same caps.
-    pub(crate) others: Shared,
-    /// The pool's own part, as the common account has it.
-    pub(super) told: Shared,
+    /// Bytes that are reserved for the pool in the [nodes above](crate::heap::tree).
+    pub(crate) share: u64,
+    /// Whether idle memory stays until the pool is dropped.
+    pub(crate) is_private: bool,
+    /// What the nodes below the pool's count.
+    pub(crate) below: Sum,
+    /// The nodes above the pool's, the root last.
+    pub(crate) above: SmallVec<[Level; 2]>,
+    /// Idle bytes of all other pools of the tree, and those of their magazines' slots.
+    pub(crate) others_idle: u64,
     pub(crate) peak: Peak,
     /// Requested bytes of borrowers, as far as threads have reported. Not next to `live`: a free changes
     /// both in turn, and an allocation that loaded both at once would stall until both stores had reached the cache.
@@ -97,17 +97,13 @@ pub(crate) struct Accounts {
     /// Charged bytes when the device refused memory that would spare a wait.
     overlap_refused_at: Option<u64>,
     /// Bytes of borrowed blocks, as far as threads have reported.
-    live: u64,
+    pub(super) live: u64,
     /// The part in transit that will return to the device.
-    freeing: u64,
+    pub(super) freeing: u64,
     /// Bytes returned to the device in total.
     freed: u64,
     /// Counts changes that may let a refused request succeed.
     pub(crate) changes: u64,
-    /// The sum of the [shares](crate::heap::share) of children.
-    pub(crate) shares: u64,
-    /// The part of `shares` that is not charged yet.
-    pub(crate) unused_shares: u64,
 }
 
 impl Accounts {
@@ -115,8 +111,11 @@ impl Accounts {
         Self {
             caps,
             now: Bytes::default(),
-            others: Shared::default(),
-            told: Shared::default(),
+            share: 0,
+            is_private: false,
+            below: Sum::default(),
+            above: SmallVec::new(),
+            others_idle: 0,
             peak: Peak::default(),
             requested: 0,
             live: 0,
@@ -130,40 +129,19 @@ impl Accounts {
             freeing: 0,
             freed: 0,
             changes: 0,
-            shares: 0,
-            unused_shares: 0,
         }
     }
 
     /// Whether the cap on idle bytes allows a released block of `class` to stay.
     #[inline]
     pub(crate) fn may_cache(&self, class: u64) -> bool {
-        (self.idle() + self.others.idle).saturating_add(class) <= self.caps.max_cached_bytes
+        (self.idle() + self.others_idle).saturating_add(class) <= self.caps.max_cached_bytes
     }
 
     /// Whether a bucket with `kept` idle blocks and leased slots may keep one more.
     #[inline]
     pub(crate) fn bucket_may_keep(&self, kept: u64) -> bool {
         kept < self.caps.max_buffers_per_bucket
-    }
-
-    /// Returns the condition for a miss of `class` bytes [beyond a share](crate::heap::share::beyond).
-    #[inline]
-    pub(crate) fn admission(&self, class: u64) -> Admission {
-        let Some(needed) = self.charged_with(class) else { return Admission::Full };
-        let over_limit = needed.saturating_sub(self.caps.limit);
-        if over_limit > self.now.cached {
-            let all = self.now.cached.saturating_add(self.freeing).saturating_add(self.others.freeing);
-            return if over_limit <= all { Admission::Wait } else { Admission::Full };
-        }
-        let over_budget = needed.saturating_sub(self.caps.budget);
-        Admission::Evict(over_limit.max(over_budget.min(self.now.cached + self.idle_of_others())))
-    }
-
-    /// Returns the bytes charged to the caps together with `class` more.
-    #[inline]
-    fn charged_with(&self, class: u64) -> Option<u64> {
-        self.charged_together().checked_add(class)
     }
 
     /// Whether a miss of `class` bytes may ask the device, once its pool has released what it must.
@@ -246,13 +224,6 @@ impl Accounts {
         self.note_peak(self.requested, self.live);
     }
 
-    /// Whether a block may serve a class that is `excess` bytes smaller: what was served under the limit before fits
-    /// beside it.
-    pub(crate) fn lends(&self, excess: u64) -> bool {
-        let expected = self.expected.saturating_add(self.others.charged);
-        excess == 0 || expected.saturating_add(excess) <= self.caps.limit
-    }
-
     /// Counts a block that a borrower returned.
     pub(crate) fn returned(&mut self, class: u64, requested: u64) {
         self.live = self.live.wrapping_sub(class);
@@ -316,31 +287,10 @@ impl Accounts {
         self.freeing += class;
     }
 
-    /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
-    pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
-        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others.idle);
-        let most = (self.caps.limit / MAGAZINES_OF_LIMIT).min(self.rest() / MAGAZINES_OF_REST);
-        let bytes = cacheable.min(most.saturating_sub(self.leased + self.others.leased));
-        self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
-    }
-
-    /// Returns the bytes that the limit leaves beside live memory, as far as threads have reported.
-    fn rest(&self) -> u64 {
-        let idle_of_others = self.others.idle_charged + self.others.leased;
-        let live =
-            positive(self.live) + self.unused_shares + self.others.charged.saturating_sub(idle_of_others);
-        self.caps.limit.saturating_sub(live)
-    }
-
-    /// Whether magazines have much more than they would get now, because live memory grew.
-    pub(crate) fn is_overleased(&self) -> bool {
-        self.leased > self.rest() / MAGAZINES_OF_REST * 2
-    }
-
-    /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
-    pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
-        let there = self.now.cached.saturating_add(self.freeing).saturating_add(self.awaited());
-        self.charged_with(class).is_some_and(|needed| needed.saturating_sub(self.caps.limit) <= there)
+    /// Returns idle bytes, and those of magazines' slots.
+    #[inline]
+    pub(crate) fn idle(&self) -> u64 {
+        self.now.cached + self.leased
     }
 
     /// Returns the bytes of slots whose threads may still return them.
@@ -392,6 +342,5 @@ pub(crate) fn positive(wrapping: u64) -> u64 {
     (wrapping as i64).max(0) as u64
 }
 
-mod shared;
 #[cfg(test)]
 mod tests;

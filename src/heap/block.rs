@@ -4,7 +4,7 @@ use crate::error::{Error, Forbidden};
 use crate::heap::arena::Refill;
 use crate::heap::backend_part::BackendPart;
 pub(crate) use crate::heap::core::Block;
-use crate::heap::core::{BackendState, ChildBlocks, PoolCore};
+use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
 use crate::heap::supply::SourceMemory;
 use crate::source::Key;
@@ -17,7 +17,6 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, CaptureId, Stream, StreamId};
 
@@ -54,7 +53,6 @@ impl Block {
             last_use: LastUse::new(stream.id()),
             bin: bin_of(pool, key),
             pool: Arc::clone(pool),
-            home: None,
             place: AtomicU64::new(0),
             part: Box::new(part),
         })
@@ -142,7 +140,9 @@ impl Block {
             true => ticks.are_done(user, tick),
             false => ticks.cover(user, stream, tick),
         };
-        tick > 0 && self.user_ids(backend_state).into_iter().all(is_over)
+        let users = self.user_ids(backend_state);
+        // Those of memory of another pool's arena are not known here.
+        tick > 0 && !users.is_empty() && users.into_iter().all(is_over)
     }
 
     /// As [`users`](Self::users), under the depot's lock.
@@ -305,19 +305,6 @@ impl Block {
 }
 
 impl Block {
-    /// Assigns the block to a child of its pool, to which its free returns it. It serves `requested` bytes there, for
-    /// which the child asked the pool for `class` bytes.
-    pub(crate) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
-        (self.bin, self.requested, self.home) = (NO_BIN, requested, Some((home.clone(), class)));
-    }
-
-    /// Assigns the block to its pool again, which counts as requested the `class` that the child asked for: a geometric
-    /// class may have borrowed the block from a larger one.
-    pub(super) fn leave_home(&mut self, class: u64) {
-        (self.requested, self.home) = (class, None);
-        self.serve(self.key.class - self.excess);
-    }
-
     /// Records that it serves a request of `class`.
     pub(crate) fn serve(&mut self, class: u64) {
         self.excess = self.key.class - class;

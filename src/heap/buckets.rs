@@ -47,6 +47,10 @@ impl Buckets {
         }
     }
 
+    pub(crate) fn borrow_classes(&self) -> u32 {
+        self.borrow_classes
+    }
+
     /// Returns the key of `class` in magazines.
     pub(crate) fn key_of(&self, class: u64) -> Key {
         Key { kind: self.kind, class }
@@ -181,6 +185,12 @@ impl Buckets {
             }
         }
         ready
+    }
+
+    /// Returns the number of idle blocks in each filled bucket.
+    pub(crate) fn idle_counts(&self) -> Vec<(Key, usize)> {
+        let filled = self.list.iter().filter(|bucket| !bucket.idle.is_empty());
+        filled.map(|bucket| (bucket.key, bucket.idle.len())).collect()
     }
 
     /// Returns class, counts and idle blocks of all buckets, present or forgotten. A class may occur twice.

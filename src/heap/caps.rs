@@ -39,10 +39,9 @@ impl Default for Caps {
 }
 
 impl Caps {
-    /// Takes over the caps that hold for several pools together: the cap on idle bytes, the limit and the budget.
+    /// Takes over the caps that hold for all pools of a tree: the cap on idle bytes and the budget.
     pub(crate) fn set_common(&mut self, other: &Self) {
-        (self.max_cached_bytes, self.limit, self.budget) =
-            (other.max_cached_bytes, other.limit, other.budget);
+        (self.max_cached_bytes, self.budget) = (other.max_cached_bytes, other.budget);
     }
 
     pub(crate) fn has_magazines(&self) -> bool {
@@ -72,46 +71,5 @@ impl Caps {
             && self.cache(class)
             && class <= self.magazine_bytes
             && class <= LARGEST_CLASS
-    }
-}
-
-/// A pool's part of [shared caps](crate::heap::shared_caps).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Shared {
-    /// Idle bytes, and those of magazines' slots.
-    pub(crate) idle: u64,
-    /// Bytes of magazines' slots.
-    pub(crate) leased: u64,
-    /// Bytes charged, and the unused shares of children.
-    pub(crate) charged: u64,
-    /// The idle bytes in depots that are part of `charged`.
-    pub(crate) idle_charged: u64,
-    /// The part of `charged` in transit that will return to the device.
-    pub(crate) freeing: u64,
-    /// Shares of children.
-    pub(crate) shares: u64,
-    /// The part of `shares` that is not charged yet.
-    pub(crate) unused_shares: u64,
-}
-
-impl Shared {
-    pub(crate) fn plus(self, other: Self) -> Self {
-        self.each(other, u64::saturating_add)
-    }
-
-    pub(crate) fn minus(self, other: Self) -> Self {
-        self.each(other, u64::saturating_sub)
-    }
-
-    fn each(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
-        Self {
-            idle: with(self.idle, other.idle),
-            leased: with(self.leased, other.leased),
-            charged: with(self.charged, other.charged),
-            idle_charged: with(self.idle_charged, other.idle_charged),
-            freeing: with(self.freeing, other.freeing),
-            shares: with(self.shares, other.shares),
-            unused_shares: with(self.unused_shares, other.unused_shares),
-        }
     }
 }

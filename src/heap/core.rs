@@ -5,18 +5,19 @@
 
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::accounts::Accounts;
-use crate::heap::caps::{Caps, Shared};
+use crate::heap::caps::Caps;
 use crate::heap::counts::Counters;
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::request_queue::Queue;
-use crate::heap::share::Share;
 use crate::heap::size_class::SizeClasses;
+use crate::heap::stats::table::PoolStats;
+use crate::heap::tree::{Bounds, Sum};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::ticks::Ticks;
-use crate::sync::{AtomicU64, GlobalCondvar, GlobalMutex, GlobalU64, Mutex, MutexGuard};
+use crate::sync::{AtomicU64, GlobalMutex, GlobalU64, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -25,7 +26,6 @@ use std::fmt;
 // Of a block: the model does not step through its atomics.
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use vrampool_backend::fork::ForkArc;
 use vrampool_backend::spi::{Hooks, Ticket};
 use vrampool_backend::{DeviceId, MemoryKind, StreamId};
 
@@ -61,9 +61,10 @@ pub(crate) struct PoolCore {
     /// The refused requests that are logged.
     pub(crate) refusals: RefusalLog,
     pub(super) lock: PoolLock,
-    pub(crate) children: Children,
-    /// The pool whose caps hold for both together. Its lock has the common account.
-    pub(super) root: Option<Arc<PoolCore>>,
+    /// The pool that it is a child of.
+    pub(crate) parent: Option<Arc<PoolCore>>,
+    /// The counts of dropped children.
+    pub(super) dropped_children: GlobalMutex<PoolStats>,
     /// The [`Supply`] of its backend.
     pub(super) supply: Box<dyn ErasedSupply>,
 }
@@ -72,6 +73,8 @@ pub(crate) struct PoolCore {
 pub(super) trait ErasedSupply: Any + Send + Sync + fmt::Debug {
     /// Releases memory that a dropped pool needs no more.
     fn end(&self);
+    /// Completes the statistics of a pool, whose highest block in an arena of fixed size ended there.
+    fn complete(&self, stats: PoolStats, peak_end: u64) -> PoolStats;
 }
 
 /// A pool's lock: its own, or that of its arena.
@@ -87,29 +90,48 @@ pub(crate) struct PoolLock {
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
     pub(crate) depot: Mutex<Depot>,
-    /// Number of sleeping requests, plus one if the pool shares its caps: then each release also looks for sleeping
+    /// Number of sleeping requests, plus one if the pool is in a tree: then each release also looks for sleeping
     /// requests of the other pools. It changes under the lock that the requests release, so later holders see it.
     pub(super) asleep: AtomicU64,
-    /// Locked after a depot.
-    pub(super) together: Mutex<Together>,
+    /// Of the root's lock: the accounts of its tree. Locked after a depot.
+    pub(super) family: Mutex<Family>,
 }
 
-/// The account of pools with the [same caps](crate::heap::shared_caps).
+/// The accounts of the pools of a [tree](crate::heap::pool_tree).
 #[derive(Default)]
-pub(super) struct Together {
-    pub(super) sums: Shared,
+pub(super) struct Family {
+    /// Idle bytes of all pools, and those of their magazines' slots.
+    pub(super) idle: u64,
     /// Those that hold for all pools.
     pub(super) caps: Caps,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
-    pub(super) pools: Vec<(&'static LockedDepot, Weak<PoolCore>)>,
+    /// Each has its index as long as its pool lives.
+    pub(super) members: Vec<Option<Member>>,
 }
 
-/// A locked depot, and the locked account that its pool shares with others.
+/// A pool in its tree.
+pub(super) struct Member {
+    pub(super) lock: &'static LockedDepot,
+    pub(super) pool: Weak<PoolCore>,
+    /// The index of its parent.
+    pub(super) above: Option<usize>,
+    pub(super) bounds: Bounds,
+    /// The pool's own part, when its depot was unlocked last.
+    pub(super) own: Sum,
+    /// Its part of the idle bytes.
+    pub(super) idle: u64,
+    /// What the nodes below it count.
+    pub(super) below: Sum,
+    /// What it counts in the node above.
+    pub(super) counted: Sum,
+}
+
+/// A locked depot, and the locked accounts of its pool's tree.
 pub(crate) struct DepotGuard {
     /// `None` only during a wait.
     pub(super) depot: Option<MutexGuard<'static, Depot>>,
-    pub(super) together: Option<MutexGuard<'static, Together>>,
+    pub(super) family: Option<MutexGuard<'static, Family>>,
 }
 
 /// The backend's part of a depot: the order between streams, or the arena that serves misses, which has that order.
@@ -133,8 +155,8 @@ pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
 pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
-    /// The lock with the common account, if the pool has its caps together with others.
-    pub(super) common: Option<&'static LockedDepot>,
+    /// The lock of the root, and the pool's index in the tree, if it is in one.
+    pub(super) node: Option<(&'static LockedDepot, usize)>,
     pub(crate) counters: Counters,
     pub(crate) threads: Threads,
     /// Records without memory.
@@ -232,45 +254,10 @@ pub(crate) struct Block {
     /// The magazine bin that takes it, if that bin is for its class only.
     pub(crate) bin: u8,
     pub(crate) pool: Arc<PoolCore>,
-    /// The child of the pool that it returns to, and the class that the child asked for.
-    pub(super) home: Option<(ForkArc<ChildBlocks>, u64)>,
     /// Its address, while it is known and fixed; 0 otherwise.
     pub(super) place: StdAtomicU64,
     /// The part of its backend, boxed so that a move copies one word.
     pub(super) part: Box<dyn ErasedPart>,
-}
-
-/// Blocks that a child of a pool [keeps](crate::heap::child_blocks) for itself. Of the pool's figures they are live.
-#[derive(Debug, Default)]
-pub(crate) struct ChildBlocks {
-    /// Locked before a depot.
-    pub(super) state: GlobalMutex<ChildState>,
-    /// Notified when bytes of `in_transit` were released.
-    pub(super) released: GlobalCondvar,
-    pub(crate) share: Arc<Share>,
-}
-
-/// The children of a pool, with their tags: those that have a handle or a live buffer.
-#[derive(Debug, Default)]
-pub(crate) struct Children(pub(super) GlobalMutex<Vec<(Box<str>, Weak<ChildBlocks>)>>);
-
-#[derive(Debug, Default)]
-pub(crate) struct ChildState {
-    pub(super) is_dropped: bool,
-    pub(super) idle: Vec<Box<Block>>,
-    pub(super) live_buffers: u64,
-    pub(super) live_bytes: u64,
-    /// The part of `live_bytes` that callers requested.
-    pub(super) live_requested: u64,
-    /// The child's limit.
-    pub(crate) limit: Option<u64>,
-    /// Bytes that are reserved for requests.
-    pub(super) reserved: u64,
-    /// Bytes in transit: evicted and not released yet, without those that a reservation replaces.
-    pub(super) in_transit: u64,
-    /// Whether a graph may use idle blocks: one was reused by a captured stream, or without a limit, when captures are
-    /// not checked; or `use_on` was called for the launch of a graph.
-    pub(super) may_have_graphs: bool,
 }
 
 /// Operations of a block's [part](crate::heap::backend_part) of any backend.
@@ -349,7 +336,8 @@ impl PoolCore {
     }
 
     /// Applies a changed limit to later requests.
-    pub(crate) fn set_largest_class(&self, caps: &Caps) {
+    pub(crate) fn set_largest_class(&self, depot: &Depot) {
+        let caps = Caps { limit: depot.accounts.least_limit(), ..depot.accounts.caps };
         self.largest_class.store(caps.largest_class(self.max_allocation), Relaxed);
     }
 
@@ -378,9 +366,9 @@ impl PoolCore {
         self.class_table.is_observed
     }
 
-    /// Whether its caps hold for it and others together.
-    pub(crate) fn shares_caps(&self) -> bool {
-        self.depot().common.is_some()
+    /// Whether it is in a tree of pools.
+    pub(crate) fn is_in_tree(&self) -> bool {
+        self.depot().node.is_some()
     }
 
     /// Whether its last handle was dropped.

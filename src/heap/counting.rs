@@ -3,17 +3,11 @@
 use crate::error::Error;
 use crate::heap::core::PoolCore;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
-use crate::source::Key;
 use crate::sync::{Instant, unix_seconds};
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::BackendError;
 
 impl PoolCore {
-    /// Counts a request that idle memory of a child served.
-    pub(crate) fn count_hit(&self, key: Key) {
-        self.depot().buckets.requests(key).hits += 1;
-    }
-
     pub(crate) fn count_failure(&self, reason: Reason) {
         let now = unix_seconds();
         let counters = &mut self.depot().counters;

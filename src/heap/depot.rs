@@ -34,7 +34,7 @@ impl Depot {
         Self {
             buckets,
             accounts: Accounts::new(caps, in_flight),
-            common: None,
+            node: None,
             counters: Counters::default(),
             threads: Threads::default(),
             records: Vec::new(),
@@ -51,7 +51,7 @@ impl Depot {
     /// Whether returned blocks go to the source.
     #[inline]
     pub(super) fn keeps_nothing(&self) -> bool {
-        matches!(self.life, Life::Closed | Life::Dropped)
+        self.life == Life::Dropped || self.life == Life::Closed && !self.accounts.is_private
     }
 
     /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).

@@ -8,7 +8,7 @@
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
 //! [buckets](crate::heap::buckets).
 
-use crate::heap::core::{BackendState, Depot, DepotGuard, Life, Together};
+use crate::heap::core::{BackendState, Depot, DepotGuard, Life, Family};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};
 use crate::sync::Condvar;
 use crate::sync::{AtomicU64, GlobalMutex, Mutex};
@@ -41,8 +41,8 @@ impl PoolLock {
 
 impl Drop for PoolLock {
     fn drop(&mut self) {
-        if self.lock.lock().common.is_some() {
-            self.lock.leave_shared();
+        if self.lock.lock().node.is_some() {
+            self.lock.leave_family();
         }
         if !self.is_of_arena {
             // The markers have events of the device. They are dropped without the lock.
@@ -65,16 +65,16 @@ impl LockedDepot {
             }
             None => {
                 let (depot, asleep) = (Mutex::new(depot), AtomicU64::new(0));
-                let together = Mutex::new(Together::default());
-                Box::leak(Box::new(Self { depot, asleep, together }))
+                let family = Mutex::new(Family::default());
+                Box::leak(Box::new(Self { depot, asleep, family }))
             }
         }
     }
 
     #[inline]
     pub(crate) fn lock(&'static self) -> DepotGuard {
-        let mut guard = DepotGuard { depot: Some(self.depot.lock()), together: None };
-        if guard.common.is_some() {
+        let mut guard = DepotGuard { depot: Some(self.depot.lock()), family: None };
+        if guard.node.is_some() {
             guard.enter();
         }
         guard
@@ -83,11 +83,11 @@ impl LockedDepot {
     /// Unlocks the depot until `woken` is notified, for at most `time` if it is set.
     pub(crate) fn sleep(&self, mut guard: DepotGuard, woken: &Condvar, time: Option<Duration>) -> DepotGuard {
         self.asleep.fetch_add(1, Relaxed);
-        guard.together.iter_mut().for_each(|together| together.asleep += 1);
+        guard.family.iter_mut().for_each(|family| family.asleep += 1);
         guard.leave();
         guard.depot = guard.depot.take().map(|depot| woken.wait(depot, time));
         guard.enter();
-        guard.together.iter_mut().for_each(|together| together.asleep -= 1);
+        guard.family.iter_mut().for_each(|family| family.asleep -= 1);
         self.asleep.fetch_sub(1, Relaxed);
         guard
     }
@@ -114,7 +114,7 @@ impl LockedDepot {
         }
     }
 
-    /// Wakes those of this depot. Returns the locks of other pools with the same caps if requests of them sleep.
+    /// Wakes those of this depot. Returns the locks of the other pools of its tree if requests of them sleep.
     fn wake_own(&'static self) -> Vec<&'static Self> {
         let mut depot = self.lock();
         let others = depot.sleeping_others();
@@ -129,7 +129,7 @@ impl LockedDepot {
 impl Drop for DepotGuard {
     #[inline]
     fn drop(&mut self) {
-        if self.together.is_some() {
+        if self.family.is_some() {
             self.leave();
         }
     }

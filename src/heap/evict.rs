@@ -10,7 +10,7 @@ impl Depot {
     /// Takes out at least `bytes` of idle memory, or all. Order: least recently requested classes, then
     /// larger classes, then the oldest release in a class.
     pub(crate) fn evict(&mut self, bytes: u64) -> Vec<Box<Block>> {
-        if bytes == 0 {
+        if bytes == 0 || self.keeps_all() {
             return Vec::new();
         }
         self.note_hits();
@@ -30,8 +30,13 @@ impl Depot {
 
     /// Takes out all idle memory of one kind that needs no wait for `stream`.
     pub(crate) fn evict_ready(&mut self, kind: MemoryKind, stream: StreamId) -> Vec<Box<Block>> {
-        let evicted = self.buckets.take_all_ready(kind, stream);
+        let evicted = if self.keeps_all() { Vec::new() } else { self.buckets.take_all_ready(kind, stream) };
         self.count_evicted(evicted)
+    }
+
+    /// Whether idle memory is private.
+    fn keeps_all(&self) -> bool {
+        self.accounts.is_private && !self.is_dropped()
     }
 
     fn count_evicted(&mut self, evicted: Vec<Box<Block>>) -> Vec<Box<Block>> {

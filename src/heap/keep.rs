@@ -1,8 +1,10 @@
 //! Decides whether a returned block stays idle, in a magazine or its bucket, or is released.
 
-use crate::heap::core::{BackendState, Block, Depot};
+use crate::heap::core::{BackendState, Block, Depot, PoolCore};
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::source::Key;
 use crate::streams::ticks::FreedIn;
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Depot {
@@ -87,6 +89,55 @@ impl Depot {
         self.counters.live_buffers -= 1;
         self.accounts.dropped(block.key.class);
         block
+    }
+}
+
+/// An idle block that is out of its bucket for a call of the device, and becomes the newest one there.
+pub(crate) struct Borrowed(Option<Box<Block>>);
+
+impl PoolCore {
+    /// Takes the oldest idle block out of a bucket.
+    pub(crate) fn take_oldest(&self, key: Key) -> Option<Borrowed> {
+        let mut depot = self.depot();
+        let block = depot.buckets.find(&key)?.idle.pop_front()?;
+        depot.note_reused(&block);
+        depot.counters.live_buffers += 1;
+        depot.accounts.reused(key.class);
+        Some(Borrowed(Some(block)))
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        match &self.0 {
+            Some(block) => block,
+            None => unreachable!("it has the block until it is dropped"),
+        }
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        let Some(block) = self.0.take() else { return };
+        let lock = block.pool.lock.lock;
+        let mut depot = lock.lock();
+        let surplus = match depot.has_room_for(&block) {
+            true => {
+                depot.store(block);
+                None
+            }
+            false => {
+                depot.discard(&block);
+                Some(block)
+            }
+        };
+        drop(depot);
+        match surplus {
+            Some(block) => PoolCore::release_surplus(block),
+            None => lock.notify_freed(),
+        }
     }
 }
 

@@ -30,21 +30,20 @@ impl PoolCore {
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'a>, NoRoom> {
         let class = key.class;
-        let (mut recalled, mut others_help, mut children_help) = (false, true, true);
+        let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
         let outcome = loop {
             if takes_idle && depot.has_idle_instead(key, position) {
                 break None;
             }
-            if !recalled && depot.is_short_of(class, position.share()) {
+            if !recalled && depot.is_short_of(class) {
                 recalled = true;
                 drop(depot);
                 allow_release().map_err(NoRoom::Forbidden)?;
-                depot = self.recall_for(position.beyond(class));
+                depot = self.recall_for(class);
             }
             // A destructor must not wait: the missing memory may be the memory being dropped.
             let may_wait = !is_releasing() && !position.is_over();
-            let beyond = position.beyond(class);
             match depot.permit(class, position, may_wait) {
                 Permit::Wait if may_wait => {
                     if !position.awaits(Awaited::Release) {
@@ -53,30 +52,22 @@ impl PoolCore {
                     }
                     depot = position.sleep(depot, None);
                 }
-                Permit::Refused if others_help && depot.accounts.lacking(beyond) > 0 => {
+                Permit::Refused if others_help && depot.accounts.lacking(class).is_some() => {
                     drop(depot);
-                    others_help = self.relieve(beyond);
+                    others_help = self.relieve(class);
                     depot = self.depot();
                 }
-                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(beyond) => {
+                Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
                     // If recalled threads return nothing, this condition is true only once.
                     depot = self.wait_for_magazines(depot, position, |depot| {
-                        depot.accounts.admits(position.beyond(class))
+                        depot.accounts.admits(class)
                     });
-                }
-                Permit::Refused if children_help && may_wait => {
-                    children_help = false;
-                    let lacking = depot.accounts.short_of_limit(beyond);
-                    drop(depot);
-                    self.relieve_children(lacking, position);
-                    depot = self.depot();
                 }
                 permit => break Some(permit),
             }
         };
         let bytes = if matches!(outcome, Some(Permit::Granted { .. })) { 0 } else { class };
         let did_wait = position.end_wait(&mut depot, bytes);
-        let limit = depot.accounts.caps.limit;
         drop(depot);
         if did_wait {
             // Another waiting request may be first now.
@@ -85,17 +76,17 @@ impl PoolCore {
         match outcome {
             Some(Permit::Granted { evicted, surplus }) => {
                 // From here on, even after a panic, the reservation is committed or cancelled.
-                let reservation = Reservation::new(self, class, position.share());
+                let reservation = Reservation::new(self, class);
                 self.release_counted(evicted, surplus);
                 Ok(reservation)
             }
-            Some(Permit::Wait | Permit::Refused | Permit::ReservedForWaiter) => Err(NoRoom::Limit(limit)),
+            Some(Permit::Wait | Permit::Refused | Permit::ReservedForWaiter) => Err(NoRoom::Limit),
             Some(Permit::Closed) => Err(NoRoom::Closed),
             None => Err(NoRoom::Idle),
         }
     }
 
-    /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of pools with the same caps,
+    /// Recalls what a miss of `class` bytes may need: of this thread, of ended threads, of the other pools of the tree,
     /// and of other threads. Returns the locked depot.
     fn recall_for(&self, class: u64) -> DepotGuard {
         magazine::leave(self);

@@ -29,7 +29,7 @@ impl PoolCore {
     ) -> Result<Box<Block>, Error> {
         // By the paths of a pool without an observer.
         let serve = |announced| {
-            let may_be_large = kind == self.kind && !position.has_deadline() && position.class().is_none();
+            let may_be_large = kind == self.kind && !position.has_deadline();
             let large = may_be_large.then(|| self.allocate_large::<B>(bytes, stream, announced)).flatten();
             large.unwrap_or_else(|| self.allocate::<B>(bytes, kind, stream, (announced, position)))
         };

@@ -5,7 +5,6 @@ use crate::heap::block::Block;
 use crate::heap::core::Life;
 use crate::heap::depot::Depot;
 use crate::heap::queue_position::Position;
-use crate::heap::share::{Share, beyond};
 use crate::source::Key;
 
 /// The outcome of a miss's request for permission.
@@ -26,22 +25,22 @@ pub(crate) enum Permit {
 
 impl Depot {
     /// Whether a miss of `class` bytes cannot be reserved at once, because memory must be released or awaited first,
-    /// requests wait, or the pool is closed. `share`: that of the requesting child, if any.
+    /// requests wait, or the pool is closed.
     #[inline]
-    pub(crate) fn is_short_of(&self, class: u64, share: Option<&Share>) -> bool {
+    pub(crate) fn is_short_of(&self, class: u64) -> bool {
         self.queue.awaits_release()
             || self.is_guarded()
-            || self.accounts.admission(beyond(share, class)) != Admission::Evict(0)
+            || self.accounts.admission(class) != Admission::Evict(0)
     }
 
     /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`.
     #[inline]
     pub(crate) fn is_reserved_for_waiter(&self, class: u64, position: &Position<'_>) -> bool {
-        let (before, beyond) = (self.queue.reserved_before(position.number()), position.beyond(class));
-        before > 0 && beyond > 0 && self.is_over_limit_with(beyond.saturating_add(before))
+        let before = self.queue.reserved_before(position.number());
+        before > 0 && self.is_over_limit_with(class.saturating_add(before))
     }
 
-    /// Whether `class` bytes exceed the limit even if this depot and those with the same caps release all idle memory.
+    /// Whether `class` bytes exceed the limit even if all depots of the tree release all idle memory.
     pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
         self.accounts.is_over_limit_with(class)
     }
@@ -50,8 +49,8 @@ impl Depot {
     pub(crate) fn has_idle_instead(&mut self, key: Key, position: &Position<'_>) -> bool {
         self.life != Life::Closed
             && !self.is_reserved_for_waiter(key.class, position)
-            && self.accounts.admission(position.beyond(key.class)) != Admission::Evict(0)
-            && !self.has_nothing_for(&position.keys(self, key))
+            && self.accounts.admission(key.class) != Admission::Evict(0)
+            && !self.has_nothing_for(&self.keys_for(key))
     }
 
     /// Decides whether a miss of `class` bytes may ask the device, and evicts what it must release first.
@@ -63,11 +62,10 @@ impl Depot {
         if self.is_reserved_for_waiter(class, position) {
             return Permit::ReservedForWaiter;
         }
-        let beyond = position.beyond(class);
         let before = if may_wait { self.queue.released_before(position.number()) } else { 0 };
-        let admission = self.accounts.admission(beyond);
-        let is_behind = before > 0 && beyond > 0 && admission != Admission::Full;
-        if is_behind && !self.accounts.admits(beyond.saturating_add(before)) {
+        let admission = self.accounts.admission(class);
+        let is_behind = before > 0 && admission != Admission::Full;
+        if is_behind && !self.accounts.admits(class.saturating_add(before)) {
             return Permit::Wait;
         }
         match admission {
@@ -80,7 +78,6 @@ impl Depot {
                 }
                 let bytes = evicted.iter().map(|block| block.key.class).sum();
                 let surplus = self.accounts.reserve(class, bytes);
-                self.accounts.charge(position.share(), class);
                 Permit::Granted { evicted, surplus }
             }
         }

@@ -3,14 +3,14 @@
 use crate::error::refusal_log::RefusalLog;
 use crate::heap::arena::DeviceArena;
 use crate::heap::caps::Caps;
-use crate::heap::core::{BackendState, Buckets, Children, Depot, PoolCore, PoolLock, next_epoch};
+use crate::heap::core::{BackendState, Buckets, Depot, PoolCore, PoolLock, next_epoch};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::slots;
 use crate::heap::magazine::slots::NO_SLOT;
 use crate::heap::size_class::{CLAMPED, SizeClasses};
 use crate::heap::supply::Supply;
 use crate::streams::markers::Markers;
-use crate::sync::{AtomicU64, unix_seconds};
+use crate::sync::{AtomicU64, GlobalMutex, unix_seconds};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as StdAtomicU64};
@@ -18,7 +18,8 @@ use vrampool_backend::spi::Hooks;
 use vrampool_backend::{Backend, Capabilities, MemoryKind};
 
 impl PoolCore {
-    /// Returns `None` if the arena of `supply` serves, or served, another pool.
+    /// `parent`: the pool above, and whether idle memory is private. Returns `None` if the arena of `supply` serves, or
+    /// served, another pool.
     pub(crate) fn new<B: Backend>(
         name: String,
         kind: MemoryKind,
@@ -26,7 +27,7 @@ impl PoolCore {
         classes: SizeClasses,
         borrow_classes: u32,
         hooks: Hooks,
-        (supply, root): (Supply<B>, Option<Arc<Self>>),
+        (supply, parent): (Supply<B>, Option<(Arc<Self>, bool)>),
     ) -> Option<Arc<Self>> {
         let max_allocation = supply.device.properties().max_allocation;
         let mut caps = caps;
@@ -40,8 +41,10 @@ impl PoolCore {
             false => ClassTable::observed(largest),
         };
         let order = BackendState::order(Markers::<B>::new());
-        let depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
-        let lock = match supply.arena() {
+        let mut depot = Depot::new(Buckets::new(kind, classes.clone(), borrow_classes), caps, order);
+        let (parent, is_private) = parent.unzip();
+        depot.accounts.is_private = is_private.unwrap_or_default();
+        let lock = match supply.arena().filter(|_| !supply.is_of_parent) {
             Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
             None => PoolLock::new(depot),
         };
@@ -68,12 +71,12 @@ impl PoolCore {
             slot: if caps.has_magazines() { slots::take() } else { NO_SLOT },
             epoch: AtomicU64::new(next_epoch()),
             lock,
-            children: Children::default(),
-            root,
+            parent,
+            dropped_children: GlobalMutex::default(),
             supply: Box::new(supply),
         });
-        if let Some(root) = &core.root {
-            core.share(root);
+        if let Some(parent) = &core.parent {
+            core.join(parent);
         }
         Some(core)
     }

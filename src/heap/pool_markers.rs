@@ -7,7 +7,6 @@ use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::depot::{Accept, Depot, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::queue_position::Position;
 use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};
@@ -106,7 +105,7 @@ impl PoolCore {
     /// are busy get a marker.
     pub(crate) fn take_done<B: Backend>(
         &self,
-        (key, position): (Key, &Position<'_>),
+        key: Key,
         requested: u64,
         stream: StreamId,
         is_captured: bool,
@@ -116,7 +115,7 @@ impl PoolCore {
         let idle;
         let is_due = order.with_markers(|markers, _| markers.note_request());
         let mut depot = self.depot();
-        let keys = position.keys(&depot, key);
+        let keys = depot.keys_for(key);
         let users = self.inspect(key, |cache| depot.unmarked_users::<B>(&keys, cache, stream));
         if is_due || !users.is_empty() {
             let tick = depot.backend_state.ticks_mut().begin();

@@ -1,16 +1,11 @@
 //! A request's position in the [queue](crate::heap::request_queue) of its pool.
 
-use crate::heap::child_blocks::Whose;
 use crate::heap::core::{Depot, DepotGuard, PoolCore, Recall};
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::{Awaited, Queue};
-use crate::heap::share::{self, Share};
-use crate::source::Key;
 use crate::sync::Instant;
-use smallvec::SmallVec;
 use std::cell::Cell;
 use std::mem;
-use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,9 +24,6 @@ pub(crate) struct Position<'a> {
     /// [`Queue::LAST`] until it is queued.
     number: Cell<u64>,
     awaited: Cell<Awaited>,
-    child: Option<ForChild<'a>>,
-    /// The share that it raises: idle memory of that child is part of it.
-    raised: Option<&'a Share>,
     /// When it begins no further call of the driver, and no wait; `None`: never.
     until: Option<Instant>,
     /// Its number, for the thread that it departed from. It changes under the lock.
@@ -51,16 +43,6 @@ pub(crate) struct Departed {
     until: Option<Instant>,
 }
 
-/// The child whose request it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ForChild<'a> {
-    pub(crate) share: &'a Arc<Share>,
-    /// The class for which the child has room.
-    pub(crate) class: u64,
-    /// Whether the child has room for a block of a larger class.
-    pub(crate) may_borrow: bool,
-}
-
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {
         let (number, awaited) = (Cell::new(Queue::LAST), Cell::new(Awaited::Nothing));
@@ -69,24 +51,9 @@ impl<'a> Position<'a> {
             has_deadline: false,
             number,
             awaited,
-            child: None,
-            raised: None,
             until: None,
             shown: None,
         }
-    }
-
-    pub(crate) fn for_child(pool: &'a PoolCore, child: ForChild<'a>) -> Self {
-        let mut position = Self::new(pool);
-        position.child = Some(child);
-        position
-    }
-
-    /// The position of a request for more of a share.
-    pub(crate) fn for_share(pool: &'a PoolCore, share: &'a Share) -> Self {
-        let mut position = Self::new(pool);
-        position.raised = Some(share);
-        position
     }
 
     /// The position of a request that waits until a deadline; `None`: for ever.
@@ -144,40 +111,6 @@ impl<'a> Position<'a> {
         self.has_deadline
     }
 
-    /// The class of a child's request.
-    pub(crate) fn class(&self) -> Option<u64> {
-        self.child.map(|child| child.class)
-    }
-
-    /// The share of a child's request.
-    #[inline]
-    pub(crate) fn share(&self) -> Option<&'a Share> {
-        self.child.map(|child| &**child.share)
-    }
-
-    /// For what the idle memory of a child is released, if it may be.
-    pub(crate) fn whose(&self, child: &Share) -> Option<Whose> {
-        let is_child = |share: Option<&Share>| share.is_some_and(|share| ptr::eq(share, child));
-        match () {
-            () if is_child(self.raised) => None,
-            () if is_child(self.share()) => Some(Whose::Own),
-            () => Some(Whose::Others),
-        }
-    }
-
-    /// Returns the part of `class` bytes that needs room within the limit.
-    pub(crate) fn beyond(&self, class: u64) -> u64 {
-        share::beyond(self.share(), class)
-    }
-
-    /// Returns the keys of the blocks that serve it, in order of preference.
-    pub(crate) fn keys(&self, depot: &Depot, key: Key) -> SmallVec<[Key; 3]> {
-        match self.child {
-            Some(ForChild { may_borrow: false, .. }) => SmallVec::from_slice(&[key]),
-            _ => depot.keys_for(key),
-        }
-    }
-
     /// Returns its number; [`Queue::LAST`] if it is not queued.
     pub(crate) fn number(&self) -> u64 {
         self.number.get()
@@ -197,8 +130,7 @@ impl<'a> Position<'a> {
                 // Each thread gives up its magazines at its next call.
                 self.pool.recall(depot, Recall::Slots);
             }
-            let share = self.child.map(|child| child.share);
-            self.number.set(depot.queue.add(self.has_deadline, share));
+            self.number.set(depot.queue.add(self.has_deadline));
             self.shown.iter().for_each(|shown| shown.store(self.number.get(), Relaxed));
         }
         self.awaited.set(awaited);

@@ -2,12 +2,14 @@
 
 use crate::heap::accounts::positive;
 use crate::heap::buckets::Requests;
-use crate::heap::core::PoolCore;
+use crate::heap::core::{DepotGuard, PoolCore};
 use crate::heap::counts::{BytesNow, InMagazines};
 use crate::heap::depot::Depot;
 use crate::heap::magazine;
 use crate::heap::stats::table::{BucketStats, PoolStats};
 use std::collections::BTreeMap;
+use std::mem;
+use vrampool_backend::fork;
 
 impl Depot {
     /// Returns the pool's statistics, consistent except for concurrent changes in threads' magazines.
@@ -57,15 +59,21 @@ impl Depot {
 }
 
 impl PoolCore {
-    /// Returns statistics, and the highest end of a block in an arena of fixed size. Peaks include all
-    /// requests of this thread, and those that other threads have reported.
-    pub(crate) fn stats(&self) -> (PoolStats, u64) {
+    /// Returns the pool's statistics, with the counts of its dropped children. Peaks include all requests of this thread,
+    /// and those that other threads have reported.
+    pub(crate) fn stats(&self) -> PoolStats {
         magazine::inspect(self, |cache| {
             let mut depot = self.depot();
             cache.into_iter().for_each(|cache| depot.apply_delta(cache));
-            depot.accounts.note_needed();
-            (depot.stats(), depot.accounts.peak_end)
+            self.complete(depot)
         })
+    }
+
+    fn complete(&self, mut depot: DepotGuard) -> PoolStats {
+        depot.accounts.note_needed();
+        let (stats, peak_end) = (depot.stats(), depot.accounts.peak_end);
+        drop(depot);
+        self.supply.complete(stats, peak_end).after(&self.dropped_children.lock())
     }
 
     /// Restarts the peaks; `end` is the end of the highest block in an arena of fixed size.
@@ -81,5 +89,16 @@ impl PoolCore {
     /// threads have reported.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.depot().accounts.now.cached
+    }
+}
+
+impl Drop for PoolCore {
+    /// Adds the counts to those of the pool above.
+    fn drop(&mut self) {
+        if let Some(parent) = self.parent.as_ref().filter(|_| !fork::is_child()) {
+            let stats = self.complete(self.depot());
+            let mut dropped = parent.dropped_children.lock();
+            *dropped = mem::take(&mut *dropped).after(&stats);
+        }
     }
 }

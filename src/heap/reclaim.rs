@@ -18,6 +18,7 @@ impl PoolCore {
         magazine::leave(self);
         let mut depot = self.depot();
         let (idle, records) = depot.end();
+        depot.accounts.share = 0;
         let magazines = depot.await_magazines();
         self.epoch.store(DROPPED_EPOCH, Relaxed);
         drop(depot);
@@ -32,6 +33,8 @@ impl PoolCore {
         reclaim_thread::add(magazines);
         reclaim_thread::free();
         self.supply.end();
+        // Its share has ended.
+        self.notify_freed();
     }
 
     /// Whether its last handle was dropped, and all its blocks are idle ones in magazines of threads that have not

@@ -9,7 +9,6 @@
 use crate::heap::block::Block;
 use crate::heap::core::BackendState;
 use crate::heap::depot::Depot;
-use crate::heap::share::Share;
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;
@@ -25,18 +24,17 @@ impl Depot {
         self.records.last().is_some_and(|record| record.last_use.writer() == stream)
     }
 
-    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. `share`
-    /// is that of the child that asks, if one does. Streams in `dropped` are to be dropped without any lock.
+    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. Streams in
+    /// `dropped` are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve_from_arena<B: Backend>(
         &mut self,
         key: Key,
         requested: u64,
         stream: &B::Stream,
-        share: Option<&Share>,
         dropped: &mut [Option<B::Stream>; 2],
     ) -> Option<Box<Block>> {
-        if self.is_short_of(key.class, share) || matches!(self.backend_state, BackendState::Order { .. }) {
+        if self.is_short_of(key.class) || matches!(self.backend_state, BackendState::Order { .. }) {
             return None;
         }
         let mut block = self.records.pop()?;
@@ -51,7 +49,6 @@ impl Depot {
         // There is nothing in it.
         mem::forget(mem::replace(dropped, replaced));
         self.accounts.taken(key.class, requested);
-        self.accounts.charge(share, key.class);
         self.note_taken(key, end);
         Some(block)
     }

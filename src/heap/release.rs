@@ -1,15 +1,13 @@
 //! The free path of a buffer: to this thread's magazine, to the depot, or to the source.
 
 use crate::heap::block::Block;
-use crate::heap::core::{ChildBlocks, LockedDepot, PoolCore, Recall};
+use crate::heap::core::{LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::reclaim_thread;
-use crate::heap::share::Share;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::vec;
 
 thread_local! {
     /// Whether this thread is releasing memory, or calls hooks of a request that asks the device: a destructor or hook
@@ -39,7 +37,7 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn keep_ready(block: Box<Block>) -> Option<Box<Block>> {
-        if block.pool.is_observed() || block.home.is_some() {
+        if block.pool.is_observed() {
             return Some(block);
         }
         if block.pool.has_magazine_for(block.key) {
@@ -65,7 +63,6 @@ impl PoolCore {
     #[cold]
     #[inline(never)]
     fn release_to_depot(block: Box<Block>) {
-        let Some(block) = ChildBlocks::keep(block) else { return };
         match block.pool.is_observed() {
             true => Self::release_observed(block, Self::release_unobserved),
             false => Self::release_unobserved(block),
@@ -112,31 +109,14 @@ impl PoolCore {
             surplus
         });
         if let Some(block) = surplus {
-            Self::release_surplus(block, None);
+            Self::release_surplus(block);
         }
     }
 
-    /// Releases an idle block of the child with this `share` to the source.
-    pub(crate) fn release_of_child(block: Box<Block>, share: &Share) {
-        let discard = |mut block: Box<Block>| {
-            let mut depot = block.pool.depot();
-            depot.end_loan(&mut block);
-            depot.accounts.returned(block.key.class, block.requested);
-            depot.discard(&block);
-            drop(depot);
-            Self::release_surplus(block, Some(share));
-        };
-        match block.pool.is_observed() {
-            true => Self::release_observed(block, discard),
-            false => discard(block),
-        }
-    }
-
-    /// Releases the memory of a block that is not kept, which is charged to the child with this `share` if any.
-    fn release_surplus(mut block: Box<Block>, share: Option<&Share>) {
+    /// Releases the memory of a block that is not kept.
+    pub(super) fn release_surplus(mut block: Box<Block>) {
         let dropped = block.pool.is_dropped().then(|| Arc::clone(&block.pool));
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
-        report.share = share;
         report.waits = block.release_memory();
         report.record = Some(block);
         drop(report);
@@ -205,7 +185,7 @@ impl PoolCore {
 }
 
 /// Reports memory as released once its destructors ran, also when one panics.
-struct ReleaseReport<'a> {
+struct ReleaseReport {
     /// Of a pool that lives until the report is dropped.
     lock: &'static LockedDepot,
     count: u64,
@@ -213,45 +193,28 @@ struct ReleaseReport<'a> {
     was: bool,
     /// Waits between streams.
     waits: u64,
-    /// The share of the child to which the memory is charged.
-    share: Option<&'a Share>,
     /// A record whose memory was released.
     record: Option<Box<Block>>,
 }
 
-impl ReleaseReport<'_> {
+impl ReleaseReport {
     fn new(lock: &'static LockedDepot, count: u64, freed: u64) -> Self {
-        Self { lock, count, freed, was: RELEASING.replace(true), waits: 0, share: None, record: None }
+        Self { lock, count, freed, was: RELEASING.replace(true), waits: 0, record: None }
     }
 }
 
-impl Drop for ReleaseReport<'_> {
+impl Drop for ReleaseReport {
     fn drop(&mut self) {
         RELEASING.set(self.was);
         let mut depot = self.lock.lock();
         depot.counters.source_frees += self.count;
         depot.counters.stream_waits += self.waits;
         depot.accounts.freed(self.freed);
-        depot.accounts.discharge(self.share, self.freed);
         let surplus = self.record.take().and_then(|record| depot.keep_record(record));
         drop(depot);
         self.lock.notify_freed();
         // It may have the last handle of the pool.
         drop(surplus);
-    }
-}
-
-/// Calls `release` with each block; if one call panics, then also with the blocks after it.
-pub(super) fn release_each(blocks: Vec<Box<Block>>, release: impl FnMut(Box<Block>)) {
-    struct Each<F: FnMut(Box<Block>)>(vec::IntoIter<Box<Block>>, F);
-    impl<F: FnMut(Box<Block>)> Drop for Each<F> {
-        fn drop(&mut self) {
-            self.0.by_ref().for_each(&mut self.1);
-        }
-    }
-    let mut each = Each(blocks.into_iter(), release);
-    for block in each.0.by_ref() {
-        (each.1)(block);
     }
 }
 

@@ -4,7 +4,6 @@
 //! until a deadline. A request keeps its position while its reason changes.
 
 use crate::heap::accounts::{Accounts, Admission};
-use crate::heap::share::{Share, beyond};
 use crate::sync::{Condvar, Instant};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -51,8 +50,6 @@ struct Entry {
     number: u64,
     /// Bytes that it waits for; 0 once a reservation counts them.
     bytes: u64,
-    /// The share of the child whose request it is.
-    share: Option<Arc<Share>>,
     awaited: Awaited,
     /// Later requests get only what the limit leaves beside its bytes, unless the queue is open.
     has_deadline: bool,
@@ -76,13 +73,12 @@ impl Queue {
     pub(crate) const LAST: u64 = u64::MAX;
 
     /// Appends a request. Returns its number.
-    pub(crate) fn add(&mut self, has_deadline: bool, share: Option<&Arc<Share>>) -> u64 {
+    pub(crate) fn add(&mut self, has_deadline: bool) -> u64 {
         self.begun += 1;
         self.deadlines += u64::from(has_deadline);
         self.entries.push_back(Entry {
             number: self.begun,
             bytes: 0,
-            share: share.cloned(),
             awaited: Awaited::Nothing,
             has_deadline,
             is_asleep: false,
@@ -140,7 +136,7 @@ impl Queue {
         let mut woken = Woken::new();
         for entry in &mut self.entries {
             let is_first_deadline = entry.has_deadline && mem::take(&mut no_deadline);
-            let admission = || accounts.admission(entry.beyond(entry.bytes));
+            let admission = || accounts.admission(entry.bytes);
             let is_ready = match entry.awaited {
                 Awaited::Nothing => false,
                 Awaited::Change => true,
@@ -149,7 +145,7 @@ impl Queue {
                 // A class that is larger than a lowered limit is clamped to it.
                 Awaited::Memory => {
                     (is_first_deadline || is_open && entry.has_deadline) && {
-                        !accounts.is_over_limit_with(entry.beyond(entry.bytes.min(accounts.caps.limit)))
+                        !accounts.is_over_limit_with(entry.bytes.min(accounts.least_limit()))
                     }
                 }
             };
@@ -229,15 +225,8 @@ impl Queue {
     }
 }
 
-impl Entry {
-    /// Returns the part of `bytes` that needs room within the limit.
-    fn beyond(&self, bytes: u64) -> u64 {
-        beyond(self.share.as_deref(), bytes)
-    }
-}
-
 fn sum<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {
-    entries.fold(0, |sum, entry| sum.saturating_add(entry.beyond(entry.bytes)))
+    entries.fold(0, |sum, entry| sum.saturating_add(entry.bytes))
 }
 
 #[cfg(all(test, not(model)))]

@@ -2,7 +2,6 @@
 
 use crate::error::Error;
 use crate::heap::core::{Block, Depot, PoolCore};
-use crate::heap::share::Share;
 use crate::source::Key;
 use std::mem;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use vrampool_backend::MemoryKind;
 pub(crate) enum NoRoom {
     /// None is needed: a block became idle that serves the request.
     Idle,
-    /// The pool's limit, bytes.
-    Limit(u64),
+    /// A limit.
+    Limit,
     /// The program has closed the pool.
     Closed,
     /// A release of memory is forbidden now.
@@ -27,19 +26,17 @@ pub(crate) enum NoRoom {
 pub(crate) struct Reservation<'a> {
     pool: &'a PoolCore,
     class: u64,
-    /// The share of the child for which the bytes are reserved.
-    share: Option<&'a Share>,
     /// A record for the memory, if one was kept.
     record: Option<Box<Block>>,
 }
 
 impl<'a> Reservation<'a> {
-    /// Of `class` bytes that are reserved, for the child with this `share` if any.
-    pub(crate) fn new(pool: &'a PoolCore, class: u64, share: Option<&'a Share>) -> Self {
-        Self { pool, class, share, record: None }
+    /// Of `class` bytes that are reserved.
+    pub(crate) fn new(pool: &'a PoolCore, class: u64) -> Self {
+        Self { pool, class, record: None }
     }
 
-    /// Moves a reservation that no child has to another thread.
+    /// Moves a reservation to another thread.
     pub(crate) fn depart(mut self, pool: &Arc<PoolCore>) -> DepartedReservation {
         let departed =
             DepartedReservation { pool: Arc::clone(pool), class: self.class, record: self.take_record() };
@@ -50,18 +47,12 @@ impl<'a> Reservation<'a> {
     /// Reserves bytes under the lock, unless memory has to be released or waited for first. It must be dropped without
     /// the lock.
     #[inline]
-    pub(crate) fn at_once(
-        pool: &'a PoolCore,
-        depot: &mut Depot,
-        class: u64,
-        share: Option<&'a Share>,
-    ) -> Option<Self> {
-        if depot.is_short_of(class, share) {
+    pub(crate) fn at_once(pool: &'a PoolCore, depot: &mut Depot, class: u64) -> Option<Self> {
+        if depot.is_short_of(class) {
             return None;
         }
         depot.accounts.reserve(class, 0);
-        depot.accounts.charge(share, class);
-        let mut reservation = Self::new(pool, class, share);
+        let mut reservation = Self::new(pool, class);
         reservation.record = depot.take_record();
         Some(reservation)
     }
@@ -72,15 +63,6 @@ impl<'a> Reservation<'a> {
         let (pool, key) = (self.pool, Key { kind, class: self.class });
         mem::forget(self);
         pool.depot().commit_reservation(key, requested, end, time);
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.class
-    }
-
-    /// Ends the reservation of bytes that the accounts have cancelled.
-    pub(crate) fn forget(self) {
-        mem::forget(self);
     }
 
     /// Takes the record for the memory, if one was kept.
@@ -101,7 +83,7 @@ impl DepartedReservation {
     /// The reservation on the other thread.
     pub(crate) fn arrive(mut self, pool: &PoolCore) -> Reservation<'_> {
         let (class, record) = (mem::take(&mut self.class), self.record.take());
-        Reservation { pool, class, share: None, record }
+        Reservation { pool, class, record }
     }
 }
 
@@ -109,7 +91,7 @@ impl Drop for DepartedReservation {
     fn drop(&mut self) {
         if self.class > 0 {
             let (class, record) = (self.class, self.record.take());
-            drop(Reservation { pool: &self.pool, class, share: None, record });
+            drop(Reservation { pool: &self.pool, class, record });
         }
     }
 }
@@ -118,7 +100,6 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut depot = self.pool.depot();
         depot.accounts.cancel(self.class);
-        depot.accounts.discharge(self.share, self.class);
         drop(depot);
         self.pool.notify_freed();
     }

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuffer, ArenaError, DeviceArena};
 use crate::heap::core::ErasedSupply;
+use crate::heap::stats::table::PoolStats;
 use crate::source::{Key, Source};
 use std::ops::Range;
 use vrampool_backend::spi::Ledger;
@@ -17,9 +18,13 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) arena: Option<DeviceArena<B>>,
     /// Whether the arena was built for the pool, and not by the program.
     pub(crate) owns_arena: bool,
+    /// Whether it is the arena, of fixed size, of the pool above.
+    pub(crate) is_of_parent: bool,
+    /// The largest piece that an arena of the pool's own maps, bytes.
+    pub(crate) piece_bytes: u64,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
-    /// The limit on the physical memory of the growing arenas of all pools with the same caps.
+    /// Bounds the physical memory of the growing arenas of the pool and its children.
     pub(crate) ledger: Ledger,
 }
 
@@ -32,6 +37,11 @@ impl<B: Backend> Supply<B> {
     /// The arena, if its holes may be closed by moving blocks.
     pub(crate) fn movable(&self) -> Option<&DeviceArena<B>> {
         self.arena.as_ref().filter(|arena| !arena.is_growing() && !self.addresses_stay)
+    }
+
+    /// The pool's own arena, if it grows.
+    pub(crate) fn own_growing_arena(&self) -> Option<&DeviceArena<B>> {
+        self.arena.as_ref().filter(|arena| self.owns_arena && arena.is_growing())
     }
 
     /// Lets the device release memory that it keeps for work.
@@ -93,6 +103,8 @@ impl<B: Backend> Supply<B> {
 impl<B: Backend> ErasedSupply for Supply<B> {
     /// Releases free memory of the pool's own arena, without waiting for the last buffer.
     fn end(&self) {
+        // It is less.
+        let _ends = self.ledger.set_share(0);
         if let Some(arena) = self.arena.as_ref().filter(|arena| self.owns_arena && arena.used() > 0) {
             arena.forget_parked();
             if let Err(error) = arena.release(0) {
@@ -100,6 +112,14 @@ impl<B: Backend> ErasedSupply for Supply<B> {
             }
         }
         self.reclaim();
+    }
+
+    fn complete(&self, mut stats: PoolStats, peak_end: u64) -> PoolStats {
+        stats.source.kind = self.source;
+        match self.arena.as_ref().filter(|_| !self.is_of_parent) {
+            Some(arena) => stats.with_arena(arena, peak_end),
+            None => stats,
+        }
     }
 }
 

@@ -102,9 +102,9 @@ impl PoolCore {
         if !depot.next_record_is_of(stream.id()) && self.check_device(stream).is_err() {
             return None;
         }
-        let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, stream, None, &mut dropped) else {
+        let Some(fresh) = depot.serve_from_arena::<B>(key, bytes, stream, &mut dropped) else {
             depot.note_request(key);
-            let reservation = Reservation::at_once(self, &mut depot, key.class, None);
+            let reservation = Reservation::at_once(self, &mut depot, key.class);
             drop(depot);
             let position = &Position::new(self);
             let request = Request { key, requested: bytes, stream, announced, position };
@@ -174,7 +174,7 @@ impl PoolCore {
         (announced, position): (Option<&HookEvent<'_>>, &Position<'_>),
     ) -> Result<Box<Block>, Error> {
         self.check_device(stream).inspect_err(|_| self.count_failure(Reason::Invalid))?;
-        let class = position.class().or_else(|| self.class_of(bytes)).ok_or_else(|| self.too_large(bytes))?;
+        let class = self.class_of(bytes).ok_or_else(|| self.too_large(bytes))?;
         let request = Request { key: Key { kind, class }, requested: bytes, stream, announced, position };
         let mut dropped = [None, None];
         let served = loop {
@@ -205,16 +205,13 @@ impl PoolCore {
             if depot.life == Life::Closed || depot.is_reserved_for_waiter(key.class, position) {
                 return Found::Nothing(None);
             }
-            let (keys, share) = (position.keys(&depot, key), position.share());
+            let keys = depot.keys_for(key);
             match depot.take((key, &keys), requested, stream.id(), cache, Accept::Ready) {
-                Taken::Idle(block) => {
-                    depot.accounts.charge(share, block.key.class);
-                    Found::Ready(block)
-                }
+                Taken::Idle(block) => Found::Ready(block),
                 Taken::Busy => Found::Busy,
-                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, stream, share, dropped) {
+                Taken::Nothing => match depot.serve_from_arena::<B>(key, requested, stream, dropped) {
                     Some(block) => Found::Ready(block),
-                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class, share)),
+                    None => Found::Nothing(Reservation::at_once(self, &mut depot, key.class)),
                 },
             }
         };
@@ -226,7 +223,6 @@ impl PoolCore {
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
         if !was_tried
-            && position.share().is_none()
             && let Some(block) = magazine::take_class(self, key.class, requested, stream.id())
         {
             return Found::Ready(block);
@@ -269,9 +265,7 @@ impl PoolCore {
         let reservation = match made {
             Ok(reservation) => reservation,
             Err(NoRoom::Idle) => return Ok(None),
-            Err(NoRoom::Limit(limit)) => {
-                return Err(self.out_of_memory::<B>(request, Shortage::Limit(limit)));
-            }
+            Err(NoRoom::Limit) => return Err(self.out_of_memory::<B>(request, Shortage::Limit(0))),
             Err(NoRoom::Closed) => {
                 self.count_failure(Reason::Closed);
                 return Err(Error::Closed);

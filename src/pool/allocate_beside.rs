@@ -28,8 +28,7 @@ impl PoolCore {
         let capture = capture.inspect_err(|error| self.count_device_failure(error))?;
         let is_captured = capture.is_some();
         if self.are_streams_concurrent {
-            let key = (request.key, request.position);
-            match self.take_done::<B>(key, request.requested, request.stream.id(), is_captured) {
+            match self.take_done::<B>(request.key, request.requested, request.stream.id(), is_captured) {
                 Taken::Idle(block) => {
                     return self.hand_over(block, request, capture, |block| {
                         block.adopt::<B>(request.stream).map(|()| 0)
@@ -51,10 +50,10 @@ impl PoolCore {
     }
 
     fn take_any<B: Backend>(self: &Arc<Self>, request: &Request<'_, B>) -> Taken {
-        let Request { key, requested, stream, position, .. } = *request;
+        let Request { key, requested, stream, .. } = *request;
         magazine::visit(self, |cache| {
             let mut depot = self.depot();
-            let keys = position.keys(&depot, key);
+            let keys = depot.keys_for(key);
             depot.take((key, &keys), requested, stream.id(), cache, Accept::Any)
         })
     }
@@ -69,13 +68,11 @@ impl PoolCore {
         hand_over: impl FnOnce(&mut Block) -> Result<u64, Error>,
     ) -> Result<Option<Box<Block>>, Error> {
         if block.is_ready_on(request.stream.id()) {
-            self.charge_taken(request, &block);
             return Ok(Some(block));
         }
         match hand_over(&mut block) {
             Ok(waits) => {
                 self.depot().count_hand_over(request.key, waits);
-                self.charge_taken(request, &block);
                 Ok(Some(block))
             }
             Err(error) => {
@@ -90,15 +87,6 @@ impl PoolCore {
                     }
                 }
             }
-        }
-    }
-
-    /// Charges a block that was idle to the child that asked, if one did. Before that the child's share counted beside
-    /// the block, so requests that wait may go on now.
-    fn charge_taken<B: Backend>(&self, request: &Request<'_, B>, block: &Block) {
-        if let share @ Some(_) = request.position.share() {
-            self.depot().accounts.charge(share, block.key.class);
-            self.notify_freed();
         }
     }
 
@@ -119,7 +107,7 @@ impl PoolCore {
         if has_overflowed || depot.queue.awaits_device() || !depot.accounts.overlaps_with(class) {
             return None;
         }
-        let reservation = Reservation::at_once(self, &mut depot, class, request.position.share())?;
+        let reservation = Reservation::at_once(self, &mut depot, class)?;
         drop(depot);
         let made = self.in_time(request, Some(reservation), |core, request, reservation| {
             let ask = || core.ask_hooked::<B>(request.key, request.stream, request.announced);

@@ -114,11 +114,10 @@ impl<B: Backend> Pool<B> {
         }
         let refused = refused.unwrap_or_else(|| {
             let class = core.class_of(bytes).unwrap_or(bytes);
-            let limit = core.depot().accounts.caps.limit;
             Box::new(core.shortage_of::<B>(
                 Need { requested: bytes, class },
                 &position,
-                Shortage::Limit(limit),
+                Shortage::Limit(0),
             ))
         });
         core.count_out_of_memory(&refused, wait.is_some());
@@ -133,8 +132,8 @@ impl<B: Backend> Pool<B> {
 
     /// Closes the pool for all its handles: from now on requests, those that wait included, fail with
     /// [`Error::Closed`], idle memory is released, and buffers that are still live release theirs when they
-    /// are dropped. Its children keep the memory that graphs may use until they are dropped. A pool that is closed stays
-    /// closed.
+    /// are dropped. So it does for the pool's children; [private](crate::PoolBuilder::private) ones keep their memory until
+    /// they are dropped. A pool that is closed stays closed.
     ///
     /// ```
     /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
@@ -155,12 +154,13 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        let mut depot = core.depot();
-        depot.life = Life::Closed;
-        core.recall(&mut depot, Recall::Memory);
-        drop(depot);
-        core.notify_freed();
-        core.empty_children();
+        for core in core.descendants().iter().chain([core]) {
+            let mut depot = core.depot();
+            depot.life = Life::Closed;
+            core.recall(&mut depot, Recall::Memory);
+            drop(depot);
+            core.notify_freed();
+        }
         self.trim_to_or_log(0);
     }
 
@@ -207,7 +207,7 @@ impl<'a> Wait<'a> {
         deadline: Option<Instant>,
     ) -> Option<Self> {
         let class = pool.class_of(bytes).filter(|_| !is_releasing())?;
-        let is_possible = class <= pool.depot().accounts.caps.limit;
+        let is_possible = class <= pool.depot().accounts.least_limit();
         is_possible.then_some(Self {
             pool,
             position,

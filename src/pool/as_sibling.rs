@@ -13,7 +13,7 @@ impl<B: Backend> Sibling for Handle<B> {
 
     fn trim(self: Arc<Self>) -> u64 {
         let pool = Pool { handle: self };
-        let taken = || match pool.arena() {
+        let taken = || match pool.arena().filter(|arena| arena.is_growing()) {
             Some(arena) => arena.reserved_bytes(),
             None => pool.core().depot().accounts.now.charged,
         };

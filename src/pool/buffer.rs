@@ -2,14 +2,13 @@
 
 use crate::error::Error;
 use crate::heap::block::Block;
-use crate::heap::core::{ChildBlocks, PoolCore};
+use crate::heap::core::PoolCore;
 use crate::heap::stats::outcomes::DeviceCall;
 use crate::streams::order::WaitFor;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{self, ManuallyDrop};
 use std::ops::Range;
-use vrampool_backend::fork::ForkArc;
 use vrampool_backend::{Backend, HeldMemory, Memory, MemoryKind, Region, RegionMut, Stream, StreamId, fork};
 
 /// Device memory allocated from a [`Pool`](crate::Pool). Dropping it releases the memory to the pool, which it
@@ -319,11 +318,6 @@ impl<B: Backend> Buffer<B> {
     /// Returns the offsets of its bytes in the range of the pool's arena; none without an arena.
     pub(crate) fn parts(&self) -> Vec<Range<u64>> {
         self.block().extent::<B>().parts()
-    }
-
-    /// Assigns its block to a child of the pool, which has counted it. It serves `requested` bytes there.
-    pub(super) fn keep_in(&mut self, home: &ForkArc<ChildBlocks>, class: u64, requested: u64) {
-        self.block_mut().keep_in(home, class, requested);
     }
 
     /// Drops it. Not for a forked child.

@@ -1,170 +1,165 @@
-//! A pool within a pool, which keeps freed memory for its own requests.
+//! Pools below a pool: how they are made, and their shares of its limit.
 
-use crate::error::{Error, Forbidden};
-use crate::heap::child_blocks::{ChildReservation, Room};
-use crate::heap::core::ChildBlocks;
-use crate::heap::queue_position::{ForChild, Position};
-use crate::heap::stats::outcomes::Reason;
-use crate::heap::stats::times;
-use crate::pool::Pool;
-use crate::pool::buffer::Buffer;
+use crate::error::{Error, Shortage};
+use crate::heap::core::{Life, PoolCore};
+use crate::heap::pool_tree::Asked;
+use crate::heap::queue_position::Position;
+use crate::heap::release::is_releasing;
+use crate::heap::request_queue::Awaited;
+use crate::heap::tree::NoShare;
+use crate::pool::builder::PoolBuilder;
+use crate::pool::{Pool, siblings};
 use crate::streams::order::Need;
-use vrampool_backend::fork::ForkArc;
-use vrampool_backend::{Backend, Stream, fork};
-
-/// A pool within a [`Pool`], which keeps freed memory for its own requests until it is dropped.
-///
-/// With a [limit](Self::set_limit) or a share its idle memory beyond the share is released before another request is
-/// refused by the pool's limit, unless a graph may use it. [`Pool::close`] releases such memory, too.
-///
-/// The pool counts the child's memory as live, so the pool's caps include it. A child may also have a
-/// [limit](Self::set_limit) and a [share](Self::set_share) of the pool's limit. For a separate pool under the same
-/// caps, see [`PoolBuilder::within`](crate::PoolBuilder::within).
-///
-/// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
-/// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
-/// buffers of this child, which then keeps their memory for the capture. A request that this memory does not serve
-/// fails with [`Error::Capture`], and the capture continues.
-///
-/// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
-/// stream. So launch it there, or call [`used_on`](Self::used_on) with the stream of the launch before it.
-///
-/// ```
-/// # use vrampool::{Backend, Error, Pool, host::HostDevice};
-/// # let device = HostDevice::new();
-/// # let stream = device.create_stream()?;
-/// # let pool = Pool::new(&device)?;
-/// let memory = pool.child("decode");
-/// let step = || memory.allocate(1000, &stream)?.fill(0, &stream);
-/// step()?; // the warm-up takes from the pool
-/// // begin the capture of `stream`
-/// step()?; // the same memory again, and no call that is forbidden
-/// // end the capture; launch the graph; drop the graph, and then `memory`
-/// assert_eq!((memory.idle_bytes(), pool.stats().idle_bytes), (1024, 0));
-/// drop(memory);
-/// assert_eq!(pool.stats().idle_bytes, 1024);
-/// # Ok::<(), Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Child<B: Backend> {
-    pub(super) pool: Pool<B>,
-    tag: Box<str>,
-    pub(super) kept: ForkArc<ChildBlocks>,
-}
+use vrampool_backend::{Backend, BackendError, fork};
 
 impl<B: Backend> Pool<B> {
-    /// Creates a pool within this one. It has no memory yet.
-    #[must_use]
-    pub fn child(&self, tag: &str) -> Child<B> {
-        let kept = ForkArc::new(ChildBlocks::default());
-        self.handle.core.children.add(tag, &kept);
-        Child { pool: self.clone(), tag: tag.into(), kept }
+    /// Returns the settings of a pool below this one: of a tenant, a tag, or a graph.
+    ///
+    /// A child is a pool of its own, with every call, statistic and metric of one. It has the device, the source, the
+    /// settings and the hooks of this pool, unless its builder sets others. What it has counts against the limits of all
+    /// pools above it, so `limit` of the root bounds the tree. The caps on idle bytes and the budget hold for the tree;
+    /// a child's own are ignored. This pool's [statistics](Self::stats) include the child's.
+    ///
+    /// * [`limit`](PoolBuilder::limit) caps the child's bytes, and those of its children.
+    /// * [`share`](PoolBuilder::share) reserves bytes of the limits above for the child.
+    /// * [`private`](PoolBuilder::private) keeps its idle memory for its own requests until it is dropped, as graphs
+    ///   need it.
+    ///
+    /// Idle memory beyond a share serves the whole tree: it is released before a limit refuses a request. Over an arena of
+    /// fixed size children have memory of that arena; over virtual memory each has a range of addresses of its own.
+    ///
+    /// ```
+    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # let device = HostDevice::new();
+    /// # let stream = device.create_stream()?;
+    /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+    /// let tenant = pool.child("tenant").limit(512 << 10).share(256 << 10).build()?;
+    /// let _rest: Vec<_> = (0..3).map(|_| pool.allocate(256 << 10, &stream)).collect::<Result<_, _>>()?;
+    /// assert!(pool.allocate(1000, &stream).is_err());
+    /// let _own = tenant.allocate(256 << 10, &stream)?;
+    /// assert_eq!((tenant.stats().live_bytes, pool.stats().live_bytes), (256 << 10, 1 << 20));
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    pub fn child(&self, name: impl Into<String>) -> PoolBuilder<B> {
+        PoolBuilder::below(self, name.into())
     }
-}
 
-impl<B: Backend> Child<B> {
-    /// Allocates a buffer of `bytes` bytes: from the child's idle memory of its class, or, while the stream is not
-    /// captured, from the pool. Dropping the buffer returns its memory to the child.
+    /// Changes the [share](PoolBuilder::share) of the limits above. Idle memory of others is released for it. The end of
+    /// the pool ends the share.
+    ///
+    /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// # let device = HostDevice::new();
+    /// let pool = Pool::builder(&device).limit(1 << 20).build()?;
+    /// let tenant = pool.child("tenant").build()?;
+    /// tenant.set_share(256 << 10)?;
+    /// assert!(pool.child("other").share(1 << 20).build().is_err());
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Capture`] when the stream is captured and the child has no idle memory of the class;
-    /// [`Error::OutOfMemory`] beyond the child's [limit](Self::set_limit); else as [`Pool::allocate`] and
-    /// [`Buffer::reuse_on`].
-    #[track_caller]
-    pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
+    /// [`Error::OutOfMemory`] if a limit has no room for the unused part of the share beside live memory and other shares;
+    /// [`Error::Configuration`] if the share is above the child's limit, or the pool is no child; [`Error::Closed`]. The
+    /// share is then unchanged.
+    pub fn set_share(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
-        let (core, device) = (&self.pool.handle.core, self.pool.device());
-        if self.pool.is_closed() {
-            core.count_failure(Reason::Closed);
-            return Err(Error::Closed);
+        let core = &self.handle.core;
+        let before = core.reserve_share::<B>(bytes)?;
+        let set = self.reserve_pages(bytes).map_err(|error| {
+            let need = Need { requested: bytes, class: bytes };
+            core.shortage_of::<B>(need, &Position::new(core), Shortage::Device(error)).into()
+        });
+        if set.is_err() {
+            core.depot().accounts.share = before;
         }
-        let class = core.class_of(bytes).ok_or_else(|| core.too_large(bytes))?;
-        let need = Need { requested: bytes, class };
-        let may_be_captured = !self.kept.asks_for_captures() || device.is_capturing(stream)?;
-        let mut buffer = match self.kept.take(need, stream.id(), may_be_captured) {
-            Some(block) => {
-                core.count_hit(block.key);
-                Buffer::new(block)
-            }
-            None => {
-                need.check(device, stream, Forbidden::Allocation)?;
-                let allow_release = || need.check(device, stream, Forbidden::Release);
-                match self.kept.make_room(need, stream.id(), allow_release)? {
-                    Room::Idle(block) => {
-                        core.count_hit(block.key);
-                        Buffer::new(block)
-                    }
-                    Room::Reserved(reservation) => self.allocate_from_pool(need, stream, reservation)?,
-                    Room::Full(figures) => return Err(self.over_limit(need, &figures)),
-                }
-            }
-        };
-        buffer.keep_in(&self.kept, class, bytes);
-        buffer.reuse_on(stream)?;
-        Ok(buffer)
+        core.notify_freed();
+        set
     }
 
-    #[track_caller]
-    fn allocate_from_pool(
-        &self,
-        Need { requested, class }: Need,
-        stream: &B::Stream,
-        reservation: ChildReservation<'_>,
-    ) -> Result<Buffer<B>, Error> {
-        let began = times::begin();
-        let (core, may_borrow) = (&self.pool.handle.core, reservation.may_borrow);
-        let child = ForChild { share: &self.kept.share, class, may_borrow };
-        let position = Position::for_child(core, child);
-        let served = self.pool.allocate_by_depot(class, core.kind, stream, &position);
-        began.into_iter().for_each(|began| core.count_time(began));
-        let buffer = served?;
-        reservation.commit(buffer.capacity(), requested);
-        Ok(buffer)
-    }
-
-    /// Its name.
+    /// Returns its share of the limits above, bytes; 0 without one.
     #[must_use]
-    pub fn tag(&self) -> &str {
-        &self.tag
-    }
-
-    /// Returns the bytes of live buffers, rounded to classes.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.kept.figures().live_bytes }
-    }
-
-    /// Returns the idle bytes, rounded to classes.
-    #[must_use]
-    pub fn idle_bytes(&self) -> u64 {
-        if fork::is_child() { 0 } else { self.kept.figures().idle_bytes }
+    pub fn share(&self) -> u64 {
+        if fork::is_child() { 0 } else { self.handle.core.depot().accounts.share }
     }
 
     /// Orders the launch of a graph on another stream than the captured one; call it before the launch.
     ///
-    /// `stream` waits for earlier work on the idle memory. The next user of that memory after the child's drop waits
-    /// for the graph.
+    /// `stream` waits for earlier work on the idle memory of the pool, and is a user of it. So the next user of that
+    /// memory waits for the graph.
     ///
     /// # Errors
-    /// As [`Buffer::used_on`].
+    /// As [`Buffer::used_on`](crate::Buffer::used_on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
-        let core = &self.pool.handle.core;
+        let core = &self.handle.core;
         core.check_device(stream)?;
+        let idle = core.depot().buckets.idle_counts();
         let mut waits = 0;
-        let used = self.kept.use_on::<B>(stream, &mut waits);
+        let used: Result<(), Error> = idle.into_iter().try_for_each(|(key, count)| {
+            (0..count).try_for_each(|_| {
+                let Some(block) = core.take_oldest(key) else { return Ok(()) };
+                waits += block.use_on::<B>(stream)?;
+                Ok(())
+            })
+        });
         core.count_waits(waits);
         used?;
-        Ok(self.pool.device().flush(stream)?)
+        Ok(self.device().flush(stream)?)
+    }
+
+    /// Reserves whole pages for a share of virtual memory, for which others release what is idle.
+    fn reserve_pages(&self, bytes: u64) -> Result<(), BackendError> {
+        let supply = self.handle.core.supply::<B>();
+        let (Some(_), Some(device)) = (supply.own_growing_arena(), supply.device.virtual_memory()) else {
+            return Ok(());
+        };
+        let page = device.granularity(self.kind())?;
+        let bytes = bytes.checked_next_multiple_of(page).unwrap_or(bytes);
+        supply.ledger.set_share(bytes).or_else(|error| match siblings::trim(&self.handle.core) {
+            0 => Err(error),
+            _ => supply.ledger.set_share(bytes),
+        })
     }
 }
 
-impl<B: Backend> Drop for Child<B> {
-    fn drop(&mut self) {
-        if !fork::is_child() {
-            let core = &self.pool.handle.core;
-            core.depot().accounts.end_share(&self.kept.share);
-            core.notify_freed();
-            self.kept.end();
+impl PoolCore {
+    /// Sets the share in the accounts. Returns the one before.
+    fn reserve_share<B: Backend>(&self, bytes: u64) -> Result<u64, Error> {
+        let refuse = |reason: &str| Err(Error::configuration("share", bytes.to_string(), reason));
+        if self.parent.is_none() {
+            return refuse("the pool is no child of another one; make it by `Pool::child`");
+        }
+        let position = Position::new(self);
+        loop {
+            let mut depot = self.depot();
+            let before = depot.accounts.share;
+            if bytes > depot.accounts.caps.limit {
+                return refuse("the child's limit is lower; raise it first");
+            }
+            if depot.life == Life::Closed && bytes > before {
+                return Err(Error::Closed);
+            }
+            let NoShare { height, limit, lacking, is_in_transit, unused } = match depot.accounts.set_share(bytes) {
+                Ok(()) => {
+                    position.leave(&mut depot);
+                    return Ok(before);
+                }
+                Err(lack) => lack,
+            };
+            if is_in_transit && !is_releasing() {
+                position.set(&mut depot, 0, Awaited::Change);
+                drop(position.sleep(depot, None));
+                continue;
+            }
+            drop(depot);
+            if self.trim_others(height, lacking, Asked { class: 0, share: Some(bytes) }) == 0 {
+                let counted = self.depot().accounts.charged_together();
+                let need = Need { requested: bytes, class: bytes.saturating_sub(before.max(counted)).max(1) };
+                let refusing = Some((height, limit));
+                let mut error = self.shortage_at::<B>(need, &position, Shortage::Limit(limit), refusing);
+                error.unused_share_bytes += unused;
+                self.count_out_of_memory(&error, false);
+                return Err(error.into());
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl PoolCore {
     ) -> Result<Option<Box<Block>>, Error> {
         let &Request { key, requested, stream, announced, position } = request;
         let until = match position.until() {
-            Some(until) if position.share().is_none() && !is_releasing() => until,
+            Some(until) if !is_releasing() => until,
             _ => return serve(self, request, reserved),
         };
         // The other thread cannot take what this one keeps.

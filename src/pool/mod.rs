@@ -6,8 +6,7 @@ mod allocate_timeout;
 mod as_sibling;
 pub(crate) mod buffer;
 pub(crate) mod builder;
-pub(crate) mod child;
-mod child_bounds;
+mod child;
 pub(crate) mod elements;
 pub(crate) mod global;
 mod in_time;
@@ -111,7 +110,7 @@ impl<B: Backend> Drop for Handle<B> {
         }
         if Arc::strong_count(&self.last) > 1 {
             // Nobody else sets it.
-            let _ = self.last.set(self.stats());
+            let _ = self.last.set(self.core.stats_below::<B>());
         }
         self.core.end();
         // A logger of the program's may panic: by then nothing is left open.
@@ -119,16 +118,17 @@ impl<B: Backend> Drop for Handle<B> {
     }
 }
 
-impl<B: Backend> Handle<B> {
-    fn stats(&self) -> PoolStats {
-        let supply = self.core.supply::<B>();
-        self.core.poll_in_flight::<B>();
-        let (mut stats, peak_end) = self.core.stats();
-        stats.source.kind = supply.source;
-        match supply.arena() {
-            Some(arena) => stats.with_arena(arena, peak_end),
-            None => stats,
-        }
+impl PoolCore {
+    /// Returns the statistics of the pool and those below it.
+    pub(crate) fn stats_below<B: Backend>(&self) -> PoolStats {
+        let below = self.descendants();
+        below.iter().fold(self.own_stats::<B>(), |sum, child| sum.and(&child.own_stats::<B>()))
+    }
+
+    /// Those of the pool and its dropped children.
+    fn own_stats<B: Backend>(&self) -> PoolStats {
+        self.poll_in_flight::<B>();
+        self.stats()
     }
 }
 
@@ -165,7 +165,7 @@ impl<B: Backend> Pool<B> {
     /// the device never does, [`Error::WrongDevice`] for another device's stream, [`Error::Backend`] when the
     /// device fails otherwise. [`Error::Capture`] when the stream is captured into a graph and nothing serves
     /// that was idle on it: then the pool makes no call that the capture forbids
-    /// ([`Pool::child`]).
+    /// ([`PoolBuilder::private`](crate::PoolBuilder::private)).
     #[inline(always)]
     #[track_caller]
     pub fn allocate(&self, bytes: u64, stream: &B::Stream) -> Result<Buffer<B>, Error> {
@@ -299,13 +299,18 @@ impl<B: Backend> Pool<B> {
         self.core().supply::<B>().arena()
     }
 
-    /// The pool's counts and bytes, all of one moment; an arena's own (reserved bytes, its waits) are read
-    /// right after.
+    /// The counts and bytes of the pool and its [children](Self::child). Those of each pool are of one moment; an arena's
+    /// own (reserved bytes, its waits) are read right after. Caps are the pool's, and peaks are sums of the pools' peaks.
     pub fn stats(&self) -> PoolStats {
         if fork::is_child() {
             return PoolStats::default();
         }
-        self.handle.stats()
+        self.core().stats_below::<B>()
+    }
+
+    /// As [`stats`](Self::stats), without those of its children.
+    pub fn own_stats(&self) -> PoolStats {
+        if fork::is_child() { PoolStats::default() } else { self.core().own_stats::<B>() }
     }
 
     /// Reports the bytes that the pool holds, and their holders; at a program's end these are leaks. If a hook
@@ -328,7 +333,7 @@ impl<B: Backend> Pool<B> {
         PoolReport { pool: self.name().into(), stats: self.stats(), holders }
     }
 
-    /// The hard cap on bytes taken from the device; `None` if there is none.
+    /// The hard cap on bytes taken from the device; `None` if there is none. A child has that of the pools above it, too.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         as_limit(match fork::is_child() {

@@ -83,7 +83,7 @@ impl PoolCore {
     fn may_lack_memory_of_others<B: Backend>(&self, answer: &Result<SourceMemory<B>, Error>) -> bool {
         let supply = self.supply::<B>();
         let is_of_device = answer.as_ref().is_err_and(|error| error.backend().is_some());
-        is_of_device || supply.arena().is_some_and(DeviceArena::is_growing)
+        is_of_device || self.is_in_tree() || supply.arena().is_some_and(DeviceArena::is_growing)
     }
 
     /// The shortage as the request sees it: of a device, without memory that an arena took and released in its attempt.
@@ -112,19 +112,33 @@ impl PoolCore {
         error.into()
     }
 
-    /// Describes a lack of memory.
+    /// Describes a lack of memory. The limit that refuses is found here.
     pub(super) fn shortage_of<B: Backend>(
+        &self,
+        need: Need,
+        position: &Position<'_>,
+        shortage: Shortage,
+    ) -> OutOfMemory {
+        let refusing = matches!(shortage, Shortage::Limit(_))
+            .then(|| self.depot().accounts.refusing(need.class));
+        self.shortage_at::<B>(need, position, shortage, refusing)
+    }
+
+    /// As [`shortage_of`](Self::shortage_of), of the `refusing` limit, if there is one, and its height in the tree.
+    pub(super) fn shortage_at<B: Backend>(
         &self,
         Need { requested: requested_bytes, class: class_bytes }: Need,
         position: &Position<'_>,
         shortage: Shortage,
+        refusing: Option<(usize, u64)>,
     ) -> OutOfMemory {
         let depot = self.depot();
+        let root = depot.accounts.above.len();
+        let height = refusing.map_or(root, |(height, _)| height);
         let (BytesNow { live, requested, idle }, held_bytes) =
             (depot.bytes_now(), depot.accounts.now.charged);
         let waiting_bytes = depot.queue.reserved_before(position.number());
-        let unused_share_bytes = depot.accounts.unused_shares_beside(position.share());
-        let beside_bytes = depot.accounts.live_beside();
+        let (beside_bytes, unused_share_bytes) = depot.beside(height);
         drop(depot);
         let of_device = matches!(shortage, Shortage::Device(_));
         OutOfMemory {
@@ -137,9 +151,9 @@ impl PoolCore {
             unused_share_bytes,
             beside_bytes,
             waiting_bytes,
-            other_pools: if of_device || self.shares_caps() { siblings::holders(self) } else { Vec::new() },
-            owner: Owner::Pool,
-            shortage,
+            other_pools: if of_device || height > 0 { siblings::holders(self) } else { Vec::new() },
+            owner: if height < root { Owner::Child } else { Owner::Pool },
+            shortage: refusing.map_or(shortage, |(_, limit)| Shortage::Limit(limit)),
             can_compact: self.supply::<B>().movable().is_some(),
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn warn_of_leaks(core: &PoolCore) {
     if core.hooks.is_empty() || thread::panicking() {
         return;
     }
-    let stats = core.stats().0;
+    let stats = core.stats();
     let holders = if stats.live_buffers == 0 { Vec::new() } else { core.hooks.holders() };
     if !holders.is_empty() {
         let report = PoolReport { pool: core.name.clone(), stats, holders };

@@ -4,6 +4,7 @@ use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
+use crate::heap::pool_tree::Asked;
 use crate::pool::Pool;
 use std::mem;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ impl<B: Backend> Pool<B> {
         self.trim_to(0)
     }
 
-    /// Releases idle memory until at most `idle_bytes` remain, and returns the released bytes.
+    /// Releases idle memory of the pool and its children until at most `idle_bytes` remain, and returns the released
+    /// bytes. [Private](crate::PoolBuilder::private) memory stays.
     ///
     /// Size classes whose last request is longest ago are released first. With
     /// [`Source::Virtual`](crate::Source::Virtual) `idle_bytes` also bounds the arena's physical memory
@@ -38,12 +40,14 @@ impl<B: Backend> Pool<B> {
     pub fn trim_to(&self, idle_bytes: u64) -> Result<u64, Error> {
         fork::check()?;
         let core = self.core();
-        let released = core.trim_to(idle_bytes);
-        let outcome = match self.arena().filter(|arena| arena.is_growing()) {
-            Some(arena) => arena.release(idle_bytes.saturating_sub(core.cached_bytes())).map(drop),
-            None => Ok(()),
-        };
-        core.supply::<B>().reclaim();
+        let (mut released, mut left, mut outcome) = (0, idle_bytes, Ok(()));
+        for core in core.descendants().iter().chain([core]) {
+            match core.trim_own_to::<B>(left) {
+                Ok(bytes) => released += bytes,
+                Err(error) => outcome = Err(error),
+            }
+            left = left.saturating_sub(core.cached_bytes());
+        }
         outcome.map(|()| released)
     }
 
@@ -102,8 +106,7 @@ impl<B: Backend> Pool<B> {
         arena.compact(budget_bytes, stream, on_move)
     }
 
-    /// Changes the [limit](crate::PoolBuilder::limit), also of pools that [share](crate::PoolBuilder::within) it;
-    /// `None` removes it. Idle memory above the limit is released. Live memory above it remains, and nothing more is
+    /// Changes the [limit](crate::PoolBuilder::limit) of the pool and its children together; `None` removes it. Idle memory above the limit is released. Live memory above it remains, and nothing more is
     /// allocated until enough is freed. The pool's own arena of fixed size keeps its size, so a limit below that is
     /// refused. An arena that the program made keeps its own limit.
     ///
@@ -121,27 +124,27 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] if the pool's own arena of fixed size is larger than `bytes`. [`Error::Configuration`] if `bytes` has no room for the
-    /// [shares](crate::Child::set_share) of children beside the other live memory. The limit is then unchanged; idle
-    /// memory may have been released.
+    /// [`Error::Arena`] if the pool's own arena of fixed size is larger than `bytes`. [`Error::Configuration`] if `bytes` is less than
+    /// the pool's [share](Self::set_share), or has no room for the shares of children beside the other live memory. The
+    /// limit is then unchanged; idle memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;
-        let core = self.core();
-        let (has_shares, ledger) = (core.depot().accounts.has_shares(), &core.supply::<B>().ledger);
-        let others = core.others();
-        let others = others.iter().map(|other| other.supply::<B>());
-        let arenas =
-            others.filter(|of| of.owns_arena).filter_map(|of| of.arena()).filter(|of| of.is_growing());
+        let (core, below) = (self.core(), self.core().descendants());
+        let (has_shares, ledger) = (core.depot().accounts.has_shares_below(), &core.supply::<B>().ledger);
+        let arenas = below.iter().filter_map(|of| Some((of, of.supply::<B>().own_growing_arena()?)));
         let arenas: Vec<_> = arenas.collect();
-        let trim = || {
+        let surplus = || {
             let charged = core.depot().accounts.charged_together();
-            let surplus = charged.max(ledger.charged()).saturating_sub(bytes);
-            if surplus > 0 {
-                let released = core.trim_others(surplus);
-                self.trim_to_or_log(core.cached_bytes().saturating_sub(surplus.saturating_sub(released)));
+            charged.max(ledger.charged()).saturating_sub(bytes)
+        };
+        let trim = || {
+            while surplus() > 0 && core.trim_others(0, surplus(), Asked::default()) > 0 {}
+            if surplus() > 0 {
+                let own = core.cached_bytes().saturating_sub(surplus());
+                self.log_kept(core.trim_own_to::<B>(own).map(drop));
             }
-            for arena in arenas.iter().filter(|_| ledger.charged() > bytes) {
+            for (_, arena) in arenas.iter().filter(|_| ledger.charged() > bytes) {
                 self.log_kept(arena.release(0).map(drop));
             }
         };
@@ -152,11 +155,12 @@ impl<B: Backend> Pool<B> {
         if !has_shares {
             trim();
         }
-        let set = core.supply::<B>().set_limit(bytes);
+        let least = |core: &PoolCore| core.depot().accounts.least_limit();
+        let set = core.supply::<B>().set_limit(least(core));
         match set {
             Ok(()) => {
                 ledger.set_limit(as_limit(bytes));
-                arenas.iter().try_for_each(|arena| arena.set_limit(bytes, true))?;
+                arenas.iter().try_for_each(|(of, arena)| arena.set_limit(least(of), true))?;
             }
             Err(_) => _ = core.replace_limit(before)?,
         }
@@ -165,8 +169,7 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes), also of pools that
-    /// [share](crate::PoolBuilder::within) it. Idle memory above the cap is released; memory in the magazines of other
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes) of all pools of the tree. Idle memory above the cap is released; memory in the magazines of other
     /// threads is released at their next call or end.
     ///
     /// ```
@@ -187,10 +190,14 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        core.depot().accounts.caps.max_cached_bytes = bytes;
-        let others = core.others();
-        others.iter().chain([core]).for_each(|core| {
-            let beside = core.depot().accounts.others.idle;
+        let mut depot = core.depot();
+        if depot.accounts.is_private {
+            return;
+        }
+        depot.accounts.caps.max_cached_bytes = bytes;
+        drop(depot);
+        core.others().iter().chain([core]).for_each(|core| {
+            let beside = core.depot().accounts.others_idle;
             core.apply_lower_cap(bytes.saturating_sub(beside));
         });
     }
@@ -235,26 +242,42 @@ impl<B: Backend> Pool<B> {
 }
 
 impl PoolCore {
-    /// Replaces the limit of all pools with the same caps. Returns the one before.
+    /// As [`Pool::trim_to`], without its children. Private memory stays.
+    fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
+        if self.depot().accounts.is_private {
+            return Ok(0);
+        }
+        let released = self.trim_to(idle_bytes);
+        let supply = self.supply::<B>();
+        let outcome = match supply.arena().filter(|arena| arena.is_growing()) {
+            Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
+            None => Ok(()),
+        };
+        supply.reclaim();
+        outcome.map(|()| released)
+    }
+
+    /// Replaces the limit. Returns the one before.
     ///
     /// # Errors
-    /// [`Error::Configuration`] if there are shares, and the limit has no room for them beside other memory.
+    /// [`Error::Configuration`] if the share is larger, or the limit has no room for the shares of children beside other
+    /// memory.
     fn replace_limit(self: &Arc<Self>, limit: u64) -> Result<u64, Error> {
         let mut depot = self.depot();
-        let needed = depot.accounts.charged_together();
-        if depot.accounts.has_shares() && needed > limit {
-            let reason = format!(
+        let (needed, share) = (depot.accounts.charged_together(), depot.accounts.share);
+        let refuse = |reason| Err(Error::configuration("limit", limit.to_string(), reason));
+        if limit < share {
+            return refuse(format!("the child's share is {share} bytes; lower the share first"));
+        }
+        if depot.accounts.has_shares_below() && needed > limit {
+            return refuse(format!(
                 "children have shares of the limit, which need {needed} bytes together with other memory; lower the \
-                 shares by `Child::set_share`, or drop live buffers"
-            );
-            return Err(Error::configuration("limit", limit.to_string(), reason));
+                 shares by `Pool::set_share`, or drop live buffers"
+            ));
         }
         let before = mem::replace(&mut depot.accounts.caps.limit, limit);
         drop(depot);
-        self.others()
-            .iter()
-            .chain([self])
-            .for_each(|core| core.set_largest_class(&core.depot().accounts.caps));
+        self.descendants().iter().chain([self]).for_each(|core| core.set_largest_class(&core.depot()));
         Ok(before)
     }
 }

@@ -1,11 +1,10 @@
-//! The holders of a pool's memory, in metrics: its children, by tag, and lines of code. Each has a bounded number of
+//! The holders of a pool's memory, in metrics: its children, by name, and lines of code. Each has a bounded number of
 //! names, those with most bytes; the rest is `other`.
 #![allow(unreachable_pub, reason = "`figures!` makes public structs")]
 
 use super::owner_figures::OwnerFigures;
 use crate::figures;
 use crate::figures::{FigureLabel::Each, Group};
-use crate::heap::child_blocks::ChildFigures;
 use crate::heap::stats::table::PoolStats;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,8 +23,7 @@ figures! {
         Gauge live_bytes: u64, "bytes",
             "Bytes of live buffers of the children with a tag. `other`: of the pool itself, and of tags beyond the 16 \
              with most bytes. Only of pools with children.";
-        Gauge idle_bytes: u64, "bytes",
-            "Bytes that the children with a tag keep idle; of the pool they are live.";
+        Gauge idle_bytes: u64, "bytes", "Idle bytes of the children with a tag. `other`: as for live ones.";
         Gauge live_buffers: u64, "buffers", "Live buffers of the children with a tag, as for bytes.";
         Cap limit_bytes: Option<u64>, "bytes", "The sum of the limits of the children with a tag; unset if one of them has none, and of `other`.";
         Gauge share_bytes: u64, "bytes", "Bytes of the pool's limit that are the shares of the children with a tag.";
@@ -47,22 +45,28 @@ figures! {
 pub(super) fn add(
     to: &mut OwnerFigures,
     stats: &PoolStats,
-    children: &BTreeMap<Box<str>, ChildFigures>,
+    children: Vec<(String, PoolStats, u64)>,
     lines: &[Holder],
 ) {
-    let mut own =
-        TagStats { live_bytes: stats.live_bytes, live_buffers: stats.live_buffers, ..TagStats::default() };
-    for child in children.values() {
-        // The statistics are of an earlier moment.
-        own.live_bytes = own.live_bytes.saturating_sub(child.live_bytes + child.idle_bytes);
-        own.live_buffers = own.live_buffers.saturating_sub(child.live_buffers + child.idle_buffers);
+    let tag = |stats: &PoolStats, limit_bytes, share_bytes| {
+        let PoolStats { live_bytes, idle_bytes, live_buffers, .. } = *stats;
+        TagStats { live_bytes, idle_bytes, live_buffers, limit_bytes, share_bytes }
+    };
+    let (mut own, mut tags) = (tag(stats, None, 0), BTreeMap::<String, TagStats>::new());
+    for (name, stats, share) in children {
+        let more = tag(&stats, stats.caps.limit_bytes, share);
+        // Those of the pool are of another moment.
+        own.live_bytes = own.live_bytes.saturating_sub(more.live_bytes);
+        own.idle_bytes = own.idle_bytes.saturating_sub(more.idle_bytes);
+        own.live_buffers = own.live_buffers.saturating_sub(more.live_buffers);
+        tags.entry(name)
+            .and_modify(|sum| {
+                sum.merge(&more);
+                sum.limit_bytes = sum.limit_bytes.zip(more.limit_bytes).map(|(one, two)| one.saturating_add(two));
+            })
+            .or_insert(more);
     }
-    let tags = children.iter().map(|(tag, child)| {
-        let ChildFigures { live_bytes, idle_bytes, live_buffers, limit, share, .. } = *child;
-        let (limit_bytes, share_bytes) = (limit, share);
-        (tag.to_string(), TagStats { live_bytes, idle_bytes, live_buffers, limit_bytes, share_bytes })
-    });
-    add_bounded(to, tags.collect(), own, |tag| tag.live_bytes + tag.idle_bytes);
+    add_bounded(to, tags.into_iter().collect(), own, |tag| tag.live_bytes + tag.idle_bytes);
     let lines = lines.iter().map(|line| {
         let stats = SiteStats { live_bytes: line.bytes, live_buffers: line.buffers };
         (line.site.to_string(), stats)

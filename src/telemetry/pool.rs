@@ -7,6 +7,7 @@ use super::owner_figures::OwnerFigures;
 use super::sample::Value;
 use crate::error::Error;
 use crate::figures::{Figure, FigureKind, FigureLabel, Group};
+use crate::heap::core::PoolCore;
 use crate::heap::stats::outcomes::DeviceCall;
 use crate::heap::stats::table::{BucketStats, PoolStats};
 use crate::pool::report::PoolReport;
@@ -162,6 +163,14 @@ fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
 }
 
 impl<B: Backend> Pool<B> {
+    /// The pools right below it: their names, statistics and shares.
+    fn children(&self) -> Vec<(String, PoolStats, u64)> {
+        let core = &self.handle.core;
+        let is_child = |of: &Arc<PoolCore>| of.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, core));
+        let children = core.descendants().into_iter().filter(is_child);
+        children.map(|of| (of.name.clone(), of.stats_below::<B>(), of.depot().accounts.share)).collect()
+    }
+
     fn about(&self) -> About {
         let core = &self.handle.core;
         let device = self.device().memory_info().map_err(Error::from);
@@ -192,7 +201,7 @@ impl<B: Backend> Owner for Pool<B> {
         let about = self.about();
         let PoolReport { stats, holders, .. } = self.report();
         let mut figures = figures_of(&stats, &about);
-        holders::add(&mut figures, &stats, &self.handle.core.children.figures(), &holders);
+        holders::add(&mut figures, &stats, self.children(), &holders);
         figures
     }
 

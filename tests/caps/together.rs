@@ -1,4 +1,4 @@
-//! Pools within one pool: its caps hold for all of them together.
+//! Pools below one pool: its caps hold for all of them together.
 
 use crate::operations::{Operation, bytes, caps, operation};
 use crate::twin::Caps;
@@ -12,7 +12,7 @@ use vrampool::host::HostDevice;
 use vrampool::{Backend, Buffer, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
-/// What the rules say of pools within one, in lists, one request at a time.
+/// What the rules say of a pool and those below it, in lists, one request at a time.
 struct Twin {
     caps: Caps,
     pools: Vec<Own>,
@@ -101,8 +101,8 @@ fn pools(device: &Device, caps: Caps, count: usize, magazine_bytes: u64) -> Vec<
     };
     let first = builder().max_cached_bytes(caps.max_cached).limit(caps.limit).budget(caps.budget);
     let mut pools = vec![first.build().expect("a pool")];
-    // Within any of them: the caps are those of the first.
-    (1..count).for_each(|at| pools.push(builder().within(&pools[at / 2]).build().expect("a pool")));
+    // Below any of them: the caps are those of the first.
+    (1..count).for_each(|at| pools.push(pools[at / 2].child("child").build().expect("a pool")));
     pools
 }
 
@@ -140,15 +140,27 @@ proptest! {
                 }
                 Operation::Trim { to } => {
                     pools[at].trim_to(to).expect("a trim");
-                    let own = &mut twin.pools[at];
-                    own.evict(own.cached().saturating_sub(to));
+                    let mut left = to;
+                    let is_below = |mut other: usize| {
+                        while other > at {
+                            other /= 2;
+                        }
+                        other == at
+                    };
+                    for other in (0..count).filter(|&other| other != at && is_below(other)).chain([at]) {
+                        let own = &mut twin.pools[other];
+                        own.evict(own.cached().saturating_sub(left));
+                        left = left.saturating_sub(own.cached());
+                    }
                 }
                 _ => {}
             }
             for (pool, own) in pools.iter().zip(&twin.pools) {
-                let stats = pool.stats();
+                let stats = pool.own_stats();
                 prop_assert_eq!((stats.live_bytes, stats.idle_bytes), (own.live, own.cached()));
             }
+            let all = pools[0].stats();
+            prop_assert_eq!((all.live_bytes, all.idle_bytes), (twin.live(), twin.cached()));
             prop_assert_eq!(device.taken(), twin.live() + twin.cached());
         }
         prop_assert!(device.peak() <= caps.limit && twin.cached() <= caps.max_cached);
@@ -219,7 +231,7 @@ proptest! {
                 let (device, root) = (&device, &root);
                 scope.spawn(move || {
                     let stream = device.create_stream().expect("a stream");
-                    let within = || Pool::builder(device).within(root).magazine_bytes(magazine_bytes).build();
+                    let within = || root.child("child").build();
                     let (mut pool, mut mine) = (within().expect("a pool"), Vec::new());
                     for &(bytes, which, kind) in list {
                         match kind {
@@ -248,7 +260,7 @@ proptest! {
 
 /// A request that waits gets what another pool frees, also where that stays idle there.
 #[test]
-fn memory_that_a_pool_within_frees_ends_a_wait() {
+fn memory_that_a_child_frees_ends_a_wait() {
     let device = device();
     let pools = pools(&device, Caps { limit: 256 * KIB, ..Caps::default() }, 3, 0);
     let stream = device.create_stream().expect("a stream");
@@ -273,7 +285,7 @@ fn a_budget_holds_for_all_virtual_pools_together() {
     let [stream] = vrampool_test_support::streams(&device);
     let builder = || Pool::builder(&device).source(Source::Virtual).magazine_bytes(0);
     let Ok(root) = builder().budget(256 * KIB).build() else { return };
-    let within = builder().within(&root).build().expect("a pool");
+    let within = root.child("child").build().expect("a pool");
     drop(within.allocate(128 * KIB, &stream).expect("memory"));
     assert_eq!(within.stats().idle_bytes, 128 * KIB);
     let _live = root.allocate(256 * KIB, &stream).expect("memory");
@@ -292,10 +304,10 @@ fn changed_caps_hold_for_all() {
     assert_eq!(device.taken(), 64 * KIB);
     drop(fill());
     assert_eq!(device.taken(), 64 * KIB);
-    pools[2].set_limit(128 * KIB).expect("a limit");
+    pools[0].set_limit(128 * KIB).expect("a limit");
     let got = fill();
     assert_eq!(got.iter().filter(|got| got.is_ok()).count(), 2);
     let error = got.into_iter().find_map(Result::err).expect("one").to_string();
     assert!(error.contains(pools[0].name()), "it names the others: {error}");
-    assert!(pools.iter().all(|pool| pool.limit() == Some(128 * KIB)));
+    assert!(pools[1..].iter().all(|pool| pool.limit().is_none()), "it is the root's");
 }

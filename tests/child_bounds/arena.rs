@@ -24,7 +24,7 @@ fn an_arena_gets_every_block_back() {
         let builder = builder.magazine_bytes([0, 100 * KIB][(round / 4 % 2) as usize]);
         let max_cached = [0, 300 * KIB, u64::MAX][(round / 8 % 3) as usize];
         let pool = builder.max_cached_bytes(max_cached).build().expect("a pool");
-        let child = pool.child("tenant");
+        let child = pool.child("tenant").build().expect("a pool");
         let work = |mut seed: u64| {
             let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
             let mut mine = Vec::new();

@@ -34,7 +34,7 @@ fn expect_setting<T: fmt::Debug>(refused: Result<T, Error>, setting: &str, reaso
 #[test]
 fn a_request_beyond_the_childs_limit_names_the_child() {
     let (pool, stream) = scene(|builder| builder.limit(1024 * KIB));
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");
     let request = |bytes| child.allocate(bytes, &stream);
     let refused = request(65 * KIB);
@@ -42,7 +42,7 @@ fn a_request_beyond_the_childs_limit_names_the_child() {
         refused,
         Owner::Child,
         Cause::Request,
-        "limit is 64.0 KiB; raise the child's limit by `Child::set_limit`",
+        "limit is 64.0 KiB; raise the child's limit by `Pool::set_limit`",
     );
     let live = request(10 * KIB).expect("memory");
     expect(request(50 * KIB), Owner::Child, Cause::Rounding, "round up less, or raise the child's limit");
@@ -55,13 +55,13 @@ fn a_request_beyond_the_childs_limit_names_the_child() {
     assert_eq!((pool.stats().rungs.fail, pool.stats().failed.by_limit), (3, 2));
     drop(live);
     drop(request(60 * KIB).expect("16 KiB are released"));
-    assert_eq!((child.idle_bytes(), pool.stats().held_bytes), (64 * KIB, 64 * KIB));
+    assert_eq!((child.stats().idle_bytes, pool.stats().held_bytes), (64 * KIB, 64 * KIB));
 }
 
 #[test]
 fn shares_fit_in_the_limit_beside_live_memory() {
     let (pool, stream) = scene(|builder| builder.limit(256 * KIB));
-    let [one, other] = ["one", "other"].map(|tag| pool.child(tag));
+    let [one, other] = ["one", "other"].map(|tag| pool.child(tag).build().expect("a pool"));
     drop(pool.allocate(64 * KIB, &stream).expect("memory"));
     let live = pool.allocate(64 * KIB, &stream).expect("memory");
     drop(pool.allocate(16 * KIB, &stream).expect("memory"));
@@ -101,7 +101,7 @@ fn shares_fit_in_the_limit_beside_live_memory() {
 #[test]
 fn a_share_is_within_the_childs_limit() {
     let (pool, _) = scene(|builder| builder.limit(256 * KIB));
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(100).expect("no share");
     expect_setting(child.set_share(101), "share", "the child's limit is lower");
     child.set_share(100).expect("its limit");
@@ -119,7 +119,7 @@ fn a_wait_ends_with_a_share() {
     let (pool, stream) = scene(|builder| builder.limit(128 * KIB));
     let (pool, stream) = (&pool, &stream);
     for (ends, is_used) in [(false, false), (false, true), (true, false), (true, true)] {
-        let child = pool.child("tenant");
+        let child = pool.child("tenant").build().expect("a pool");
         child.set_share(100 * KIB).expect("nothing is live");
         thread::scope(|scope| {
             // It would ask again at the end, but is woken before.
@@ -145,22 +145,22 @@ fn a_wait_ends_with_a_share() {
 }
 
 #[test]
-fn common_caps_hold_shares_of_all_pools() {
+fn a_limit_holds_shares_of_all_children() {
     let (pool, stream) = scene(|builder| builder.limit(256 * KIB));
-    let within = Pool::builder(pool.device()).within(&pool).build().expect("a pool");
+    let within = pool.child("within").build().expect("a pool");
     drop(within.allocate(64 * KIB, &stream).expect("memory"));
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_share(256 * KIB).expect("the other pool's idle memory is released");
     assert_eq!(within.stats().idle_bytes, 0);
     expect(within.allocate(KIB, &stream), Owner::Pool, Cause::Shares, "256.0 KiB are reserved");
-    expect_setting(within.set_limit(255 * KIB), "limit", "children have shares");
+    expect_setting(pool.set_limit(255 * KIB), "limit", "children have shares");
     let _own = child.allocate(256 * KIB, &stream).expect("its share");
     if has_virtual_memory(pool.device()) {
         let virtual_pool = || Pool::builder(pool.device()).source(Source::Virtual);
         let root = virtual_pool().limit(64 << 20).build().expect("a pool");
-        let own = root.child("tenant");
+        let own = root.child("tenant").build().expect("a pool");
         own.set_share(8 << 20).expect("nothing is live");
-        let within = virtual_pool().within(&root).build().expect("a pool");
+        let within = root.child("within").build().expect("a pool");
         expect(within.allocate(60 << 20, &stream), Owner::Pool, Cause::Shares, "8.0 MiB are reserved");
         let _theirs = within.allocate(56 << 20, &stream).expect("what the share leaves");
         let _own = own.allocate(8 << 20, &stream).expect("its share");
@@ -173,7 +173,7 @@ fn a_child_with_a_limit_borrows_no_larger_block() {
     let (bytes, larger) = (3 << 20, (3 << 20) + (1 << 19));
     for is_captured in [false, true] {
         drop(pool.allocate(larger, &stream).expect("memory"));
-        let child = pool.child("tenant");
+        let child = pool.child("tenant").build().expect("a pool");
         child.set_limit(bytes).expect("no share");
         let buffer = child.allocate(bytes, &stream).expect("its limit");
         assert_eq!(buffer.capacity(), bytes, "{is_captured}");
@@ -199,13 +199,13 @@ impl Hook for Counts {
 }
 
 #[test]
-fn hooks_are_told_of_memory_that_a_limit_releases() {
+fn hooks_of_a_pool_see_its_children() {
     let counts = Arc::new(Counts::default());
     let (pool, stream) = scene(|builder| builder.hook(Arc::clone(&counts)));
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(4 << 20).expect("no share");
     drop(child.allocate(4 << 20, &stream).expect("memory"));
     drop(child.allocate(1 << 20, &stream).expect("memory"));
-    assert_eq!(*counts.0.lock().expect("no panic"), (2, 1));
-    assert_eq!((child.idle_bytes(), pool.stats().held_bytes), (1 << 20, 1 << 20));
+    assert_eq!(*counts.0.lock().expect("no panic"), (2, 2));
+    assert_eq!((child.stats().idle_bytes, pool.stats().held_bytes), (1 << 20, 1 << 20));
 }

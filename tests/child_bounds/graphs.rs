@@ -10,16 +10,14 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let graph = pool.child("graph");
+    let graph = pool.child("graph").private().build().expect("a pool");
     graph.set_limit(80 * KIB).expect("no share");
     let step = || {
         let buffers = [64 * KIB, 16 * KIB].map(|bytes| graph.allocate(bytes, &stream).expect("memory"));
         buffers.map(|buffer| buffer.address().expect("the host has addresses"))
     };
-    // While nothing is captured, the limit releases what is idle.
-    drop(graph.allocate(4 * KIB, &stream).expect("memory"));
     let places = step();
-    assert_eq!((graph.idle_bytes(), device.taken()), (80 * KIB, 80 * KIB), "4 KiB were released");
+    assert_eq!((graph.stats().idle_bytes, device.taken()), (80 * KIB, 80 * KIB));
     device.set_capturing(true);
     let before = (device.allocations(), device.frees());
     assert_eq!(step(), places, "its own idle memory serves a capture");
@@ -33,7 +31,7 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
     assert_eq!((figures.owner, figures.cause(), figures.idle_bytes), (Owner::Child, Cause::Idle, 80 * KIB));
     assert!(error.to_string().contains("graphs may use"), "{error}");
     graph.set_limit(16 * KIB).expect("no share");
-    assert_eq!((graph.idle_bytes(), step()), (80 * KIB, places), "nor does a lower limit release it");
+    assert_eq!((graph.stats().idle_bytes, step()), (80 * KIB, places), "nor does a lower limit release it");
 }
 
 /// Nothing knows of a graph then, so there may be one.
@@ -42,18 +40,18 @@ fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("graph");
+    let child = pool.child("graph").private().build().expect("a pool");
     (0..2).for_each(|_| drop(child.allocate(64 * KIB, &stream).expect("memory")));
     child.set_limit(64 * KIB).expect("no share");
     assert!(child.allocate(4 * KIB, &stream).is_err());
-    assert_eq!(child.idle_bytes(), 64 * KIB);
+    assert_eq!(child.stats().idle_bytes, 64 * KIB);
     // So is that of a graph that is launched.
-    let child = pool.child("graph");
+    let child = pool.child("graph").private().build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
     child.used_on(&stream).expect("no wait");
     assert!(child.allocate(4 * KIB, &stream).is_err());
-    assert_eq!(child.idle_bytes(), 64 * KIB);
+    assert_eq!(child.stats().idle_bytes, 64 * KIB);
 }
 
 /// Another stream is captured, and the device reports all of them: memory may not be released then.
@@ -62,20 +60,20 @@ fn nothing_is_released_while_the_stream_is_captured() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
     // The capture begins between the check of the request and the release.
     let (capturing, queries) = (device.clone(), AtomicU64::new(0));
     device.before_capture_query(move || {
-        capturing.set_capturing(queries.fetch_add(1, Relaxed) >= 2);
+        capturing.set_capturing(queries.fetch_add(1, Relaxed) >= 1);
     });
     let frees = device.frees();
     let error = child.allocate(4 * KIB, &stream).expect_err("it is captured");
     assert!(matches!(error, Error::Capture { .. }), "{error}");
-    assert_eq!((device.frees(), child.idle_bytes()), (frees, 64 * KIB));
+    assert_eq!((device.frees(), child.stats().idle_bytes), (frees, 64 * KIB));
     device.forget_hook();
     device.set_capturing(false);
     drop(child.allocate(4 * KIB, &stream).expect("memory"));
-    assert_eq!(child.idle_bytes(), 4 * KIB);
+    assert_eq!(child.stats().idle_bytes, 4 * KIB);
 }

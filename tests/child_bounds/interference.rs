@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Duration;
 use vrampool::hooks::{Hook, HookEvent};
 use vrampool::host::HostStream;
-use vrampool::{Backend, Child, Error, Overlap, Pool, SizeClasses, Source};
-use vrampool_test_support::{close_gate, streams};
+use vrampool::{Backend, Error, Pool, SizeClasses, Source};
+use vrampool_test_support::streams;
 
 /// Requests a buffer of the child when memory is freed.
-struct Requester(OnceLock<(Arc<Child<crate::Device>>, HostStream)>, AtomicBool);
+struct Requester(OnceLock<(Arc<Pool<crate::Device>>, HostStream)>, AtomicBool);
 
 impl fmt::Debug for Requester {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,7 +48,7 @@ fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_
             .hook(Arc::clone(&hook))
             .build()
             .expect("a pool");
-        let child = Arc::new(pool.child("tenant"));
+        let child = Arc::new(pool.child("tenant").build().expect("a pool"));
         child.set_limit(64 * KIB).expect("no share");
         drop(child.allocate(64 * KIB, &stream).expect("memory"));
         assert!(hook.0.set((Arc::clone(&child), stream.clone())).is_ok());
@@ -61,7 +61,7 @@ fn a_hook_that_requests_of_the_child_whose_memory_is_released_does_not_wait_for_
 
 #[test]
 fn a_panic_in_a_destructor_while_a_child_releases_memory_loses_nothing() {
-    for max_cached in [u64::MAX, 0] {
+    for max_cached in [u64::MAX, 48 * KIB] {
         let device = device();
         let stream = device.create_stream().expect("a stream");
         let pool = Pool::builder(&device)
@@ -70,7 +70,7 @@ fn a_panic_in_a_destructor_while_a_child_releases_memory_loses_nothing() {
             .limit(64 * KIB)
             .build()
             .expect("a pool");
-        let child = pool.child("tenant");
+        let child = pool.child("tenant").build().expect("a pool");
         child.set_share(48 * KIB).expect("room");
         child.set_limit(48 * KIB).expect("not below");
         let three: Vec<_> = (0..3).map(|_| child.allocate(16 * KIB, &stream).expect("memory")).collect();
@@ -99,7 +99,7 @@ fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
         .limit(64 * KIB)
         .build()
         .expect("a pool");
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").private().build().expect("a pool");
     let three: Vec<_> = (0..3).map(|_| child.allocate(16 * KIB, &stream).expect("memory")).collect();
     drop(three);
     device.panic_in("drop", 0);
@@ -109,42 +109,6 @@ fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
     assert!(pool.allocate(64 * KIB, &stream).is_ok());
 }
 
-/// While a block of another stream is handed over to the child, it still counts beside the child's share.
-#[test]
-fn a_request_that_waits_is_woken_when_a_child_has_taken_an_idle_block() {
-    let device = device();
-    let [one, two, three] = streams(&device);
-    let builder = Pool::builder(&device).size_classes(SizeClasses::EXACT).magazine_bytes(0);
-    let pool = builder.overlap(Overlap::Bytes(0)).limit(192 * KIB).build().expect("a pool");
-    let child = pool.child("tenant");
-    child.set_share(64 * KIB).expect("nothing is live");
-    let _live = pool.allocate(64 * KIB, &one).expect("memory");
-    let open = close_gate(&one);
-    drop(pool.allocate(64 * KIB, &one).expect("memory"));
-    let (served, is_served) = channel();
-    let (waiting, has_begun) = (pool.clone(), Arc::new(AtomicBool::new(false)));
-    let begun = Arc::clone(&has_begun);
-    device.before_capture_query(move || {
-        if waiting.stats().idle_bytes > 0 || begun.swap(true, SeqCst) {
-            return;
-        }
-        let (pool, stream, served) = (waiting.clone(), three.clone(), served.clone());
-        thread::spawn(move || {
-            let buffer = pool.allocate_timeout(64 * KIB, &stream, Duration::MAX);
-            served.send(buffer.is_ok()).expect("somebody listens");
-        });
-        while waiting.waiting_requests() == 0 {
-            thread::yield_now();
-        }
-    });
-    let own = child.allocate(64 * KIB, &two);
-    device.forget_hook();
-    drop(open);
-    assert!(own.is_ok() && has_begun.load(SeqCst), "{own:?}");
-    // Shorter than a turn of requests with a deadline.
-    assert_eq!(is_served.recv_timeout(Duration::from_secs(5)), Ok(true));
-}
-
 /// Idle memory of a tenant beyond its share serves all, and none of it is released in vain.
 #[test]
 fn idle_memory_of_a_tenant_shuts_no_other_out() {
@@ -152,14 +116,14 @@ fn idle_memory_of_a_tenant_shuts_no_other_out() {
     let stream = device.create_stream().expect("a stream");
     let pool =
         Pool::builder(&device).size_classes(SizeClasses::EXACT).limit(16 * KIB).build().expect("a pool");
-    let [one, other] = ["one", "other"].map(|tag| pool.child(tag));
+    let [one, other] = ["one", "other"].map(|tag| pool.child(tag).build().expect("a pool"));
     [&one, &other].iter().for_each(|child| child.set_limit(16 * KIB).expect("no share"));
-    let blocks = |child: &Child<_>| {
+    let blocks = |child: &Pool<_>| {
         drop((0..15).map(|_| child.allocate(KIB, &stream).expect("memory")).collect::<Vec<_>>())
     };
     blocks(&one);
     let live = other.allocate(2 * KIB, &stream).expect("the other one's memory is idle");
-    assert_eq!((one.idle_bytes(), device.taken()), (14 * KIB, 16 * KIB));
+    assert_eq!((one.stats().idle_bytes, device.taken()), (14 * KIB, 16 * KIB));
     // Its own request, and one of the pool.
     drop(one.allocate(12 * KIB, &stream).expect("its own memory is idle"));
     drop(pool.allocate(14 * KIB, &stream).expect("all others are idle"));
@@ -169,7 +133,7 @@ fn idle_memory_of_a_tenant_shuts_no_other_out() {
     blocks(&one);
     one.set_share(8 * KIB).expect("its own memory");
     assert!(other.allocate(9 * KIB, &stream).is_err(), "its share stays");
-    assert_eq!(one.idle_bytes(), 15 * KIB, "nothing is released in vain");
+    assert_eq!(one.stats().idle_bytes, 15 * KIB, "nothing is released in vain");
     drop(other.allocate(7 * KIB, &stream).expect("what its share leaves"));
     // A request that waits gets what becomes idle.
     drop(other);
@@ -193,18 +157,18 @@ fn a_launch_on_another_stream_blocks_no_free() {
     let device = device();
     let [stream, other] = streams(&device);
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = Arc::new(pool.child("graph"));
+    let child = Arc::new(pool.child("graph").private().build().expect("a pool"));
     let blocks: Vec<_> = (0..3).map(|_| child.allocate(4 * KIB, &stream).expect("memory")).collect();
     let live = child.allocate(4 * KIB, &stream).expect("memory");
     drop(blocks);
     let (dropped, asked) = (std::sync::Mutex::new(Some(live)), Arc::clone(&child));
     device.before_capture_query(move || {
         drop(dropped.lock().expect("no panic").take());
-        assert!(asked.idle_bytes() > 0);
+        assert!(asked.stats().idle_bytes > 0);
     });
     child.used_on(&other).expect("a use");
     device.forget_hook();
-    assert_eq!((child.live_bytes(), child.idle_bytes()), (0, 16 * KIB));
+    assert_eq!((child.stats().live_bytes, child.stats().idle_bytes), (0, 16 * KIB));
 }
 
 #[test]
@@ -212,7 +176,7 @@ fn idle_memory_of_a_child_serves_hits() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     (0..100).for_each(|_| drop(child.allocate(40_000, &stream).expect("memory")));
     let stats = pool.stats();
     assert_eq!((stats.served.by_bucket, stats.served.total()), (99, 100));
@@ -223,7 +187,7 @@ fn a_closed_pool_serves_no_request_of_its_children() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("tenant");
+    let child = pool.child("tenant").build().expect("a pool");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
     pool.close();
     let refused = child.allocate(64 * KIB, &stream);
@@ -236,7 +200,7 @@ fn a_share_of_all_bytes_overflows_nothing() {
         let device = device();
         let [one, two] = streams(&device);
         let Ok(pool) = Pool::builder(&device).source(source).build() else { continue };
-        let [child, other] = ["one", "other"].map(|tag| pool.child(tag));
+        let [child, other] = ["one", "other"].map(|tag| pool.child(tag).build().expect("a pool"));
         child.set_share(u64::MAX).expect("there is no limit");
         child.set_limit(u64::MAX).expect("no less than the share");
         assert!(other.set_share(1).is_err() && pool.allocate(1, &one).is_err());

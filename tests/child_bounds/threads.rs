@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 use vrampool::host::{Call, HostStream};
-use vrampool::{Backend, BackendError, Buffer, Child, Pool};
+use vrampool::{Backend, BackendError, Buffer, Pool};
 
 /// Bytes, which buffer to drop, and the kind of a request.
 type Requests = Vec<(u64, usize, u8)>;
@@ -20,7 +20,7 @@ fn lists() -> impl Strategy<Value = Vec<Requests>> {
 /// Requests buffers of a child, of which this thread has at most `most` bytes, rounded to classes. Returns the number
 /// of refused requests.
 fn work(
-    child: &Child<Device>,
+    child: &Pool<Device>,
     pool: &Pool<Device>,
     stream: &HostStream,
     list: &Requests,
@@ -49,7 +49,7 @@ proptest! {
     fn the_device_sees_no_more_than_the_limit(lists in lists(), fails in any::<bool>()) {
         let device = device();
         let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-        let child = pool.child("tenant");
+        let child = pool.child("tenant").build().expect("a pool");
         let limit = lists.len() as u64 * 80 * KIB;
         child.set_limit(limit).expect("no share");
         if fails {
@@ -68,7 +68,7 @@ proptest! {
         device.inner().faults().clear();
         prop_assert!(device.peak() <= limit, "{} of {limit}", device.peak());
         prop_assert!(refused <= usize::from(fails), "{refused} were refused");
-        prop_assert_eq!((child.live_bytes(), child.idle_bytes()), (0, device.taken()));
+        prop_assert_eq!((child.stats().live_bytes, child.stats().idle_bytes), (0, device.taken()));
         drop(child);
         prop_assert_eq!((device.taken(), pool.stats().held_bytes), (0, 0));
     }
@@ -84,8 +84,8 @@ proptest! {
         let (most, limit) = (80 * KIB, 600 * KIB);
         let builder = || Pool::builder(&device).magazine_bytes(magazine_bytes);
         let pool = builder().limit(limit).max_cached_bytes(max_cached).build().expect("a pool");
-        let within = builder().within(&pool).build().expect("a pool");
-        let (tenant, other) = (pool.child("tenant"), within.child("other"));
+        let within = pool.child("within").build().expect("a pool");
+        let (tenant, other) = (pool.child("tenant").build().expect("a pool"), within.child("other").build().expect("a pool"));
         let share = lists.len() as u64 * most;
         tenant.set_share(share).expect("nothing is live");
         tenant.set_limit(share).expect("not below the share");
@@ -142,7 +142,7 @@ proptest! {
         let device = device();
         let (limit, max_cached) = (300 * KIB, 50 * KIB);
         let pool = Pool::builder(&device).limit(limit).max_cached_bytes(max_cached).build().expect("a pool");
-        let children: Vec<_> = (0..5).map(|_| pool.child("tenant")).collect();
+        let children: Vec<_> = (0..5).map(|_| pool.child("tenant").build().expect("a pool")).collect();
         for child in &children {
             child.set_limit(90 * KIB).expect("no share");
             child.set_share(40 * KIB).expect("nothing is live");
@@ -156,7 +156,7 @@ proptest! {
                 while !is_done.load(SeqCst) {
                     assert!(device.taken() <= limit);
                     // A buffer that is freed between both calls counts twice.
-                    assert!(children.iter().all(|child| child.live_bytes().max(child.idle_bytes()) <= 90 * KIB));
+                    assert!(children.iter().all(|child| child.stats().live_bytes.max(child.stats().idle_bytes) <= 90 * KIB));
                     if begun.load(SeqCst) == 40 {
                         device.inner().faults().clear();
                     }
@@ -202,8 +202,8 @@ proptest! {
 fn a_request_waits_for_memory_of_the_child_that_is_being_released() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
-    let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let child = pool.child("tenant");
+    let pool = Pool::builder(&device).build().expect("a pool");
+    let child = pool.child("tenant").build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
     let (is_releasing, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));

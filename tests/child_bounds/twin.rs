@@ -1,14 +1,12 @@
-//! Random requests of pools with common caps and of children, one at a time, against a naive twin in lists.
+//! Random requests of the pools of a tree, one at a time, against a naive twin: what is live, and who is below whom.
 
 use crate::{Device, KIB, device};
 use proptest::prelude::*;
-use vrampool::errors::Owner;
 use vrampool::host::Call;
-use vrampool::{Backend, BackendError, Buffer, Child, Error, Pool, Shortage, SizeClasses};
+use vrampool::{Backend, BackendError, Buffer, Error, Pool, Shortage, SizeClasses};
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// By a pool, or by a child.
     Allocate {
         of: usize,
         bytes: u64,
@@ -28,15 +26,12 @@ enum Step {
         of: usize,
         bytes: Option<u64>,
     },
-    /// Of the pools.
-    SetPoolLimit {
-        of: usize,
-        bytes: u64,
-    },
-    /// Drops a child, and makes a new one with a limit.
+    /// Drops a pool without children, and makes a new one below another.
     Replace {
         of: usize,
+        below: usize,
         limit: Option<u64>,
+        is_private: bool,
     },
 }
 
@@ -44,227 +39,89 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let index = any::<usize>;
     let bytes = || prop_oneof![2 => 0..5 * KIB, 3 => 0..70 * KIB];
     let bound = || prop_oneof![1 => Just(0), 4 => 0..300 * KIB, 1 => 0..700 * KIB];
+    let limit = move || prop::option::weighted(0.8, bound());
     let step = prop_oneof![
         24 => (index(), bytes(), prop::bool::weighted(0.05))
             .prop_map(|(of, bytes, is_refused)| Step::Allocate { of, bytes, is_refused }),
         16 => index().prop_map(Step::Drop),
         1 => (index(), 0..200 * KIB).prop_map(|(of, to)| Step::Trim { of, to }),
         3 => (index(), bound()).prop_map(|(of, bytes)| Step::SetShare { of, bytes }),
-        3 => (index(), prop::option::weighted(0.8, bound())).prop_map(|(of, bytes)| Step::SetLimit { of, bytes }),
-        1 => (index(), 100 * KIB..700 * KIB).prop_map(|(of, bytes)| Step::SetPoolLimit { of, bytes }),
-        2 => (index(), prop::option::weighted(0.8, bound())).prop_map(|(of, limit)| Step::Replace { of, limit }),
+        3 => (index(), limit()).prop_map(|(of, bytes)| Step::SetLimit { of, bytes }),
+        2 => (index(), index(), limit(), prop::bool::weighted(0.1))
+            .prop_map(|(of, below, limit, is_private)| Step::Replace { of, below, limit, is_private }),
     ];
     prop::collection::vec(step, 0..200)
 }
 
-/// A pool of the twin.
-#[derive(Debug, Default)]
-struct OwnPool {
+/// A pool, and what the twin knows of it.
+struct Node {
+    pool: Pool<Device>,
+    parent: Option<usize>,
     live: u64,
-    /// Classes of idle blocks, oldest release first.
-    idle: Vec<u64>,
-    /// Classes in the order of their last request.
-    requests: Vec<u64>,
-}
-
-/// A child of the twin.
-#[derive(Debug, Default)]
-struct OwnChild {
-    live: u64,
-    /// Classes of idle blocks, oldest first.
-    idle: Vec<u64>,
     limit: Option<u64>,
     share: u64,
-    /// Whether it served requests without a limit and a share from idle memory: graphs may use it.
-    may_have_graphs: bool,
-    /// Number of children that were made before.
-    created: usize,
+    is_private: bool,
 }
 
-impl OwnPool {
-    /// Releases idle blocks of the classes that were requested longest ago. Returns the bytes.
-    fn evict(&mut self, bytes: u64) -> u64 {
-        let mut evicted = 0;
-        while evicted < bytes && !self.idle.is_empty() {
-            let stalest =
-                *self.requests.iter().find(|class| self.idle.contains(class)).expect("requested once");
-            self.idle.remove(self.idle.iter().position(|&idle| idle == stalest).expect("it is idle"));
-            evicted += stalest;
-        }
-        evicted
-    }
-
-    fn cached(&self) -> u64 {
-        self.idle.iter().sum()
-    }
-}
-
-impl OwnChild {
-    fn held(&self) -> u64 {
-        self.live + self.idle.iter().sum::<u64>()
-    }
-
-    fn unused(&self, share: u64) -> u64 {
-        share.saturating_sub(self.held())
-    }
-
-    /// Whether its idle memory serves others.
-    fn is_tenant(&self) -> bool {
-        self.limit.is_some() || self.share > 0
-    }
-
-    /// Releases the oldest idle blocks until the limit has room for `class`, if it can.
-    fn make_room(&mut self, class: u64) -> bool {
-        let Some(limit) = self.limit else { return true };
-        if self.live + class > limit || self.may_have_graphs && self.held() + class > limit {
-            return false;
-        }
-        while self.held() + class > limit {
-            self.idle.remove(0);
-        }
-        true
-    }
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    Served,
-    /// By the limit of the child.
-    OfChild,
-    /// By the limit of the pool.
-    OfPool,
-    OfDevice,
-}
-
-struct Twin {
-    limit: u64,
-    max_cached: u64,
-    pools: Vec<OwnPool>,
-    children: Vec<OwnChild>,
-}
+struct Twin(Vec<Node>);
 
 impl Twin {
-    fn cached(&self) -> u64 {
-        self.pools.iter().map(OwnPool::cached).sum()
+    fn idle(&self, at: usize) -> u64 {
+        self.0[at].pool.own_stats().idle_bytes
     }
 
-    fn unused(&self) -> u64 {
-        self.children.iter().map(|child| child.unused(child.share)).sum()
+    fn held(&self, at: usize) -> u64 {
+        self.0[at].live + self.idle(at)
     }
 
-    /// All memory of the device.
-    fn held(&self) -> u64 {
-        let live: u64 = self.pools.iter().map(|pool| pool.live).sum();
-        live + self.cached() + self.children.iter().map(OwnChild::held).sum::<u64>()
+    fn below(&self, at: usize) -> Vec<usize> {
+        (0..self.0.len()).filter(|&node| self.0[node].parent == Some(at)).collect()
     }
 
-    /// The child and its pool, or the pool.
-    fn of(&self, of: usize) -> (Option<usize>, usize) {
-        let (pools, children) = (self.pools.len(), self.children.len());
-        match of % (pools + children) {
-            at if at < children => (Some(at), at % pools),
-            at => (None, at - children),
-        }
-    }
-
-    /// Releases idle memory until the limit has room for `class` bytes beyond the share of `child`, if it can: of
-    /// children what idle memory of pools does not cover, except of the one whose share is `raised`; then of other pools
-    /// what this one's does not.
-    fn make_room(&mut self, at: usize, class: u64, child: Option<usize>, raised: Option<usize>) -> bool {
-        let over = |twin: &Self| {
-            let own = child.map_or(0, |at| twin.children[at].unused(twin.children[at].share));
-            (twin.held() + twin.unused() + class.saturating_sub(own)).saturating_sub(twin.limit)
+    /// The bytes that a node counts at least: with `more` in one pool, and without idle memory that may be released, or
+    /// with all of it.
+    fn total(&self, at: usize, more: (usize, u64), kept: &dyn Fn(usize) -> bool) -> u64 {
+        let idle = if kept(at) || self.0[at].is_private { self.idle(at) } else { 0 };
+        let own = self.0[at].live + idle + if more.0 == at { more.1 } else { 0 };
+        let private = |child: usize| self.0[child].is_private;
+        let counted = |child: usize| {
+            let keeps = |node: usize| kept(node) || private(child);
+            self.total(child, more, &keeps).max(self.0[child].share)
         };
-        if over(self) > self.cached() {
-            self.evict_children(at, over(self) - self.cached(), (child, raised));
-        }
-        if over(self) > self.cached() {
-            return false;
-        }
-        let lacking = over(self).saturating_sub(self.pools[at].cached());
-        self.evict_others(at, lacking);
-        let over = over(self);
-        self.pools[at].evict(over);
-        true
+        own + self.below(at).into_iter().map(counted).sum::<u64>()
     }
 
-    /// Releases idle memory of children beyond their shares, or all of the one that requests, if that is enough: those
-    /// of this pool first, the oldest first.
-    fn evict_children(
-        &mut self,
-        at: usize,
-        mut bytes: u64,
-        (requesting, raised): (Option<usize>, Option<usize>),
-    ) {
-        let count = self.pools.len();
-        let mut order: Vec<usize> = (0..self.children.len()).filter(|at| Some(*at) != raised).collect();
-        order.sort_by_key(|&child| (child % count != at, child % count, self.children[child].created));
-        let evictable = |child: &OwnChild, is_requesting: bool| match child.is_tenant() {
-            _ if child.may_have_graphs => 0,
-            false => 0,
-            true if is_requesting => child.held() - child.live,
-            true => (child.held() - child.live).min(child.held().saturating_sub(child.share)),
+    fn up(&self, at: usize) -> Vec<usize> {
+        std::iter::successors(Some(at), |&at| self.0[at].parent).collect()
+    }
+
+    /// Whether `class` bytes more of a pool fit in all limits above it, if idle memory is released or kept.
+    fn fits(&self, at: usize, class: u64, is_kept: bool) -> bool {
+        // What is private serves none but the pools below it.
+        self.up(at).into_iter().all(|node| {
+            let up = self.up(at);
+            let kept = |of: usize| is_kept || up.contains(&of) && self.0[of].is_private;
+            let total = self.total_on(node, (at, class), &kept, &up);
+            self.0[node].limit.is_none_or(|limit| total <= limit)
+        })
+    }
+
+    /// As [`total`](Self::total); a private node on the way does not keep what pools below it have.
+    fn total_on(&self, at: usize, more: (usize, u64), kept: &dyn Fn(usize) -> bool, up: &[usize]) -> u64 {
+        let idle = if kept(at) { self.idle(at) } else { 0 };
+        let own = self.0[at].live + idle + if more.0 == at { more.1 } else { 0 };
+        let counted = |child: usize| {
+            let total = match up.contains(&child) {
+                true => self.total_on(child, more, kept, up),
+                false => self.total(child, more, kept),
+            };
+            total.max(self.0[child].share)
         };
-        let all = order.iter().map(|&at| evictable(&self.children[at], requesting == Some(at)));
-        if all.sum::<u64>() < bytes {
-            return;
-        }
-        for at in order {
-            let child = &mut self.children[at];
-            let (most, before) = (bytes.min(evictable(child, requesting == Some(at))), child.held());
-            while before - child.held() < most {
-                child.idle.remove(0);
-            }
-            bytes = bytes.saturating_sub(before - child.held());
-        }
+        own + self.below(at).into_iter().map(counted).sum::<u64>()
     }
 
-    fn evict_others(&mut self, at: usize, mut bytes: u64) -> u64 {
-        for (other, pool) in self.pools.iter_mut().enumerate() {
-            if other != at {
-                bytes = bytes.saturating_sub(pool.evict(bytes));
-            }
-        }
-        bytes
-    }
-
-    fn allocate(&mut self, of: usize, class: u64, is_refused: bool) -> Outcome {
-        let (child, at) = self.of(of);
-        if let Some(child) = child.map(|at| &mut self.children[at]) {
-            if let Some(index) = child.idle.iter().rposition(|&idle| idle == class) {
-                child.live += child.idle.remove(index);
-                child.may_have_graphs |= !child.is_tenant();
-                return Outcome::Served;
-            }
-            if !child.make_room(class) {
-                return Outcome::OfChild;
-            }
-        }
-        let pool = &mut self.pools[at];
-        pool.requests.retain(|&other| other != class);
-        pool.requests.push(class);
-        if let Some(index) = pool.idle.iter().rposition(|&idle| idle == class) {
-            pool.idle.remove(index);
-        } else {
-            if !self.make_room(at, class, child, None) {
-                return Outcome::OfPool;
-            }
-            if is_refused {
-                self.pools.iter_mut().for_each(|pool| _ = pool.evict(u64::MAX));
-                return Outcome::OfDevice;
-            }
-        }
-        match child {
-            Some(at) => self.children[at].live += class,
-            None => self.pools[at].live += class,
-        }
-        Outcome::Served
-    }
-
-    fn release(&mut self, at: usize, class: u64) {
-        if self.cached() + class <= self.max_cached {
-            self.pools[at].idle.push(class);
-        }
+    fn all_held(&self) -> Vec<u64> {
+        (0..self.0.len()).map(|at| self.held(at)).collect()
     }
 }
 
@@ -272,166 +129,139 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn pools_children_and_twin_agree(
+    fn pools_of_a_tree_and_twin_agree(
         max_cached in prop_oneof![Just(0), 0..200 * KIB, Just(u64::MAX)],
         limit in 64 * KIB..600 * KIB,
-        count in 1..4usize,
+        count in 1..6usize,
         steps in steps(),
     ) {
         let device = device();
         let stream = device.create_stream().expect("a stream");
-        let builder = || {
-            let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
-            builder.max_buffers_per_bucket(None)
-        };
-        let mut pools = vec![builder().max_cached_bytes(max_cached).limit(limit).build().expect("a pool")];
-        (1..count).for_each(|at| pools.push(builder().within(&pools[at / 2]).build().expect("a pool")));
-        let new_child = |at: usize| pools[at % count].child("child");
-        let mut children: Vec<Child<Device>> = (0..2).map(new_child).collect();
-        let mut twin = Twin {
-            limit,
-            max_cached,
-            pools: (0..count).map(|_| OwnPool::default()).collect(),
-            children: (0..2).map(|created| OwnChild { created, ..OwnChild::default() }).collect(),
-        };
-        // With the child and the pool that each returns to.
-        let mut live: Vec<(Option<usize>, usize, Buffer<Device>)> = Vec::new();
-        let (mut highest, mut made) = (limit, 2);
+        let builder = Pool::builder(&device).size_classes(SizeClasses::Fixed).magazine_bytes(0);
+        let builder = builder.max_buffers_per_bucket(None).max_cached_bytes(max_cached).limit(limit);
+        let node = |pool, parent, limit, is_private| Node { pool, parent, live: 0, limit, share: 0, is_private };
+        let mut twin = Twin(vec![node(builder.build().expect("a pool"), None, Some(limit), false)]);
+        for at in 1..count {
+            let parent = (at - 1) / 2;
+            let pool = twin.0[parent].pool.child("child").build().expect("a pool");
+            twin.0.push(node(pool, Some(parent), None, false));
+        }
+        let mut live: Vec<(usize, Buffer<Device>)> = Vec::new();
         for step in steps {
+            let before = twin.all_held();
             match step {
                 Step::Allocate { of, bytes, is_refused } => {
-                    let (child, at) = twin.of(of);
-                    let class = pools[at].class_of(bytes).expect("the device allocates any");
-                    let is_within_share = child.is_some_and(|at| {
-                        let child = &twin.children[at];
-                        child.held() + class <= child.share
-                    });
+                    let at = of % count;
+                    let pool = twin.0[at].pool.clone();
+                    let class = pool.class_of(bytes).expect("the device allocates any");
+                    let has_idle = pool.own_stats().buckets.iter().any(|of| of.class == class && of.idle_buffers > 0);
+                    let (fits, fits_beside) = (twin.fits(at, class, false), twin.fits(at, class, true));
+                    let is_within_share = twin.total(at, (at, class), &|_| true) <= twin.0[at].share;
                     if is_refused {
                         device.inner().faults().fail_all(Call::Allocate, BackendError::out_of_memory(1, None));
                     }
-                    let got = match child {
-                        Some(at) => children[at].allocate(bytes, &stream),
-                        None => pools[at].allocate(bytes, &stream),
-                    };
+                    let got = pool.allocate(bytes, &stream);
                     device.inner().faults().clear();
-                    let expected = twin.allocate(of, class, is_refused);
-                    let error = got.as_ref().err().map(|error| error.out_of_memory().expect("a lack of memory"));
-                    let outcome = match error.map(|error| (error.owner, &error.shortage)) {
-                        None => Outcome::Served,
-                        Some((Owner::Child, Shortage::Limit(_))) => Outcome::OfChild,
-                        Some((Owner::Pool, Shortage::Limit(_))) => Outcome::OfPool,
-                        Some(_) => Outcome::OfDevice,
-                    };
-                    prop_assert_eq!(&outcome, &expected, "{:?}", got);
-                    prop_assert!(!is_within_share || outcome != Outcome::OfPool, "{got:?}");
-                    if let (Outcome::OfChild, Some(error)) = (&outcome, error) {
-                        let own = &twin.children[child.expect("a child's limit")];
-                        prop_assert_eq!(&error.shortage, &Shortage::Limit(own.limit.expect("a limit")));
-                        prop_assert_eq!((error.live_bytes, error.held_bytes), (own.live, own.held()));
+                    let shortage = got.as_ref().err().map(|error| error.out_of_memory().expect("a lack of memory").shortage.clone());
+                    match shortage {
+                        None => prop_assert!(has_idle || fits && !is_refused, "{got:?}"),
+                        Some(Shortage::Limit(limit)) => {
+                            prop_assert!(!has_idle && !fits && !is_within_share, "{got:?}");
+                            prop_assert!(twin.up(at).into_iter().any(|node| twin.0[node].limit == Some(limit)), "{got:?}");
+                            prop_assert_eq!(twin.all_held(), before.clone(), "nothing is released in vain");
+                        }
+                        Some(_) => prop_assert!(!has_idle && fits && is_refused, "{got:?}"),
                     }
-                    if let (Outcome::OfPool, Some(error)) = (&outcome, error) {
-                        let own = child.map_or(0, |at| twin.children[at].unused(twin.children[at].share));
-                        prop_assert_eq!(error.unused_share_bytes, twin.unused() - own);
+                    if let Ok(buffer) = got {
+                        twin.0[at].live += class;
+                        live.push((at, buffer));
+                        if has_idle || fits_beside {
+                            let mut expected = before.clone();
+                            expected[at] += if has_idle { 0 } else { class };
+                            prop_assert_eq!(twin.all_held(), expected, "nothing is released without need");
+                        }
                     }
-                    live.extend(got.ok().map(|buffer| (child, at, buffer)));
+                    for other in (0..count).filter(|other| !twin.up(at).contains(other) && !is_refused) {
+                        let is_within = twin.below(other).is_empty() && before[other] <= twin.0[other].share;
+                        let is_its_own = is_within || twin.0[other].is_private;
+                        prop_assert!(!is_its_own || twin.held(other) == before[other], "its share stays");
+                    }
                 }
                 Step::Drop(which) if !live.is_empty() => {
-                    let (child, at, buffer) = live.swap_remove(which % live.len());
+                    let (at, buffer) = live.swap_remove(which % live.len());
                     let class = buffer.capacity();
-                    match child {
-                        Some(at) => {
-                            twin.children[at].live -= class;
-                            twin.children[at].idle.push(class);
-                        }
-                        None => {
-                            twin.pools[at].live -= class;
-                            twin.release(at, class);
-                        }
-                    }
                     drop(buffer);
+                    twin.0[at].live -= class;
+                    let idle: u64 = (0..count).filter(|&at| !twin.0[at].is_private).map(|at| twin.idle(at)).sum();
+                    prop_assert!(idle <= max_cached);
+                    prop_assert!(!twin.0[at].is_private || twin.held(at) == before[at], "it keeps all");
                 }
                 Step::Trim { of, to } => {
                     let at = of % count;
-                    pools[at].trim_to(to).expect("a trim");
-                    let surplus = twin.pools[at].cached().saturating_sub(to);
-                    twin.pools[at].evict(surplus);
+                    twin.0[at].pool.trim_to(to).expect("a trim");
+                    let is_below = |node: usize| twin.up(node).contains(&at) && !twin.0[node].is_private;
+                    prop_assert!((0..count).filter(|&node| is_below(node)).map(|node| twin.idle(node)).sum::<u64>() <= to);
                 }
                 Step::SetShare { of, bytes } => {
-                    let at = of % children.len();
-                    let (own, pool) = (&twin.children[at], at % count);
-                    let set = children[at].set_share(bytes);
-                    if own.limit.is_some_and(|limit| bytes > limit) {
+                    let at = of % count;
+                    let set = twin.0[at].pool.set_share(bytes);
+                    let own = &twin.0[at];
+                    if own.parent.is_none() || own.limit.is_some_and(|limit| bytes > limit) {
                         prop_assert!(matches!(set, Err(Error::Configuration(_))), "{set:?}");
                     } else {
-                        let more = own.unused(bytes).saturating_sub(own.unused(own.share));
-                        // A lowered limit may have less room than for what is there.
-                        let is_over = bytes > own.share && twin.held() + twin.unused() > twin.limit;
-                        let more = more.max(u64::from(is_over));
-                        let is_set = more == 0 || twin.make_room(pool, more, None, Some(at));
-                        prop_assert_eq!(set.is_ok(), is_set, "{:?}", set);
-                        prop_assert!(set.err().is_none_or(|error| error.is_out_of_memory()));
-                        if is_set {
-                            twin.children[at].share = bytes;
+                        let share = std::mem::replace(&mut twin.0[at].share, bytes);
+                        // Its own idle memory is part of the share.
+                        let (up, own) = (twin.up(at), |node: usize| node == at);
+                        let fits = up[1..].iter().all(|&node| {
+                            let total = twin.total_on(node, (at, 0), &|of| own(of) || twin.0[of].is_private && up.contains(&of), &up);
+                            twin.0[node].limit.is_none_or(|limit| total <= limit)
+                        });
+                        prop_assert_eq!(set.is_ok(), bytes <= share || fits, "{:?}", set);
+                        prop_assert!(set.as_ref().err().is_none_or(|error| error.is_out_of_memory()));
+                        if set.is_err() {
+                            twin.0[at].share = share;
                         }
                     }
                 }
                 Step::SetLimit { of, bytes } => {
-                    let at = of % children.len();
-                    let own = &mut twin.children[at];
-                    let set = children[at].set_limit(bytes);
-                    let is_set = bytes.is_none_or(|bytes| bytes >= own.share);
-                    prop_assert_eq!(set.is_ok(), is_set, "{:?}", set);
-                    if is_set {
-                        own.limit = bytes;
-                        let is_over = |own: &OwnChild| bytes.is_some_and(|bytes| own.held() > bytes);
-                        while is_over(own) && !own.idle.is_empty() && !own.may_have_graphs {
-                            own.idle.remove(0);
-                        }
-                    }
-                }
-                Step::SetPoolLimit { of, bytes } => {
                     let at = of % count;
-                    let needed = twin.held() + twin.unused();
-                    let rest = twin.evict_others(at, needed.saturating_sub(bytes));
-                    twin.pools[at].evict(rest);
-                    let has_shares = twin.children.iter().any(|child| child.share > 0);
-                    let is_set = !has_shares || twin.held() + twin.unused() <= bytes;
-                    let set = pools[at].set_limit(bytes);
+                    let (limit, own) = (bytes.unwrap_or(u64::MAX), at);
+                    let set = twin.0[at].pool.set_limit(bytes);
+                    let has_shares = (0..count).any(|node| node != at && twin.up(node).contains(&own) && twin.0[node].share > 0);
+                    let least = twin.total(at, (at, 0), &|_| false);
+                    let is_set = limit >= twin.0[at].share && (!has_shares || least <= limit);
                     prop_assert_eq!(set.is_ok(), is_set, "{:?}", set);
                     if is_set {
-                        (twin.limit, highest) = (bytes, highest.max(bytes));
+                        twin.0[at].limit = bytes;
+                        prop_assert!(twin.total(at, (at, 0), &|_| true) <= limit.max(least));
                     }
                 }
-                Step::Replace { of, limit } => {
-                    let at = of % children.len();
-                    children[at] = new_child(at);
-                    children[at].set_limit(limit).expect("no share");
-                    made += 1;
-                    let new = OwnChild { limit, created: made, ..OwnChild::default() };
-                    let dropped = std::mem::replace(&mut twin.children[at], new);
-                    twin.pools[at % count].live += dropped.live;
-                    live.iter_mut().filter(|(child, ..)| *child == Some(at)).for_each(|(child, ..)| *child = None);
-                    for class in dropped.idle {
-                        twin.release(at % count, class);
+                Step::Replace { of, below, limit, is_private } => {
+                    let at = of % count;
+                    if at == 0 || !twin.below(at).is_empty() || twin.0[at].live > 0 {
+                        continue;
                     }
+                    let below = below % count;
+                    let parent = if below == at || twin.0[below].is_private { 0 } else { below };
+                    let child = twin.0[parent].pool.child("child").limit(limit);
+                    let child = if is_private { child.private() } else { child };
+                    let pool = child.build().expect("a pool");
+                    twin.0[at] = node(pool, Some(parent), limit, is_private);
                 }
                 Step::Drop(_) => {}
             }
-            for (child, own) in children.iter().zip(&twin.children) {
-                prop_assert_eq!((child.live_bytes(), child.idle_bytes()), (own.live, own.held() - own.live));
-                prop_assert_eq!((child.limit(), child.share()), (own.limit, own.share));
+            let mut all = 0;
+            for (at, node) in twin.0.iter().enumerate() {
+                let (own, sum) = (node.pool.own_stats(), node.pool.stats());
+                prop_assert_eq!((own.live_bytes, node.pool.limit(), node.pool.share()), (node.live, node.limit, node.share));
+                let below: Vec<_> = (0..count).filter(|&other| twin.up(other).contains(&at)).collect();
+                prop_assert_eq!(sum.live_bytes, below.iter().map(|&at| twin.0[at].live).sum::<u64>());
+                prop_assert_eq!(sum.held_bytes, below.iter().map(|&at| twin.held(at)).sum::<u64>());
+                all += own.held_bytes;
             }
-            for (at, (pool, own)) in pools.iter().zip(&twin.pools).enumerate() {
-                let stats = pool.stats();
-                let of_children = twin.children.iter().enumerate().filter(|(child, _)| child % count == at);
-                let of_children: u64 = of_children.map(|(_, child)| child.held()).sum();
-                prop_assert_eq!((stats.live_bytes, stats.idle_bytes), (own.live + of_children, own.cached()));
-            }
-            prop_assert_eq!(device.taken(), twin.held());
+            prop_assert_eq!(device.taken(), all);
         }
-        prop_assert!(device.peak() <= highest);
-        drop((children, live));
-        pools.iter().for_each(|pool| _ = pool.trim().expect("a trim"));
+        drop((twin, live));
         prop_assert_eq!(device.taken(), 0);
     }
 }

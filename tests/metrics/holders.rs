@@ -42,7 +42,7 @@ fn live_bytes_are_those_of_all_tags_together() {
     exporter.add(&pool).expect("a thread");
     let own = pool.allocate(1000, &stream).expect("memory");
     assert_eq!(by(&scrape(&exporter), "vrampool_tag_live_bytes", "tag").len(), 0, "it has no children");
-    let [decode, again, prefill] = ["decode", "decode", "prefill"].map(|tag| pool.child(tag));
+    let [decode, again, prefill] = ["decode", "decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
     for child in [&decode, &again] {
         child.set_limit(100_000).expect("no share");
     }
@@ -78,11 +78,11 @@ fn tags_beyond_the_largest_are_one() {
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).name("many").build().expect("a pool");
     exporter.add(&pool).expect("a thread");
-    let children: Vec<_> = (0..20).map(|number| pool.child(&format!("tag {number:02}"))).collect();
+    let children: Vec<_> = (0..20).map(|number| pool.child(format!("tag {number:02}")).build().expect("a pool")).collect();
     // The first four have least.
     let buffer = |number: usize| children[number].allocate(if number < 4 { 1000 } else { 4000 }, &stream);
     let live: Vec<_> = (0..20).map(|number| buffer(number).expect("memory")).collect();
-    let named_other = pool.child("other");
+    let named_other = pool.child("other").build().expect("a pool");
     let other = named_other.allocate(60_000, &stream).expect("memory");
     let series = scrape(&exporter);
     let bytes = by(&series, "vrampool_tag_live_bytes", "tag");

@@ -17,7 +17,7 @@ fn exported_and_listed_are_the_same() {
     let stream = device.create_stream().expect("a stream");
     let lines = holders::Lines(vec![Holder::new(Location::caller(), 1, 1024)]);
     let pool = Pool::builder(&device).name("all").hook(lines).build().expect("a pool");
-    let child = pool.child("its");
+    let child = pool.child("its").build().expect("a pool");
     drop(child.allocate(1, &stream).expect("memory"));
     assert!(pool.allocate(u64::MAX, &stream).is_err(), "it has a time");
     metrics::with_local_recorder(&recorder, || {

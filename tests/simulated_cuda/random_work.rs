@@ -8,7 +8,7 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags_enum, CUstreamCaptureMode};
 use fastrand::Rng;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::cuda::{CudaDevice, CudaStream};
-use vrampool::{Backend, Buffer, Child, Pool, Source};
+use vrampool::{Backend, Buffer, Pool, Source};
 
 const OPERATIONS: usize = 1_000_000;
 
@@ -25,7 +25,7 @@ struct Side {
     arena: DeviceArena<CudaDevice>,
     blocks: Kept<ArenaBuffer<CudaDevice>>,
     /// A graph's memory outlives it.
-    graphs: Vec<(CudaGraph, Child<CudaDevice>)>,
+    graphs: Vec<(CudaGraph, Pool<CudaDevice>)>,
 }
 
 impl Side {
@@ -87,7 +87,7 @@ impl Side {
             streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
             drop((graph, memory));
         }
-        let memory = pool.child("graph");
+        let memory = pool.child("graph").private().build().expect("a pool");
         let mut result = pool.allocate(16 << 10, stream).expect("memory");
         // Outside of the capture first: a graph's memory is allocated before.
         for is_captured in [false, true] {

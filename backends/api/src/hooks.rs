@@ -87,6 +87,11 @@ impl Hooks {
         Some(hook)
     }
 
+    /// Returns the hooks, in the order of their calls.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Hook>> {
+        self.all.iter()
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

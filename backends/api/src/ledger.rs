@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A limit on bytes, and the bytes that are charged to it. A clone is a handle to the same ledger.
 ///
-/// Ledgers form trees: bytes that are charged to a [child](Self::child) are charged to all ledgers above it, too.
+/// Ledgers form trees: bytes that are charged to a [child](Self::child) are charged to all ledgers above it, too, or its
+/// [share](Self::set_share), if that is more.
 /// Each limit holds exactly, under any number of threads. A refused request changes no ledger, not even for a moment.
 ///
 /// ```
@@ -34,6 +35,8 @@ struct Node {
     name: Arc<str>,
     /// No limit is `u64::MAX`.
     limit: AtomicU64,
+    /// Bytes that are charged above at least.
+    share: AtomicU64,
     charged: AtomicU64,
     peak: AtomicU64,
     parent: Option<Ledger>,
@@ -65,14 +68,19 @@ impl Ledger {
     /// Creates a ledger whose bytes are charged to this one, too.
     #[must_use]
     pub fn child(&self, limit: impl Into<Option<u64>>) -> Self {
-        let name = Arc::clone(&self.0.name);
-        Self::of(name, limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))
+        self.named_child(&self.0.name, limit)
+    }
+
+    /// As [`child`](Self::child), with a name of its own.
+    #[must_use]
+    pub fn named_child(&self, name: &str, limit: impl Into<Option<u64>>) -> Self {
+        Self::of(name.into(), limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))
     }
 
     fn of(name: Arc<str>, limit: Option<u64>, parent: Option<Self>, changing: Arc<Mutex<()>>) -> Self {
         let limit = AtomicU64::new(limit.unwrap_or(u64::MAX));
-        let (charged, peak) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self(Arc::new(Node { name, limit, charged, peak, parent, changing }))
+        let [share, charged, peak] = [(); 3].map(|()| AtomicU64::new(0));
+        Self(Arc::new(Node { name, limit, share, charged, peak, parent, changing }))
     }
 
     /// Returns the name of its owner; empty if it has none.
@@ -93,10 +101,36 @@ impl Ledger {
         self.0.limit.store(bytes.into().unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Returns the charged bytes.
+    /// Returns the charged bytes, with the unused shares of ledgers below.
     #[must_use]
     pub fn charged(&self) -> u64 {
         self.0.charged.load(Relaxed)
+    }
+
+    /// Reserves bytes of the ledgers above for this one: its unused part is charged there.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve), if a ledger above has no room for a larger share, which is then unchanged.
+    pub fn set_share(&self, bytes: u64) -> Result<(), BackendError> {
+        fork::check()?;
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, charged) = (self.counted(self.charged()), self.charged());
+        let after = charged.max(bytes);
+        if let Some(parent) = &self.0.parent {
+            if after > before {
+                parent.check(after - before)?;
+                parent.add(after - before);
+            } else {
+                parent.subtract(before - after);
+            }
+        }
+        self.0.share.store(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// What the ledger counts above.
+    fn counted(&self, charged: u64) -> u64 {
+        charged.max(self.0.share.load(Relaxed))
     }
 
     /// Returns the most bytes that were charged at a time.
@@ -108,7 +142,9 @@ impl Ledger {
     /// Returns the bytes that this ledger and those above it leave; `u64::MAX` without any limit.
     #[must_use]
     pub fn free(&self) -> u64 {
-        self.up().map(Self::own_free).min().unwrap_or(u64::MAX)
+        let above = self.0.parent.as_ref().map_or(u64::MAX, Self::free);
+        let unused = self.0.share.load(Relaxed).saturating_sub(self.charged());
+        self.own_free().min(above.saturating_add(unused))
     }
 
     /// Charges `bytes` to this ledger and those above it.
@@ -119,14 +155,23 @@ impl Ledger {
     pub fn reserve(&self, bytes: u64) -> Result<Grant, BackendError> {
         fork::check()?;
         let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a limit the sum must not overflow either.
-        let fits =
-            |ledger: &Self| bytes <= ledger.own_free() && ledger.charged().checked_add(bytes).is_some();
-        if !self.up().all(fits) {
-            return Err(BackendError::lacks(bytes, self.scarcest()));
-        }
+        self.check(bytes)?;
         self.add(bytes);
         Ok(Grant { ledger: self.clone(), bytes })
+    }
+
+    /// Whether `bytes` more fit in this ledger and those above it.
+    fn check(&self, bytes: u64) -> Result<(), BackendError> {
+        let mut more = bytes;
+        for ledger in self.up() {
+            let charged = ledger.charged();
+            // Without a limit the sum must not overflow either.
+            let Some(sum) = charged.checked_add(more).filter(|_| more <= ledger.own_free()) else {
+                return Err(BackendError::lacks(bytes, self.scarcest()));
+            };
+            more = ledger.counted(sum) - ledger.counted(charged);
+        }
+        Ok(())
     }
 
     /// Charges `bytes`, if necessary beyond the limits, for indispensable memory.
@@ -141,10 +186,20 @@ impl Ledger {
     }
 
     fn add(&self, bytes: u64) {
-        for Self(node) in self.up() {
-            let charged = node.charged.load(Relaxed) + bytes;
-            node.charged.store(charged, Relaxed);
-            node.peak.fetch_max(charged, Relaxed);
+        self.change(bytes, u64::saturating_add);
+    }
+
+    fn subtract(&self, bytes: u64) {
+        self.change(bytes, u64::saturating_sub);
+    }
+
+    fn change(&self, mut bytes: u64, by: fn(u64, u64) -> u64) {
+        for ledger in self.up() {
+            let before = ledger.charged();
+            let charged = by(before, bytes);
+            ledger.0.charged.store(charged, Relaxed);
+            ledger.0.peak.fetch_max(charged, Relaxed);
+            bytes = ledger.counted(charged).abs_diff(ledger.counted(before));
         }
     }
 
@@ -197,8 +252,6 @@ impl Drop for Grant {
             return;
         }
         let _changing = self.ledger.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        for Ledger(node) in self.ledger.up() {
-            node.charged.store(node.charged.load(Relaxed) - self.bytes, Relaxed);
-        }
+        self.ledger.subtract(self.bytes);
     }
 }

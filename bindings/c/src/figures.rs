@@ -120,7 +120,7 @@ impl CPool {
     /// Of each tag, by name.
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
         let of = |tagged: &crate::tags::Tagged| {
-            let mut full = tagged.pool.stats();
+            let mut full = tagged.pool.own_stats();
             without_live(&mut full, &self.captures.unordered(tagged.pool.name()));
             let mut stats = Stats::of(&full);
             if tagged.is_asleep() {

@@ -133,8 +133,8 @@ impl Options {
         self.source.unwrap_or(default)
     }
 
-    /// Returns the settings of the pool and of its tags. The environment is read here alone.
-    pub(crate) fn builder(&self, device: &AnyDevice) -> Result<PoolBuilder<AnyDevice>, Failure> {
+    /// Builds the pool. The environment is read here alone.
+    pub(crate) fn build(&self, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
         // C has nothing but addresses.
         let mut builder = Pool::builder(device).from_environment()?.addresses_stay(true);
         let set =
@@ -164,11 +164,7 @@ impl Options {
             builder = builder.overlap(overlap);
         }
         builder = set(builder, self.piece_bytes, PoolBuilder::piece_bytes);
-        Ok(builder.source(self.source_on(device)))
-    }
-
-    /// Builds the pool, with what its tags have not.
-    pub(crate) fn build(&self, mut builder: PoolBuilder<AnyDevice>) -> Result<Pool<AnyDevice>, Failure> {
+        builder = builder.source(self.source_on(device));
         if let Some(name) = &self.name {
             builder = builder.name(name);
         }
@@ -291,12 +287,6 @@ mod tests {
         }
     }
 
-    impl Options {
-        fn open_on(&self, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
-            self.build(self.builder(device)?)
-        }
-    }
-
     #[test]
     fn initial_memory_is_mapped_once_for_all_tags() {
         let host = HostDevice::builder().memory_limit(256 << 20).build();
@@ -305,17 +295,16 @@ mod tests {
             return;
         }
         let options = Options::parse("initial=25%;piece_bytes=4MiB;limit=128MiB").expect("good");
-        let builder = options.builder(&device).expect("settings");
-        let main = options.build(builder.clone()).expect("a pool");
+        let main = options.build(&device).expect("a pool");
         assert_eq!(main.stats().reserved_bytes, 64 << 20);
-        let tag = builder.within(&main).build().expect("a pool");
+        let tag = main.child("tag").build().expect("a pool");
         assert_eq!(tag.stats().reserved_bytes, 0);
         let [stream]: [AnyStream; 1] = vrampool_test_support::streams(&device);
         let mapped = || host.faults().calls(vrampool::host::Call::Map);
         let calls = mapped();
         let _buffer = main.allocate(48 << 20, &stream).expect("memory");
         assert_eq!(mapped(), calls);
-        let failure = Options::parse("initial=25%;source=direct").expect("good").open_on(&device);
+        let failure = Options::parse("initial=25%;source=direct").expect("good").build(&device);
         assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
     }
 
@@ -327,7 +316,7 @@ mod tests {
         }
         for (text, waits) in [("limit=128MiB;overlap=0", 1), ("limit=128MiB;overlap=64MiB", 0)] {
             let options = Options::parse(text).expect("good");
-            let pool = options.open_on(&device).expect("a pool");
+            let pool = options.build(&device).expect("a pool");
             let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
             for stream in [&one, &other] {
                 drop(pool.allocate(8 << 20, stream).expect("memory"));

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vrampool::any::{AnyDevice, AnyStream};
-use vrampool::{Backend, Buffer, Error, PoolBuilder, internal};
+use vrampool::{Backend, Buffer, Error, internal};
 use vrampool_sleep::{DEFAULT_TAG, SleepCounts};
 
 #[derive(Debug)]
@@ -24,8 +24,6 @@ pub(crate) struct CPool {
     pub(crate) handle: u64,
     pub(crate) home: Arc<Home>,
     pub(crate) options: Options,
-    /// The settings of tags.
-    builder: PoolBuilder<AnyDevice>,
     pub(crate) main: Arc<Tagged>,
     /// All of them, `main` too.
     tags: RwLock<BTreeMap<Box<str>, Arc<Tagged>>>,
@@ -39,15 +37,13 @@ pub(crate) struct CPool {
 impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
-        let builder = options.builder(&device)?;
-        let pool = options.build(builder.clone())?;
+        let pool = options.build(&device)?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {
             handle,
             home: Arc::new(Home::new(handle, device)),
             options,
-            builder,
             tags: RwLock::new(BTreeMap::from([(Box::from(DEFAULT_TAG), Arc::clone(&main))])),
             main,
             changing: Mutex::new(()),
@@ -260,11 +256,9 @@ impl CPool {
             return Ok(Arc::clone(tagged));
         }
         let name = format!("{}/{tag}", self.main.pool.name());
-        let pool = self.builder.clone().name(name).within(&self.main.pool).build()?;
+        let pool = self.main.pool.child(name).build()?;
         let tagged = Arc::new(Tagged::new(tag, pool));
         tags.insert(tag.into(), Arc::clone(&tagged));
-        drop(tags);
-        metrics::add(&tagged.pool);
         Ok(tagged)
     }
 
@@ -272,7 +266,7 @@ impl CPool {
     /// it.
     pub(crate) fn end(&self) {
         self.captures.release_all(&self.home);
-        self.tags().iter().for_each(|tagged| tagged.trim());
+        self.main.trim();
         streams::forget();
     }
 
@@ -289,19 +283,9 @@ impl CPool {
         Ok(self.main.pool.set_limit(bytes)?)
     }
 
-    /// Releases idle memory until at most so many bytes are idle in all; of tags by name the last ones keep
-    /// theirs.
+    /// Releases idle memory until at most so many bytes are idle in all.
     pub(crate) fn trim(&self, cached_bytes: u64) -> u64 {
-        let mut released = self.captures.reclaim(&self.home);
-        let tags = self.tags();
-        let mut idle: u64 = tags.iter().map(|tagged| tagged.pool.stats().idle_bytes).sum();
-        for tagged in tags.iter().filter(|tagged| !tagged.is_asleep()) {
-            let own = tagged.pool.stats().idle_bytes;
-            let surplus = idle.saturating_sub(cached_bytes).min(own);
-            released += tagged.trim_to(own - surplus);
-            idle -= surplus;
-        }
-        released
+        self.captures.reclaim(&self.home) + self.main.trim_to(cached_bytes)
     }
 }
 

@@ -89,10 +89,10 @@ pub(crate) fn get(handle: u64) -> Result<Arc<CPool>, Failure> {
     place(handle).load_full().filter(|pool| pool.handle == handle).ok_or_else(|| none(handle))
 }
 
-/// The pool of each tag of all there are.
-pub(crate) fn tag_pools() -> Vec<Pool<AnyDevice>> {
+/// The pools, of which tags are children.
+pub(crate) fn pools() -> Vec<Pool<AnyDevice>> {
     let pools = POOLS.iter().filter_map(|pool| pool.load_full());
-    pools.flat_map(|pool| pool.tags()).map(|tagged| tagged.pool.clone()).collect()
+    pools.map(|pool| pool.main.pool.clone()).collect()
 }
 
 /// The pools that can sleep.

@@ -58,7 +58,7 @@ fn tags_and_lines(stage: &Stage) {
     let (_device, stream, builder) = stage.device(512 * MIB);
     let pool = builder.hook(CallSites::new()).build().expect("a pool");
     let _process = stage.serve().and(&pool);
-    let children = ["decode", "prefill"].map(|tag| pool.child(tag));
+    let children = ["decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
     let _live = children[0].allocate(MIB, &stream).expect("memory");
     stage.every(Duration::from_secs(1), || drop(children[1].allocate(4 * MIB, &stream).expect("memory")));
 }

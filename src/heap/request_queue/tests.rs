@@ -15,15 +15,6 @@ struct Request {
     awaited: Awaited,
     has_deadline: bool,
     is_asleep: bool,
-    /// The unused bytes of its child's share.
-    unused: u64,
-}
-
-impl Request {
-    /// The part of `bytes` that needs room within the limit.
-    fn beyond(&self, bytes: u64) -> u64 {
-        bytes.saturating_sub(self.unused)
-    }
 }
 
 #[derive(Debug, Clone)]
@@ -32,7 +23,6 @@ enum Step {
     Turn(u32),
     Add {
         has_deadline: bool,
-        share: u64,
     },
     Remove(usize),
     Set(usize, u64, usize),
@@ -50,7 +40,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         2 => (0..20u32).prop_map(Step::Turn),
-        3 => (any::<bool>(), 0..4u64).prop_map(|(has_deadline, share)| Step::Add { has_deadline, share }),
+        3 => any::<bool>().prop_map(|has_deadline| Step::Add { has_deadline }),
         2 => any::<usize>().prop_map(Step::Remove),
         6 => (any::<usize>(), 0..12u64, 0..REASONS.len())
             .prop_map(|(at, bytes, reason)| Step::Set(at, bytes, reason)),
@@ -67,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn expected(twin: &[Request], accounts: &Accounts, is_closed: bool, is_open: bool) -> Vec<u64> {
     let is_ready = |at: usize, request: &Request| {
         let is_first = |such: &dyn Fn(&Request) -> bool| !twin[..at].iter().any(such);
-        let admission = accounts.admission(request.beyond(request.bytes));
+        let admission = accounts.admission(request.bytes);
         match request.awaited {
             Awaited::Nothing => false,
             Awaited::Change => true,
@@ -76,7 +66,7 @@ fn expected(twin: &[Request], accounts: &Accounts, is_closed: bool, is_open: boo
             }
             Awaited::Device => is_first(&|other| other.awaited == Awaited::Device),
             Awaited::Memory => {
-                let clamped = accounts.admission(request.beyond(request.bytes.min(accounts.caps.limit)));
+                let clamped = accounts.admission(request.bytes.min(accounts.caps.limit));
                 request.has_deadline
                     && (is_open || is_first(&|other| other.has_deadline))
                     && matches!(clamped, Admission::Evict(_))
@@ -105,14 +95,10 @@ proptest! {
                     prop_assert_eq!(left, TURN / 4 * (4 - quarters % 4));
                     is_open = quarters / 4 % 2 == 1;
                 }
-                Step::Add { has_deadline, share: unused } => {
-                    let share = Arc::new(Share::default());
-                    let mut accounts = Accounts::new(Caps::default(), Arc::default());
-                    accounts.now.charged = unused;
-                    accounts.set_share(&share, unused, unused).expect("it is reserved");
-                    let number = queue.add(has_deadline, (unused > 0).then_some(&share));
+                Step::Add { has_deadline } => {
+                    let number = queue.add(has_deadline);
                     let (bytes, awaited, is_asleep) = (0, Awaited::Nothing, false);
-                    twin.push(Request { number, bytes, awaited, has_deadline, is_asleep, unused });
+                    twin.push(Request { number, bytes, awaited, has_deadline, is_asleep });
                 }
                 Step::Remove(which) => {
                     if let Some(at) = at(which, &twin) {
@@ -166,7 +152,7 @@ proptest! {
             for (at, number) in numbers.enumerate() {
                 let before = &twin[..at];
                 let sum = |such: &dyn Fn(&&Request) -> bool| -> u64 {
-                    before.iter().filter(such).map(|other| other.beyond(other.bytes)).sum()
+                    before.iter().filter(such).map(|other| other.bytes).sum()
                 };
                 let reserved = if is_open { 0 } else { sum(&|other| other.has_deadline) };
                 prop_assert_eq!(queue.reserved_before(number), reserved);

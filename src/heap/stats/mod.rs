@@ -8,6 +8,7 @@ mod text;
 pub(crate) mod times;
 
 use crate::environment::as_limit;
+use crate::figures::Group;
 use crate::heap::accounts::Accounts;
 use crate::heap::arena::DeviceArena;
 use crate::heap::counts::{BytesNow, Counters, InMagazines};
@@ -84,6 +85,28 @@ impl PoolStats {
             allocation: counters.allocation,
             buckets,
         }
+    }
+
+    /// Adds the figures of a pool below.
+    pub(crate) fn and(mut self, child: &Self) -> Self {
+        self.merge(child);
+        child.buckets.iter().for_each(|more| self.bucket(more.class).merge(more));
+        self
+    }
+
+    /// Adds the counts of a pool that was dropped.
+    pub(crate) fn after(mut self, dropped: &Self) -> Self {
+        self.count_on(dropped);
+        dropped.buckets.iter().for_each(|more| self.bucket(more.class).count_on(more));
+        self
+    }
+
+    fn bucket(&mut self, class: u64) -> &mut BucketStats {
+        let at = self.buckets.binary_search_by_key(&class, |bucket| bucket.class).unwrap_or_else(|at| {
+            self.buckets.insert(at, BucketStats { class, ..BucketStats::default() });
+            at
+        });
+        &mut self.buckets[at]
     }
 
     /// Sets the fields of requests that wait.

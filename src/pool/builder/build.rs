@@ -39,15 +39,25 @@ impl<B: Backend> PoolBuilder<B> {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
-        let shared = self.within.as_ref().map(|pool| pool.core().depot().accounts.caps);
-        let own_or = |own: Option<u64>, of: fn(&Caps) -> u64| shared.as_ref().map(of).or(own);
+        let above = self.parent.as_ref().map(|pool| {
+            let depot = pool.core().depot();
+            (depot.accounts.caps, depot.accounts.least_limit())
+        });
+        let own_or = |own: Option<u64>, of: fn(&Caps) -> u64| above.as_ref().map(|(caps, _)| of(caps)).or(own);
         let max_cached_bytes = own_or(self.setting(|of| of.max_cached_bytes), |caps| caps.max_cached_bytes);
         let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
-        let limit = own_or(self.setting(|of| of.limit), |caps| caps.limit).unwrap_or(defaults.limit);
+        let limit = self.setting(|of| of.limit).unwrap_or(defaults.limit);
+        let least_limit = limit.min(above.map_or(UNLIMITED, |(_, least)| least));
+        let (share, is_private) = (self.share, self.is_private);
+        if self.parent.is_none() && (share > 0 || is_private) {
+            let (field, value) = if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
+            let reason = "the pool is no child of another one; make it by `Pool::child`";
+            return Err(Error::configuration(field, value, reason));
+        }
         let max_buffers = self.setting(|of| of.max_buffers_per_bucket);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
-        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(limit) / magazines);
-        let caps = Caps {
+        let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(least_limit) / magazines);
+        let mut caps = Caps {
             max_cached_bytes,
             max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
             cached_class: self.cached_class.unwrap_or(defaults.cached_class),
@@ -57,6 +67,10 @@ impl<B: Backend> PoolBuilder<B> {
             overlap: self.resolved_overlap(),
             budget: own_or(self.budget, |caps| caps.budget).unwrap_or_else(|| self.default_budget()),
         };
+        if is_private {
+            (caps.max_cached_bytes, caps.max_buffers_per_bucket) = (UNLIMITED, UNLIMITED);
+            (caps.cached_class, caps.magazine_bytes) = (UNLIMITED, 0);
+        }
         let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         if let Some(initial) = self.given.initial.filter(|_| !is_virtual || self.arena.is_some()) {
             return Err(Error::configuration(
@@ -65,22 +79,28 @@ impl<B: Backend> PoolBuilder<B> {
                 "it needs the virtual source and the pool's own arena; set that source, or the arena's `initial_bytes`",
             ));
         }
-        let ledger = match &self.within {
-            Some(pool) => pool.core().supply::<B>().ledger.clone(),
+        let ledger = match &self.parent {
+            Some(pool) => pool.core().supply::<B>().ledger.named_child(&self.name, as_limit(caps.limit)),
             None => Ledger::named(&self.name, as_limit(caps.limit)),
         };
-        let arena = match source {
-            Source::Direct => None,
-            Source::Driver => self.check_driver_pool().map(|()| None)?,
-            Source::Arena | Source::Virtual => Some(self.arena_for(source, kind, &caps, &ledger)?),
+        let above = self.parent.as_ref().and_then(|pool| pool.arena().filter(|of| !of.is_growing()));
+        let above = above.filter(|of| self.arena.is_none() && source == Source::Arena && of.kind() == kind);
+        let arena = match (source, above) {
+            (Source::Direct, _) => None,
+            (Source::Driver, _) => self.check_driver_pool().map(|()| None)?,
+            (Source::Arena, Some(of_parent)) => Some(of_parent.clone()),
+            _ => Some(self.arena_for(source, kind, (&caps, least_limit), &ledger)?),
         };
         let hooks = with_own_names(self.hooks)?;
-        let owns_arena = self.arena.is_none();
+        let is_of_parent = above.is_some();
+        let owns_arena = self.arena.is_none() && !is_of_parent;
         let id = self.device.id();
-        let (device, addresses_stay) = (self.device, self.addresses_stay);
-        let supply = Supply { device, source, arena: arena.clone(), owns_arena, addresses_stay, ledger };
-        let root = self.within.map(|pool| pool.core().root());
-        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, root));
+        let (device, addresses_stay) = (self.device.clone(), self.addresses_stay);
+        let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
+        let supply =
+            Supply { device, source, arena: arena.clone(), owns_arena, is_of_parent, addresses_stay, piece_bytes, ledger };
+        let parent = self.parent.map(|pool| (Arc::clone(pool.core()), is_private));
+        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, parent));
         let core = core.ok_or_else(|| {
             Error::configuration(
                 "arena",
@@ -88,8 +108,12 @@ impl<B: Backend> PoolBuilder<B> {
                 "the arena serves, or served, another pool, and an arena serves only one; build one for this pool",
             )
         })?;
-        arena.iter().for_each(DeviceArena::restart_reserved_peak);
-        Ok(Pool::of_core(core))
+        arena.iter().filter(|_| !is_of_parent).for_each(DeviceArena::restart_reserved_peak);
+        let pool = Pool::of_core(core);
+        if share > 0 {
+            pool.set_share(share)?;
+        }
+        Ok(pool)
     }
 
     /// Returns a setting: its argument, or that of the environment.
@@ -140,7 +164,7 @@ impl<B: Backend> PoolBuilder<B> {
         &self,
         source: Source,
         kind: MemoryKind,
-        caps: &Caps,
+        (caps, limit): (&Caps, u64),
         ledger: &Ledger,
     ) -> Result<DeviceArena<B>, Error> {
         if source == Source::Virtual && self.device.virtual_memory().is_none() {
@@ -153,13 +177,13 @@ impl<B: Backend> PoolBuilder<B> {
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
             Some(arena) => Err(Error::wrong_device(self.device.id(), arena.device().id())),
-            None if caps.limit == 0 => Err(Error::configuration(
+            None if limit == 0 => Err(Error::configuration(
                 "limit",
-                caps.limit.to_string(),
+                limit.to_string(),
                 "an arena of 0 bytes cannot serve requests; raise `limit` or choose the direct source",
             )),
             None => {
-                let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(caps.limit));
+                let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
                     Source::Virtual => self.growing(builder.within(ledger)),
@@ -173,7 +197,7 @@ impl<B: Backend> PoolBuilder<B> {
     fn growing(&self, builder: ArenaBuilder<B>) -> Result<DeviceArena<B>, Error> {
         let builder = builder.growing().piece_bytes(self.piece_bytes.unwrap_or(UNLIMITED));
         let initial = match self.given.initial {
-            None if self.within.is_some() => 0,
+            None if self.parent.is_some() => 0,
             given => self.initial_bytes(given),
         };
         match builder.clone().initial_bytes(initial).build() {

@@ -56,6 +56,8 @@ const SMALLEST_PINNED: u64 = 512;
 /// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | a 128th of the mapped bytes |
 /// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
+/// | bytes of the limits above | [`share`](Self::share), of a child | | 0 |
+/// | idle memory is its own | [`private`](Self::private), of a child | | no |
 /// | placement | [`memory`](Self::memory) | | host-visible on a device that shares the host's memory, else the device's own |
 ///
 /// ```
@@ -79,7 +81,9 @@ pub struct PoolBuilder<B: Backend> {
     borrow_classes: u32,
     kind: Option<MemoryKind>,
     budget: Option<u64>,
-    within: Option<Pool<B>>,
+    parent: Option<Pool<B>>,
+    share: u64,
+    is_private: bool,
     cached_class: Option<u64>,
     magazine_bytes: Option<u64>,
     magazine_class: Option<u64>,
@@ -117,7 +121,9 @@ impl<B: Backend> PoolBuilder<B> {
             borrow_classes: BORROW_CLASSES,
             kind: None,
             budget: None,
-            within: None,
+            parent: None,
+            share: 0,
+            is_private: false,
             cached_class: None,
             magazine_bytes: None,
             magazine_class: None,
@@ -125,6 +131,35 @@ impl<B: Backend> PoolBuilder<B> {
             hooks: Vec::new(),
             given: PoolSettings::default(),
             environment: PoolSettings::default(),
+        }
+    }
+
+    /// The settings of a child of `pool`: those of the pool, but its name, limit, budget and cap on idle bytes.
+    pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
+        let core = pool.core();
+        let depot = core.depot();
+        let caps = depot.accounts.caps;
+        let supply = core.supply::<B>();
+        let given = PoolSettings {
+            max_buffers_per_bucket: Some(caps.max_buffers_per_bucket),
+            source: Some(supply.source),
+            size_classes: Some(core.classes.clone()),
+            overlap: Some(caps.overlap),
+            ..PoolSettings::default()
+        };
+        Self {
+            name,
+            addresses_stay: supply.addresses_stay,
+            borrow_classes: depot.buckets.borrow_classes(),
+            kind: Some(core.kind),
+            parent: Some(pool.clone()),
+            cached_class: Some(caps.cached_class),
+            magazine_bytes: Some(core.caps.magazine_bytes),
+            magazine_class: Some(core.caps.magazine_class),
+            piece_bytes: Some(supply.piece_bytes),
+            hooks: core.hooks.iter().cloned().collect(),
+            given,
+            ..Self::new(&supply.device)
         }
     }
 
@@ -201,23 +236,46 @@ impl<B: Backend> PoolBuilder<B> {
         self
     }
 
-    /// Shares the caps of `pool` on idle bytes and on bytes taken, among all pools within `pool`. `max_cached_bytes`,
-    /// `limit` and `budget` are then those of `pool`; this builder's own values are ignored. Idle memory of one pool is
-    /// released before another one refuses a request. Over virtual memory the limit also bounds the physical memory of
-    /// the pools' own arenas together; an [arena](Self::arena) of the program's has a limit of its own.
+    /// Reserves bytes of the limits of the pools above for a [child](Pool::child): for its live and idle memory, rounded
+    /// to classes; over virtual memory rounded up to whole pages. Default: 0.
+    ///
+    /// The unused part counts against these limits for requests of others: idle memory is released for it, and requests
+    /// that do not fit beside it wait or fail. So no limit refuses a request within the share. The device or an arena may
+    /// still refuse one: a share reserves no memory. [`build`](Self::build) fails if there is no room for the share;
+    /// [`Pool::set_share`] changes it.
+    pub fn share(mut self, bytes: u64) -> Self {
+        self.share = bytes;
+        self
+    }
+
+    /// Keeps idle memory of a [child](Pool::child) for its own requests until it is dropped: no limit, cap or trim
+    /// releases any of it. Threads keep none in magazines. Default: false.
+    ///
+    /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
+    /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
+    /// buffers of a private child, which then keeps their memory for the capture. A request that this memory does not
+    /// serve fails with [`Error::Capture`], and the capture continues. Drop the graph, and then the child.
+    ///
+    /// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
+    /// stream. So launch it there, or call [`Pool::used_on`] with the stream of the launch before it.
     ///
     /// ```
-    /// # use vrampool::{Backend, Pool, host::HostDevice};
+    /// # use vrampool::{Backend, Error, Pool, host::HostDevice};
     /// # let device = HostDevice::new();
     /// # let stream = device.create_stream()?;
-    /// let pool = Pool::builder(&device).max_cached_bytes(1 << 20).limit(4 << 20).build()?;
-    /// let weights = Pool::builder(&device).name("weights").within(&pool).build()?;
-    /// let _three = weights.allocate(3 << 20, &stream)?; // 4 MiB of the device
-    /// assert!(pool.allocate(1, &stream).unwrap_err().is_out_of_memory());
-    /// # Ok::<(), vrampool::Error>(())
+    /// # let pool = Pool::new(&device)?;
+    /// let memory = pool.child("decode").private().build()?;
+    /// let step = || memory.allocate(1000, &stream)?.fill(0, &stream);
+    /// step()?; // the warm-up takes from the device
+    /// // begin the capture of `stream`
+    /// step()?; // the same memory again, and no call that is forbidden
+    /// // end the capture; launch the graph; drop the graph, and then `memory`
+    /// pool.trim()?;
+    /// assert_eq!(memory.stats().idle_bytes, 1024);
+    /// # Ok::<(), Error>(())
     /// ```
-    pub fn within(mut self, pool: &Pool<B>) -> Self {
-        self.within = Some(pool.clone());
+    pub fn private(mut self) -> Self {
+        self.is_private = true;
         self
     }
 

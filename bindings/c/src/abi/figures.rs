@@ -143,7 +143,7 @@ pub extern "C" fn vrampool_start_metrics(address: Text<'_>) -> Status {
     guard(|| {
         metrics::start(
             address.optional("address")?,
-            registry::tag_pools,
+            registry::pools,
             registry::sleeping,
             segment_place::served,
             broker::all,
@@ -159,7 +159,7 @@ pub extern "C" fn vrampool_start_metrics_at(address: Text<'_>, served_at: Out<'_
         served_at.check("served_at")?;
         let served = metrics::start(
             address.optional("address")?,
-            registry::tag_pools,
+            registry::pools,
             registry::sleeping,
             segment_place::served,
             broker::all,

@@ -1,0 +1,258 @@
+//! The pools of a tree: a pool, its children, and theirs.
+//!
+//! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So the
+//! [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
+
+use crate::heap::core::{DepotGuard, Family, LockedDepot, Member, PoolCore};
+use crate::heap::tree::{Bounds, Level, Sum};
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What a pool asks for, for which others release memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Asked {
+    pub(crate) class: u64,
+    /// Its new share, if it changes that.
+    pub(crate) share: Option<u64>,
+}
+
+impl LockedDepot {
+    /// Removes a pool from its tree. No thread, block or child refers to the pool, so nothing is charged to it.
+    pub(super) fn leave_family(&'static self) {
+        let mut guard = self.lock();
+        guard.accounts.share = 0;
+        let (at, mut family) = (guard.node.take(), guard.family.take());
+        if let (Some((_, at)), Some(family)) = (at, &mut family) {
+            family.set(at, |member| {
+                (member.own, member.idle, member.bounds.share) = (Sum::default(), 0, 0);
+            });
+            family.members[at] = None;
+        }
+        self.asleep.store(0, Relaxed);
+    }
+}
+
+impl Family {
+    fn member(&self, at: usize) -> &Member {
+        match self.members.get(at) {
+            Some(Some(member)) => member,
+            _ => unreachable!("a node is there as long as its pool and the nodes below it"),
+        }
+    }
+
+    fn member_mut(&mut self, at: usize) -> &mut Member {
+        match self.members.get_mut(at) {
+            Some(Some(member)) => member,
+            _ => unreachable!("a node is there as long as its pool and the nodes below it"),
+        }
+    }
+
+    /// Changes a node, and what it counts in the nodes above.
+    fn set(&mut self, at: usize, change: impl FnOnce(&mut Member)) {
+        let idle = self.member(at).idle;
+        change(self.member_mut(at));
+        self.idle = self.idle - idle + self.member(at).idle;
+        let mut node = at;
+        loop {
+            let member = self.member_mut(node);
+            let counted = member.bounds.counted(member.sum());
+            let before = mem::replace(&mut member.counted, counted);
+            let Some(above) = member.above.filter(|_| before != counted) else { return };
+            let above_member = self.member_mut(above);
+            above_member.below = above_member.below.minus(before).plus(counted);
+            node = above;
+        }
+    }
+
+    /// The nodes from one to the root.
+    fn up(&self, at: usize) -> impl Iterator<Item = (usize, &Member)> {
+        std::iter::successors(Some((at, self.member(at))), |(_, member)| {
+            member.above.map(|above| (above, self.member(above)))
+        })
+    }
+
+    /// The pools below the node so many above another one, without that one's, and the bytes that each may release for
+    /// what that one asks for.
+    fn below(&self, at: usize, height: usize, asked: Asked) -> Vec<(usize, &Member, u64)> {
+        let (mut path, mut more, mut share) = (Vec::new(), asked.class, asked.share);
+        for (node, member) in self.up(at).take(height.saturating_add(1)) {
+            let bounds = Bounds { share: share.take().unwrap_or(member.bounds.share), ..member.bounds };
+            let mut sum = member.sum();
+            sum.charged = sum.charged.saturating_add(more);
+            path.push((node, bounds.spare(sum)));
+            more = bounds.counted(sum).charged.saturating_sub(member.counted.charged);
+        }
+        let top = path.last().map_or(at, |(top, _)| *top);
+        let spare = |node: usize, own: Sum| {
+            let mut spare = own.idle + own.leased;
+            for (node, member) in self.up(node) {
+                if node == top {
+                    return Some(spare);
+                }
+                let on_path = path.iter().find(|(on_path, _)| *on_path == node);
+                spare = spare.min(on_path.map_or_else(|| member.bounds.spare(member.sum()), |(_, spare)| *spare));
+            }
+            None
+        };
+        let members = self.members.iter().enumerate().filter(|(node, _)| *node != at);
+        let members = members.filter_map(|(node, member)| Some((node, member.as_ref()?)));
+        members.filter_map(|(node, member)| Some((node, member, spare(node, member.own)?))).collect()
+    }
+}
+
+impl Member {
+    fn sum(&self) -> Sum {
+        self.own.plus(self.below)
+    }
+}
+
+impl DepotGuard {
+    /// Locks the accounts of the tree.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn enter(&mut self) {
+        let Some((root, at)) = self.node else { return };
+        let family = root.family.lock();
+        let accounts = &mut self.accounts;
+        let member = family.member(at);
+        accounts.others_idle = family.idle - member.idle;
+        accounts.below = member.below;
+        let levels = family.up(at).zip(family.up(at).skip(1)).map(|((_, below), (_, member))| Level {
+            bounds: member.bounds,
+            beside: member.sum().minus(below.counted),
+        });
+        accounts.above.clear();
+        accounts.above.extend(levels);
+        let own = accounts.caps.max_cached_bytes;
+        accounts.caps.set_common(&family.caps);
+        if accounts.is_private {
+            accounts.caps.max_cached_bytes = own;
+        }
+        self.family = Some(family);
+    }
+
+    /// Notes the changes in the accounts of the tree, and unlocks them.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn leave(&mut self) {
+        let Some(mut family) = self.family.take() else { return };
+        let Some((_, at)) = self.node else { return };
+        let accounts = &self.accounts;
+        family.set(at, |member| {
+            member.own = accounts.own();
+            member.idle = if accounts.is_private { 0 } else { accounts.idle() };
+            member.bounds = accounts.bounds();
+        });
+        if !accounts.is_private {
+            family.caps.set_common(&accounts.caps);
+        }
+    }
+
+    /// The locks of the other pools of the tree, if requests of them sleep.
+    pub(super) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
+        let family = self.family.iter().filter(|family| family.asleep > 0);
+        family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
+    }
+
+    /// Of the node so many above the pool's: returns the live bytes of the other pools below it, and the unused bytes of
+    /// their shares.
+    pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
+        let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
+        let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
+        family.below(at, height, Asked::default()).into_iter().fold((0, 0), |(live, unused), (node, member, _)| {
+            let share = if own.contains(&node) { 0 } else { member.bounds.share };
+            let more = share.saturating_sub(member.sum().charged);
+            let idle = member.own.idle + member.own.leased;
+            (live + member.own.charged.saturating_sub(idle), unused.saturating_add(more))
+        })
+    }
+}
+
+impl PoolCore {
+    /// Puts the pool in the tree of `parent`, below it.
+    pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>) {
+        for pool in [parent, self] {
+            let above = if Arc::ptr_eq(pool, parent) { None } else { parent.depot().node };
+            let mut depot = pool.depot();
+            if depot.node.is_some() {
+                continue;
+            }
+            let root = above.map_or(parent.lock.lock, |(root, _)| root);
+            let mut family = root.family.lock();
+            if above.is_none() {
+                family.caps.set_common(&depot.accounts.caps);
+            }
+            let at = family.members.iter().position(Option::is_none).unwrap_or(family.members.len());
+            if at == family.members.len() {
+                family.members.push(None);
+            }
+            family.members[at] = Some(Member {
+                lock: pool.lock.lock,
+                pool: Arc::downgrade(pool),
+                above: above.map(|(_, node)| node),
+                bounds: depot.accounts.bounds(),
+                own: Sum::default(),
+                idle: 0,
+                below: Sum::default(),
+                counted: Sum::default(),
+            });
+            // One more than are asleep, so that each release looks for requests of all pools.
+            family.asleep += pool.lock.lock.asleep.fetch_add(1, Relaxed);
+            drop(family);
+            depot.node = Some((root, at));
+            depot.enter();
+            pool.set_largest_class(&depot);
+        }
+    }
+
+    /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns whether
+    /// any was released.
+    pub(super) fn relieve(&self, class: u64) -> bool {
+        let (mut is_any, asked) = (false, Asked { class, share: None });
+        loop {
+            let lacking = self.depot().accounts.lacking(class);
+            if lacking.is_none_or(|(height, bytes)| self.trim_others(height, bytes, asked) == 0) {
+                return is_any;
+            }
+            is_any = true;
+        }
+    }
+
+    /// Releases at least `bytes` of idle memory of the other pools below the node so many above the pool's, or all that is
+    /// not in their shares. Returns the released bytes.
+    pub(crate) fn trim_others(&self, height: usize, bytes: u64, asked: Asked) -> u64 {
+        let mut released = 0;
+        for (other, spare) in self.spare(height, asked) {
+            let idle = other.depot().accounts.idle();
+            released += other.trim_to(idle.saturating_sub(spare.min(bytes.saturating_sub(released))));
+        }
+        released
+    }
+
+    /// The other pools below the node so many above the pool's, with the bytes that each may release.
+    fn spare(&self, height: usize, asked: Asked) -> Vec<(Arc<Self>, u64)> {
+        let depot = self.depot();
+        let (Some(family), Some((_, at))) = (&depot.family, depot.node) else { return Vec::new() };
+        let below = family.below(at, height, asked).into_iter();
+        below.filter_map(|(_, of, spare)| Some((of.pool.upgrade()?, spare))).collect()
+    }
+
+    /// The other pools of the tree.
+    pub(crate) fn others(&self) -> Vec<Arc<Self>> {
+        self.spare(usize::MAX, Asked::default()).into_iter().map(|(pool, _)| pool).collect()
+    }
+
+    /// The pools below it.
+    pub(crate) fn descendants(&self) -> Vec<Arc<Self>> {
+        self.spare(0, Asked::default()).into_iter().map(|(pool, _)| pool).collect()
+    }
+}
+
+impl fmt::Debug for Family {
+    /// Without the pools, which refer to it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Family").field("idle", &self.idle).finish_non_exhaustive()
+    }
+}
