@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostMemory};
 use vrampool::{
-    Backend, BackendError, Buffer, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory,
-    Overlap, Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses,
-    SizeTable, Source, Usage,
+    Backend, BackendError, Buffer, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory, Overlap,
+    Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses, SizeTable,
+    Source, Usage,
 };
 
 fn crosses_threads<T: Send + Sync + Unpin>() {}

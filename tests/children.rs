@@ -63,7 +63,10 @@ fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     assert_eq!((waits, pool.stats().stream_waits), (1, 1), "the device has its memory back");
     let held = pool.stats().held_bytes;
     drop(survivor);
-    assert!(pool.stats().held_bytes < held, "a buffer that outlived the graph's memory returns to the device");
+    assert!(
+        pool.stats().held_bytes < held,
+        "a buffer that outlived the graph's memory returns to the device"
+    );
 }
 
 #[test]

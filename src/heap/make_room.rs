@@ -59,9 +59,7 @@ impl PoolCore {
                 }
                 Permit::Refused if may_wait && depot.accounts.may_fit_without_magazines(class) => {
                     // If recalled threads return nothing, this condition is true only once.
-                    depot = self.wait_for_magazines(depot, position, |depot| {
-                        depot.accounts.admits(class)
-                    });
+                    depot = self.wait_for_magazines(depot, position, |depot| depot.accounts.admits(class));
                 }
                 permit => break Some(permit),
             }

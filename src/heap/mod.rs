@@ -5,21 +5,21 @@
 //! * `magazine`: idle blocks of each thread; `magazine_exchange`: moves blocks and slots between a thread and
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
 //! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `make_room`: releases
-//!   and waits until it may; `reservation`: bytes counted before the source delivers them; `shared_caps`: caps that
-//!   hold for several pools together; `request_queue` and `queue_position`: requests that wait, in order of arrival;
+//!   and waits until it may; `reservation`: bytes counted before the source delivers them; `tree`, `admission`
+//!   and `pool_tree`: limits and shares of pools and their children; `request_queue` and `queue_position`: requests that wait, in order of arrival;
 //! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: removes idle blocks from
 //!   buckets; `reclaim`: returns them to the source; `counts` and `counting`: counters; `stats`: the definitions of
 //!   statistics; `read_stats`: reads them;
 //! * `observed`: both paths with hooks;
 //! * `block`: the record of one block, and the backend's part (`backend_part`); `recycled_records`: records
 //!   kept for reuse;
-//! * `child_blocks`: blocks that a child of a pool keeps, and its limit; `share`: its share of the pool's limit;
 //! * `pool_markers`: events on the streams that used idle blocks;
 //! * `supply`: the source of misses; `pool_core`: the state of a new pool;
 //! * `arena`: ranges of device memory, sub-allocated; `space`: their offsets, numbers only;
 //! * `core`: the types of pools, depots, buckets and blocks, which refer to each other.
 
 pub(crate) mod accounts;
+pub(crate) mod admission;
 pub mod arena;
 mod backend_part;
 pub(crate) mod block;

@@ -3,7 +3,7 @@
 //! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So the
 //! [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
 
-use crate::heap::core::{DepotGuard, Family, LockedDepot, Member, PoolCore};
+use crate::heap::core::{DepotGuard, Family, Life, LockedDepot, Member, PoolCore};
 use crate::heap::tree::{Bounds, Level, Sum};
 use std::fmt;
 use std::mem;
@@ -92,7 +92,8 @@ impl Family {
                     return Some(spare);
                 }
                 let on_path = path.iter().find(|(on_path, _)| *on_path == node);
-                spare = spare.min(on_path.map_or_else(|| member.bounds.spare(member.sum()), |(_, spare)| *spare));
+                spare =
+                    spare.min(on_path.map_or_else(|| member.bounds.spare(member.sum()), |(_, spare)| *spare));
             }
             None
         };
@@ -161,12 +162,15 @@ impl DepotGuard {
     pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
         let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
         let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
-        family.below(at, height, Asked::default()).into_iter().fold((0, 0), |(live, unused), (node, member, _)| {
-            let share = if own.contains(&node) { 0 } else { member.bounds.share };
-            let more = share.saturating_sub(member.sum().charged);
-            let idle = member.own.idle + member.own.leased;
-            (live + member.own.charged.saturating_sub(idle), unused.saturating_add(more))
-        })
+        family.below(at, height, Asked::default()).into_iter().fold(
+            (0, 0),
+            |(live, unused), (node, member, _)| {
+                let share = if own.contains(&node) { 0 } else { member.bounds.share };
+                let more = share.saturating_sub(member.sum().charged);
+                let idle = member.own.idle + member.own.leased;
+                (live + member.own.charged.saturating_sub(idle), unused.saturating_add(more))
+            },
+        )
     }
 }
 
@@ -174,10 +178,19 @@ impl PoolCore {
     /// Puts the pool in the tree of `parent`, below it.
     pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>) {
         for pool in [parent, self] {
-            let above = if Arc::ptr_eq(pool, parent) { None } else { parent.depot().node };
+            let (above, life) = match Arc::ptr_eq(pool, parent) {
+                true => (None, Life::Open),
+                false => {
+                    let depot = parent.depot();
+                    (depot.node, depot.life)
+                }
+            };
             let mut depot = pool.depot();
             if depot.node.is_some() {
                 continue;
+            }
+            if life == Life::Closed {
+                depot.life = Life::Closed;
             }
             let root = above.map_or(parent.lock.lock, |(root, _)| root);
             let mut family = root.family.lock();

@@ -46,14 +46,7 @@ pub(crate) struct Departed {
 impl<'a> Position<'a> {
     pub(crate) fn new(pool: &'a PoolCore) -> Self {
         let (number, awaited) = (Cell::new(Queue::LAST), Cell::new(Awaited::Nothing));
-        Self {
-            pool,
-            has_deadline: false,
-            number,
-            awaited,
-            until: None,
-            shown: None,
-        }
+        Self { pool, has_deadline: false, number, awaited, until: None, shown: None }
     }
 
     /// The position of a request that waits until a deadline; `None`: for ever.

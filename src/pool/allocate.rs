@@ -222,9 +222,7 @@ impl PoolCore {
             return magazine::inspect(self, at_depot);
         }
         let was_tried = self.class_table.of_request(requested).is_some_and(|bin| bin != NO_BIN);
-        if !was_tried
-            && let Some(block) = magazine::take_class(self, key.class, requested, stream.id())
-        {
+        if !was_tried && let Some(block) = magazine::take_class(self, key.class, requested, stream.id()) {
             return Found::Ready(block);
         }
         magazine::visit(self, at_depot)

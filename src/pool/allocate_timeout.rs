@@ -114,11 +114,7 @@ impl<B: Backend> Pool<B> {
         }
         let refused = refused.unwrap_or_else(|| {
             let class = core.class_of(bytes).unwrap_or(bytes);
-            Box::new(core.shortage_of::<B>(
-                Need { requested: bytes, class },
-                &position,
-                Shortage::Limit(0),
-            ))
+            Box::new(core.shortage_of::<B>(Need { requested: bytes, class }, &position, Shortage::Limit(0)))
         });
         core.count_out_of_memory(&refused, wait.is_some());
         Err(Error::OutOfMemory(refused))

@@ -1,12 +1,12 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
+use crate::heap::admission::NoShare;
 use crate::heap::core::{Life, PoolCore};
 use crate::heap::pool_tree::Asked;
 use crate::heap::queue_position::Position;
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::Awaited;
-use crate::heap::tree::NoShare;
 use crate::pool::builder::PoolBuilder;
 use crate::pool::{Pool, siblings};
 use crate::streams::order::Need;
@@ -138,13 +138,14 @@ impl PoolCore {
             if depot.life == Life::Closed && bytes > before {
                 return Err(Error::Closed);
             }
-            let NoShare { height, limit, lacking, is_in_transit, unused } = match depot.accounts.set_share(bytes) {
-                Ok(()) => {
-                    position.leave(&mut depot);
-                    return Ok(before);
-                }
-                Err(lack) => lack,
-            };
+            let NoShare { height, limit, lacking, is_in_transit, unused } =
+                match depot.accounts.set_share(bytes) {
+                    Ok(()) => {
+                        position.leave(&mut depot);
+                        return Ok(before);
+                    }
+                    Err(lack) => lack,
+                };
             if is_in_transit && !is_releasing() {
                 position.set(&mut depot, 0, Awaited::Change);
                 drop(position.sleep(depot, None));

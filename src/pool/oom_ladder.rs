@@ -119,8 +119,8 @@ impl PoolCore {
         position: &Position<'_>,
         shortage: Shortage,
     ) -> OutOfMemory {
-        let refusing = matches!(shortage, Shortage::Limit(_))
-            .then(|| self.depot().accounts.refusing(need.class));
+        let refusing =
+            matches!(shortage, Shortage::Limit(_)).then(|| self.depot().accounts.refusing(need.class));
         self.shortage_at::<B>(need, position, shortage, refusing)
     }
 
@@ -151,7 +151,7 @@ impl PoolCore {
             unused_share_bytes,
             beside_bytes,
             waiting_bytes,
-            other_pools: if of_device || height > 0 { siblings::holders(self) } else { Vec::new() },
+            other_pools: if of_device || self.is_in_tree() { siblings::holders(self) } else { Vec::new() },
             owner: if height < root { Owner::Child } else { Owner::Pool },
             shortage: refusing.map_or(shortage, |(_, limit)| Shortage::Limit(limit)),
             can_compact: self.supply::<B>().movable().is_some(),

@@ -62,7 +62,8 @@ pub(super) fn add(
         tags.entry(name)
             .and_modify(|sum| {
                 sum.merge(&more);
-                sum.limit_bytes = sum.limit_bytes.zip(more.limit_bytes).map(|(one, two)| one.saturating_add(two));
+                sum.limit_bytes =
+                    sum.limit_bytes.zip(more.limit_bytes).map(|(one, two)| one.saturating_add(two));
             })
             .or_insert(more);
     }

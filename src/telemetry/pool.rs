@@ -166,7 +166,8 @@ impl<B: Backend> Pool<B> {
     /// The pools right below it: their names, statistics and shares.
     fn children(&self) -> Vec<(String, PoolStats, u64)> {
         let core = &self.handle.core;
-        let is_child = |of: &Arc<PoolCore>| of.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, core));
+        let is_child =
+            |of: &Arc<PoolCore>| of.parent.as_ref().is_some_and(|parent| Arc::ptr_eq(parent, core));
         let children = core.descendants().into_iter().filter(is_child);
         children.map(|of| (of.name.clone(), of.stats_below::<B>(), of.depot().accounts.share)).collect()
     }

@@ -4,6 +4,7 @@ mod arena;
 mod errors;
 mod graphs;
 mod interference;
+mod tenants;
 mod threads;
 mod twin;
 

@@ -19,13 +19,7 @@ fn lists() -> impl Strategy<Value = Vec<Requests>> {
 
 /// Requests buffers of a child, of which this thread has at most `most` bytes, rounded to classes. Returns the number
 /// of refused requests.
-fn work(
-    child: &Pool<Device>,
-    pool: &Pool<Device>,
-    stream: &HostStream,
-    list: &Requests,
-    most: u64,
-) -> usize {
+fn work(child: &Pool<Device>, pool: &Pool<Device>, stream: &HostStream, list: &Requests, most: u64) -> usize {
     let mut mine: Vec<Buffer<Device>> = Vec::new();
     let mut refused = 0;
     for &(bytes, which, _) in list {

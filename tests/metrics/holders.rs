@@ -42,7 +42,8 @@ fn live_bytes_are_those_of_all_tags_together() {
     exporter.add(&pool).expect("a thread");
     let own = pool.allocate(1000, &stream).expect("memory");
     assert_eq!(by(&scrape(&exporter), "vrampool_tag_live_bytes", "tag").len(), 0, "it has no children");
-    let [decode, again, prefill] = ["decode", "decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
+    let [decode, again, prefill] =
+        ["decode", "decode", "prefill"].map(|tag| pool.child(tag).build().expect("a pool"));
     for child in [&decode, &again] {
         child.set_limit(100_000).expect("no share");
     }
@@ -61,9 +62,11 @@ fn live_bytes_are_those_of_all_tags_together() {
         [("decode", 200_000.0, 0.0), ("other", f64::INFINITY, 0.0), ("prefill", f64::INFINITY, 5000.0)];
     assert_eq!(limits, limits_and_shares.map(|(tag, limit, _)| (tag, limit)).into());
     assert_eq!(shares, limits_and_shares.map(|(tag, _, share)| (tag, share)).into());
-    let all = bytes.values().chain(idle.values()).sum();
-    assert_eq!(one(&series, "vrampool_live_bytes", "pool=\"tags\""), Some(all));
-    // A buffer may live longer than its child. The pool has what a dropped child kept.
+    for (name, all) in [("live", &bytes), ("idle", &idle)] {
+        let of_pool = one(&series, &format!("vrampool_{name}_bytes"), "pool=\"tags\"");
+        assert_eq!(of_pool, Some(all.values().sum()), "{name}");
+    }
+    // A buffer may live longer than its child.
     drop((decode, prefill, own));
     let series = scrape(&exporter);
     let bytes = by(&series, "vrampool_tag_live_bytes", "tag");
@@ -78,7 +81,8 @@ fn tags_beyond_the_largest_are_one() {
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).name("many").build().expect("a pool");
     exporter.add(&pool).expect("a thread");
-    let children: Vec<_> = (0..20).map(|number| pool.child(format!("tag {number:02}")).build().expect("a pool")).collect();
+    let children: Vec<_> =
+        (0..20).map(|number| pool.child(format!("tag {number:02}")).build().expect("a pool")).collect();
     // The first four have least.
     let buffer = |number: usize| children[number].allocate(if number < 4 { 1000 } else { 4000 }, &stream);
     let live: Vec<_> = (0..20).map(|number| buffer(number).expect("memory")).collect();

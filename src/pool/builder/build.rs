@@ -43,14 +43,16 @@ impl<B: Backend> PoolBuilder<B> {
             let depot = pool.core().depot();
             (depot.accounts.caps, depot.accounts.least_limit())
         });
-        let own_or = |own: Option<u64>, of: fn(&Caps) -> u64| above.as_ref().map(|(caps, _)| of(caps)).or(own);
+        let own_or =
+            |own: Option<u64>, of: fn(&Caps) -> u64| above.as_ref().map(|(caps, _)| of(caps)).or(own);
         let max_cached_bytes = own_or(self.setting(|of| of.max_cached_bytes), |caps| caps.max_cached_bytes);
         let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
         let limit = self.setting(|of| of.limit).unwrap_or(defaults.limit);
         let least_limit = limit.min(above.map_or(UNLIMITED, |(_, least)| least));
         let (share, is_private) = (self.share, self.is_private);
         if self.parent.is_none() && (share > 0 || is_private) {
-            let (field, value) = if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
+            let (field, value) =
+                if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
             let reason = "the pool is no child of another one; make it by `Pool::child`";
             return Err(Error::configuration(field, value, reason));
         }
@@ -97,10 +99,19 @@ impl<B: Backend> PoolBuilder<B> {
         let id = self.device.id();
         let (device, addresses_stay) = (self.device.clone(), self.addresses_stay);
         let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
-        let supply =
-            Supply { device, source, arena: arena.clone(), owns_arena, is_of_parent, addresses_stay, piece_bytes, ledger };
+        let supply = Supply {
+            device,
+            source,
+            arena: arena.clone(),
+            owns_arena,
+            is_of_parent,
+            addresses_stay,
+            piece_bytes,
+            ledger,
+        };
         let parent = self.parent.map(|pool| (Arc::clone(pool.core()), is_private));
-        let core = PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, parent));
+        let core =
+            PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, parent));
         let core = core.ok_or_else(|| {
             Error::configuration(
                 "arena",

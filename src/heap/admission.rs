@@ -1,0 +1,191 @@
+//! What the limits of a [tree](crate::heap::tree) allow a pool. Numbers only.
+
+use crate::heap::accounts::{Accounts, Admission, positive};
+use crate::heap::tree::{Bounds, Level, Sum};
+use std::mem;
+
+/// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
+/// only, so a request that fits in the rest is never refused because of magazines.
+const MAGAZINES_OF_LIMIT: u64 = 8;
+
+/// Divisor of the bytes that the limit leaves beside live memory: the closer the limit, the fewer bytes are
+/// out of reach. Magazines are recalled when they have twice as much.
+const MAGAZINES_OF_REST: u64 = 4;
+
+/// What a node has, and by how much that exceeds its limit.
+struct Room {
+    limit: u64,
+    over: u64,
+    sum: Sum,
+}
+
+/// The lack of room for a share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoShare {
+    /// How many nodes above the pool's it is.
+    pub(crate) height: usize,
+    pub(crate) limit: u64,
+    /// The bytes that the limit lacks.
+    pub(crate) lacking: u64,
+    /// Whether they are being released.
+    pub(crate) is_in_transit: bool,
+    /// The unused bytes of the share before.
+    pub(crate) unused: u64,
+}
+
+impl Accounts {
+    /// Returns the pool's own part of its node.
+    pub(crate) fn own(&self) -> Sum {
+        let Self { leased, freeing, .. } = *self;
+        Sum { charged: self.now.charged, idle: self.evictable(), leased, freeing, shares: 0 }
+    }
+
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { limit: self.caps.limit, share: self.share, is_private: self.is_private }
+    }
+
+    /// Returns the idle bytes in the depot that may be released.
+    pub(crate) fn evictable(&self) -> u64 {
+        if self.is_private { 0 } else { self.now.cached }
+    }
+
+    /// The nodes from the pool's to the root, as if the pool's own part were another one.
+    #[inline]
+    fn rooms(&self, own: Sum) -> impl Iterator<Item = Room> {
+        let pool = Level { bounds: self.bounds(), beside: self.below };
+        let mut counted = own;
+        [pool].into_iter().chain(self.above.iter().copied()).map(move |Level { bounds, beside }| {
+            let sum = counted.plus(beside);
+            // No sum of what is charged overflows, but that of a request may.
+            let charged = u128::from(counted.charged) + u128::from(beside.charged);
+            let over = charged.saturating_sub(bounds.limit.into());
+            counted = bounds.counted(sum);
+            Room { limit: bounds.limit, over: u64::try_from(over).unwrap_or(u64::MAX), sum }
+        })
+    }
+
+    /// As [`rooms`](Self::rooms), with `class` bytes more; `None` if no limit allows as much.
+    #[inline]
+    fn rooms_with(&self, class: u64) -> Option<impl Iterator<Item = Room>> {
+        let own = self.own();
+        let charged = own.charged.checked_add(class)?;
+        Some(self.rooms(Sum { charged, ..own }))
+    }
+
+    /// Returns the condition for a miss of `class` bytes.
+    #[inline]
+    pub(crate) fn admission(&self, class: u64) -> Admission {
+        let Some(rooms) = self.rooms_with(class) else { return Admission::Full };
+        let (own, mut most, mut waits, mut all) = (self.evictable(), 0, false, Sum::default());
+        for Room { over, sum, .. } in rooms {
+            if over > own {
+                if over > own.saturating_add(sum.freeing) {
+                    return Admission::Full;
+                }
+                waits = true;
+            }
+            (most, all) = (over.max(most), sum);
+        }
+        let over_budget = all.charged.saturating_sub(self.caps.budget);
+        if waits { Admission::Wait } else { Admission::Evict(most.max(over_budget.min(all.idle))) }
+    }
+
+    /// Returns the idle bytes of other pools that a miss of `class` bytes must release first, in addition to all idle
+    /// bytes of this pool; and how many nodes above the pool's they are below.
+    pub(crate) fn lacking(&self, class: u64) -> Option<(usize, u64)> {
+        let (own, help) = (self.own(), self.evictable() + self.awaited());
+        let (mut found, root) = (None, self.above.len());
+        for (height, Room { over, sum, .. }) in self.rooms_with(class)?.enumerate() {
+            let of_others = (sum.idle + sum.leased).saturating_sub(own.idle + own.leased);
+            if over > help.saturating_add(of_others).saturating_add(sum.freeing) {
+                // It is refused.
+                return None;
+            }
+            let over_budget = if height == root { sum.charged.saturating_sub(self.caps.budget) } else { 0 };
+            let lack = over.max(over_budget).saturating_sub(help).min(of_others);
+            found = found.or((lack > 0).then_some((height, lack)));
+        }
+        found
+    }
+
+    /// Whether `class` bytes exceed a limit even if all idle memory in depots is released.
+    pub(crate) fn is_over_limit_with(&self, class: u64) -> bool {
+        self.rooms_with(class).is_none_or(|mut rooms| rooms.any(|room| room.over > room.sum.idle))
+    }
+
+    /// Returns the first limit that `class` bytes exceed even if all idle memory is released, else the smallest one, and
+    /// the height of its node above the pool's.
+    pub(crate) fn refusing(&self, class: u64) -> (usize, u64) {
+        let rooms = || self.rooms(self.own().plus(Sum { charged: class, ..Sum::default() })).enumerate();
+        let refusing = rooms().find(|(_, room)| room.over > room.sum.idle);
+        let room = refusing.or_else(|| rooms().min_by_key(|(_, room)| room.limit));
+        room.map_or((0, self.caps.limit), |(height, room)| (height, room.limit))
+    }
+
+    /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.
+    pub(crate) fn may_fit_without_magazines(&self, class: u64) -> bool {
+        let there = self.evictable().saturating_add(self.freeing).saturating_add(self.awaited());
+        self.rooms_with(class).is_some_and(|mut rooms| rooms.all(|room| room.over <= there))
+    }
+
+    /// Returns the smallest limit of the nodes from the pool's to the root.
+    pub(crate) fn least_limit(&self) -> u64 {
+        self.above.iter().map(|level| level.bounds.limit).fold(self.caps.limit, u64::min)
+    }
+
+    /// Whether a block may serve a class that is `excess` bytes smaller: what was served under the limit before fits
+    /// beside it.
+    pub(crate) fn lends(&self, excess: u64) -> bool {
+        let expected = Sum { charged: self.expected.saturating_add(excess), ..Sum::default() };
+        excess == 0 || self.rooms(expected).all(|room| room.over == 0)
+    }
+
+    /// Returns how many more slots of `class` may be leased from a bucket with `kept` idle blocks and slots.
+    pub(crate) fn leasable(&self, class: u64, kept: u64) -> u64 {
+        let cacheable = self.caps.max_cached_bytes.saturating_sub(self.idle() + self.others_idle);
+        let rooms = self.rooms(self.own()).zip(self.rests());
+        let leasable = |(Room { limit, sum, .. }, rest): (Room, u64)| {
+            (limit / MAGAZINES_OF_LIMIT).min(rest / MAGAZINES_OF_REST).saturating_sub(sum.leased)
+        };
+        let bytes = rooms.map(leasable).fold(cacheable, u64::min);
+        self.caps.max_buffers_per_bucket.saturating_sub(kept).min(bytes / class)
+    }
+
+    /// Returns the bytes that each limit leaves beside live memory, as far as threads have reported.
+    fn rests(&self) -> impl Iterator<Item = u64> {
+        let live = Sum { charged: positive(self.live), ..Sum::default() };
+        let taken = |sum: Sum| sum.charged.saturating_sub(sum.idle + sum.leased);
+        self.rooms(live).map(move |room| room.limit.saturating_sub(taken(room.sum)))
+    }
+
+    /// Whether magazines have much more than they would get now, because live memory grew.
+    pub(crate) fn is_overleased(&self) -> bool {
+        self.rests().any(|rest| self.leased > rest / MAGAZINES_OF_REST * 2)
+    }
+
+    /// Whether nodes below the pool's have shares.
+    pub(crate) fn has_shares_below(&self) -> bool {
+        self.below.shares > 0
+    }
+
+    /// Returns the bytes charged to the pool's node.
+    pub(crate) fn charged_together(&self) -> u64 {
+        self.now.charged + self.below.charged
+    }
+
+    /// Sets the share.
+    ///
+    /// # Errors
+    /// The first node above that has no room for a larger share; the share is then unchanged.
+    pub(crate) fn set_share(&mut self, share: u64) -> Result<(), NoShare> {
+        let before = mem::replace(&mut self.share, share);
+        let lacking = self.rooms(self.own()).enumerate().skip(1).find(|(_, room)| room.over > 0);
+        let Some((height, Room { limit, over, sum })) = lacking.filter(|_| share > before) else {
+            self.changes += 1;
+            return Ok(());
+        };
+        self.share = before;
+        let unused = before.saturating_sub(self.charged_together());
+        Err(NoShare { height, limit, lacking: over, is_in_transit: over <= sum.freeing, unused })
+    }
+}
