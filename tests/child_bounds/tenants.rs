@@ -4,7 +4,7 @@ use crate::KIB;
 use std::thread;
 use std::time::Duration;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Error, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Error, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::{close_gate, has_virtual_memory, streams};
 
 const MIB: u64 = 1 << 20;
@@ -53,7 +53,7 @@ fn requests_of_a_child_count_and_outlive_it_in_the_figures_of_its_pool() {
 fn a_child_has_every_call_of_a_pool() {
     over_every_source(|pool, [stream, _]| {
         let child = pool.child("tenant").limit(96 * MIB).build().expect("a pool");
-        let mut zeroed = child.allocate_zeroed(1000, &stream).expect("memory");
+        let zeroed = child.allocate_zeroed(1000, &stream).expect("memory");
         let mut bytes = [1; 1000];
         zeroed.read(&mut bytes, &stream).expect("no fault");
         assert_eq!(bytes, [0; 1000]);
