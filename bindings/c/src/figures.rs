@@ -121,6 +121,7 @@ impl CPool {
     fn stats_by_tag(&self) -> Vec<(Box<str>, PoolStats, Stats)> {
         let of = |tagged: &crate::tags::Tagged| {
             let mut full = tagged.pool.own_stats();
+            full.caps.limit_bytes = self.main.pool.limit();
             without_live(&mut full, &self.captures.unordered(tagged.pool.name()));
             let mut stats = Stats::of(&full);
             if tagged.is_asleep() {
