@@ -127,7 +127,10 @@ proptest! {
         prop_assert_eq!(refused, 0, "within its share");
         prop_assert!(device.peak() <= limit, "{} of {limit}", device.peak());
         drop((tenant, other, within, pool));
-        prop_assert_eq!(device.taken(), 0);
+        // A driver call for a request whose time is over ends later.
+        while device.taken() > 0 {
+            thread::yield_now();
+        }
     }
 
     /// Five children under one cap: each has its limit, and all of them that of the pool.
