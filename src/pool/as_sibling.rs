@@ -18,7 +18,8 @@ impl<B: Backend> Sibling for Handle<B> {
             None => pool.core().depot().accounts.now.charged,
         };
         let before = taken();
-        pool.trim_to_or_log(0);
+        // Its children are siblings, too.
+        pool.trim_own_or_log();
         before.saturating_sub(taken())
     }
 }

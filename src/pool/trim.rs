@@ -56,6 +56,11 @@ impl<B: Backend> Pool<B> {
         self.log_kept(self.trim_to(idle_bytes).map(drop));
     }
 
+    /// As [`trim_to_or_log`](Self::trim_to_or_log), of all idle memory of the pool without its children.
+    pub(super) fn trim_own_or_log(&self) {
+        self.log_kept(self.core().trim_own_to::<B>(0).map(drop));
+    }
+
     fn log_kept(&self, released: Result<(), Error>) {
         if let Err(error) = released {
             logging::warn!("pool {}: memory is kept that was to be released: {error}", self.name());

@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 fn over_every_source(check: impl Fn(Pool<HostDevice>, [HostStream; 2])) {
     for &source in Source::ALL {
         let device = HostDevice::builder().memory_limit(1 << 30).build();
-        if let Ok(pool) = Pool::builder(&device).source(source).limit(512 * MIB).build() {
+        if let Ok(pool) = Pool::builder(&device).source(source).limit(300 * MIB).build() {
             check(pool, streams(&device));
         }
     }
@@ -74,6 +74,17 @@ fn a_child_has_every_call_of_a_pool() {
         assert!(matches!(child.allocate(1, &stream), Err(Error::Closed)));
         let late = pool.child("late").build().expect("a pool");
         assert!(matches!(late.allocate(1, &stream), Err(Error::Closed)), "its pool is closed");
+    });
+}
+
+/// Each child has an arena of its own: pages that are free in one serve the others.
+#[test]
+fn free_pages_of_one_child_serve_all() {
+    over_every_source(|pool, [stream, _]| {
+        let [one, two] = ["one", "two"].map(|name| pool.child(name).build().expect("a pool"));
+        for of in [&pool, &one, &two, &one, &pool] {
+            drop(of.allocate(256 * MIB, &stream).expect("all else is free"));
+        }
     });
 }
 
