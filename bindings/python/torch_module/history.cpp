@@ -99,6 +99,13 @@ Context History::gather(Torch::RecordContext level) const {
 }
 
 void History::locked_add(TraceEntry entry) {
+    // Segments have numbers in the order in which they came, by which NCCL registers them on each rank.
+    const std::pair<DeviceIndex, size_t> place{entry.device_, static_cast<size_t>(entry.addr_)};
+    if (entry.action_ == TraceEntry::SEGMENT_ALLOC || entry.action_ == TraceEntry::SEGMENT_MAP) {
+        registered_[place] = registrations_++;
+    } else if (entry.action_ == TraceEntry::SEGMENT_FREE || entry.action_ == TraceEntry::SEGMENT_UNMAP) {
+        registered_.erase(place);
+    }
     for (const auto &tracker : trackers_) {
         tracker(entry);
     }
@@ -157,7 +164,7 @@ void History::look_at_segments(DeviceIndex device) {
     }
     Segments now;
     for (const auto &span : spans_of(device, false)) {
-        now[span.segment] = {span.segment_bytes, 0, span.is_virtual != 0};
+        now[span.segment] = {span.segment_bytes, span.is_virtual != 0};
     }
     std::lock_guard<std::mutex> locked(lock_);
     auto &known = segments_[device];
@@ -172,14 +179,11 @@ void History::look_at_segments(DeviceIndex device) {
             note(false, address, segment);
         }
     }
-    for (auto &[address, segment] : now) {
+    for (const auto &[address, segment] : now) {
         auto same = known.find(address);
-        if (same != known.end() && same->second.bytes == segment.bytes) {
-            segment.registration = same->second.registration;
-            continue;
+        if (same == known.end() || same->second.bytes != segment.bytes) {
+            note(true, address, segment);
         }
-        segment.registration = registrations_++;
-        note(true, address, segment);
     }
     known = std::move(now);
 }
@@ -203,12 +207,8 @@ Context History::context_of(const void *address) const {
 
 int History::registration_of(DeviceIndex device, size_t address) const {
     std::lock_guard<std::mutex> locked(lock_);
-    auto of_device = segments_.find(device);
-    if (of_device == segments_.end()) {
-        return -1;
-    }
-    auto found = of_device->second.find(address);
-    return found == of_device->second.end() ? -1 : found->second.registration;
+    auto found = registered_.find({device, address});
+    return found == registered_.end() ? -1 : found->second;
 }
 
 std::vector<TraceEntry> History::traces_of(DeviceIndex device) const {

@@ -54,7 +54,6 @@ class History {
   private:
     struct Segment {
         size_t bytes;
-        int registration;
         bool is_virtual;
     };
     using Segments = std::map<size_t, Segment>;
@@ -75,6 +74,7 @@ class History {
     std::vector<Torch::OutOfMemoryObserver> observers_;
     std::map<DeviceIndex, Segments> segments_;
     std::map<DeviceIndex, uint64_t> calls_;
+    std::map<std::pair<DeviceIndex, size_t>, int> registered_;
     int registrations_ = 0;
     std::string metadata_;
 };

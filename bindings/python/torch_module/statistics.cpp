@@ -225,6 +225,7 @@ Torch::SnapshotInfo Allocator::snapshot_of(MempoolId_t id, bool includes_traces)
     for (int number = 0; number < devices_; ++number) {
         const auto device = static_cast<DeviceIndex>(number);
         uint64_t segment_of = 0, end = 0, active = 0;
+        history_.look_at_segments(device);
         for (const auto &span : all_spans(device)) {
             active += span.is_live ? span.bytes : 0;
             if (id != MempoolId_t{0, 0} && pool_of(span) != id) {
