@@ -3,7 +3,6 @@ use vrampool::{host::HostDevice, prelude::*};
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new(&HostDevice::new())?;
     let stats = serde_json::to_value(pool.stats())?;
-    assert_eq!(stats["served"]["by_bucket"], 0);
     println!("{}\n{stats:#}", pool.report());
     Ok(())
 }
