@@ -142,7 +142,8 @@ proptest! {
             let mut live = own.iter().map(Buffer::capacity).sum::<u64>();
             let (mut kept, mut buffers) = (0, own.len());
             for (child, _, twin) in &children {
-                prop_assert_eq!((child.stats().live_bytes, child.stats().idle_bytes), (sum(&twin.live), sum(&twin.idle)));
+                let stats = child.stats();
+                prop_assert_eq!((stats.live_bytes, stats.idle_bytes), (sum(&twin.live), sum(&twin.idle)));
                 all.extend(twin.live.iter().chain(&twin.idle).map(|&(address, _)| address));
                 live += sum(&twin.live);
                 kept += sum(&twin.idle);

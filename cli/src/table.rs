@@ -12,8 +12,8 @@ const CUT: &str = "...";
 /// The columns of the narrowest terminal.
 const MOST: usize = 80;
 
-/// A table as text, within 80 columns: cells of the widest column of words are shortened as necessary. The columns `words` are aligned on the
-/// left, the others on the right. Without a header the line below it is missing, too.
+/// A table as text, within 80 columns: cells of the widest column of words are shortened as necessary. The columns
+/// `words` are aligned on the left, the others on the right. Without a header the line below it is missing, too.
 #[must_use]
 pub fn table<const N: usize>(
     header: Option<[&str; N]>,

@@ -113,8 +113,8 @@ impl Accounts {
         self.rooms_with(class).is_none_or(|mut rooms| rooms.any(|room| room.over > room.sum.idle))
     }
 
-    /// Returns the first limit that `class` bytes exceed even if all idle memory is released, else the smallest one, and
-    /// the height of its node above the pool's.
+    /// Returns the first limit that `class` bytes exceed even if all idle memory is released, else the smallest one,
+    /// and the height of its node above the pool's.
     pub(crate) fn refusing(&self, class: u64) -> (usize, u64) {
         let rooms = || self.rooms(self.own().plus(Sum { charged: class, ..Sum::default() })).enumerate();
         let refusing = rooms().find(|(_, room)| room.over > room.sum.idle);

@@ -6,7 +6,8 @@
 //!   the depot; `reclaim_thread`: frees blocks of ended threads;
 //! * `accounts` and `caps`: bytes and their limits; `permit`: whether a miss may ask the source; `make_room`: releases
 //!   and waits until it may; `reservation`: bytes counted before the source delivers them; `tree`, `admission`
-//!   and `pool_tree`: limits and shares of pools and their children; `request_queue` and `queue_position`: requests that wait, in order of arrival;
+//!   and `pool_tree`: limits and shares of pools and their children; `request_queue` and
+//!   `queue_position`: requests that wait, in order of arrival;
 //! * `release`: the free path; `keep`: whether the caps let a block stay idle; `evict`: removes idle blocks from
 //!   buckets; `reclaim`: returns them to the source; `counts` and `counting`: counters; `stats`: the definitions of
 //!   statistics; `read_stats`: reads them;

@@ -1,7 +1,7 @@
 //! The pools of a tree: a pool, its children, and theirs.
 //!
-//! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So the
-//! [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
+//! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
+//! the [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
 
 use crate::heap::core::{DepotGuard, Family, Life, LockedDepot, Member, PoolCore};
 use crate::heap::tree::{Bounds, Level, Sum};
@@ -157,8 +157,8 @@ impl DepotGuard {
         family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
     }
 
-    /// Of the node so many above the pool's: returns the live bytes of the other pools below it, and the unused bytes of
-    /// their shares.
+    /// Of the node so many above the pool's: returns the live bytes of the other pools below it, and the unused bytes
+    /// of their shares.
     pub(crate) fn beside(&self, height: usize) -> (u64, u64) {
         let (Some(family), Some((_, at))) = (&self.family, self.node) else { return (0, 0) };
         let own: Vec<_> = family.up(at).map(|(node, _)| node).collect();
@@ -220,8 +220,8 @@ impl PoolCore {
         }
     }
 
-    /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns whether
-    /// any was released.
+    /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns
+    /// whether any was released.
     pub(super) fn relieve(&self, class: u64) -> bool {
         let (mut is_any, asked) = (false, Asked { class, share: None });
         loop {
@@ -233,8 +233,8 @@ impl PoolCore {
         }
     }
 
-    /// Releases at least `bytes` of idle memory of the other pools below the node so many above the pool's, or all that is
-    /// not in their shares. Returns the released bytes.
+    /// Releases at least `bytes` of idle memory of the other pools below the node so many above the pool's, or all
+    /// that is not in their shares. Returns the released bytes.
     pub(crate) fn trim_others(&self, height: usize, bytes: u64, asked: Asked) -> u64 {
         let mut released = 0;
         for (other, spare) in self.spare(height, asked) {

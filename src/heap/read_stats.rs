@@ -59,8 +59,8 @@ impl Depot {
 }
 
 impl PoolCore {
-    /// Returns the pool's statistics, with the counts of its dropped children. Peaks include all requests of this thread,
-    /// and those that other threads have reported.
+    /// Returns the pool's statistics, with the counts of its dropped children. Peaks include all requests of this
+    /// thread, and those that other threads have reported.
     pub(crate) fn stats(&self) -> PoolStats {
         magazine::inspect(self, |cache| {
             let mut depot = self.depot();

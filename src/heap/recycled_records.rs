@@ -24,8 +24,8 @@ impl Depot {
         self.records.last().is_some_and(|record| record.last_use.writer() == stream)
     }
 
-    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. Streams in
-    /// `dropped` are to be dropped without any lock.
+    /// Serves a miss of `key` from the arena of the recycled records, if no memory has to be released for it. Streams
+    /// in `dropped` are to be dropped without any lock.
     #[inline(always)]
     pub(crate) fn serve_from_arena<B: Backend>(
         &mut self,

@@ -15,18 +15,19 @@ use vrampool_backend::{Backend, BackendError, fork};
 impl<B: Backend> Pool<B> {
     /// Returns the settings of a pool below this one: of a tenant, a tag, or a graph.
     ///
-    /// A child is a pool of its own, with every call, statistic and metric of one. It has the device, the source, the
-    /// settings and the hooks of this pool, unless its builder sets others. What it has counts against the limits of all
-    /// pools above it, so `limit` of the root bounds the tree. The caps on idle bytes and the budget hold for the tree;
-    /// a child's own are ignored. This pool's [statistics](Self::stats) include the child's.
+    /// A child is a separate pool, with every call, statistic and metric of one. It has the device, the source, the
+    /// settings and the hooks of this pool, unless its builder sets others. What it has counts against the limits of
+    /// all pools above it, so `limit` of the root bounds the tree. The caps on idle bytes and the budget hold for the
+    /// tree; a child's own are ignored. This pool's [statistics](Self::stats) include the child's.
     ///
     /// * [`limit`](PoolBuilder::limit) caps the child's bytes, and those of its children.
     /// * [`share`](PoolBuilder::share) reserves bytes of the limits above for the child.
     /// * [`private`](PoolBuilder::private) keeps its idle memory for its own requests until it is dropped, as graphs
     ///   need it.
     ///
-    /// Idle memory beyond a share serves the whole tree: it is released before a limit refuses a request. Over an arena of
-    /// fixed size children have memory of that arena; over virtual memory each has a range of addresses of its own.
+    /// Idle memory beyond a share serves the whole tree: it is released before a limit refuses a request. Over an
+    /// arena of fixed size children have memory of that arena; over virtual memory each has separate
+    /// addresses.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -44,8 +45,8 @@ impl<B: Backend> Pool<B> {
         PoolBuilder::below(self, name.into())
     }
 
-    /// Changes the [share](PoolBuilder::share) of the limits above. Idle memory of others is released for it. The end of
-    /// the pool ends the share.
+    /// Changes the [share](PoolBuilder::share) of the limits above. Idle memory of others is released for it. The end
+    /// of the pool ends the share.
     ///
     /// ```
     /// # use vrampool::{Pool, host::HostDevice};
@@ -58,9 +59,9 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] if a limit has no room for the unused part of the share beside live memory and other shares;
-    /// [`Error::Configuration`] if the share is above the child's limit, or the pool is no child; [`Error::Closed`]. The
-    /// share is then unchanged.
+    /// [`Error::OutOfMemory`] if a limit has no room for the unused part of the share beside live memory and other
+    /// shares; [`Error::Configuration`] if the share is above the child's limit, or the pool is no child;
+    /// [`Error::Closed`]. The share is then unchanged.
     pub fn set_share(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         let core = &self.handle.core;

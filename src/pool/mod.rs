@@ -299,8 +299,9 @@ impl<B: Backend> Pool<B> {
         self.core().supply::<B>().arena()
     }
 
-    /// The counts and bytes of the pool and its [children](Self::child). Those of each pool are of one moment; an arena's
-    /// own (reserved bytes, its waits) are read right after. Caps are the pool's, and peaks are sums of the pools' peaks.
+    /// The counts and bytes of the pool and its [children](Self::child). Those of each pool are of one moment; an
+    /// arena's own (reserved bytes, its waits) are read right after. Caps are the pool's, and peaks are sums of the
+    /// pools' peaks.
     pub fn stats(&self) -> PoolStats {
         if fork::is_child() {
             return PoolStats::default();
@@ -333,7 +334,8 @@ impl<B: Backend> Pool<B> {
         PoolReport { pool: self.name().into(), stats: self.stats(), holders }
     }
 
-    /// The hard cap on bytes taken from the device; `None` if there is none. A child has that of the pools above it, too.
+    /// The hard cap on bytes taken from the device; `None` if there is none. A child has that of the pools above it,
+    /// too.
     #[must_use]
     pub fn limit(&self) -> Option<u64> {
         as_limit(match fork::is_child() {

@@ -111,9 +111,10 @@ impl<B: Backend> Pool<B> {
         arena.compact(budget_bytes, stream, on_move)
     }
 
-    /// Changes the [limit](crate::PoolBuilder::limit) of the pool and its children together; `None` removes it. Idle memory above the limit is released. Live memory above it remains, and nothing more is
-    /// allocated until enough is freed. The pool's own arena of fixed size keeps its size, so a limit below that is
-    /// refused. An arena that the program made keeps its own limit.
+    /// Changes the [limit](crate::PoolBuilder::limit) of the pool and its children together; `None` removes it. Idle
+    /// memory above the limit is released. Live memory above it remains, and nothing more is allocated until enough
+    /// is freed. The pool's own arena of fixed size keeps its size, so a limit below that is refused. An arena that
+    /// the program made keeps its own limit.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -129,9 +130,9 @@ impl<B: Backend> Pool<B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Arena`] if the pool's own arena of fixed size is larger than `bytes`. [`Error::Configuration`] if `bytes` is less than
-    /// the pool's [share](Self::set_share), or has no room for the shares of children beside the other live memory. The
-    /// limit is then unchanged; idle memory may have been released.
+    /// [`Error::Arena`] if the pool's own arena of fixed size is larger than `bytes`. [`Error::Configuration`] if
+    /// `bytes` is less than the pool's [share](Self::set_share), or has no room for the shares of children beside the
+    /// other live memory. The limit is then unchanged; idle memory may have been released.
     pub fn set_limit(&self, bytes: impl Into<Option<u64>>) -> Result<(), Error> {
         let bytes = as_cap(bytes);
         fork::check()?;
@@ -174,8 +175,8 @@ impl<B: Backend> Pool<B> {
         set
     }
 
-    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes) of all pools of the tree. Idle memory above the cap is released; memory in the magazines of other
-    /// threads is released at their next call or end.
+    /// Changes the [cap on idle bytes](crate::PoolBuilder::max_cached_bytes) of all pools of the tree. Idle memory
+    /// above the cap is released; memory in the magazines of other threads is released at their next call or end.
     ///
     /// ```
     /// # use vrampool::{Backend, Pool, host::HostDevice};
@@ -265,8 +266,8 @@ impl PoolCore {
     /// Replaces the limit. Returns the one before.
     ///
     /// # Errors
-    /// [`Error::Configuration`] if the share is larger, or the limit has no room for the shares of children beside other
-    /// memory.
+    /// [`Error::Configuration`] if the share is larger, or the limit has no room for the shares of children beside
+    /// other memory.
     fn replace_limit(self: &Arc<Self>, limit: u64) -> Result<u64, Error> {
         let mut depot = self.depot();
         let (needed, share) = (depot.accounts.charged_together(), depot.accounts.share);

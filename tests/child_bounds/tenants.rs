@@ -77,7 +77,7 @@ fn a_child_has_every_call_of_a_pool() {
     });
 }
 
-/// Each child has an arena of its own: pages that are free in one serve the others.
+/// Each child has a separate arena: pages that are free in one serve the others.
 #[test]
 fn free_pages_of_one_child_serve_all() {
     over_every_source(|pool, [stream, _]| {

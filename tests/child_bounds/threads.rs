@@ -79,7 +79,8 @@ proptest! {
         let builder = || Pool::builder(&device).magazine_bytes(magazine_bytes);
         let pool = builder().limit(limit).max_cached_bytes(max_cached).build().expect("a pool");
         let within = pool.child("within").build().expect("a pool");
-        let (tenant, other) = (pool.child("tenant").build().expect("a pool"), within.child("other").build().expect("a pool"));
+        let tenant = pool.child("tenant").build().expect("a pool");
+        let other = within.child("other").build().expect("a pool");
         let share = lists.len() as u64 * most;
         tenant.set_share(share).expect("nothing is live");
         tenant.set_limit(share).expect("not below the share");
@@ -153,7 +154,8 @@ proptest! {
                 while !is_done.load(SeqCst) {
                     assert!(device.taken() <= limit);
                     // A buffer that is freed between both calls counts twice.
-                    assert!(children.iter().all(|child| child.stats().live_bytes.max(child.stats().idle_bytes) <= 90 * KIB));
+                    let most = |child: &Pool<Device>| child.stats().live_bytes.max(child.stats().idle_bytes);
+                    assert!(children.iter().all(|child| most(child) <= 90 * KIB));
                     if begun.load(SeqCst) == 40 {
                         device.inner().faults().clear();
                     }

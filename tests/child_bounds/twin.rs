@@ -162,12 +162,14 @@ proptest! {
                     }
                     let got = pool.allocate(bytes, &stream);
                     device.inner().faults().clear();
-                    let shortage = got.as_ref().err().map(|error| error.out_of_memory().expect("a lack of memory").shortage.clone());
+                    let lack = |error: &Error| error.out_of_memory().expect("a lack of memory").shortage.clone();
+                    let shortage = got.as_ref().err().map(lack);
                     match shortage {
                         None => prop_assert!(has_idle || fits && !is_refused, "{got:?}"),
                         Some(Shortage::Limit(limit)) => {
                             prop_assert!(!has_idle && !fits && !is_within_share, "{got:?}");
-                            prop_assert!(twin.up(at).into_iter().any(|node| twin.0[node].limit == Some(limit)), "{got:?}");
+                            let mut above = twin.up(at).into_iter();
+                            prop_assert!(above.any(|node| twin.0[node].limit == Some(limit)), "{got:?}");
                             prop_assert_eq!(twin.all_held(), before.clone(), "nothing is released in vain");
                         }
                         Some(_) => prop_assert!(!has_idle && fits && is_refused, "{got:?}"),
@@ -200,7 +202,8 @@ proptest! {
                     let at = of % count;
                     twin.0[at].pool.trim_to(to).expect("a trim");
                     let is_below = |node: usize| twin.up(node).contains(&at) && !twin.0[node].is_private;
-                    prop_assert!((0..count).filter(|&node| is_below(node)).map(|node| twin.idle(node)).sum::<u64>() <= to);
+                    let below = (0..count).filter(|&node| is_below(node));
+                    prop_assert!(below.map(|node| twin.idle(node)).sum::<u64>() <= to);
                 }
                 Step::SetShare { of, bytes } => {
                     let at = of % count;
@@ -213,7 +216,8 @@ proptest! {
                         // Its own idle memory is part of the share.
                         let (up, own) = (twin.up(at), |node: usize| node == at);
                         let fits = up[1..].iter().all(|&node| {
-                            let total = twin.total_on(node, (at, 0), &|of| own(of) || twin.0[of].is_private && up.contains(&of), &up);
+                            let keeps = |of: usize| own(of) || twin.0[of].is_private && up.contains(&of);
+                            let total = twin.total_on(node, (at, 0), &keeps, &up);
                             twin.0[node].limit.is_none_or(|limit| total <= limit)
                         });
                         prop_assert_eq!(set.is_ok(), bytes <= share || fits, "{:?}", set);
@@ -227,7 +231,8 @@ proptest! {
                     let at = of % count;
                     let (limit, own) = (bytes.unwrap_or(u64::MAX), at);
                     let set = twin.0[at].pool.set_limit(bytes);
-                    let has_shares = (0..count).any(|node| node != at && twin.up(node).contains(&own) && twin.0[node].share > 0);
+                    let shares = |node: usize| twin.up(node).contains(&own) && twin.0[node].share > 0;
+                    let has_shares = (0..count).any(|node| node != at && shares(node));
                     let least = twin.total(at, (at, 0), &|_| false);
                     let is_set = limit >= twin.0[at].share && (!has_shares || least <= limit);
                     prop_assert_eq!(set.is_ok(), is_set, "{:?}", set);
@@ -253,7 +258,8 @@ proptest! {
             let mut all = 0;
             for (at, node) in twin.0.iter().enumerate() {
                 let (own, sum) = (node.pool.own_stats(), node.pool.stats());
-                prop_assert_eq!((own.live_bytes, node.pool.limit(), node.pool.share()), (node.live, node.limit, node.share));
+                let now = (own.live_bytes, node.pool.limit(), node.pool.share());
+                prop_assert_eq!(now, (node.live, node.limit, node.share));
                 let below: Vec<_> = (0..count).filter(|&other| twin.up(other).contains(&at)).collect();
                 prop_assert_eq!(sum.live_bytes, below.iter().map(|&at| twin.0[at].live).sum::<u64>());
                 prop_assert_eq!(sum.held_bytes, below.iter().map(|&at| twin.held(at)).sum::<u64>());

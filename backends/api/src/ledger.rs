@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A limit on bytes, and the bytes that are charged to it. A clone is a handle to the same ledger.
 ///
-/// Ledgers form trees: bytes that are charged to a [child](Self::child) are charged to all ledgers above it, too, or its
-/// [share](Self::set_share), if that is more.
-/// Each limit holds exactly, under any number of threads. A refused request changes no ledger, not even for a moment.
+/// Ledgers form trees: bytes that are charged to a [child](Self::child) are charged to all ledgers above it, too, or
+/// its [share](Self::set_share), if that is more. Each limit holds exactly, under any number of threads. A refused
+/// request changes no ledger, not even for a moment.
 ///
 /// ```
 /// use vrampool_backend::spi::Ledger;
@@ -71,7 +71,7 @@ impl Ledger {
         self.named_child(&self.0.name, limit)
     }
 
-    /// As [`child`](Self::child), with a name of its own.
+    /// As [`child`](Self::child), with a separate name.
     #[must_use]
     pub fn named_child(&self, name: &str, limit: impl Into<Option<u64>>) -> Self {
         Self::of(name.into(), limit.into(), Some(self.clone()), Arc::clone(&self.0.changing))

@@ -34,10 +34,12 @@ pub trait Memory: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Releases the memory behind the handle, and returns whether it did; `false` leaves it to the drop. Default: `false`.
+    /// Releases the memory behind the handle, and returns whether it did; `false` leaves it to the drop. Default:
+    /// `false`.
     ///
-    /// For the owner of other handles that are out of reach, such as those of threads that make no call. Nothing uses the memory
-    /// from then on; a use fails, or finds undefined contents. Work that was enqueued before is treated as by a drop.
+    /// For the owner of other handles that are out of reach, such as those of threads that make no call. Nothing uses
+    /// the memory from then on; a use fails, or finds undefined contents. Work that was enqueued before is treated as
+    /// by a drop.
     fn release(&self) -> bool {
         false
     }

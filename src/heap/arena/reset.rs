@@ -24,8 +24,8 @@ impl<B: Backend> DeviceArena<B> {
         self.reset_if(|_| true)
     }
 
-    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others. Releases the range of
-    /// an arena of fixed size, if only those blocks and the pool have handles of the arena.
+    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others. Releases the
+    /// range of an arena of fixed size, if only those blocks and the pool have handles of the arena.
     pub(crate) fn forget_parked(&self) {
         let mut parked = 0;
         let reset = self.reset_if(|state| {

@@ -147,9 +147,9 @@ impl PoolStats {
 
     /// Returns the share of served requests that buckets served, 0 to 1; 0.0 if none was served.
     ///
-    /// Without an arena it is the [hit rate](Self::hit_rate). An arena serves the misses of the buckets, mostly without a
-    /// driver call; over one, this rate shows whether the caps fit. A virtual source keeps only classes up to 512 KiB in
-    /// buckets.
+    /// Without an arena it is the [hit rate](Self::hit_rate). An arena serves the misses of the buckets, mostly
+    /// without a driver call; over one, this rate shows whether the caps fit. A virtual source keeps only classes up
+    /// to 512 KiB in buckets.
     #[must_use]
     pub fn bucket_hit_rate(&self) -> f64 {
         self.served.bucket_hit_rate()

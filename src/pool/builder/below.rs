@@ -41,13 +41,13 @@ impl<B: Backend> PoolBuilder<B> {
         }
     }
 
-    /// Reserves bytes of the limits of the pools above for a [child](Pool::child): for its live and idle memory, rounded
-    /// to classes; over virtual memory rounded up to whole pages. Default: 0.
+    /// Reserves bytes of the limits of the pools above for a [child](Pool::child): for its live and idle memory,
+    /// rounded to classes; over virtual memory rounded up to whole pages. Default: 0.
     ///
-    /// The unused part counts against these limits for requests of others: idle memory is released for it, and requests
-    /// that do not fit beside it wait or fail. So no limit refuses a request within the share. The device or an arena may
-    /// still refuse one: a share reserves no memory. [`build`](Self::build) fails if there is no room for the share;
-    /// [`Pool::set_share`] changes it.
+    /// The unused part counts against these limits for requests of others: idle memory is released for it, and
+    /// requests that do not fit beside it wait or fail. So no limit refuses a request within the share. The device or
+    /// an arena may still refuse one: a share reserves no memory. [`build`](Self::build) fails if there is no room
+    /// for the share; [`Pool::set_share`] changes it.
     pub fn share(mut self, bytes: u64) -> Self {
         self.share = bytes;
         self
@@ -57,9 +57,11 @@ impl<B: Backend> PoolBuilder<B> {
     /// releases any of it. Threads keep none in magazines. Default: false.
     ///
     /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
-    /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture, with
-    /// buffers of a private child, which then keeps their memory for the capture. A request that this memory does not
-    /// serve fails with [`Error::Capture`](crate::Error::Capture), and the capture continues. Drop the graph, and then the child.
+    /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture,
+    /// with buffers of a private child, which then keeps their memory for the capture. A request that
+    /// neither this memory nor a free block of an arena of fixed size serves fails with
+    /// [`Error::Capture`](crate::Error::Capture), and the capture continues. Drop the
+    /// graph, and then the child.
     ///
     /// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
     /// stream. So launch it there, or call [`Pool::used_on`] with the stream of the launch before it.

@@ -370,8 +370,8 @@ impl Current<'_> {
 }
 
 impl Allocation {
-    /// Frees the device's own memory before the drop. Returns whether it did: other memory has addresses of the host, or
-    /// an order.
+    /// Frees the device's own memory before the drop. Returns whether it did: other memory has addresses of the host,
+    /// or an order.
     pub(crate) fn free_early(&self) -> bool {
         let is_free = self.origin == Origin::Device && !self.is_freed.swap(true, Ordering::AcqRel);
         if is_free {

@@ -51,7 +51,7 @@ impl Block {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len as usize) }
     }
 
-    /// Returns the memory behind a mapping of its own to the system, given all its bytes. Returns whether it did.
+    /// Returns the memory behind a separate mapping to the system, given all its bytes. Returns whether it did.
     pub(crate) fn discard(&self, bytes: &mut [u8]) -> bool {
         let is_all = std::ptr::eq(bytes.as_ptr(), self.base.as_ptr()) && bytes.len() as u64 == self.len;
         is_all && matches!(self._storage, Storage::Mapped { .. }) && discard(bytes)

@@ -168,8 +168,9 @@ fn without_memory(mut map: MmapMut) -> Option<MmapMut> {
 #[cfg(target_os = "linux")]
 pub(super) fn discard(bytes: &mut [u8]) -> bool {
     use rustix::mm::{Advice, madvise};
-    // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to
-    // all of its bytes, to which the caller has the only reference. The address is the mapping's, and its last page has no other bytes.
+    // SAFETY: the pages of the whole mapping are dropped, and read as zeros from then on. That is a write to all of
+    // its bytes, to which the caller has the only reference. The address is the mapping's, and its last page has no
+    // other bytes.
     unsafe { madvise(bytes.as_mut_ptr().cast(), bytes.len(), Advice::LinuxDontNeed) }.is_ok()
 }
 

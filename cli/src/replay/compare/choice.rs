@@ -76,7 +76,8 @@ impl Choice {
         if self.keeps_nothing { builder.max_cached_bytes(0) } else { builder }
     }
 
-    /// The settings, as lines of Rust, of Python and of the environment. `file` is that of fitted classes; `limit` is for an arena.
+    /// The settings, as lines of Rust, of Python and of the environment. `file` is that of fitted classes; `limit` is
+    /// for an arena.
     pub(super) fn settings(&self, file: &str, limit: u64) -> [String; 3] {
         let classes = match &self.classes.rule {
             rule if *rule == SizeClasses::GEOMETRIC => "SizeClasses::GEOMETRIC".into(),

@@ -82,7 +82,7 @@ impl Compare<'_> {
         interrupt.end()
     }
 
-    /// Replays the trace by each choice, until an interrupt. Replays are concurrent if each has a device of its own.
+    /// Replays the trace by each choice, until an interrupt. Replays are concurrent if each has a separate device.
     fn replay<D: Device>(
         &self,
         device: &D,
@@ -139,7 +139,8 @@ impl Compare<'_> {
     }
 }
 
-/// Returns the requests of the first half of the trace, and the share of the requests of the second half whose size the first does not have.
+/// Returns the requests of the first half of the trace, and the share of the requests of the second half whose size
+/// the first does not have.
 fn first_half(trace: &Trace) -> (Demand, f64) {
     let (first, second) = trace.events().split_at(trace.events().len() / 2);
     let (mut demand, mut live, mut sizes) = (Demand::new(), HashMap::new(), HashSet::new());

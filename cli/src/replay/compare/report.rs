@@ -79,9 +79,9 @@ impl Row {
 }
 
 impl Report {
-    /// Sorts the rows by bytes, and marks the best: within 2 % of the least bytes, a source that grows if there is one, with
-    /// the fewest calls of the driver in the last pass. `None` without rows. `unseen` is the share of requests with sizes
-    /// that only the second half of the trace has.
+    /// Sorts the rows by bytes, and marks the best: within 2 % of the least bytes, a source that grows if there is
+    /// one, with the fewest calls of the driver in the last pass. `None` without rows. `unseen` is the share of
+    /// requests with sizes that only the second half of the trace has.
     pub(super) fn new(trace: &Trace, file: &Path, mut rows: Vec<Row>, unseen: f64) -> Option<Self> {
         rows.sort_by_key(|row| row.peak_reserved);
         // Classes that are fitted to a half show what fitted ones are worth, and are no setting.
