@@ -63,6 +63,8 @@ pub(crate) struct PoolCore {
     pub(super) lock: PoolLock,
     /// The pool that it is a child of.
     pub(crate) parent: Option<Arc<PoolCore>>,
+    /// Whether it ever had children.
+    pub(super) has_children: AtomicBool,
     /// The counts of dropped children.
     pub(super) dropped_children: GlobalMutex<PoolStats>,
     /// The [`Supply`] of its backend.

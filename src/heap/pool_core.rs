@@ -72,6 +72,7 @@ impl PoolCore {
             epoch: AtomicU64::new(next_epoch()),
             lock,
             parent,
+            has_children: AtomicBool::new(false),
             dropped_children: GlobalMutex::default(),
             supply: Box::new(supply),
         });

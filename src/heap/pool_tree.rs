@@ -177,6 +177,7 @@ impl DepotGuard {
 impl PoolCore {
     /// Puts the pool in the tree of `parent`, below it.
     pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>) {
+        parent.has_children.store(true, Relaxed);
         for pool in [parent, self] {
             let (above, life) = match Arc::ptr_eq(pool, parent) {
                 true => (None, Life::Open),
@@ -259,6 +260,10 @@ impl PoolCore {
 
     /// The pools below it.
     pub(crate) fn descendants(&self) -> Vec<Arc<Self>> {
+        // Relaxed: who knows a child knows this, too.
+        if !self.has_children.load(Relaxed) {
+            return Vec::new();
+        }
         self.spare(0, Asked::default()).into_iter().map(|(pool, _)| pool).collect()
     }
 }

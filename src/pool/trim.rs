@@ -46,7 +46,9 @@ impl<B: Backend> Pool<B> {
                 Ok(bytes) => released += bytes,
                 Err(error) => outcome = Err(error),
             }
-            left = left.saturating_sub(core.cached_bytes());
+            if left > 0 {
+                left = left.saturating_sub(core.cached_bytes());
+            }
         }
         outcome.map(|()| released)
     }
@@ -250,15 +252,13 @@ impl<B: Backend> Pool<B> {
 impl PoolCore {
     /// As [`Pool::trim_to`], without its children. Private memory stays.
     fn trim_own_to<B: Backend>(&self, idle_bytes: u64) -> Result<u64, Error> {
-        if self.depot().accounts.is_private {
-            return Ok(0);
-        }
         let released = self.trim_to(idle_bytes);
         let supply = self.supply::<B>();
-        let outcome = match supply.arena().filter(|arena| arena.is_growing()) {
-            Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
-            None => Ok(()),
-        };
+        let outcome =
+            match supply.arena().filter(|arena| arena.is_growing() && !self.depot().accounts.is_private) {
+                Some(arena) => arena.release(idle_bytes.saturating_sub(self.cached_bytes())).map(drop),
+                None => Ok(()),
+            };
         supply.reclaim();
         outcome.map(|()| released)
     }
