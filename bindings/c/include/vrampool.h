@@ -171,7 +171,8 @@ typedef void (*vrampool_log_callback)(void *user, int level, const char *target,
  * function returns once the previous callback has received its lines and is not called again. In a forked child, no
  * callback is set until this is called.
  *
- * ::VRAMPOOL_ERROR_BUSY inside a callback; ::VRAMPOOL_ERROR_UNSUPPORTED in a Rust program that has a logger.
+ * ::VRAMPOOL_ERROR_BUSY inside a callback, and in a ::vrampool_copy_callback; ::VRAMPOOL_ERROR_UNSUPPORTED in a Rust
+ * program that has a logger.
  *
  * Thread-safe: calls wait for each other.
  */
@@ -747,9 +748,9 @@ typedef struct vrampool_sleep_report {
  * that calls vrampool, which may wait for the call.
  *
  * Within it these functions are ::VRAMPOOL_ERROR_BUSY: vrampool_sleep(), vrampool_sleep_tags(), vrampool_wake(),
- * vrampool_set_limit(), vrampool_torch_memory_fraction(), vrampool_destroy(), vrampool_torch_shutdown(), and those of segments
- * other than vrampool_segment_callbacks(), vrampool_segment_alloc(), vrampool_segment_free() and vrampool_segment_is_asleep(). Other
- * functions may be called; memory of the call is asleep.
+ * vrampool_set_limit(), vrampool_torch_memory_fraction(), vrampool_destroy(), vrampool_torch_shutdown(),
+ * vrampool_set_log_callback(), and those of segments other than vrampool_segment_callbacks(), vrampool_segment_alloc(),
+ * vrampool_segment_free() and vrampool_segment_is_asleep(). Other functions may be called; memory of the call is asleep.
  */
 typedef void (*vrampool_copy_callback)(void *user, uint64_t copied_bytes, uint64_t total_bytes);
 

@@ -5,7 +5,7 @@
 //! nothing: what the callback waits for may wait for vrampool. Lines wait for it in a queue of bounded
 //! length; those that find it full are counted, and the count is logged.
 
-use crate::failure::{Failure, Status};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::fork::OfProcess;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use parking_lot::{Condvar, Mutex};
@@ -74,6 +74,8 @@ pub(crate) fn set(callback: Option<LogCallback>, level: c_int, user: *mut c_void
         5 => LevelFilter::Trace,
         _ => return Err(Failure::invalid("level", &format!("{level} is not one of 0 (none) to 5 (trace)"))),
     };
+    // What the callback before waits for may wait for the copy.
+    check_no_callback()?;
     let of_process = LINES.get();
     let lines = &of_process.1;
     if *lines.teller.lock() == Some(std::thread::current().id()) {

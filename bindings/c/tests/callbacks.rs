@@ -69,6 +69,7 @@ extern "C" fn call_again(_: *mut c_void, copied: u64, total: u64) {
     });
     let of_segments = [
         ("shutdown", vrampool_torch_shutdown()),
+        ("set_log_callback", vrampool_set_log_callback(None, 0, user)),
         ("unmap_and_release", vrampool_segment_unmap_and_release(0, bytes, address, number)),
         ("create_and_map", vrampool_segment_create_and_map(0, bytes, address, number)),
         ("tag", vrampool_segment_tag(number, c"weights".into())),
