@@ -1,5 +1,6 @@
 //! For this repository's crates only; no stability guarantee.
 
+use crate::heap::arena::Refusal;
 use crate::heap::magazine;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -48,6 +49,12 @@ pub fn release<B: Backend>(buffer: Buffer<B>) {
 #[must_use]
 pub fn release_ready<B: Backend>(buffer: Buffer<B>) -> Option<Buffer<B>> {
     buffer.release_ready()
+}
+
+/// Calls `act`. What would wait in it until an arena is detached or attached is [`Error::Asleep`](crate::Error::Asleep).
+pub fn refuse_while_changing<T>(act: impl FnOnce() -> T) -> T {
+    let _refusal = Refusal::new();
+    act()
 }
 
 /// Returns the offsets of the buffer's bytes in the range of the pool's arena, in order; none without an arena.

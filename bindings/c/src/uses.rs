@@ -1,7 +1,7 @@
 //! The streams that use a block, and its end: what knows both a block and its pool.
 
-use crate::blocks::Held;
-use crate::failure::{Failure, Status};
+use crate::blocks::{self, Held};
+use crate::failure::{Failure, Status, check_no_callback};
 use crate::memory::Memory;
 use crate::registry;
 use crate::streams::Home;
@@ -89,8 +89,49 @@ impl Unfreed {
 type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
 
 /// Work on a stream uses a block, and is behind the one it was allocated for.
-pub(crate) fn used_on(held: &mut Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream, Buffer::used_on)
+pub(crate) fn used_on(
+    address: u64,
+    stream: usize,
+    check: impl Fn(&Held) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    with_block(address, |held| {
+        check(held)?;
+        record(held, stream, Buffer::used_on)
+    })
+}
+
+/// As [`used_on`], in the order of the program. For callers who hear of no failure: the block is then waited for with
+/// all of the device.
+pub(crate) fn record_stream(address: u64, stream: usize) -> Result<(), Failure> {
+    with_block(address, |held| record_surely(held, stream))
+}
+
+/// Does something with a block, but waits for a sleep or a wake without it: a callback of that may use the block.
+fn with_block(address: u64, act: impl Fn(&mut Held) -> Result<(), Failure>) -> Result<(), Failure> {
+    let mut pool = 0;
+    let done = blocks::borrow(address, |held| {
+        pool = held.pool;
+        internal::refuse_while_changing(|| act(held))
+    });
+    match done {
+        Err(failure) if failure.status == Status::ASLEEP && check_no_callback().is_ok() => {
+            let again = registry::with(pool, |pool| {
+                let _alone = pool.changing.lock();
+                blocks::borrow(address, &act)
+            });
+            // Of a pool that was destroyed, nothing wakes.
+            unless_asleep(again).or_else(|failure| match failure.status {
+                Status::INVALID_HANDLE => Ok(()),
+                _ => Err(failure),
+            })
+        }
+        done => unless_asleep(done),
+    }
+}
+
+/// A block that is asleep was waited for when it fell asleep, and nobody used it since.
+pub(crate) fn unless_asleep(recorded: Result<(), Failure>) -> Result<(), Failure> {
+    recorded.or_else(|failure| if failure.status == Status::ASLEEP { Ok(()) } else { Err(failure) })
 }
 
 fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
@@ -105,23 +146,22 @@ fn record(held: &mut Held, stream: usize, tell: Tell) -> Result<(), Failure> {
             Memory::Captured(captured) => {
                 captured.is_shared = true;
                 match captured.buffer().filter(|_| captured.is_released()) {
-                    Some(buffer) => told_of(tell(buffer, stream)),
+                    Some(buffer) => Ok(tell(buffer, stream)?),
                     // The graph is waited for as a whole, when it goes.
                     None => Ok(()),
                 }
             }
-            Memory::Pool(buffer) | Memory::Unordered(buffer) => told_of(tell(buffer, stream)),
+            Memory::Pool(buffer) | Memory::Unordered(buffer) => Ok(tell(buffer, stream)?),
             Memory::Elsewhere => Ok(()),
         }
     })
 }
 
-/// Work on a stream uses a block, in the order of the program. For callers who hear of no failure: the block
-/// is then waited for with all of the device.
+/// As [`record_stream`], of a block that this call has.
 pub(crate) fn record_surely(held: &mut Held, stream: usize) -> Result<(), Failure> {
-    record(held, stream, Buffer::record_stream).inspect_err(|_| {
+    record(held, stream, Buffer::record_stream).inspect_err(|failure| {
         held.memory = match mem::take(&mut held.memory) {
-            Memory::Pool(buffer) => Memory::Unordered(buffer),
+            Memory::Pool(buffer) if failure.status != Status::ASLEEP => Memory::Unordered(buffer),
             other => other,
         }
     })
@@ -138,13 +178,5 @@ fn with_stream_of<T>(
     match registry::with(pool, |pool| on_home(&pool.home)) {
         Err(failure) if failure.status == Status::INVALID_HANDLE => on_home(&*registry::home_of(pool)?)?,
         acted => acted?,
-    }
-}
-
-fn told_of(told: Result<(), Error>) -> Result<(), Failure> {
-    match told.map_err(Failure::from) {
-        // It was waited for when it fell asleep, and nobody used it since.
-        Err(failure) if failure.status == Status::ASLEEP => Ok(()),
-        told => told,
     }
 }

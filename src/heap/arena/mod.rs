@@ -41,6 +41,7 @@ pub(crate) use at_once::Refill;
 pub use buffer::ArenaBuffer;
 pub use builder::ArenaBuilder;
 pub use compaction::{Compaction, Moved};
+pub(crate) use detach::Refusal;
 pub use detach::{Attaching, Attachment, Detaching, Unmapped};
 pub(crate) use mapping::make::calls_of_this_thread;
 

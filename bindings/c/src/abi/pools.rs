@@ -214,10 +214,7 @@ fn free(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> 
 #[cold]
 #[inline(never)]
 fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(), Failure> {
-    blocks::borrow(address, |held| {
-        expected.check(held)?;
-        uses::used_on(held, stream)
-    })?;
+    uses::used_on(address, stream, |held| expected.check(held))?;
     blocks::remove(address, |held| expected.check(held))?.free();
     Ok(())
 }
@@ -225,7 +222,7 @@ fn free_elsewhere(address: u64, stream: usize, expected: Expected) -> Result<(),
 /// As the header says.
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_record_stream(address: *mut c_void, stream: *mut c_void) -> Status {
-    guard(|| blocks::borrow(address as u64, |held| uses::used_on(held, stream as usize)))
+    guard(|| uses::used_on(address as u64, stream as usize, |_| Ok(())))
 }
 
 /// As the header says.

@@ -166,7 +166,7 @@ pub extern "C" fn vrampool_torch_base_alloc(address: *mut c_void, size: Out<'_, 
 #[unsafe(no_mangle)]
 pub extern "C" fn vrampool_torch_record_stream(address: *mut c_void, stream: *mut c_void) {
     if !address.is_null() {
-        told(|| blocks::borrow(address as u64, |held| uses::record_surely(held, stream as usize)));
+        told(|| uses::record_stream(address as u64, stream as usize));
     }
 }
 

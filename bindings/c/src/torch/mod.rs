@@ -174,7 +174,7 @@ fn is_right(held: &Held, bytes: u64, device: c_int) -> bool {
 fn free_elsewhere((address, bytes, device, stream): (u64, u64, c_int, usize)) -> Result<(), Failure> {
     let mut held = blocks::remove(address, |_| Ok(()))?;
     let (is_right, requested) = (is_right(&held, bytes, device), held.memory.requested());
-    let recorded = uses::record_surely(&mut held, stream);
+    let recorded = uses::unless_asleep(uses::record_surely(&mut held, stream));
     held.free();
     if is_right {
         return recorded;

@@ -23,6 +23,7 @@ mod view;
 pub use attaching::Attaching;
 pub use detaching::{Detaching, Unmapped};
 pub(super) use phase::{OnFree, Phase};
+pub(crate) use right::Refusal;
 pub(super) use right::is_changing_one;
 
 use super::DeviceArena;

@@ -17,16 +17,27 @@ pub(in crate::heap::arena) fn is_changing_one() -> bool {
 #[derive(Debug)]
 pub(super) struct Right<'a> {
     _alone: LongGuard<'a, ()>,
+    _refusal: Refusal,
 }
 
 impl<'a> Right<'a> {
     pub(super) fn new(alone: LongGuard<'a, ()>) -> Self {
-        CHANGES.set(CHANGES.get() + 1);
-        Self { _alone: alone }
+        Self { _alone: alone, _refusal: Refusal::new() }
     }
 }
 
-impl Drop for Right<'_> {
+/// While it exists, requests of this thread are refused instead of waiting for such a change.
+#[derive(Debug)]
+pub(crate) struct Refusal(());
+
+impl Refusal {
+    pub(crate) fn new() -> Self {
+        CHANGES.set(CHANGES.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Refusal {
     fn drop(&mut self) {
         CHANGES.set(CHANGES.get() - 1);
     }
