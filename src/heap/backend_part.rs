@@ -46,7 +46,7 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     /// Frees memory of a driver's pool on the stream that wrote it, after all readers.
     fn release_memory(&mut self) -> u64 {
         let extent = mem::replace(&mut self.extent, SourceMemory::Released);
-        let SourceMemory::Driver(memory, device) = extent else {
+        let SourceMemory::Driver(memory, device, _grant) = extent else {
             drop(extent);
             self.uses.forget_readers();
             return 0;
@@ -73,7 +73,7 @@ impl<B: Backend> ErasedPart for BackendPart<B> {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool {
         match &mut self.extent {
             SourceMemory::Arena(buffer) => buffer.empty(backend_state),
-            SourceMemory::Direct(_) | SourceMemory::Driver(..) | SourceMemory::Released => false,
+            SourceMemory::Direct(..) | SourceMemory::Driver(..) | SourceMemory::Released => false,
         }
     }
 

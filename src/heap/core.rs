@@ -108,6 +108,8 @@ pub(super) struct Family {
     pub(super) caps: Caps,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
+    /// Number of requests of all pools that wait until a deadline.
+    pub(super) deadlines: u64,
     /// Each has its index as long as its pool lives.
     pub(super) members: Vec<Option<Member>>,
 }
@@ -118,11 +120,17 @@ pub(super) struct Member {
     pub(super) pool: Weak<PoolCore>,
     /// The index of its parent.
     pub(super) above: Option<usize>,
+    /// The lock of the arena that it has in common with its parent.
+    pub(super) arena: Option<&'static LockedDepot>,
+    /// As [`Depot::parked`].
+    pub(super) parked: Option<u64>,
     pub(super) bounds: Bounds,
     /// The pool's own part, when its depot was unlocked last.
     pub(super) own: Sum,
     /// Its part of the idle bytes.
     pub(super) idle: u64,
+    /// Its part of the requests that wait until a deadline.
+    pub(super) deadlines: u64,
     /// What the nodes below it count.
     pub(super) below: Sum,
     /// What it counts in the node above.
@@ -158,7 +166,7 @@ pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
     pub(crate) accounts: Accounts,
     /// The lock of the root, and the pool's index in the tree, if it is in one.
-    pub(super) node: Option<(&'static LockedDepot, usize)>,
+    pub(crate) node: Option<(&'static LockedDepot, usize)>,
     pub(crate) counters: Counters,
     pub(crate) threads: Threads,
     /// Records without memory.
@@ -166,6 +174,8 @@ pub(crate) struct Depot {
     pub(crate) backend_state: BackendState,
     /// Requests that wait.
     pub(crate) queue: Queue,
+    /// Whether requests of other pools of the tree wait until a deadline.
+    pub(super) do_others_wait: bool,
     pub(crate) life: Life,
 }
 

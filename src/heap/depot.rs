@@ -40,6 +40,7 @@ impl Depot {
             records: Vec::new(),
             backend_state,
             queue: Queue::default(),
+            do_others_wait: false,
             life: Life::Open,
         }
     }

@@ -48,6 +48,7 @@ impl PoolCore {
             Some(arena) => arena.with_lock(|lock| PoolLock::over_arena(depot, lock))?,
             None => PoolLock::new(depot),
         };
+        let arena = supply.arena().filter(|_| supply.is_of_parent).map(|arena| arena.with_lock(|lock| lock));
         let core = Arc::new(Self {
             device: supply.device.id(),
             start: unix_seconds(),
@@ -77,7 +78,7 @@ impl PoolCore {
             supply: Box::new(supply),
         });
         if let Some(parent) = &core.parent {
-            core.join(parent);
+            core.join(parent, arena);
         }
         Some(core)
     }

@@ -25,7 +25,9 @@ impl<B: Backend> Order<B> for OfPool<'_, B> {
     }
 
     fn with_markers<T>(&self, act: impl FnOnce(&mut Markers<B>, &mut Ticks) -> T) -> T {
-        if let Some(arena) = self.0.supply::<B>().arena() {
+        let supply = self.0.supply::<B>();
+        // The ticks are those of the depot, and each clock has markers of its own.
+        if let Some(arena) = supply.arena().filter(|_| !supply.is_of_parent) {
             return arena.with_markers(act);
         }
         let mut depot = self.0.depot();

@@ -3,7 +3,7 @@
 //! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
 //! the [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
 
-use crate::heap::core::{DepotGuard, Family, Life, LockedDepot, Member, PoolCore};
+use crate::heap::core::{Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
 use crate::heap::tree::{Bounds, Level, Sum};
 use std::fmt;
 use std::mem;
@@ -109,6 +109,27 @@ impl Member {
     }
 }
 
+impl Depot {
+    /// If the pool's last handle was dropped, and no buffer is live: the number of blocks in magazines of threads that have
+    /// not visited a pool since.
+    pub(super) fn parked(&self) -> Option<u64> {
+        (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
+    }
+
+    /// Of the pool that an arena serves: the number of pools that have memory of it, and the sum of what is
+    /// [parked](Self::parked) in all of them. `None` while any of them is in use. The sum is never too large, as a block
+    /// leaves it before it leaves the arena.
+    pub(super) fn parked_in_arena(&self) -> Option<(usize, u64)> {
+        let own = self.parked()?;
+        let Some((root, at)) = self.node else { return Some((1, own)) };
+        let family = root.family.lock();
+        let arena = family.member(at).lock;
+        let is_over_it = |of: &&Member| of.arena.is_some_and(|of| std::ptr::eq(of, arena));
+        let mut below = family.members.iter().flatten().filter(is_over_it);
+        below.try_fold((1, own), |(pools, sum), member| Some((pools + 1, sum + member.parked?)))
+    }
+}
+
 impl DepotGuard {
     /// Locks the accounts of the tree.
     #[cold]
@@ -119,6 +140,7 @@ impl DepotGuard {
         let accounts = &mut self.accounts;
         let member = family.member(at);
         accounts.others_idle = family.idle - member.idle;
+        let do_others_wait = family.deadlines > member.deadlines;
         accounts.below = member.below;
         let levels = family.up(at).zip(family.up(at).skip(1)).map(|((_, below), (_, member))| Level {
             bounds: member.bounds,
@@ -131,6 +153,7 @@ impl DepotGuard {
         if accounts.is_private {
             accounts.caps.max_cached_bytes = own;
         }
+        self.do_others_wait = do_others_wait;
         self.family = Some(family);
     }
 
@@ -140,11 +163,13 @@ impl DepotGuard {
     pub(super) fn leave(&mut self) {
         let Some(mut family) = self.family.take() else { return };
         let Some((_, at)) = self.node else { return };
-        let accounts = &self.accounts;
+        let (accounts, deadlines, parked) = (&self.accounts, self.queue.deadlines(), self.parked());
+        let before = mem::replace(&mut family.member_mut(at).deadlines, deadlines);
+        family.deadlines = family.deadlines - before + deadlines;
         family.set(at, |member| {
             member.own = accounts.own();
             member.idle = if accounts.is_private { 0 } else { accounts.idle() };
-            member.bounds = accounts.bounds();
+            (member.bounds, member.parked) = (accounts.bounds(), parked);
         });
         if !accounts.is_private {
             family.caps.set_common(&accounts.caps);
@@ -175,8 +200,8 @@ impl DepotGuard {
 }
 
 impl PoolCore {
-    /// Puts the pool in the tree of `parent`, below it.
-    pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>) {
+    /// Puts the pool in the tree of `parent`, below it. `arena`: the lock of their common arena.
+    pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>, arena: Option<&'static LockedDepot>) {
         parent.has_children.store(true, Relaxed);
         for pool in [parent, self] {
             let (above, life) = match Arc::ptr_eq(pool, parent) {
@@ -206,9 +231,12 @@ impl PoolCore {
                 lock: pool.lock.lock,
                 pool: Arc::downgrade(pool),
                 above: above.map(|(_, node)| node),
+                arena: arena.filter(|_| above.is_some()),
+                parked: None,
                 bounds: depot.accounts.bounds(),
                 own: Sum::default(),
                 idle: 0,
+                deadlines: 0,
                 below: Sum::default(),
                 counted: Sum::default(),
             });
@@ -219,6 +247,11 @@ impl PoolCore {
             depot.enter();
             pool.set_largest_class(&depot);
         }
+    }
+
+    /// Recalls the magazines of the other pools of the tree, for a request that waits. They get none until it is served.
+    pub(crate) fn recall_others(&self) {
+        self.others().iter().for_each(|other| other.recall(&mut other.depot(), Recall::Slots));
     }
 
     /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns

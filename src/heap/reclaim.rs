@@ -9,6 +9,7 @@ use crate::heap::reclaim_thread;
 use crate::heap::release::is_releasing;
 use crate::heap::request_queue::Awaited;
 use crate::source::Key;
+use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use vrampool_backend::StreamId;
 
@@ -18,7 +19,6 @@ impl PoolCore {
         magazine::leave(self);
         let mut depot = self.depot();
         let (idle, records) = depot.end();
-        depot.accounts.share = 0;
         let magazines = depot.await_magazines();
         self.epoch.store(DROPPED_EPOCH, Relaxed);
         drop(depot);
@@ -32,8 +32,13 @@ impl PoolCore {
         self.release_blocks(idle);
         reclaim_thread::add(magazines);
         reclaim_thread::free();
-        self.supply.end();
-        // Its share has ended.
+        // An arena of a pool above may be unused from now on.
+        let ended = successors(Some(self), |pool| pool.parent.as_deref().filter(|above| above.is_dropped()));
+        ended.for_each(|pool| pool.supply.end());
+        if self.parent.is_some() {
+            // After that of the ledger, which is never more.
+            self.depot().accounts.share = 0;
+        }
         self.notify_freed();
     }
 

@@ -6,7 +6,7 @@ use crate::heap::core::ErasedSupply;
 use crate::heap::stats::table::PoolStats;
 use crate::source::{Key, Source};
 use std::ops::Range;
-use vrampool_backend::spi::Ledger;
+use vrampool_backend::spi::{Grant, Ledger};
 use vrampool_backend::{AllocationRequest, Backend, HeldMemory, Memory, Region, RegionMut, logging};
 
 /// A device, and the arena on it if one serves misses.
@@ -24,7 +24,7 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) piece_bytes: u64,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
-    /// Bounds the physical memory of the growing arenas of the pool and its children.
+    /// Bounds the memory that the pool and its children take from the device, but for an arena of fixed size of a root.
     pub(crate) ledger: Ledger,
 }
 
@@ -91,11 +91,15 @@ impl<B: Backend> Supply<B> {
             Some(arena) if arena.kind() == key.kind => {
                 Ok(SourceMemory::Arena(arena.allocate_reclaiming(key.class, stream, reclaim)?))
             }
-            _ if self.source == Source::Driver => {
-                let memory = self.device.allocate_on(&request, stream)?;
-                Ok(SourceMemory::Driver(memory, self.device.clone()))
+            _ => {
+                // In addition to the accounts, because arenas beside it hold whole pages, free ones as well.
+                let grant = self.ledger.reserve(key.class)?;
+                if self.source == Source::Driver {
+                    let memory = self.device.allocate_on(&request, stream)?;
+                    return Ok(SourceMemory::Driver(memory, self.device.clone(), grant));
+                }
+                Ok(SourceMemory::Direct(self.device.allocate(&request)?, grant))
             }
-            _ => Ok(SourceMemory::Direct(self.device.allocate(&request)?)),
         }
     }
 }
@@ -126,10 +130,11 @@ impl<B: Backend> ErasedSupply for Supply<B> {
 /// Memory from a source.
 #[derive(Debug)]
 pub(crate) enum SourceMemory<B: Backend> {
-    Direct(B::Memory),
+    /// Its grant is returned after it.
+    Direct(B::Memory, #[expect(dead_code, reason = "dropping it returns the bytes")] Grant),
     Arena(ArenaBuffer<B>),
     /// With the device that frees it in stream order.
-    Driver(B::Memory, B),
+    Driver(B::Memory, B, Grant),
     /// None any more: of a record, which is no block.
     Released,
 }
@@ -146,7 +151,7 @@ impl<B: Backend> SourceMemory<B> {
     /// The memory, whether or not a block of it may move.
     pub(crate) fn range(&self) -> &B::Memory {
         match self {
-            Self::Direct(memory) | Self::Driver(memory, _) => memory,
+            Self::Direct(memory, _) | Self::Driver(memory, ..) => memory,
             Self::Arena(buffer) => buffer.range(),
             Self::Released => unreachable!("a block has its memory until it is dropped"),
         }

@@ -6,7 +6,7 @@ use crate::heap::magazine;
 use crate::heap::queue_position::{GRACE, Position};
 use crate::heap::reclaim_thread;
 use crate::heap::release::is_releasing;
-use crate::heap::request_queue::Awaited;
+use crate::heap::request_queue::{Awaited, Queue};
 use crate::heap::stats::times;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
@@ -227,7 +227,13 @@ impl<'a> Wait<'a> {
         magazine::leave(self.pool);
         free_deferred();
         let mut depot = self.pool.depot();
+        let is_new = self.position.number() == Queue::LAST && depot.node.is_some();
         self.position.set(&mut depot, self.class, Awaited::Memory);
+        if is_new {
+            drop(depot);
+            self.pool.recall_others();
+            depot = self.pool.depot();
+        }
         let seen = depot.accounts.changes;
         loop {
             if depot.life == Life::Closed {

@@ -65,6 +65,10 @@ impl<B: Backend> Pool<B> {
     pub fn set_share(&self, bytes: u64) -> Result<(), Error> {
         fork::check()?;
         let core = &self.handle.core;
+        if bytes < self.share() {
+            // First, so that it is never more than the accounts reserve.
+            self.reserve_pages(bytes)?;
+        }
         let before = core.reserve_share::<B>(bytes)?;
         let set = self.reserve_pages(bytes).map_err(|error| {
             let need = Need { requested: bytes, class: bytes };
@@ -107,13 +111,15 @@ impl<B: Backend> Pool<B> {
         Ok(self.device().flush(stream)?)
     }
 
-    /// Reserves whole pages for a share of virtual memory, for which others release what is idle.
+    /// Reserves memory of the device for a share, of virtual memory whole pages. Others release what is idle for it.
     fn reserve_pages(&self, bytes: u64) -> Result<(), BackendError> {
         let supply = self.handle.core.supply::<B>();
-        let (Some(_), Some(device)) = (supply.own_growing_arena(), supply.device.virtual_memory()) else {
-            return Ok(());
+        let page = match (supply.own_growing_arena(), supply.device.virtual_memory()) {
+            (Some(_), Some(device)) => device.granularity(self.kind())?,
+            // The arena has the memory already.
+            _ if supply.is_of_parent => return Ok(()),
+            _ => 1,
         };
-        let page = device.granularity(self.kind())?;
         let bytes = bytes.checked_next_multiple_of(page).unwrap_or(bytes);
         supply.ledger.set_share(bytes).or_else(|error| match siblings::trim(&self.handle.core) {
             0 => Err(error),

@@ -159,7 +159,10 @@ impl<B: Backend> Pool<B> {
         if has_shares {
             trim();
         }
-        let before = core.replace_limit(bytes)?;
+        // It is never less than that of the accounts, which refuse first.
+        let of_ledger = ledger.limit();
+        ledger.set_limit(as_limit(bytes.max(as_cap(of_ledger))));
+        let before = core.replace_limit(bytes).inspect_err(|_| ledger.set_limit(of_ledger))?;
         if !has_shares {
             trim();
         }
@@ -170,7 +173,10 @@ impl<B: Backend> Pool<B> {
                 ledger.set_limit(as_limit(bytes));
                 arenas.iter().try_for_each(|(of, arena)| arena.set_limit(least(of), true))?;
             }
-            Err(_) => _ = core.replace_limit(before)?,
+            Err(_) => {
+                core.replace_limit(before)?;
+                ledger.set_limit(of_ledger);
+            }
         }
         // A waiting request may be within it now.
         core.notify_freed();

@@ -4,9 +4,11 @@ mod arena;
 mod errors;
 mod graphs;
 mod interference;
+mod sources;
 mod tenants;
 mod threads;
 mod twin;
+mod waits;
 
 use vrampool::host::HostDevice;
 use vrampool_test_support::AuditDevice;

@@ -199,10 +199,12 @@ impl<B: Backend> ArenaBuilder<B> {
         let id = self.device.id();
         let properties = self.device.properties();
         let alignment = properties.alignment.max(properties.copy_granularity.next_power_of_two());
+        let share = Share::of(self.ledger.clone().unwrap_or_else(|| Ledger::new(None)));
         let state = if self.grows {
             self.growing_state(alignment)?
         } else {
             let bytes = self.bytes()?;
+            share.reserve(bytes)?;
             let layout = ArenaLayout::new(bytes).alignment(alignment).stable_bytes(self.stable_bytes);
             logging::info!("arena on {id}: {bytes} bytes reserved, {} of them stable", self.stable_bytes);
             State::reserve(&self.device, self.kind, layout, bytes)?
@@ -217,7 +219,7 @@ impl<B: Backend> ArenaBuilder<B> {
             state: StateLock::new(state),
             move_ended: Condvar::new(),
             changing: LongMutex::new(()),
-            share: Share::of(self.ledger.unwrap_or_else(|| Ledger::new(None))),
+            share,
             mapping: MappingCounters::default(),
             stream_waits: AtomicU64::new(0),
             reuse_waits: AtomicU64::new(0),

@@ -24,17 +24,20 @@ impl<B: Backend> DeviceArena<B> {
         self.reset_if(|_| true)
     }
 
-    /// Forgets the blocks that threads keep in magazines of a dropped pool, if there are no others. Releases the
-    /// range of an arena of fixed size, if only those blocks and the pool have handles of the arena.
+    /// Forgets the blocks that threads keep in magazines of dropped pools, if there are no others. Releases the
+    /// range of an arena of fixed size, if only those blocks and pools have handles of the arena.
     pub(crate) fn forget_parked(&self) {
-        let mut parked = 0;
+        let mut handles = 0;
         let reset = self.reset_if(|state| {
-            parked = state.slots.iter().count();
-            state.has_parked_alone()
+            let blocks = state.slots.iter().count();
+            let parked = state.parked();
+            handles = blocks + parked.map_or(0, |(pools, _)| pools);
+            parked.is_some_and(|(_, parked)| parked == blocks as u64)
         });
-        if reset.is_ok() && !self.is_growing() && Arc::strong_count(&self.core) == 1 + parked {
+        if reset.is_ok() && !self.is_growing() && Arc::strong_count(&self.core) == handles {
             let range = Arc::clone(&self.core.state.lock().range);
             range.release();
+            drop(self.core.share.split(u64::MAX));
         }
     }
 
@@ -93,7 +96,9 @@ impl<B: Backend> DeviceArena<B> {
         let stable = (u128::from(stable) * u128::from(bytes) / u128::from(capacity.max(1))) as u64;
         let layout =
             ArenaLayout::new(bytes).alignment(alignment).stable_bytes(stable / alignment * alignment);
-        let mut resized = State::reserve(&self.core.device, self.core.kind, layout, bytes)?;
+        self.core.share.reserve(bytes)?;
+        let reserved = State::reserve(&self.core.device, self.core.kind, layout, bytes);
+        let mut resized = reserved.inspect_err(|_| drop(self.core.share.split(bytes)))?;
         let mut state = self.core.state.lock();
         resized.peaks.used = state.peaks.used;
         // Pending markers and waits do not apply to the new range.
@@ -104,6 +109,8 @@ impl<B: Backend> DeviceArena<B> {
         drop(quiet);
         logging::info!("arena on {}: resized from {capacity} to {bytes} bytes", self.core.id);
         drop(old);
+        // Buffers may keep the range, but none of its blocks.
+        drop(self.core.share.split(capacity));
         Ok(())
     }
 }

@@ -40,14 +40,10 @@ impl<B: Backend> StateLock<B> {
         self.lock
     }
 
-    /// Checks that no pool has blocks of the arena: that none over it has a handle or a live buffer.
+    /// Checks that no pool over the arena has a handle or a live buffer.
     pub(super) fn check_unused(&self) -> Result<(), ArenaError> {
-        let mut depot = self.lock.depot.lock();
-        let is_in_use = match depot.life {
-            Life::NoPool => false,
-            Life::Open | Life::Closed => true,
-            Life::Dropped => depot.stats().live_buffers > 0,
-        };
+        let depot = self.lock.depot.lock();
+        let is_in_use = depot.life != Life::NoPool && depot.parked_in_arena().is_none();
         if is_in_use { Err(ArenaError::ServesPool) } else { Ok(()) }
     }
 
@@ -67,12 +63,9 @@ impl<B: Backend> Drop for StateLock<B> {
 }
 
 impl<B: Backend> StateGuard<'_, B> {
-    /// Whether all blocks are idle ones in magazines of a dropped pool.
-    pub(super) fn has_parked_alone(&mut self) -> bool {
-        let parked = self.depot.counters.live_buffers;
-        self.depot.is_dropped()
-            && self.depot.stats().live_buffers == 0
-            && self.slots.iter().count() as u64 == parked
+    /// As [`Depot::parked_in_arena`].
+    pub(super) fn parked(&self) -> Option<(usize, u64)> {
+        self.depot.parked_in_arena()
     }
 
     /// Unlocks until `changed` is notified.

@@ -198,7 +198,9 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
                     Source::Virtual => self.growing(builder.within(ledger)),
-                    _ => builder.build(),
+                    // Of a root it is all that the limit allows, and other kinds of memory are beside it.
+                    _ if self.parent.is_none() => builder.build(),
+                    _ => builder.within(ledger).build(),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The bytes of a [ledger](Ledger) that a growing arena holds.
+//! The bytes of a [ledger](Ledger) that an arena holds.
 
 use parking_lot::Mutex;
 use vrampool_backend::spi::{Grant, Ledger};
