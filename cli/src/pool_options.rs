@@ -65,7 +65,7 @@ pub struct PoolOptions {
     /// `peak:FILE` for the peak of requested bytes of a trace [default: VRAMPOOL_INITIAL, or none]
     #[arg(long, value_name = "SIZE", value_parser = initial)]
     initial: Option<FromFile<Initial>>,
-    /// Largest piece of memory to map, if the source is virtual [default: a 128th of the mapped bytes]
+    /// Largest piece of memory to map, if the source is virtual [default: a 16th of the mapped bytes, up to 16 MiB]
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_unlimited)]
     piece_bytes: Option<u64>,
 }

@@ -223,7 +223,7 @@ typedef void *vrampool_stream;
  *                     each tag: a size, a share of the held bytes as in 25%, or unlimited (default)
  *     initial         with source=virtual: memory that is mapped now, so that first requests make few driver calls: a size, or a
  *                     share of the device as in 50%
- *     piece_bytes     with source=virtual: the largest piece that is mapped; default: a 128th of the mapped bytes
+ *     piece_bytes     with source=virtual: the largest piece that is mapped; default: a 16th of the mapped bytes, up to 16 MiB
  *     placement       device, host (pinned), managed; default: the device's preferred placement
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *

@@ -112,8 +112,8 @@ impl<B: Backend> ArenaBuilder<B> {
     /// Sets the largest piece that a growing arena maps, bytes, rounded down to the device's granularity.
     ///
     /// Small pieces are released and stitched more readily, and need more calls. Pieces never exceed the
-    /// largest of a 128th of the mapped bytes, two granules, and a 1024th of the bytes mapped at once; those of
-    /// [initial memory](Self::initial_bytes) may have 16 MiB.
+    /// largest of a 16th of the mapped bytes up to 16 MiB, a 1024th of the mapped bytes, two granules, and a 1024th of
+    /// the bytes mapped at once; those of [initial memory](Self::initial_bytes) may have 16 MiB.
     /// Default: no cap.
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = bytes;

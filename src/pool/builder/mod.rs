@@ -54,7 +54,7 @@ const SMALLEST_PINNED: u64 = 512;
 /// | largest class kept so | [`magazine_class`](Self::magazine_class) | | 1 MiB |
 /// | memory that spares waits between streams | [`overlap`](Self::overlap) | `VRAMPOOL_OVERLAP` (as [`Overlap`] parses it) | [`Overlap::Unlimited`] |
 /// | memory mapped when the pool is made | [`initial`](Self::initial) | `VRAMPOOL_INITIAL` (as [`Initial`] parses it) | none |
-/// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | a 128th of the mapped bytes |
+/// | largest piece that is mapped | [`piece_bytes`](Self::piece_bytes) | | a 16th of the mapped bytes, up to 16 MiB |
 /// | blocks of an arena stay where they are | [`addresses_stay`](Self::addresses_stay) | | no |
 /// | hooks | [`hook`](Self::hook), once for each | | none |
 /// | bytes of the limits above | [`share`](Self::share), of a child | | 0 |
@@ -268,8 +268,8 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual), bytes.
-    /// Each piece costs driver calls; with smaller pieces a pool holds less. Default: a 128th of the mapped bytes, and
-    /// 16 MiB for initial memory ([details](crate::arena::ArenaBuilder::piece_bytes)).
+    /// Each piece costs driver calls; with smaller pieces a pool holds less. Default: a 16th of the mapped bytes, up
+    /// to 16 MiB ([details](crate::arena::ArenaBuilder::piece_bytes)).
     pub fn piece_bytes(mut self, bytes: u64) -> Self {
         self.piece_bytes = Some(bytes);
         self

@@ -12,12 +12,15 @@ const STITCHED_FROM: u64 = 1;
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 6;
 
-/// Largest piece as a share of the mapped bytes, as a power of two. Each piece costs driver calls; larger pieces cost
-/// more memory than they save calls.
-const PIECE: u32 = 7;
+/// Largest piece as a share of the mapped bytes, as a power of two, up to [`LARGE_PIECE`]. Each piece costs driver calls,
+/// again in each range that is stitched of it; larger pieces cost more memory than they save calls.
+const PIECE: u32 = 4;
 
-/// Largest piece of memory that is mapped before any request, bytes.
-const INITIAL_PIECE: u64 = 16 << 20;
+/// Largest piece, bytes, also of memory that is mapped before any request.
+const LARGE_PIECE: u64 = 16 << 20;
+
+/// As [`PIECE`], where [`LARGE_PIECE`] is less than that.
+const MOST_SMALL_PIECES: u32 = 10;
 
 /// Growth for small requests as a share of the mapped bytes, as a power of two: few calls, little waste.
 const RESERVE: u32 = 10;
@@ -163,7 +166,7 @@ impl<B: Backend> Backing<B> {
     /// do not allow it.
     pub(crate) fn plan_initial(&self, engine: &Arena, bytes: u64) -> Option<Growth> {
         let all = Extent { start: engine.end(Zone::Dynamic), bytes: self.round(bytes)? };
-        let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, INITIAL_PIECE))??;
+        let new = (all.bytes <= self.room(Budget::Free)).then(|| self.split_up_to(all, LARGE_PIECE))??;
         Some(Growth::new(new, true))
     }
 
@@ -282,7 +285,7 @@ impl<B: Backend> Backing<B> {
     }
 
     fn split(&self, all: Extent) -> Option<Vec<Extent>> {
-        self.split_up_to(all, self.mapped >> PIECE)
+        self.split_up_to(all, (self.mapped >> PIECE).min(LARGE_PIECE.max(self.mapped >> MOST_SMALL_PIECES)))
     }
 
     /// Splits an extent into pieces, if there are addresses for it.
