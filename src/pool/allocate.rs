@@ -316,7 +316,7 @@ impl PoolCore {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use crate::host::{Call, HostDevice};
-    use crate::{Backend, BackendError, Pool};
+    use crate::{Backend, BackendError, Pool, SizeClasses, Source, internal};
 
     #[test]
     fn a_miss_takes_the_record_of_a_block_that_was_not_kept() {
@@ -339,5 +339,29 @@ mod tests {
         assert!(pool.allocate(1 << 20, &one).is_err());
         let stats = pool.stats();
         assert_eq!((stats.held_bytes, stats.in_transit_bytes, free_bytes()), (0, 0, all), "{stats:?}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_stitched_block_leaves_its_record_for_the_next_one() {
+        const PAGE: u64 = 64 << 10;
+        let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
+        let stream = device.create_stream().expect("a stream");
+        let builder =
+            Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
+        let pool = builder.limit(10 * PAGE).max_cached_bytes(0).magazine_bytes(0).build().expect("a pool");
+        let allocate = |pages| pool.allocate(pages * PAGE, &stream).expect("memory");
+        let (first, _wall, last) = (allocate(4), allocate(2), allocate(4));
+        drop((first, last));
+        let records = || pool.core().depot().records.len();
+        for _ in 0..3 {
+            let stitched = allocate(8);
+            assert_eq!(internal::parts(&stitched).len(), 2);
+            let before = records();
+            drop(stitched);
+            assert_eq!((records(), pool.arena().expect("it is virtual").used()), (before + 1, 2 * PAGE));
+            // A plain block takes the record, and has no part in the stitched range.
+            assert_eq!((internal::parts(&allocate(4)).len(), records()), (1, before));
+        }
     }
 }

@@ -8,6 +8,7 @@ use super::ArenaBuffer;
 use super::core::ArenaCore;
 use super::detach::Phase;
 use super::find::Waits;
+use super::live_block::LiveBlock;
 use super::mapping::pages::Budget;
 use super::request::Request;
 use super::state::{Place, State, Taken};
@@ -129,13 +130,16 @@ impl<B: Backend> ArenaBuffer<B> {
     /// Frees the block at once if possible. Afterwards the buffer can only be [refilled](Self::refill).
     #[inline]
     pub(crate) fn empty(&mut self, backend_state: &mut BackendState) -> bool {
-        if self.stitched_at.is_some() {
+        let Some(state) = State::<B>::of(backend_state) else { return false };
+        if !state.is_attached() {
             return false;
         }
-        let Some(state) = State::<B>::of(backend_state) else { return false };
         // A block that a reset made stale has no user.
         let Some(user) = state.slots.sole_user(self.block) else { return false };
-        if !state.is_attached() || state.marks(self.block, user) {
+        if self.stitched_at.is_some() {
+            return self.empty_stitched(state);
+        }
+        if state.marks(self.block, user) {
             return false;
         }
         let may_mark = state.may_mark(self.block);
@@ -153,6 +157,36 @@ impl<B: Backend> ArenaBuffer<B> {
         state.free_freed(self.block);
         // Not the last handle while the lock is held: the block was live in this range, so the state has one.
         drop(state.keep_handle_of_emptied(&mut self.range));
+        self.becomes_empty();
+        true
+    }
+
+    /// As [`empty`](Self::empty), for a stitched block with a sole user.
+    #[cold]
+    #[inline(never)]
+    fn empty_stitched(&mut self, state: &mut State<B>) -> bool {
+        let Some(slot) = state.slots.get(self.block) else { return false };
+        let (may_mark, bytes) = (state.may_mark(self.block), state.bytes_of(self.block, slot));
+        if may_mark && state.is_marker_due(bytes, Some(&slot.uses.writer)) {
+            return false;
+        }
+        let State { engine, uses, .. } = state;
+        for &block in [self.block].iter().chain(slot.more()) {
+            let (offset, size) = engine.extent(block);
+            // Of parts recorded before one that is not, the general path records nothing more.
+            if !uses.put_own(offset..offset + size, &slot.uses.writer) {
+                return false;
+            }
+        }
+        if may_mark {
+            uses.freed_unmarked(&slot.uses.writer, bytes);
+            self.arena.note_markers(uses.are_any_unasked());
+        }
+        let more = state.slots.get_mut(self.block).map(LiveBlock::take_more).unwrap_or_default();
+        self.stream = state.slots.take_sole(self.block);
+        [self.block].iter().chain(&more).for_each(|&block| state.free_freed(block));
+        // Not the last handle: the stitched range has one, and is not retired while a block has another.
+        (self.range, self.stitched_at) = (None, None);
         self.becomes_empty();
         true
     }

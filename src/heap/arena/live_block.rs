@@ -42,6 +42,11 @@ impl<S: Stream> LiveBlock<S> {
         self.more.as_deref().unwrap_or_default()
     }
 
+    /// Takes the other engine blocks of a stitched block.
+    pub(super) fn take_more(&mut self) -> Box<[BlockId]> {
+        self.more.take().unwrap_or_default()
+    }
+
     /// Returns the count of regions.
     pub(super) fn holds(&mut self) -> &Arc<AtomicU32> {
         self.holds.get_or_insert_default()
@@ -110,12 +115,12 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// Removes the slot of a block that is not stitched and that [one stream](Self::sole_user) uses, and returns that
-    /// stream.
+    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream. Other blocks that were
+    /// stitched to it were [taken](LiveBlock::take_more).
     #[inline]
     pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
         let (_, LiveBlock { holds, more, uses, .. }) = self.0.get_mut(block.index() as usize)?.take()?;
-        // It is not stitched, so nothing is leaked.
+        // There are none, so nothing is leaked.
         mem::forget(more);
         if holds.is_some() {
             drop(holds);
