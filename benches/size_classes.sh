@@ -21,12 +21,12 @@ for line in sys.stdin:
 }
 for trace in benches/traces/*.csv.gz; do
     for classes in fixed power-of-two geometric exact; do
-        replay "$classes" "$trace" --size-classes "$classes" --max-cached unlimited --max-per-bucket unlimited
+        replay "$classes" "$trace" --size-classes "$classes" --max-cached-bytes unlimited --max-buffers-per-bucket unlimited
     done
     "${program[@]}" fit "$trace" --output "$folder/classes" >/dev/null
-    replay fitted "$trace" --size-classes "fitted:$folder/classes" --max-cached unlimited --max-per-bucket unlimited
+    replay fitted "$trace" --size-classes "fitted:$folder/classes" --max-cached-bytes unlimited --max-buffers-per-bucket unlimited
     rm "$folder/classes"
-    replay arena "$trace" --source arena --size-classes exact --max-cached 0
+    replay arena "$trace" --source arena --size-classes exact --max-cached-bytes 0
     replay virtual "$trace" --source virtual
     replay default "$trace"
 done >"$folder/results"

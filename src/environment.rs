@@ -1,11 +1,10 @@
-//! Settings from environment variables, under our name and netcl's. [`mebibytes`] and [`gibibytes`] are for crates that
-//! build on this one.
+//! The reader of environment variables. [`amount`] is for crates that build on this one.
 
 use crate::error::Error;
+use crate::settings_table::rows;
 use std::ffi::OsString;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vrampool_backend::logging;
+use vrampool_backend::{Amount, InvalidAmount, logging};
 
 /// No cap, as a number: internal comparisons need no other case. Public signatures have `None` instead.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
@@ -23,67 +22,54 @@ pub(crate) fn as_limit(cap: u64) -> Option<u64> {
 /// Where variables are looked up: the process's environment, or a test's.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Names of one setting, first the one that comes first.
-pub(crate) type Names = &'static [&'static str];
+/// A variable of a setting, and what it states.
+#[derive(Debug, Clone, Copy)]
+#[allow(clippy::exhaustive_structs, reason = "crates that build on this one have variables, too")]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it states.
+    pub unit: Unit,
+}
 
-/// The cap on idle bytes, GiB.
-pub(crate) const MAX_CACHED: Names = &["VRAMPOOL_MAX_CACHED_GB", "NETCL_MAX_CACHED_GB"];
-/// The share of a discrete device that a pool stays within where it can.
-pub(crate) const BUDGET_FRACTION: Names = &["VRAMPOOL_POOL_BUDGET_FRAC", "NETCL_POOL_BUDGET_FRAC"];
-/// The unit that large requests round up to, MiB; 0 = fixed buckets.
-pub(crate) const LARGE_BUCKET: Names = &["VRAMPOOL_POOL_LARGE_BUCKET_MB", "NETCL_POOL_LARGE_BUCKET_MB"];
-/// The cap on bytes taken from the device, GiB.
-pub(crate) const LIMIT: Names = &["VRAMPOOL_LIMIT_GB"];
-/// The cap on idle buffers in a bucket.
-pub(crate) const MAX_BUFFERS: Names = &["VRAMPOOL_MAX_BUFFERS_PER_BUCKET"];
-/// What serves misses, by its name.
-pub(crate) const SOURCE: &str = "VRAMPOOL_SOURCE";
-/// The rule of size classes, as its text.
-pub(crate) const SIZE_CLASSES: &str = "VRAMPOOL_SIZE_CLASSES";
-/// The bound on memory that spares waits between streams, as its text.
-pub(crate) const OVERLAP: &str = "VRAMPOOL_OVERLAP";
-
-/// Memory that a pool maps when it is made, as its text.
-pub(crate) const INITIAL: &str = "VRAMPOOL_INITIAL";
+/// What a variable states: the text of its setting, or a number, finite and not negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// The text.
+    Text,
+    /// GiB.
+    Gib,
+    /// MiB.
+    Mib,
+    /// A share of the device's memory, 0 to 1.
+    Share,
+    /// MiB that large requests round up to a multiple of; 0 = fixed size classes.
+    LargeBucket,
+}
 
 /// The device that is opened where none is named.
 pub(crate) const BACKEND: &str = "VRAMPOOL_BACKEND";
 
-pub(crate) const GIB: f64 = (1u64 << 30) as f64;
-pub(crate) const MIB: f64 = (1u64 << 20) as f64;
-
-/// All variables that the library reads, by groups of names.
-const KNOWN: [Names; 10] = [
-    MAX_CACHED,
-    BUDGET_FRACTION,
-    LARGE_BUCKET,
-    LIMIT,
-    MAX_BUFFERS,
-    &[SOURCE],
-    &[SIZE_CLASSES],
-    &[OVERLAP],
-    &[INITIAL],
-    &[BACKEND],
-];
-
 /// The beginning of the names of the library's variables.
 const PREFIX: &str = "VRAMPOOL_";
 
-/// Other variables with this prefix: those of extensions, of the Python package, of tests, checks and builds. One that
-/// ends with `_` stands for all that begin so.
-const OTHERS: [&str; 12] = [
+/// Variables that others read: extensions, the Python package, the simulated driver, tests, checks and builds.
+const OTHERS: [&str; 14] = [
+    "PINNED_STAGING",
     "PINNED_STAGING_MB",
     "VLLM",
     "LIBRARY",
+    "TORCH",
     "REQUIRE",
     "SIMULATOR",
-    "TEST_",
-    "CI_",
-    "BENCH_",
     "PROFILE",
     "FEATURES",
     "BUILT_LIBRARY",
-    "TORCH",
+    "CI_PLATFORMS",
+    "CI_BROWSER",
+    "TEST_BACKENDS",
+    "TEST_OPERATIONS",
 ];
 
 /// The process's environment. The first call warns of variables with a name that nothing reads.
@@ -92,8 +78,7 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     // Relaxed: only one call has to be the first.
     if !WAS_CHECKED.swap(true, Ordering::Relaxed) {
         for name in unknown(std::env::vars_os().map(|(name, _)| name)) {
-            let known: Vec<_> =
-                KNOWN.into_iter().flatten().filter(|name| name.starts_with(PREFIX)).copied().collect();
+            let known: Vec<_> = KNOWN.iter().filter(|name| name.starts_with(PREFIX)).copied().collect();
             let known = known.join(", ");
             logging::warn!(
                 "the environment variable {name} has no effect: nothing reads it; use one of {known}"
@@ -103,98 +88,90 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
+macro_rules! known {
+    ($(
+        $(#[$doc:meta])* $name:ident($argument:ty): $type:ty, $default:literal, $scope:ident, $since:literal,
+        [$(($variable:literal, $unit:ident)),*], $help:literal;
+    )+) => {
+        /// All variables that the library reads.
+        const KNOWN: &[&str] = &[$($($variable,)*)+ BACKEND];
+    };
+}
+rows!(known);
+
 /// Returns names that begin like those of the library, and are none of them.
 fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
-    let is_known = |name: &str| KNOWN.into_iter().flatten().any(|&known| known == name);
-    let is_other = |rest: &str| {
-        OTHERS.iter().any(|other| rest == *other || other.ends_with('_') && rest.starts_with(other))
-    };
     let names = names.map(|name| name.to_string_lossy().into_owned());
-    let ours = names.filter(|name| name.strip_prefix(PREFIX).is_some_and(|rest| !is_other(rest)));
-    ours.filter(|name| !is_known(name)).collect()
+    let is_unknown = |name: &String| {
+        name.strip_prefix(PREFIX).is_some_and(|rest| !OTHERS.contains(&rest))
+            && !KNOWN.contains(&name.as_str())
+    };
+    names.filter(is_unknown).collect()
 }
 
-/// Returns the bytes that the first of these variables states that is set, in MiB; `None` if none is set.
-///
-/// A value is a decimal number, not negative and finite, of 0 or at least one byte; more bytes than a `u64` holds are
-/// `u64::MAX`. An empty value is unset.
+/// Returns the amount that the first of these variables states that is set; `None` if none is set. An empty value is
+/// unset.
 ///
 /// ```
-/// assert_eq!(vrampool::environment::mebibytes(&["EXAMPLE_CACHE_MB"])?, None);
+/// use vrampool::environment::{self, Unit, Variable};
+/// const CACHE: &[Variable] = &[Variable { name: "EXAMPLE_CACHE_MB", unit: Unit::Mib }];
+/// assert_eq!(environment::amount(CACHE)?, None);
 /// # Ok::<(), vrampool::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::Environment`] for another value.
-pub fn mebibytes(names: &'static [&'static str]) -> Result<Option<u64>, Error> {
-    size(names, MIB, &process)
+/// [`Error::Environment`] for a value that is not valid.
+pub fn amount(variables: &'static [Variable]) -> Result<Option<Amount>, Error> {
+    read(variables, &process, |text| text.parse().map_err(|invalid: InvalidAmount| invalid.to_string()))
 }
 
-/// As [`mebibytes`], in GiB.
+/// What `parse` makes of the first of `variables` that is set. Others are not read: they may be another program's.
 ///
 /// # Errors
-/// [`Error::Environment`] for another value.
-pub fn gibibytes(names: &'static [&'static str]) -> Result<Option<u64>, Error> {
-    size(names, GIB, &process)
-}
-
-/// A number of `unit` bytes, as bytes.
-pub(crate) fn size(names: Names, unit: f64, lookup: Lookup<'_>) -> Result<Option<u64>, Error> {
-    number(names, lookup, |number| {
-        if number > 0.0 && number * unit < 1.0 {
-            return Err("it is less than one byte; write 0 or a larger number");
-        }
-        Ok(bytes(number, unit))
-    })
-}
-
-pub(crate) fn share(names: Names, lookup: Lookup<'_>) -> Result<Option<f64>, Error> {
-    number(names, lookup, |number| match number <= 1.0 {
-        true => Ok(number),
-        false => Err("it is a share of the device's memory, 0 to 1"),
-    })
-}
-
-pub(crate) fn count(names: Names, lookup: Lookup<'_>) -> Result<Option<u64>, Error> {
-    number(names, lookup, |number| match number.fract() == 0.0 {
-        true => Ok(bytes(number, 1.0)),
-        false => Err("it is a count, a whole number"),
-    })
-}
-
-/// What the text of a variable names.
-///
-/// # Errors
-/// [`Error::Environment`] when it names nothing.
-pub(crate) fn parsed<T: FromStr<Err = Error>>(
-    variable: &'static str,
+/// [`Error::Environment`] with the reason of `parse`.
+pub(crate) fn read<T>(
+    variables: &'static [Variable],
     lookup: Lookup<'_>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Option<T>, Error> {
-    let Some(text) = text(variable, lookup)? else { return Ok(None) };
-    let parsed = text.parse().map(Some);
-    parsed.map_err(|error| match error {
-        Error::Configuration(invalid) => Error::environment(variable, text, invalid.reason),
-        other => other,
-    })
-}
-
-/// The number in the first of `names` that is set, as what `accept` makes of it.
-fn number<T>(
-    names: Names,
-    lookup: Lookup<'_>,
-    accept: impl Fn(f64) -> Result<T, &'static str>,
-) -> Result<Option<T>, Error> {
-    let set = |name: &&'static str| Some((*name, lookup(name).filter(|value| !value.is_empty())?));
-    let Some((variable, value)) = names.iter().find_map(set) else { return Ok(None) };
-    let parsed = value.to_str().and_then(|text| text.trim().parse::<f64>().ok());
-    let accepted = match parsed.filter(|number| number.is_finite()) {
-        None => Err("it is not a finite decimal number"),
-        Some(number) if number < 0.0 => Err("it is negative; write 0 or a larger number"),
-        Some(number) => accept(number),
-    };
-    accepted
+    let set = |of: &&'static Variable| Some((*of, lookup(of.name).filter(|value| !value.is_empty())?));
+    let Some((variable, value)) = variables.iter().find_map(|of| set(&of)) else { return Ok(None) };
+    let text = value.to_str().ok_or_else(|| "it is no text".into());
+    text.and_then(|text| variable.unit.text_of(text))
+        .and_then(|text| parse(&text))
         .map(Some)
-        .map_err(|reason| Error::environment(variable, value.to_string_lossy().into_owned(), reason))
+        .map_err(|reason| Error::environment(variable.name, value.to_string_lossy(), reason))
+}
+
+impl Unit {
+    /// The text of the setting that a value states.
+    ///
+    /// # Errors
+    /// The reason why it states none.
+    fn text_of(self, text: &str) -> Result<String, String> {
+        let unit = match self {
+            Self::Text => return Ok(text.into()),
+            Self::Share => 1.0,
+            Self::Gib => (1u64 << 30) as f64,
+            Self::Mib | Self::LargeBucket => (1u64 << 20) as f64,
+        };
+        let number = match text.trim().parse::<f64>().ok().filter(|number| number.is_finite()) {
+            None => return Err("it is not a finite decimal number".into()),
+            Some(number) if number < 0.0 => return Err("it is negative; write 0 or a larger number".into()),
+            Some(number) => number,
+        };
+        let bytes = number * unit;
+        match self {
+            Self::Share if number > 1.0 => Err("it is a share of the device's memory, 0 to 1".into()),
+            Self::Share => Ok(format!("{}%", number * 100.0)),
+            _ if number > 0.0 && bytes < 1.0 => {
+                Err("it is less than one byte; write 0 or a larger number".into())
+            }
+            Self::LargeBucket if number == 0.0 => Ok("fixed".into()),
+            Self::LargeBucket => Ok(format!("multiple:{}B", bytes as u64)),
+            _ => Ok(Amount::from(bytes as u64).to_string()),
+        }
+    }
 }
 
 /// The text of `name`, without spaces around it; an empty value counts as unset.
@@ -209,12 +186,6 @@ pub(crate) fn text(name: &'static str, lookup: Lookup<'_>) -> Result<Option<Stri
     }
 }
 
-/// A number of `unit` bytes as bytes; above what a `u64` holds it is unlimited.
-pub(crate) fn bytes(number: f64, unit: f64) -> u64 {
-    let bytes = number * unit;
-    if bytes >= UNLIMITED as f64 { UNLIMITED } else { bytes as u64 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,11 +193,8 @@ mod tests {
     #[test]
     fn names_that_nothing_reads_are_found() {
         let found = |names: &[&str]| unknown(names.iter().map(OsString::from));
-        let known = KNOWN.into_iter().flatten().copied().collect::<Vec<_>>();
-        assert!(known.len() >= 10 && found(&known).is_empty());
-        assert!(
-            found(&["PATH", "VRAMPOOL", "NETCL_LIMITGB", "VRAMPOOL_LIBRARY", "VRAMPOOL_TEST_X"]).is_empty()
-        );
+        assert!(KNOWN.len() >= 10 && found(KNOWN).is_empty());
+        assert!(found(&["PATH", "VRAMPOOL", "NETCL_LIMITGB", "VRAMPOOL_LIBRARY"]).is_empty());
         let mistakes = [
             "VRAMPOOL_LIMITGB",
             "VRAMPOOL_",
@@ -234,7 +202,7 @@ mod tests {
             "VRAMPOOL_OVERLAP_",
             "VRAMPOOL_SLEEP_CHUNK_MB",
             "VRAMPOOL_VLLM_EXTENSION",
-            "VRAMPOOL_PINNED_STAGING",
+            "VRAMPOOL_TEST_X",
         ];
         assert_eq!(found(&mistakes), mistakes);
     }

@@ -116,7 +116,6 @@ pub mod hooks {
     pub use vrampool_backend::{Holder, Hook, HookCalls, HookEvent, Outcome};
 }
 mod heap;
-mod initial;
 #[cfg(not(model))]
 #[doc(hidden)]
 pub mod internal;
@@ -124,9 +123,13 @@ pub mod internal;
 #[cfg(all(test, model))]
 #[path = "../tests/model/mod.rs"]
 mod model;
-mod overlap;
 mod pool;
 pub mod prelude;
+/// The table of a pool's [`Settings`], and settings as a pool has them.
+pub mod settings {
+    pub use crate::pool::settings::{Effective, Origin, Scope, Setting};
+}
+mod settings_table;
 mod source;
 /// Groups of [`PoolStats`].
 pub mod stats {
@@ -146,18 +149,17 @@ pub use error::{Error, Forbidden, OutOfMemory, Shortage};
 pub use heap::arena;
 pub use heap::size_class::{SizeClasses, SizeTable};
 pub use heap::stats::table::PoolStats;
-pub use initial::Initial;
-pub use overlap::Overlap;
 pub use pool::Pool;
 pub use pool::buffer::Buffer;
 pub use pool::builder::PoolBuilder;
 pub use pool::elements::Element;
 pub use pool::report::PoolReport;
+pub use pool::settings::Settings;
 pub use source::Source;
 pub use vrampool_backend as backend;
 pub use vrampool_backend::spi::Ledger;
 pub use vrampool_backend::{
-    Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
+    Amount, Backend, BackendError, Event, Memory, MemoryKind, Placement, Region, RegionMut, Stream, Usage,
 };
 #[cfg(feature = "cuda")]
 pub use vrampool_cuda as cuda;

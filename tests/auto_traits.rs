@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
 use vrampool::any::AnyDevice;
 use vrampool::host::{HostDevice, HostMemory};
 use vrampool::{
-    Backend, BackendError, Buffer, Error, Forbidden, Initial, Ledger, MemoryKind, OutOfMemory, Overlap,
-    Placement, Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Shortage, SizeClasses, SizeTable,
+    Amount, Backend, BackendError, Buffer, Error, Forbidden, Ledger, MemoryKind, OutOfMemory, Placement,
+    Pool, PoolBuilder, PoolReport, PoolStats, Region, RegionMut, Settings, Shortage, SizeClasses, SizeTable,
     Source, Usage,
 };
 
@@ -41,8 +41,8 @@ macro_rules! check {
 #[test]
 fn every_type_at_the_root_is_what_is_promised() {
     let checked = check!(
-        BackendError Error Forbidden Initial Ledger MemoryKind OutOfMemory Overlap Placement PoolReport PoolStats
-        Shortage SizeClasses SizeTable Source Usage;
+        Amount BackendError Error Forbidden Ledger MemoryKind OutOfMemory Placement PoolReport PoolStats
+        Settings Shortage SizeClasses SizeTable Source Usage;
         Buffer<HostDevice> PoolBuilder<HostDevice> Pool<HostDevice>
         Region<'static, HostMemory> RegionMut<'static, HostMemory>
     );

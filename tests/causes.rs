@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use vrampool::arena::{ArenaError, DeviceArena};
 use vrampool::errors::Cause;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, BackendError, Error, Initial, Ledger, Pool, Source, any};
+use vrampool::{Amount, Backend, BackendError, Error, Ledger, Pool, Source, any};
 use vrampool_test_support::has_virtual_memory;
 
 const MIB: u64 = 1 << 20;
@@ -76,7 +76,7 @@ fn a_refusal_names_what_refused() {
         assert_eq!((failed.by_limit, failed.total()), (1, 1), "{failed:?}");
     }
     let initial = |limit, bytes| {
-        let built = pool().limit(limit).initial(Initial::Bytes(bytes)).build();
+        let built = pool().limit(limit).initial(Amount::Bytes(bytes)).build();
         built.map(drop).expect_err("more than there is").to_string()
     };
     let error = initial(Some(8 * MIB), 16 * MIB);

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Buffer, Error, Memory, Overlap, Pool, SizeClasses};
+use vrampool::{Amount, Backend, Buffer, Error, Memory, Pool, SizeClasses};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 #[test]
@@ -10,7 +10,7 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
     let device = AuditDevice::new(HostDevice::new());
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let memory = pool.child("graph").private().build().expect("a pool");
+    let memory = pool.child("graph").private(true).build().expect("a pool");
     let step = || {
         let mut places = Vec::new();
         let mut first = memory.allocate(1000, &stream).expect("memory");
@@ -46,8 +46,8 @@ fn a_captured_step_takes_what_its_warm_up_left_and_calls_nobody() {
 fn a_graphs_memory_is_not_reused_before_the_graph_memory_is_dropped() {
     let device = HostDevice::new();
     let [stream, other] = [(); 2].map(|()| device.create_stream().expect("a stream"));
-    let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
-    let memory = pool.child("graph").private().build().expect("a pool");
+    let pool = Pool::builder(&device).overlap(Amount::Bytes(0)).build().expect("a pool");
+    let memory = pool.child("graph").private(true).build().expect("a pool");
     let buffer = memory.allocate(1000, &stream).expect("memory");
     let place = buffer.on(&stream).expect("a region").address();
     drop(buffer);
@@ -75,7 +75,7 @@ fn a_child_finds_blocks_again_that_a_class_borrowed_from_a_larger_one() {
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).size_classes(SizeClasses::GEOMETRIC).build().expect("a pool");
     let (bytes, larger) = (3 << 20, (3 << 20) + (1 << 19));
-    let memory = pool.child("graph").private().build().expect("a pool");
+    let memory = pool.child("graph").private(true).build().expect("a pool");
     drop(memory.allocate(larger, &stream).expect("memory"));
     let buffer = memory.allocate(bytes, &stream).expect("memory");
     assert_eq!(buffer.capacity(), pool.class_of(larger).expect("a class"), "it is borrowed");
@@ -112,7 +112,7 @@ proptest! {
         let stream = device.create_stream().expect("a stream");
         let builder = Pool::builder(&device).max_cached_bytes(if is_cached { u64::MAX } else { 0 });
         let pool = builder.magazine_bytes(magazine_bytes).build().expect("a pool");
-        let new = || (pool.child("child").private().build().expect("a pool"), Vec::new(), Twin::default());
+        let new = || (pool.child("child").private(true).build().expect("a pool"), Vec::new(), Twin::default());
         let mut children = [(); 3].map(|()| new());
         let mut own = Vec::new();
         for (at, which, bytes, kind) in steps {
@@ -171,7 +171,7 @@ proptest! {
 fn threads_share_a_child() {
     let device = AuditDevice::new(HostDevice::new());
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let child = pool.child("shared").private().build().expect("a pool");
+    let child = pool.child("shared").private(true).build().expect("a pool");
     let left: Vec<_> = std::thread::scope(|scope| {
         let (device, child) = (&device, &child);
         let work = move |seed: u64| {

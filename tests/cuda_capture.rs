@@ -52,7 +52,7 @@ fn a_graph_finds_its_memory_as_it_left_it_and_others_get_other_memory() {
     for &source in Source::ALL {
         let [stream]: [CudaStream; 1] = streams(&device);
         let pool = Pool::builder(&device).source(source).limit(64 << 20).build().expect("a pool");
-        let memory = pool.child("graph").private().build().expect("a pool");
+        let memory = pool.child("graph").private(true).build().expect("a pool");
         let mut result = pool.allocate(BYTES, &stream).expect("memory");
         let mut places = Vec::new();
         let mut step = || {

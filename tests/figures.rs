@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Overlap, Pool, PoolStats, SizeClasses, Source};
+use vrampool::{Amount, Backend, Pool, PoolStats, SizeClasses, Source};
 use vrampool_test_support::{close_gate, has_virtual_memory, streams};
 
 const KIB: u64 = 1 << 10;
@@ -178,7 +178,7 @@ fn no_look_at_a_pool_at_its_limit_reports_more_than_there_is() {
 }
 
 /// Pools that two streams use, over every source that the device has. Blocks are as large as requested.
-fn pools_of_two_streams(overlap: Overlap) -> Vec<(Pool<HostDevice>, [HostStream; 2])> {
+fn pools_of_two_streams(overlap: Amount) -> Vec<(Pool<HostDevice>, [HostStream; 2])> {
     let pool_over = |source: Source| {
         let device = device(1 << 30);
         let builder =
@@ -199,7 +199,7 @@ fn needed(stats: &PoolStats) -> [u64; 4] {
 
 #[test]
 fn freed_memory_is_in_flight_until_the_work_on_it_is_complete() {
-    for (pool, [a, b]) in pools_of_two_streams(Overlap::Unlimited) {
+    for (pool, [a, b]) in pools_of_two_streams(Amount::Unlimited) {
         let source = pool.source();
         let open = close_gate(&a);
         let mut used = pool.allocate(8 * MIB, &a).expect("memory");
@@ -222,7 +222,7 @@ fn freed_memory_is_in_flight_until_the_work_on_it_is_complete() {
 
 #[test]
 fn the_peak_of_needed_bytes_misses_nothing_between_two_looks() {
-    for (pool, [a, b]) in pools_of_two_streams(Overlap::Unlimited) {
+    for (pool, [a, b]) in pools_of_two_streams(Amount::Unlimited) {
         let open = close_gate(&a);
         pool.allocate(8 * MIB, &a).expect("memory").fill(1, &a).expect("queued");
         drop(pool.allocate(8 * MIB, &b).expect("memory"));
@@ -236,7 +236,7 @@ fn the_peak_of_needed_bytes_misses_nothing_between_two_looks() {
 /// A block that a compaction moved is used by the stream of the copy, not by its writer.
 #[test]
 fn a_block_that_was_moved_is_in_flight_until_its_copy_is_complete() {
-    for (pool, [a, _]) in pools_of_two_streams(Overlap::Unlimited) {
+    for (pool, [a, _]) in pools_of_two_streams(Amount::Unlimited) {
         if pool.source() != Source::Arena {
             continue;
         }
@@ -312,7 +312,7 @@ fn a_wait_before_a_free_is_counted() {
 
 #[test]
 fn without_overlap_a_stream_waits_and_the_wait_is_counted() {
-    for (pool, [a, b]) in pools_of_two_streams(Overlap::Bytes(0)) {
+    for (pool, [a, b]) in pools_of_two_streams(Amount::Bytes(0)) {
         let source = pool.source();
         let open = close_gate(&a);
         pool.allocate(8 * MIB, &a).expect("memory").fill(1, &a).expect("queued");

@@ -77,7 +77,7 @@ fn the_memory_of_a_graph_refuses_a_child() {
     let device = HostDevice::builder().memory_limit(64 * MIB).build();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::shared(&device).expect("a pool");
-    let graph = pool.child("graph").private().build().expect("a pool");
+    let graph = pool.child("graph").private(true).build().expect("a pool");
     let of_graph = graph.allocate(KIB, &stream).expect("memory");
     let mut target = pool.allocate(MIB, &stream).expect("memory");
     let mut mine = ManuallyDrop::new((graph, of_graph, pool.clone()));

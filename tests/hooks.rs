@@ -225,7 +225,7 @@ fn every_way_to_a_buffer_tells_who_asked() {
     let stream = device.create_stream().expect("a stream");
     let recorder = Recorder::new("recorder");
     let pool = Pool::builder(&device).hook(Arc::clone(&recorder)).build().expect("a pool");
-    let graph = pool.child("graph").private().build().expect("a pool");
+    let graph = pool.child("graph").private(true).build().expect("a pool");
     let first = line!() + 1;
     drop(pool.allocate(100, &stream).expect("memory"));
     drop(pool.allocate(100, &stream).expect("a hit"));

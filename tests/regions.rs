@@ -212,7 +212,7 @@ fn regions_of_other_handles_keep_their_block_too() {
     assert_eq!(moved(), 1);
 
     let (device, stream, pool, first) = scene();
-    let graph = pool.child("graph").private().build().expect("a pool");
+    let graph = pool.child("graph").private(true).build().expect("a pool");
     let mut buffer = graph.allocate(BYTES, &stream).expect("memory");
     drop(first);
     let region = buffer.on_mut(&stream).expect("no fault");

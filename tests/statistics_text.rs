@@ -2,7 +2,7 @@
 
 use vrampool::arena::{Compaction, DeviceArena};
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Error, Overlap, Pool, PoolStats};
+use vrampool::{Amount, Backend, Error, Pool, PoolStats};
 
 #[test]
 fn a_pools_statistics_are_one_line_or_one_for_each_class() -> Result<(), Error> {
@@ -42,11 +42,11 @@ fn all_other_statistics_are_a_line() -> Result<(), Error> {
 
 #[test]
 fn texts_of_a_bound_are_read_as_they_are_written() {
-    for overlap in [Overlap::Unlimited, Overlap::Bytes(0), Overlap::Bytes(3 << 40), Overlap::Percent(25)] {
-        assert_eq!(overlap.to_string().parse::<Overlap>().expect("its own text"), overlap);
+    for overlap in [Amount::Unlimited, Amount::Bytes(0), Amount::Bytes(3 << 40), Amount::Percent(25.0)] {
+        assert_eq!(overlap.to_string().parse::<Amount>().expect("its own text"), overlap);
     }
     for text in ["", "%", "-1%", "much", "12 parsecs"] {
-        assert!(text.parse::<Overlap>().is_err(), "{text}");
+        assert!(text.parse::<Amount>().is_err(), "{text}");
     }
 }
 
@@ -74,7 +74,7 @@ mod json {
         (stats.peak.live_bytes, stats.caps.limit_bytes, stats.failed.by_device) = (6, Some(7), 8);
         (stats.reuse_waits, stats.in_flight_bytes, stats.needed_bytes) = (9, 10, 11);
         (stats.peak.needed_bytes, stats.peak.limit_bytes) = (12, 13);
-        stats.caps.overlap = vrampool::Overlap::Percent(25);
+        stats.caps.overlap = vrampool::Amount::Percent(25.0);
         let json = serde_json::to_value(&stats).expect("JSON");
         for (name, value) in [
             ("source_allocations", 1),

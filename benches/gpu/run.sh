@@ -140,7 +140,7 @@ if part replay; then
     backend=(--backend cuda)
     for source in virtual fixed driver; do
         flags=(--source virtual)
-        [ $source != fixed ] || flags=(--size-classes fixed --max-cached unlimited --max-per-bucket unlimited)
+        [ $source != fixed ] || flags=(--size-classes fixed --max-cached-bytes unlimited --max-buffers-per-bucket unlimited)
         [ $source != driver ] || flags=(--source driver)
         try replay "$source" 90 "$binaries/vrampool" replay "${backend[@]}" "${flags[@]}" --passes 12 --json benches/traces/{gpt2,resnet50,multistream,serve_mixed}.csv.gz
     done

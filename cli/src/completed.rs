@@ -6,12 +6,16 @@ use std::ffi::OsStr;
 
 /// Parses by `parse`. Completions offer `names`.
 #[derive(Debug, Clone)]
-pub(crate) struct Completed<T> {
-    pub(crate) names: &'static [&'static str],
-    pub(crate) parse: fn(&str) -> Result<T, String>,
+pub(crate) struct Completed<F> {
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) parse: F,
 }
 
-impl<T: Clone + Send + Sync + 'static> TypedValueParser for Completed<T> {
+impl<T, F> TypedValueParser for Completed<F>
+where
+    T: Clone + Send + Sync + 'static,
+    F: Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+{
     type Value = T;
 
     fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
@@ -19,14 +23,12 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Completed<T> {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(self.names.iter().map(PossibleValue::new)))
+        (!self.names.is_empty()).then(|| Box::new(self.names.iter().map(PossibleValue::new)) as _)
     }
 }
 
-/// The names of devices that a machine may have.
-pub(crate) const BACKENDS: &[&str] = &["auto", "host", "cuda", "opencl", "wgpu"];
-
-/// Parses as the type does.
-pub(crate) fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: T::Err| error.to_string())
+/// Parses a device by its name.
+pub(crate) fn device() -> impl TypedValueParser<Value = vrampool::any::Name> {
+    let names = vec!["auto", "host", "cuda", "opencl", "wgpu"];
+    Completed { names, parse: |text: &str| text.parse().map_err(|error: vrampool::Error| error.to_string()) }
 }

@@ -29,23 +29,22 @@ use stdout::{Ended, warn};
 use vrampool::errors::chain;
 
 /// The environment variables of the library, for the help.
-pub const ENVIRONMENT: &str = "\
-Environment variables, each of which a flag overrides:
-  VRAMPOOL_BACKEND                 device by its name in `devices`, or `auto`
-  VRAMPOOL_SOURCE                  --source
-  VRAMPOOL_SIZE_CLASSES            --size-classes, except fitted:FILE
-  VRAMPOOL_LIMIT_GB                --limit, GiB
-  VRAMPOOL_MAX_CACHED_GB           --max-cached, GiB
-  VRAMPOOL_MAX_BUFFERS_PER_BUCKET  --max-per-bucket
-  VRAMPOOL_POOL_BUDGET_FRAC        --budget, as a share of the device, 0 to 1
-  VRAMPOOL_OVERLAP                 --overlap
-  VRAMPOOL_INITIAL                 --initial
-Without a flag:
-  VRAMPOOL_POOL_LARGE_BUCKET_MB    --size-classes multiple, MiB; 0 is fixed
-  VRAMPOOL_PINNED_STAGING_MB       pinned memory for copies, MiB
-  WGPU_BACKEND                     interface of wgpu, such as vulkan or gl
-A variable VRAMPOOL_... with another name is a warning. \
-The guide's page on size classes lists netcl's names.";
+#[must_use]
+pub fn environment() -> String {
+    let flags =
+        pool_options::FLAGS.iter().map(|(setting, flag, _)| (setting.variables[0].name, format!("--{flag}")));
+    let others = [
+        ("VRAMPOOL_PINNED_STAGING", "pinned memory for copies"),
+        ("WGPU_BACKEND", "interface of wgpu, such as vulkan or gl"),
+    ];
+    let backend = ("VRAMPOOL_BACKEND", "device by its name in `devices`, or `auto`".to_owned());
+    let all = [backend].into_iter().chain(flags).chain(others.map(|(name, text)| (name, text.to_owned())));
+    let lines: String = all.map(|(name, text)| format!("  {name:<32} {text}\n")).collect();
+    format!(
+        "Environment variables, each of which its flag overrides and has the same text:\n{lines}\
+         A variable VRAMPOOL_... with another name is a warning. The guide's page on settings lists names of others."
+    )
+}
 
 /// A command of the program.
 #[derive(Debug, Subcommand)]

@@ -2,11 +2,11 @@
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
-use vrampool_cli::{Command, ENVIRONMENT};
+use vrampool_cli::{Command, environment};
 
 /// Run, measure and inspect bounded caching buffer pools for device memory.
 #[derive(Debug, Parser)]
-#[command(name = "vrampool", bin_name = "vrampool", version, after_help = ENVIRONMENT)]
+#[command(name = "vrampool", bin_name = "vrampool", version, after_help = environment())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

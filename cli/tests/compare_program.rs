@@ -65,7 +65,10 @@ fn the_settings_of_the_best_hold_what_was_measured() {
     for (options, settings) in [
         (&[][..], &["Source::Virtual", "SizeClasses::Tight", "source=\"virtual\""][..]),
         (&["--source", "direct", "--size-classes", "exact"], &["SizeClasses::EXACT", "source=\"direct\""]),
-        (&["--source", "arena"], &[".limit(1 << 30).max_cached_bytes(0)", "limit=\"1GiB\", max_cached=0"]),
+        (
+            &["--source", "arena"],
+            &[".limit(1 << 30).max_cached_bytes(0)", "limit=\"1GiB\", max_cached_bytes=0"],
+        ),
         (&["--source", "direct"], &["FittedClasses::load(\"multistream.classes\")?", "First: vrampool fit"]),
     ] {
         let file = trace("multistream");

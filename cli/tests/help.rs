@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use vrampool::any;
+use vrampool::settings::Scope;
+use vrampool::{Settings, any};
 use vrampool_test_support::program;
 
 fn stdout(arguments: &[&str]) -> String {
@@ -44,34 +45,21 @@ fn mistakes_are_answered_with_the_programs_name() {
     }
 }
 
-/// The guide's table of settings and the help name the same variables.
+/// Of each setting that has a variable, the help and the help of commands with a pool name it and the flag.
 #[test]
 fn every_environment_variable_is_in_the_help() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/size-classes.md");
-    let names = |text: &str| {
-        let words = text.split(|letter: char| letter != '_' && !letter.is_ascii_uppercase());
-        let ours = words.filter(|word| word.len() > "VRAMPOOL_".len() && word.starts_with("VRAMPOOL_"));
-        ours.map(str::to_owned).collect::<BTreeSet<_>>()
-    };
-    let page = std::fs::read_to_string(page).expect("the guide");
-    let (_, table) = page.split_once("## Settings and environment").expect("the section");
-    let rows = table.lines().filter(|line| line.starts_with('|')).collect::<Vec<_>>().join("\n");
-    let documented = names(&rows);
-    assert!(documented.len() >= 10, "{documented:?}");
-    assert_eq!(names(&stdout(&["--help"])), documented);
-    let flags = names(&stdout(&["replay", "--help"]));
-    for name in [
-        "BACKEND",
-        "SOURCE",
-        "SIZE_CLASSES",
-        "LIMIT_GB",
-        "MAX_CACHED_GB",
-        "POOL_BUDGET_FRAC",
-        "OVERLAP",
-        "INITIAL",
-    ] {
-        assert!(flags.contains(&format!("VRAMPOOL_{name}")), "{name}: {flags:?}");
+    let (help, flags) = (stdout(&["--help"]), stdout(&["replay", "--help"]));
+    let variables = Settings::TABLE.iter().filter(|setting| setting.scope != Scope::Child);
+    let variables: Vec<_> = variables.filter_map(|of| Some((of.name, of.variables.first()?.name))).collect();
+    assert!(variables.len() >= 10, "{variables:?}");
+    for (setting, variable) in variables {
+        let flag = format!("--{} ", setting.replace('_', "-"));
+        assert!(
+            help.contains(variable) && flags.contains(variable) && flags.contains(&flag),
+            "{setting}: {help} {flags}"
+        );
     }
+    assert!(help.contains("VRAMPOOL_BACKEND") && flags.contains("VRAMPOOL_BACKEND"));
 }
 
 /// The commands that the help lists.

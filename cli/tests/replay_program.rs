@@ -33,8 +33,15 @@ fn replay(arguments: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn json_is_a_line_a_pass_with_exactly_these_keys() {
-    let (code, out, err) =
-        replay(&["--json", "--passes", "3", "--size-classes", "geometric", "--max-cached", "unlimited"]);
+    let (code, out, err) = replay(&[
+        "--json",
+        "--passes",
+        "3",
+        "--size-classes",
+        "geometric",
+        "--max-cached-bytes",
+        "unlimited",
+    ]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
     let mut passes = Vec::new();
     for line in out.lines() {

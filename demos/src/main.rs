@@ -12,11 +12,11 @@ mod train;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
-use vrampool_cli::ENVIRONMENT;
+use vrampool_cli::environment;
 
 /// Run, measure and inspect bounded caching buffer pools for device memory.
 #[derive(Debug, Parser)]
-#[command(name = "vrampool", bin_name = "vrampool", version, after_help = ENVIRONMENT)]
+#[command(name = "vrampool", bin_name = "vrampool", version, after_help = environment())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -59,7 +59,7 @@ fn share(report: &Value, key: &str) -> f64 {
 fn it_learns_from_recycled_memory_and_a_tiny_cap_changes_nothing() {
     // Without memory for overlap, whose amount depends on the device's progress.
     let (roomy, tight) =
-        (train(&["--overlap", "0"], &[]), train(&["--overlap", "0", "--max-cached", "64KiB"], &[]));
+        (train(&["--overlap", "0"], &[]), train(&["--overlap", "0", "--max-cached-bytes", "64KiB"], &[]));
     let side_by_side = train(&[], &[]);
     assert!(share(&side_by_side, "hit_rate") >= 0.97, "{side_by_side}");
     for report in [&roomy, &tight] {
@@ -148,7 +148,7 @@ fn a_seed_repeats_a_run_and_another_seed_does_not() {
 
 #[test]
 fn tables_are_for_people() {
-    let output = vrampool(&["train", "--epochs", "1", "--max-cached", "1MiB"], &[]);
+    let output = vrampool(&["train", "--epochs", "1", "--max-cached-bytes", "1MiB"], &[]);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     for word in
         ["test accuracy", "hit rate", "requested", "cached", "1.0 MiB", "bucket", "misses", "64.0 KiB"]
@@ -179,8 +179,8 @@ fn a_flag_comes_before_our_variable_and_that_before_netcls() {
     };
     assert_eq!(cap(&[], &[netcl]), 2 * GIB);
     assert_eq!(cap(&[], &[netcl, ours]), GIB / 2);
-    assert_eq!(cap(&["--max-cached", "3MiB"], &[netcl, ours]), 3 << 20);
-    assert_eq!(cap(&["--max-cached", "unlimited"], &[ours]), Value::Null);
+    assert_eq!(cap(&["--max-cached-bytes", "3MiB"], &[netcl, ours]), 3 << 20);
+    assert_eq!(cap(&["--max-cached-bytes", "unlimited"], &[ours]), Value::Null);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn the_overlap_is_the_arguments_then_the_environments() {
     };
     assert_eq!(overlap(&[], &[]), "unlimited");
     assert_eq!(overlap(&[], &[variable]), "25%");
-    assert_eq!(overlap(&["--overlap", "1KiB"], &[variable]), "1024B");
+    assert_eq!(overlap(&["--overlap", "1KiB"], &[variable]), "1KiB");
     assert_eq!(overlap(&["--overlap", "unlimited"], &[variable]), "unlimited");
     let error = failure(&["--overlap", "much"], &[], 2);
     assert!(error.contains("--overlap") && error.contains("25%"), "{error}");
@@ -231,7 +231,7 @@ fn a_variable_that_cannot_be_read_is_named() {
         ("VRAMPOOL_OVERLAP", "much"),
     ] {
         // Whatever the arguments, and on a device that needs none of them.
-        let error = failure(&["--epochs", "1", "--max-cached", "1MiB"], &[(name, value)], 1);
+        let error = failure(&["--epochs", "1", "--max-cached-bytes", "1MiB"], &[(name, value)], 1);
         assert!(error.contains(name) && error.contains(value), "{error}");
     }
     let error = failure(&[], &[("VRAMPOOL_PINNED_STAGING_MB", "lots")], 1);
@@ -313,7 +313,7 @@ fn wrong_flags_are_refused() {
         ["--epochs", "0"],
         ["--batch-size", "0"],
         ["--seed", "x"],
-        ["--max-cached", "much"],
+        ["--max-cached-bytes", "much"],
         ["--size-classes", "none"],
         ["--metrics", "nowhere"],
         ["--backend", "abacus"],

@@ -9,7 +9,7 @@
 //! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
 //! from the device. The limit bounds `charged`; `held` is reported.
 
-use crate::heap::caps::Caps;
+use crate::heap::caps::{Caps, overlap_allows};
 use crate::heap::tree::{Level, Sum};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -155,7 +155,7 @@ impl Accounts {
         let held = self.now.held().saturating_add(class);
         let live = positive(self.live).saturating_add(class);
         self.overlap_refused_at.is_none_or(|refused| self.now.charged < refused)
-            && self.caps.overlap.allows(held, self.peak.live.max(live))
+            && overlap_allows(self.caps.overlap, held, self.peak.live.max(live))
     }
 
     /// Records that the device refused memory that would spare a wait. It is not asked again while as many bytes

@@ -47,10 +47,6 @@ impl Buckets {
         }
     }
 
-    pub(crate) fn borrow_classes(&self) -> u32 {
-        self.borrow_classes
-    }
-
     /// Returns the key of `class` in magazines.
     pub(crate) fn key_of(&self, class: u64) -> Key {
         Key { kind: self.kind, class }

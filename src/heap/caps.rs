@@ -2,7 +2,7 @@
 
 use crate::environment::UNLIMITED;
 use crate::heap::magazine::class_table::LARGEST_CLASS;
-use crate::overlap::Overlap;
+use vrampool_backend::Amount;
 
 /// Limits on the bytes that a pool may keep and take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) struct Caps {
     /// The largest class that magazines take.
     pub(crate) magazine_class: u64,
     /// Bounds memory that is allocated so that streams do not wait for each other.
-    pub(crate) overlap: Overlap,
+    pub(crate) overlap: Amount,
 }
 
 impl Default for Caps {
@@ -33,7 +33,7 @@ impl Default for Caps {
             budget: UNLIMITED,
             magazine_bytes: 8 << 20,
             magazine_class: 1 << 20,
-            overlap: Overlap::Unlimited,
+            overlap: Amount::Unlimited,
         }
     }
 }
@@ -71,5 +71,25 @@ impl Caps {
             && self.cache(class)
             && class <= self.magazine_bytes
             && class <= LARGEST_CLASS
+    }
+}
+
+/// Whether `held` bytes are within the bound on memory beyond `peak_live` bytes that spares waits between streams.
+#[inline]
+pub(crate) fn overlap_allows(overlap: Amount, held: u64, peak_live: u64) -> bool {
+    overlap.bytes_of(held).is_none_or(|most| held.saturating_sub(peak_live) <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_of_what_is_held() {
+        let share = Amount::Percent(25.0);
+        assert!(overlap_allows(share, 400, 300) && !overlap_allows(share, 401, 300));
+        assert!(overlap_allows(Amount::Bytes(0), 300, 300) && !overlap_allows(Amount::Bytes(0), 301, 300));
+        assert!(overlap_allows(Amount::Unlimited, u64::MAX, 0));
+        assert!(overlap_allows(Amount::Percent(100.0), u64::MAX, 0));
     }
 }

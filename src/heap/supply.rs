@@ -20,8 +20,6 @@ pub(crate) struct Supply<B: Backend> {
     pub(crate) owns_arena: bool,
     /// Whether it is the arena, of fixed size, of the pool above.
     pub(crate) is_of_parent: bool,
-    /// The largest piece that an arena of the pool's own maps, bytes.
-    pub(crate) piece_bytes: u64,
     /// Whether nothing of the arena is moved for the pool.
     pub(crate) addresses_stay: bool,
     /// Bounds the memory that the pool and its children take from the device, but for an arena of fixed size of a root.

@@ -3,7 +3,7 @@
 use crate::environment;
 use crate::environment::Lookup;
 use crate::error::Error;
-use crate::pool::settings::PoolSettings;
+use crate::pool::settings::Settings;
 use crate::pool::{Handle, Pool};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -14,7 +14,7 @@ use vrampool_backend::{Backend, DeviceId, fork};
 type Key = (TypeId, DeviceId);
 
 /// A pool of any backend, and the settings that it was made with.
-type Listed = (Weak<dyn Any + Send + Sync>, PoolSettings);
+type Listed = (Weak<dyn Any + Send + Sync>, Settings);
 
 /// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
 static POOLS: LazyLock<Mutex<HashMap<Key, Listed>>> = LazyLock::new(Mutex::default);
@@ -48,7 +48,7 @@ impl<B: Backend> Pool<B> {
 fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Error> {
     fork::check()?;
     let key = (TypeId::of::<B>(), device.id());
-    let settings = PoolSettings::read(lookup)?;
+    let settings = Settings::read(lookup)?;
     let mut pools = POOLS.lock();
     let living = pools.get(&key).and_then(|(pool, made_with)| {
         Some((pool.upgrade()?.downcast::<Handle<B>>().ok()?, made_with.clone()))
@@ -56,13 +56,16 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
     if let Some((handle, made_with)) = living {
         // Before the handle, which may be the last by now.
         drop(pools);
-        let Some(variable) = made_with.changed_in(&settings) else { return Ok(Pool { handle }) };
+        let Some(changed) = made_with.changed_in(&settings) else { return Ok(Pool { handle }) };
         let reason = format!(
             "the pool of this process for {} was made with another value and still lives; drop its last handle first, or build a \
              pool of your own",
             device.id()
         );
-        let value = lookup(variable).map_or_else(String::new, |value| value.to_string_lossy().into_owned());
+        let names = changed.variables.iter().map(|variable| variable.name);
+        let set = names.filter_map(|name| Some((name, lookup(name)?))).next();
+        let (variable, value) = set.unwrap_or((changed.name, Default::default()));
+        let value = value.to_string_lossy();
         return Err(Error::environment(variable, value, reason));
     }
     let pool = Pool::builder(device)

@@ -12,7 +12,7 @@ pub(crate) mod global;
 mod in_time;
 mod oom_ladder;
 pub(crate) mod report;
-mod settings;
+pub(crate) mod settings;
 mod siblings;
 mod trim;
 
@@ -28,6 +28,7 @@ use crate::heap::stats::table::PoolStats;
 use crate::heap::stats::times;
 use crate::pool::buffer::Buffer;
 use crate::pool::report::PoolReport;
+use crate::pool::settings::{Effective, Settings};
 use crate::source::Source;
 use crate::sync::Instant;
 use std::marker::PhantomData;
@@ -99,6 +100,9 @@ pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
     /// Its figures when it ended, for whoever publishes them.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
+    /// As it was built.
+    pub(crate) settings: Settings,
+    listed: Vec<Effective>,
     backend: PhantomData<B>,
 }
 
@@ -133,11 +137,25 @@ impl PoolCore {
 }
 
 impl<B: Backend> Pool<B> {
-    pub(crate) fn of_core(core: Arc<PoolCore>) -> Self {
+    pub(crate) fn of_core(core: Arc<PoolCore>, settings: Settings, listed: Vec<Effective>) -> Self {
         let last = Arc::default();
-        let handle = Arc::new(Handle { core, last, backend: PhantomData });
+        let handle = Arc::new(Handle { core, last, settings, listed, backend: PhantomData });
         siblings::add(&handle);
         Self { handle }
+    }
+
+    /// All settings, as the pool was built with them, and where it has each from. A log at the level debug has them, too.
+    ///
+    /// ```
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// let pool = Pool::builder(&HostDevice::new()).limit(2 << 30).build()?;
+    /// let lines: Vec<_> = pool.settings().iter().map(ToString::to_string).collect();
+    /// assert!(lines.contains(&"limit = 2GiB (argument)".into()) && lines.contains(&"source = direct (default)".into()));
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    #[must_use]
+    pub fn settings(&self) -> &[Effective] {
+        &self.handle.listed
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 mod random_work;
 
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Error, Forbidden, Overlap, Pool, PoolBuilder, SizeClasses, Source};
+use vrampool::{Amount, Backend, Buffer, Error, Forbidden, Pool, PoolBuilder, SizeClasses, Source};
 use vrampool_test_support::{AuditDevice, close_gate};
 
 type Device = AuditDevice<HostDevice>;
@@ -88,7 +88,7 @@ fn what_is_idle_on_the_stream_is_served_and_the_drivers_memory_refused() {
 #[test]
 fn a_captured_stream_and_another_one_do_not_wait_for_each_other() {
     for &source in Source::ALL {
-        let scene = scene_with(source, |builder| builder.overlap(Overlap::Bytes(0)));
+        let scene = scene_with(source, |builder| builder.overlap(Amount::Bytes(0)));
         let [captured, other, third] = &scene.streams;
         let busy = [captured, other].map(close_gate);
         drop(scene.buffer(2, 1));

@@ -10,7 +10,7 @@ fn idle_memory_of_a_captured_step_outlives_later_requests() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("a pool");
-    let graph = pool.child("graph").private().build().expect("a pool");
+    let graph = pool.child("graph").private(true).build().expect("a pool");
     graph.set_limit(80 * KIB).expect("no share");
     let step = || {
         let buffers = [64 * KIB, 16 * KIB].map(|bytes| graph.allocate(bytes, &stream).expect("memory"));
@@ -40,13 +40,13 @@ fn memory_that_was_idle_before_there_was_a_limit_is_kept() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = pool.child("graph").private().build().expect("a pool");
+    let child = pool.child("graph").private(true).build().expect("a pool");
     (0..2).for_each(|_| drop(child.allocate(64 * KIB, &stream).expect("memory")));
     child.set_limit(64 * KIB).expect("no share");
     assert!(child.allocate(4 * KIB, &stream).is_err());
     assert_eq!(child.stats().idle_bytes, 64 * KIB);
     // So is that of a graph that is launched.
-    let child = pool.child("graph").private().build().expect("a pool");
+    let child = pool.child("graph").private(true).build().expect("a pool");
     child.set_limit(64 * KIB).expect("no share");
     drop(child.allocate(64 * KIB, &stream).expect("memory"));
     child.used_on(&stream).expect("no wait");

@@ -99,7 +99,7 @@ fn a_panic_in_a_destructor_while_a_child_is_dropped_loses_nothing() {
         .limit(64 * KIB)
         .build()
         .expect("a pool");
-    let child = pool.child("tenant").private().build().expect("a pool");
+    let child = pool.child("tenant").private(true).build().expect("a pool");
     let three: Vec<_> = (0..3).map(|_| child.allocate(16 * KIB, &stream).expect("memory")).collect();
     drop(three);
     device.panic_in("drop", 0);
@@ -157,7 +157,7 @@ fn a_launch_on_another_stream_blocks_no_free() {
     let device = device();
     let [stream, other] = streams(&device);
     let pool = Pool::builder(&device).build().expect("a pool");
-    let child = Arc::new(pool.child("graph").private().build().expect("a pool"));
+    let child = Arc::new(pool.child("graph").private(true).build().expect("a pool"));
     let blocks: Vec<_> = (0..3).map(|_| child.allocate(4 * KIB, &stream).expect("memory")).collect();
     let live = child.allocate(4 * KIB, &stream).expect("memory");
     drop(blocks);

@@ -249,7 +249,7 @@ proptest! {
                     let below = below % count;
                     let parent = if below == at || twin.0[below].is_private { 0 } else { below };
                     let child = twin.0[parent].pool.child("child").limit(limit);
-                    let child = if is_private { child.private() } else { child };
+                    let child = if is_private { child.private(true) } else { child };
                     let pool = child.build().expect("a pool");
                     twin.0[at] = node(pool, Some(parent), limit, is_private);
                 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 use vrampool::backend::AllocationRequest;
 use vrampool::cuda::{CudaDevice, CudaStream, TestKernels};
-use vrampool::{Backend, Overlap, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Amount, Backend, Placement, Pool, Region, RegionMut, Source};
 use vrampool_cuda_simulator_control::{ExpectedReports, Simulator};
 use vrampool_test_support::{AuditDevice, require, streams};
 
@@ -20,7 +20,7 @@ fn spoilt(device: &Device, kernels: &TestKernels, source: Source, with_reader: b
     let pool = Pool::builder(device)
         .source(source)
         .limit(4 << 20)
-        .overlap(Overlap::Bytes(0))
+        .overlap(Amount::Bytes(0))
         .build()
         .expect("a pool");
     let [a, b, c]: [CudaStream; 3] = streams(device.inner());

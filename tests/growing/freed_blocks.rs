@@ -5,14 +5,14 @@ use super::{PAGE, has_virtual_memory};
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone;
 use vrampool::host::{HostDevice, HostStream};
-use vrampool::{Backend, Buffer, Overlap, Pool, SizeClasses, Source};
+use vrampool::{Amount, Backend, Buffer, Pool, SizeClasses, Source};
 
 /// Returns a pool that keeps no idle blocks and maps no memory to spare waits, and two streams.
 fn scene(limit: u64) -> (Pool<HostDevice>, HostStream, HostStream) {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let stream = || device.create_stream().expect("a stream");
     let builder = Pool::builder(&device).source(Source::Virtual).size_classes(SizeClasses::Multiple(PAGE));
-    let builder = builder.limit(limit).overlap(Overlap::Bytes(0)).max_cached_bytes(0).magazine_bytes(0);
+    let builder = builder.limit(limit).overlap(Amount::Bytes(0)).max_cached_bytes(0).magazine_bytes(0);
     let pool = builder.build().expect("a pool");
     (pool, stream(), stream())
 }

@@ -3,7 +3,7 @@
 use super::{PAGE, has_virtual_memory};
 use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Initial, Pool, SizeClasses, Source};
+use vrampool::{Amount, Backend, Error, Pool, SizeClasses, Source};
 use vrampool_test_support::AuditDevice;
 
 const MEMORY: u64 = 1 << 24;
@@ -17,7 +17,7 @@ fn the_first_requests_of_a_pool_with_initial_memory_make_no_driver_calls() {
     if !has_virtual_memory() {
         return;
     }
-    for (initial, bytes) in [(Initial::Bytes(64 * PAGE), 64 * PAGE), (Initial::Percent(25), MEMORY / 4)] {
+    for (initial, bytes) in [(Amount::Bytes(64 * PAGE), 64 * PAGE), (Amount::Percent(25.0), MEMORY / 4)] {
         let device = device();
         let stream = device.create_stream().expect("a stream");
         let builder =
@@ -67,7 +67,7 @@ fn initial_memory_needs_an_arena_that_grows_and_is_the_pools() {
         return;
     }
     let device = device();
-    let initial = |builder: vrampool::PoolBuilder<_>| builder.initial(Initial::Bytes(PAGE)).build();
+    let initial = |builder: vrampool::PoolBuilder<_>| builder.initial(Amount::Bytes(PAGE)).build();
     let arena = DeviceArena::builder(&device).growing().build().expect("an arena");
     for builder in [
         Pool::builder(&device),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vrampool::arena::DeviceArena;
 use vrampool::arena::Zone::Dynamic;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Event, Overlap};
+use vrampool::{Amount, Backend, Event};
 use vrampool_test_support::AuditDevice;
 
 pub(super) fn scene(pages: u64, is_growing: bool) -> (HostDevice, DeviceArena<HostDevice>, [HostStream; 3]) {
@@ -24,7 +24,7 @@ fn more_is_mapped_before_a_stream_waits() {
     if !has_virtual_memory() {
         return;
     }
-    for (limit, overlap) in [(64 * PAGE, Overlap::Bytes(7 * PAGE)), (27 * PAGE, Overlap::Unlimited)] {
+    for (limit, overlap) in [(64 * PAGE, Amount::Bytes(7 * PAGE)), (27 * PAGE, Amount::Unlimited)] {
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let [own, reader, other] = [(); 3].map(|()| device.create_stream().expect("a stream"));
         let arena = DeviceArena::builder(&device).limit(limit).overlap(overlap).growing();

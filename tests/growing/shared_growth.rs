@@ -7,16 +7,16 @@ use crate::detached::{attach, detach};
 use vrampool::Ledger;
 use vrampool::arena::DeviceArena;
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Overlap};
+use vrampool::{Amount, Backend};
 
 type Two = (HostDevice, Ledger, [DeviceArena<HostDevice>; 2], [HostStream; 2]);
 
 /// Two arenas that share an ledger.
 fn two_within(limit: u64) -> Two {
-    two_with(limit, Overlap::Unlimited)
+    two_with(limit, Amount::Unlimited)
 }
 
-fn two_with(limit: u64, overlap: Overlap) -> Two {
+fn two_with(limit: u64, overlap: Amount) -> Two {
     let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
     let streams = [(); 2].map(|()| device.create_stream().expect("a stream"));
     let ledger = Ledger::new(limit);
@@ -54,7 +54,7 @@ fn memory_that_only_spares_waits_is_there_for_others() {
     if !has_virtual_memory() {
         return;
     }
-    for (overlap, waits, spared) in [(Overlap::Unlimited, 0, 2), (Overlap::Bytes(0), 1, 0)] {
+    for (overlap, waits, spared) in [(Amount::Unlimited, 0, 2), (Amount::Bytes(0), 1, 0)] {
         let (device, ledger, [one, other], [own, reader]) = two_with(20 * PAGE, overlap);
         let (_kept, block) =
             (one.allocate(6 * PAGE, &own).expect("memory"), one.allocate(2 * PAGE, &own).expect("memory"));

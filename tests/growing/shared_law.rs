@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool::arena::Zone::Dynamic;
 use vrampool::arena::{ArenaBuffer, DeviceArena};
 use vrampool::host::{Call, HostDevice, HostStream};
-use vrampool::{Backend, Overlap};
+use vrampool::{Amount, Backend};
 
 type Block = ArenaBuffer<HostDevice>;
 
@@ -102,7 +102,7 @@ struct Twin {
     /// With what was written to it, and on which stream.
     live: Vec<(Block, u64, usize)>,
     is_growing: bool,
-    overlap: Overlap,
+    overlap: Amount,
 }
 
 impl Twin {
@@ -265,7 +265,7 @@ impl Twin {
             // At most 27 % of what is held spares waits: 3/8 of what is live.
             let bound = *most + *most / 8 * 3 + self.small();
             assert!(
-                self.overlap == Overlap::Unlimited || mapped <= bound,
+                self.overlap == Amount::Unlimited || mapped <= bound,
                 "{mapped} mapped, {most} live at most"
             );
         }
@@ -285,7 +285,7 @@ fn whatever_is_done_in_between() {
     proptest!(ProptestConfig { max_shrink_iters: 3000, failure_persistence: None, ..ProptestConfig::with_cases(100) }, |(
         steps in prop::collection::vec(step(), 20..160),
         is_growing in prop::bool::weighted(0.7),
-        overlap in prop::sample::select(vec![Overlap::Unlimited, Overlap::Percent(27)]),
+        overlap in prop::sample::select(vec![Amount::Unlimited, Amount::Percent(27.0)]),
     )| {
         let device = HostDevice::builder().memory_limit(1 << 30).granularity(PAGE).build();
         let streams = std::array::from_fn(|_| device.create_stream().expect("a stream"));

@@ -87,7 +87,7 @@ impl Side {
             streams.iter().for_each(|stream| device.synchronize(stream).expect("no fault"));
             drop((graph, memory));
         }
-        let memory = pool.child("graph").private().build().expect("a pool");
+        let memory = pool.child("graph").private(true).build().expect("a pool");
         let mut result = pool.allocate(16 << 10, stream).expect("memory");
         // Outside of the capture first: a graph's memory is allocated before.
         for is_captured in [false, true] {

@@ -177,7 +177,7 @@ fn detach_and_attach(device: &CudaDevice) -> Outcome {
 fn capture(device: &CudaDevice) -> Outcome {
     let pool = Pool::builder(device).build()?;
     on_pool(&pool, |[stream]| {
-        let memory = pool.child("graph").private().build()?;
+        let memory = pool.child("graph").private(true).build()?;
         let mut result = pool.allocate(16 * KIB, &stream)?;
         let mut step = || -> Result<(), vrampool::Error> {
             let mut first = memory.allocate(16 * KIB, &stream)?;

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use vrampool::arena::DeviceArena;
 use vrampool::backend::AllocationRequest;
 use vrampool::host::{Call, HostDevice};
-use vrampool::{Backend, Error, Event, Overlap, Placement, Pool, Region, RegionMut, Source};
+use vrampool::{Amount, Backend, Error, Event, Placement, Pool, Region, RegionMut, Source};
 use vrampool_test_support::{AuditDevice, close_gate, has_virtual_memory, streams};
 
 type Device = AuditDevice<HostDevice>;
@@ -39,7 +39,7 @@ fn contents(device: &Device, stream: &Stream, memory: &Memory) -> Vec<u8> {
 /// A writes, is held back, and reads; in between B borrows the same memory and writes, because the pool maps no
 /// memory to spare waits. Returns the byte that A read.
 fn what_a_reads_when_b_borrows_in_between(device: &Device, waits_are_removed: bool) -> u8 {
-    let pool = Pool::builder(device).overlap(Overlap::Bytes(0)).build().expect("a pool");
+    let pool = Pool::builder(device).overlap(Amount::Bytes(0)).build().expect("a pool");
     let [a, b] = streams(device);
     let result = result_memory(device, 1024);
     let mut buffer = pool.allocate(1024, &a).expect("memory");
@@ -122,7 +122,7 @@ fn a_block_of_the_same_stream_is_preferred() {
 fn a_block_stays_with_its_stream_though_others_used_it() {
     let device = device();
     let [a, b] = streams(&device);
-    let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
+    let pool = Pool::builder(&device).overlap(Amount::Bytes(0)).build().expect("a pool");
     let lease = |stream| pool.allocate(1024, stream).expect("memory");
     let (on_a, on_b) = (lease(&a), lease(&b));
     let address = vrampool::Memory::address(&*on_a.memory());
@@ -139,7 +139,7 @@ fn every_stream_that_used_a_buffer_is_waited_for() {
     for removed in [false, true] {
         let device = device();
         let [owner, user, next] = streams(&device);
-        let pool = Pool::builder(&device).overlap(Overlap::Bytes(0)).build().expect("a pool");
+        let pool = Pool::builder(&device).overlap(Amount::Bytes(0)).build().expect("a pool");
         let result = result_memory(&device, 1024);
         let mut buffer = pool.allocate(1024, &owner).expect("memory");
         device.fill(&owner, buffer.on_mut(&owner).expect("a region"), 3).expect("queued");

@@ -2,7 +2,7 @@
 
 use vrampool::arena::DeviceArena;
 use vrampool::host::HostDevice;
-use vrampool::{Backend, Overlap, Pool};
+use vrampool::{Amount, Backend, Pool};
 use vrampool_test_support::{close_gate, streams};
 
 const KIB: u64 = 1 << 10;
@@ -13,7 +13,7 @@ fn moved_memory_is_behind_its_copy_although_its_last_user_is_done() {
     let device = HostDevice::new();
     let [writer, asking, next, moving] = streams(&device);
     let arena = DeviceArena::builder(&device).limit(256 * KIB).build().expect("an arena");
-    let pool = Pool::builder(&device).arena(&arena).overlap(Overlap::Bytes(0)).build().expect("a pool");
+    let pool = Pool::builder(&device).arena(&arena).overlap(Amount::Bytes(0)).build().expect("a pool");
     let hole = arena.allocate(8 * KIB, &writer).expect("memory");
     let [mut first, second] = [(); 2].map(|()| pool.allocate(16 * KIB, &writer).expect("memory"));
     first.write(&[1; 16 << 10], &writer).expect("no fault");

@@ -21,6 +21,7 @@
 // Not in the workspace's lints, because tests may.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod amount;
 pub mod arguments;
 pub mod conformance;
 mod control_group;
@@ -48,6 +49,7 @@ mod stream;
 mod virtual_memory;
 mod wait_out;
 
+pub use amount::{Amount, InvalidAmount};
 pub use device::Backend;
 pub use error::BackendError;
 pub use hold::HeldMemory;

@@ -6,7 +6,6 @@ use crate::driver::{Allocation, Figure, RawPool};
 use crate::driver_pool_core::DriverPoolCore;
 use crate::memory::CudaMemory;
 use crate::pool_error::DriverPoolError;
-use crate::pool_limit::Limit;
 use crate::stream::CudaStream;
 use crate::stream_ordered::{allocate, device_number};
 use cudarc::driver::sys::CUmemoryPool;
@@ -14,13 +13,16 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vrampool_backend::spi::{Announced, Hooks, Occasion, Ticket};
-use vrampool_backend::{Backend, BackendError, DeviceId, Hook, HookEvent, Stream, fork};
+use vrampool_backend::{Amount, Backend, BackendError, DeviceId, Hook, HookEvent, Stream, fork};
 
 /// What sizes round up to.
 const UNIT: u64 = 512;
 
 /// As hooks receive it.
 const NAME: &str = "driver pool";
+
+/// CuPy's variable for the limit.
+const LIMIT: &str = "CUPY_GPU_MEMORY_LIMIT";
 
 /// No limit, as [`DriverPool::limit`] says it.
 const UNLIMITED: u64 = u64::MAX;
@@ -51,12 +53,12 @@ pub enum PoolHandle {
 ///   unasked.
 ///
 /// ```no_run
-/// use vrampool_cuda::{Backend, CudaDevice, DriverPool, Limit, PoolHandle};
+/// use vrampool_cuda::{Amount, Backend, CudaDevice, DriverPool, PoolHandle};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let device = CudaDevice::open(0)?;
 /// let stream = device.create_stream()?;
 /// let pool = DriverPool::new(&device, PoolHandle::Created)?;
-/// pool.set_limit(Limit::Fraction(0.5))?;
+/// pool.set_limit(Amount::Percent(50.0))?;
 /// pool.set_release_threshold(u64::MAX)?; // keep all that is freed
 /// let memory = pool.allocate_on(1 << 20, &stream)?;
 /// drop(memory); // in the order of `stream`
@@ -93,8 +95,10 @@ impl DriverPool {
         let (live_bytes, limit) = (AtomicU64::new(0), AtomicU64::new(UNLIMITED));
         let core = Arc::new(DriverPoolCore { device: device.core().clone(), raw, live_bytes, limit });
         let pool = Self { core, device: device.clone(), hooks: Hooks::default() };
-        if let Some(limit) = Limit::from_environment()? {
-            pool.set_limit(limit)?;
+        if let Some(limit) = std::env::var_os(LIMIT).filter(|limit| !limit.is_empty()) {
+            let limit = limit.to_string_lossy();
+            let invalid = |error| BackendError::invalid(LIMIT, format!("`{limit}`: {error}"));
+            pool.set_limit(limit.parse::<Amount>().map_err(invalid)?)?;
         }
         Ok(pool)
     }
@@ -273,13 +277,16 @@ impl DriverPool {
         Err(BackendError::unsupported("counting the free blocks of a driver's pool"))
     }
 
-    /// The most bytes that may be allocated at once; what is allocated already stays.
+    /// The most bytes that may be allocated at once, also as a percentage of the device's memory; what is allocated
+    /// already stays. As in CuPy, 0 is no limit.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a share that is none; what the driver reports.
-    pub fn set_limit(&self, limit: Limit) -> Result<(), BackendError> {
+    /// [`BackendError::InvalidArgument`] for a percentage above 100; what the driver reports.
+    pub fn set_limit(&self, limit: impl Into<Amount>) -> Result<(), BackendError> {
         fork::check()?;
-        let bytes = limit.bytes(|| Ok(self.device.memory_info()?.total_bytes))?;
+        let limit =
+            limit.into().check().map_err(|error| BackendError::invalid("limit", error.to_string()))?;
+        let bytes = limit.bytes_of(self.device.memory_info()?.total_bytes).filter(|&bytes| bytes > 0);
         self.core.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
         Ok(())
     }

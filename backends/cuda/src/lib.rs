@@ -58,7 +58,6 @@ mod mappings;
 mod memory;
 mod physical;
 mod pool_error;
-mod pool_limit;
 mod shared;
 mod shared_handles;
 mod stream;
@@ -78,14 +77,14 @@ pub use event::CudaEvent;
 pub use listing::{CudaListing, Uuid, list};
 pub use memory::CudaMemory;
 pub use pool_error::DriverPoolError;
-pub use pool_limit::Limit;
 pub use stream::CudaStream;
 pub use stream_scope::StreamScope;
 pub use view::{CudaView, CudaViewMut};
 pub use vrampool_backend::{
-    AllocationRequest, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook, HookEvent,
-    Memory, MemoryInfo, MemoryKind, Outcome, Physical, Placement, Priority, Properties, Region, RegionMut,
-    Rejected, ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage, VirtualMemory,
+    AllocationRequest, Amount, Backend, BackendError, Capabilities, DeviceId, DeviceKind, Event, Hook,
+    HookEvent, Memory, MemoryInfo, MemoryKind, Outcome, Physical, Placement, Priority, Properties, Region,
+    RegionMut, Rejected, ShareableHandle, ShareableKind, SharedHandles, Stream, StreamId, Usage,
+    VirtualMemory,
 };
 
 #[cfg(test)]

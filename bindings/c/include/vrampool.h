@@ -203,33 +203,41 @@ typedef void *vrampool_stream;
 
 /**
  * Creates a pool. `options` is null or text: pairs of `key=value`, separated by semicolons or line ends. Spaces around a
- * key or a value are ignored. Sizes are numbers of bytes, or have a unit, as in 512MiB (512M and 512MB are 512,000,000);
- * `unlimited` is accepted where a cap is optional. The last value of a repeated key counts. Text over 64 KiB is refused.
+ * key or a value are ignored. An amount is a number of bytes, or has a unit, as in 512MiB (512M and 512MB are 512,000,000), or
+ * is a percentage of the device's memory, as in 25%, or `unlimited`. The last value of a repeated key counts. Text over 64 KiB is refused.
  *
  *     device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
  *     host_capacity   with device=host: a separate host device with this capacity, for tests
- *     name            the pool's name in metrics
- *     source          virtual, direct, arena, driver; default: virtual where the device has virtual memory, else direct
- *     limit           hard cap on bytes taken from the device, by all tags (vrampool_tag_begin) together
- *     budget          soft cap on the same, for all tags together
- *     max_cached      cap on idle bytes, for all tags together
- *     max_per_bucket  cap on idle buffers in one size class of one tag
- *     cached_class    the largest class that is kept idle
- *     size_classes    fixed, power-of-two, geometric[:N[:FROM]], multiple:UNIT, exact[:UNIT], tight, or fitted:FILE
- *     borrow_classes  number of larger classes that an empty geometric class borrows from
- *     magazine_bytes  idle bytes that a thread keeps to itself; 0 turns that off
- *     magazine_class  the largest class that is kept so
- *     overlap         cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream, for
- *                     each tag: a size, a share of the held bytes as in 25%, or unlimited (default)
- *     initial         with source=virtual: memory that is mapped now, so that first requests make few driver calls: a size, or a
- *                     share of the device as in 50%
- *     piece_bytes     with source=virtual: the largest piece that is mapped; default: a 16th of the mapped bytes, up to 16 MiB
- *     placement       device, host (pinned), managed; default: the device's preferred placement
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
- * An unset option is read from the environment (`VRAMPOOL_BACKEND`, `VRAMPOOL_LIMIT_GB`, `VRAMPOOL_MAX_CACHED_GB`,
- * `VRAMPOOL_MAX_BUFFERS_PER_BUCKET`, `VRAMPOOL_POOL_BUDGET_FRAC`, `VRAMPOOL_SIZE_CLASSES`, `VRAMPOOL_POOL_LARGE_BUCKET_MB`,
- * `VRAMPOOL_OVERLAP`, `VRAMPOOL_INITIAL`) when the pool is made, for all of its tags, then has vrampool's default. Allocates no memory, except with
+ * <!-- Generated from the table of figures by bindings/c/tests/figures.rs; do not edit. -->
+ *     name                    The pool's name in metrics. Default: pool-0, pool-1 and so on.
+ *     source                  What serves misses. Default: direct.
+ *     limit                   Hard cap on bytes taken from the device. Default: unlimited.
+ *     budget                  Soft cap on bytes taken from the device. Default: 85% of a discrete device, else
+ *                             unlimited.
+ *     max_cached_bytes        Cap on idle bytes. Default: 4GiB; 64MiB if the source is virtual.
+ *     max_buffers_per_bucket  Cap on idle buffers in one size class. Default: 16; unlimited if the source is virtual.
+ *     cached_class            Largest class that is kept idle. Default: unlimited; 512KiB if the source is virtual.
+ *     size_classes            How requests round up: fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]],
+ *                             multiple:SIZE, exact[:SIZE], tight. Default: fixed; tight if the source is virtual.
+ *     borrow_classes          Number of next larger classes that an empty geometric class borrows from. Default: 2.
+ *     magazine_bytes          Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most
+ *                             a 64th of max_cached_bytes and limit; an 8th if virtual.
+ *     magazine_class          Largest class that is kept so. Default: 1MiB.
+ *     overlap                 Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for
+ *                             another stream; a percentage is of the held bytes. Default: unlimited.
+ *     initial                 Memory to map when the pool is made, if the source is virtual. Default: 0B.
+ *     piece_bytes             Largest piece of memory to map, if the source is virtual. Default: a 128th of the mapped
+ *                             bytes.
+ *     memory                  Kind of memory: device, host (pinned), managed. Default: what the device prefers.
+ * <!-- End of the generated lines. -->
+ *
+ * With size_classes, fitted:FILE names a file of fitted classes. By default the source is virtual where the device has virtual
+ * memory, else direct. limit, budget and max_cached_bytes are of all tags (vrampool_tag_begin()) together, the others of each tag.
+ *
+ * An unset option is read from the environment, from the variable `VRAMPOOL_` and its name in capitals, when the pool is
+ * made, for all of its tags; the device from `VRAMPOOL_BACKEND`. Then it has vrampool's default. Allocates no memory, except with
  * source=arena and for `initial`.
  *
  * Thread-safe.
@@ -371,7 +379,7 @@ vrampool_status vrampool_stream_synchronize(vrampool_pool pool, vrampool_stream 
 
 /**
  * Statistics of a pool, all its tags together. Counts are since the pool was created. Peaks of several tags are added, and may be of
- * different times. Caps are each tag's, limit_bytes is that of all tags together. Free blocks beyond max_cached that wait for the
+ * different times. Caps are each tag's, limit_bytes is that of all tags together. Free blocks beyond max_cached_bytes that wait for the
  * device (vrampool_torch_record_stream()) are idle.
  */
 typedef struct vrampool_stats {
@@ -710,8 +718,8 @@ vrampool_status vrampool_tag_create(vrampool_pool pool, const char *tag);
  * Begins a scope: until the matching vrampool_tag_end(), allocations of this thread from `pool` have this tag. Scopes
  * nest, and the inner one counts. Outside of scopes the tag is "default".
  *
- * `limit`, `budget` and `max_cached` are those of all tags together: before a request is refused, idle memory of other tags is
- * released. Idle memory is each tag's own; max_per_bucket, magazine_bytes and overlap hold for each tag. vrampool_trim() counts
+ * `limit`, `budget` and `max_cached_bytes` are those of all tags together: before a request is refused, idle memory of other tags is
+ * released. Idle memory is each tag's own; max_buffers_per_bucket, magazine_bytes and overlap hold for each tag. vrampool_trim() counts
  * all tags together.
  *
  * Thread-safe: a scope is of the calling thread.
@@ -1336,7 +1344,7 @@ vrampool_status vrampool_torch_visit(int device, int is_live_only, vrampool_torc
  * PyTorch's MemPool, with vrampool_segment_alloc and vrampool_segment_free as its functions. On a device with virtual memory
  * only.
  *
- * The options of vrampool_torch_configure() apply: the device, `limit` (or VRAMPOOL_LIMIT_GB), to which mapped segments of a
+ * The options of vrampool_torch_configure() apply: the device, `limit` (or VRAMPOOL_LIMIT), to which mapped segments of a
  * device are charged, and `offload`. Metrics by tag are served by vrampool_start_metrics(). */
 
 /**

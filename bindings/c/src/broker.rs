@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use vrampool::Stream;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::backend::StreamId;
+use vrampool::{Amount, Stream};
 use vrampool_broker::{
     ArrayId, ArrayRequest, Broker, Client, ClientHandle, DEFAULT_GROUP, HostArray, HostBacking, Plan, Role,
     Share,
@@ -113,31 +113,30 @@ impl<T> Table<T> {
 pub(crate) fn create(pool: u64, options: &str) -> Result<u64, Failure> {
     let pool = registry::get(pool)?;
     let home = Arc::clone(&pool.home);
-    let [name, reserve, budget, block, staging, pinned_max, spill_threshold, directory] =
-        values(options, &KEYS)?;
-    let bytes = |key, value: Option<&str>| value.map(|value| size(key, value)).transpose();
+    let values = values(options, &KEYS)?;
+    let bytes = |key| values.get(key).map(|value| size(key, value)).transpose();
     let mut builder = Broker::builder(&home.device);
-    if let Some(name) = name {
-        builder = builder.name(name);
+    if let Some(name) = values.get("name") {
+        builder = builder.name(*name);
     }
-    if let Some(bytes) = bytes("reserve", reserve)? {
+    if let Some(bytes) = bytes("reserve")? {
         builder = builder.reserve(bytes);
     }
-    builder = builder.budget(bytes("budget", budget)?.unwrap_or(UNLIMITED).min(pool.limit()));
-    match (bytes("staging_block", block)?, bytes("staging", staging)?) {
+    builder = builder.budget(bytes("budget")?.unwrap_or(UNLIMITED).min(pool.limit()));
+    match (bytes("staging_block")?, bytes("staging")?) {
         (None, None) => {}
         (Some(block), Some(all)) => builder = builder.staging(block, all),
         (Some(_), None) => return Err(alone("staging_block", "staging")),
         (None, Some(_)) => return Err(alone("staging", "staging_block")),
     }
-    if let Some(bytes) = bytes("pinned_max", pinned_max)? {
+    if let Some(bytes) = bytes("pinned_max")? {
         builder = builder.pinned_max(bytes);
     }
-    if let Some(bytes) = bytes("spill_threshold", spill_threshold)? {
+    if let Some(bytes) = bytes("spill_threshold")? {
         builder = builder.spill_threshold(bytes);
     }
-    if let Some(directory) = directory {
-        builder = builder.spill_directory(directory);
+    if let Some(directory) = values.get("spill_directory") {
+        builder = builder.spill_directory(*directory);
     }
     let (arrays, streams) = Default::default();
     let broker = builder.build()?;
@@ -189,12 +188,9 @@ pub(crate) fn register(
 fn share_of(text: Option<&str>) -> Result<Share, Failure> {
     match text.map(str::trim) {
         None | Some("auto") => Ok(Share::Auto),
-        Some(text) => match text.strip_suffix('%') {
-            None => Ok(Share::Bytes(size("share", text)?)),
-            Some(percent) => match percent.trim().parse::<f64>() {
-                Ok(percent) => Ok(Share::Fixed(percent / 100.0)),
-                Err(_) => Err(Failure::configuration("share", text, "a share is auto, 25%, or a size")),
-            },
+        Some(text) => match text.parse() {
+            Ok(Amount::Percent(percent)) => Ok(Share::Fixed(percent / 100.0)),
+            _ => Ok(Share::Bytes(size("share", text)?)),
         },
     }
 }

@@ -113,7 +113,7 @@ impl Failure {
 
     #[cold]
     pub(crate) fn configuration(key: &str, value: &str, reason: &str) -> Self {
-        Self::new(Status::CONFIGURATION, format!("invalid option {key}={value}: {reason}"))
+        Self::new(Status::CONFIGURATION, format!("invalid {key} `{value}`: {reason}"))
     }
 }
 

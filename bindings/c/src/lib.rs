@@ -45,3 +45,4 @@ mod uses;
 
 pub use abi::*;
 pub use failure::Status;
+pub use options::keys;

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Status};
 use crate::metrics;
-use crate::options::{Options, UNLIMITED};
+use crate::options::Options;
 use crate::streams::Home;
 use crate::torch;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use vrampool::backend::spi::Grant;
 use vrampool::figures;
 use vrampool::figures::FigureLabel;
 use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch};
-use vrampool::{Ledger, environment};
+use vrampool::{Backend, Ledger, Settings};
 use vrampool_sleep::Offload;
 
 figures! {
@@ -82,15 +82,15 @@ pub(crate) fn served() -> Vec<Served> {
 
 impl Place {
     fn open(device: c_int, configuration: u64, options: &Options) -> Result<Self, Failure> {
-        let limit = options
-            .limit
-            .map_or_else(|| environment::gibibytes(&["VRAMPOOL_LIMIT_GB"]), |limit| Ok(Some(limit)))?;
+        let limit = Settings::from_environment()?.with(options.settings.clone()).limit.unwrap_or_default();
+        let opened = options.open()?;
+        let ledger = Ledger::new(limit.bytes_of(opened.properties().total_bytes));
         Ok(Self {
             name: device.to_string(),
             configuration,
-            home: Home::new(0, options.open()?),
+            home: Home::new(0, opened),
             offload: options.offload,
-            ledger: Ledger::new(limit.filter(|&limit| limit != UNLIMITED)),
+            ledger,
             usage: Mutex::new(BTreeMap::new()),
         })
     }
@@ -102,7 +102,7 @@ impl Place {
                 let (name, mapped) = (&self.name, self.ledger.charged());
                 let text = format!(
                     "{bytes} bytes exceed the limit on segments of device {name}: {mapped} bytes of {limit} are mapped; \
-                     let other memory sleep, free some, or raise the limit (VRAMPOOL_LIMIT_GB)"
+                     let other memory sleep, free some, or raise the limit (VRAMPOOL_LIMIT)"
                 );
                 Failure::new(Status::OUT_OF_MEMORY, text)
             }

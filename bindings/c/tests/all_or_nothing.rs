@@ -69,7 +69,8 @@ fn a_changed_limit_is_that_of_all_tags() {
 #[test]
 fn the_cap_on_idle_bytes_is_that_of_all_tags() {
     let _alone = HOST.lock();
-    let options = c"device=host; source=virtual; max_cached=64KiB; magazine_bytes=0; size_classes=fixed";
+    let options =
+        c"device=host; source=virtual; max_cached_bytes=64KiB; magazine_bytes=0; size_classes=fixed";
     let mut pool = 0;
     let created = vrampool_create(Text::from(options), Out::from(&mut pool));
     if created == Status::UNSUPPORTED {

@@ -131,7 +131,7 @@ fn a_stream_that_is_none_is_refused_for_blocks_of_private_pools_too() {
 
 #[test]
 fn a_size_beyond_all_addresses_is_no_limit() {
-    for options in [c"device=host; limit=20EiB", c"device=host; max_cached=17179869184GiB"] {
+    for options in [c"device=host; limit=20EiB", c"device=host; max_cached_bytes=17179869184GiB"] {
         let mut pool = 0;
         assert_eq!(vrampool_create(options.into(), Out::from(&mut pool)), Status::CONFIGURATION);
         assert!(last_error_text().contains("use unlimited"), "{}", last_error_text());

@@ -1,14 +1,16 @@
-//! What is generated from the table of figures is up to date: this library's struct, the header's, Python's
-//! statistics, and the reference of metrics.
+//! What is generated from the tables of figures and settings is up to date: this library's struct, the header's, Python's
+//! statistics and options, the reference of metrics, and that of settings.
 //!
 //! `VRAMPOOL_UPDATE_FIGURES=1 cargo test -p vrampool-c --test figures` writes it.
 #![cfg(feature = "prometheus")]
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use vrampool::PoolStats;
+use vrampool::environment::Unit;
 use vrampool::figures::{Figure, FigureKind, FigureLabel, Group};
+use vrampool::settings::{Scope, Setting};
 use vrampool::telemetry::METRICS;
+use vrampool::{PoolStats, Settings};
 use vrampool_broker::{BrokerStats, ClientStats};
 use vrampool_c::figures::{OWN, numbers};
 use vrampool_sleep::{SleepCounts, SleepReport, SleepUsage, TagUsage};
@@ -107,6 +109,79 @@ fn reference(figures: &[&Figure]) -> String {
     table.replace("|  |", "| |") + "\n"
 }
 
+/// The settings that are options of C and Python.
+fn options() -> impl Iterator<Item = &'static Setting> {
+    let keys = vrampool_c::keys();
+    Settings::TABLE.iter().filter(move |setting| keys.contains(&setting.name))
+}
+
+/// The list of options in the header.
+fn options_of_c() -> String {
+    let text = |of: &Setting| format!("{} Default: {}.", of.help, of.default);
+    let line =
+        |of| wrapped(&text(of), &format!(" *     {:<24}", of.name), &format!(" *     {:24}", "")) + "\n";
+    options().map(line).collect()
+}
+
+/// The keyword arguments of Python, and their names.
+fn options_of_python() -> [String; 2] {
+    let (mut typed, mut names) =
+        ("        \"\"\"Options of pools.\n\n        Attributes:\n".to_owned(), String::new());
+    let own = [
+        ("host_capacity", "amount", "With `device=\"host\"`: capacity of a separate host device, for tests."),
+        (
+            "offload",
+            "text",
+            "Host memory that keeps contents during a sleep: pinned (the default) or pageable.",
+        ),
+    ];
+    let of_table = options().map(|of| (of.name, of.kind, format!("{} Default: {}.", of.help, of.default)));
+    let all: Vec<_> =
+        own.map(|(name, kind, help)| (name, kind, help.to_owned())).into_iter().chain(of_table).collect();
+    for (name, _, help) in &all {
+        _ = writeln!(typed, "{}", wrapped(help, &format!("            {name}: "), "                "));
+    }
+    typed += "        \"\"\"\n\n";
+    for (name, kind, _) in &all {
+        let kind = match *kind {
+            "amount" => "Size | None",
+            "count" => "SupportsIndex | str | None",
+            _ => "str | None",
+        };
+        _ = writeln!(typed, "        {name}: {kind}");
+    }
+    for name in vrampool_c::keys() {
+        _ = writeln!(names, "    \"{name}\",");
+    }
+    [typed, names]
+}
+
+/// The page of settings.
+fn settings() -> String {
+    let mut table = "\n| setting | text | of | meaning | default | other variables | since |\n|---|---|---|---|---|---|---|\n".to_owned();
+    for Setting { name, kind, help, default, variables, since, scope, .. } in Settings::TABLE {
+        let scope = match scope {
+            Scope::Root => "a pool and all below it",
+            Scope::Child => "a child",
+            _ => "each pool",
+        };
+        let others = variables.iter().skip(1).map(|of| format!("`{}` ({})", of.name, unit(of.unit)));
+        let others =
+            if variables.is_empty() { "no variable".into() } else { others.collect::<Vec<_>>().join(", ") };
+        _ = writeln!(table, "| `{name}` | {kind} | {scope} | {help} | {default} | {others} | {since} |");
+    }
+    table.replace("|  |", "| |") + "\n"
+}
+
+fn unit(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Gib => "GiB",
+        Unit::Share => "a share, 0 to 1",
+        Unit::LargeBucket => "MiB of `multiple`; 0 is `fixed`",
+        _ => "text",
+    }
+}
+
 /// Replaces the generated parts of a text.
 fn with(text: &str, parts: &[String]) -> String {
     let mut rest = text;
@@ -126,7 +201,9 @@ fn what_is_generated_from_the_table_is_up_to_date() {
     let references = exported().map(|figures| reference(&figures));
     for (file, parts) in [
         ("bindings/c/src/figures.rs", vec![rust()]),
-        ("bindings/c/include/vrampool.h", vec![header(figures()), header(of_sleep())]),
+        ("bindings/c/include/vrampool.h", vec![options_of_c(), header(figures()), header(of_sleep())]),
+        ("bindings/python/src/vrampool/_options.py", options_of_python().to_vec()),
+        ("docs/src/settings.md", vec![settings()]),
         (
             "bindings/python/src/vrampool/stats.py",
             vec![python(OF_POOLS, &figures()), python("Results of a sleep or a wake.", &of_sleep())],

@@ -239,7 +239,7 @@ fn a_pool_that_is_destroyed_gives_its_memory_back() {
 fn blocks_of_an_arena_stay_where_they_are() {
     const BLOCK: usize = 4 << 20;
     let pool = create(
-        "device=host; source=arena; limit=16MiB; max_cached=0; size_classes=exact:4KiB; magazine_bytes=0",
+        "device=host; source=arena; limit=16MiB; max_cached_bytes=0; size_classes=exact:4KiB; magazine_bytes=0",
     );
     let blocks: Vec<_> = (0..4).map(|_| allocate(pool, BLOCK as u64, 0).expect("memory")).collect();
     for (&block, byte) in blocks.iter().zip(1..) {

@@ -10,9 +10,9 @@ use vrampool_c::{Status, vrampool_create, vrampool_destroy};
 
 /// Valid options.
 const SEEDS: [&str; 4] = [
-    "limit=1MiB;budget=unlimited;max_cached=65536;max_per_bucket=3;source=direct",
+    "limit=1MiB;budget=unlimited;max_cached_bytes=65536;max_buffers_per_bucket=3;source=direct",
     "name = a\nsource=virtual; limit=4MiB;size_classes=geometric:8:1MiB;offload=pageable",
-    "source=arena;limit=512KiB;magazine_bytes=0;magazine_class=4KiB;cached_class=64KiB;borrow_classes=2;placement=device",
+    "source=arena;limit=512KiB;magazine_bytes=0;magazine_class=4KiB;cached_class=64KiB;borrow_classes=2;memory=device",
     "source=virtual;overlap=25%;limit=2MiB\noverlap=64KiB",
 ];
 
@@ -46,8 +46,8 @@ const TOKENS: [&str; 18] = [
     "unlimited",
     "limit=",
     "budget=",
-    "max_cached=7",
-    "max_per_bucket=0",
+    "max_cached_bytes=7",
+    "max_buffers_per_bucket=0",
     "overlap=",
     "25%",
     "20EiB",

@@ -75,7 +75,7 @@ fn idle_memory_serves_and_is_kept_again() {
 #[test]
 fn what_may_wait_is_left_to_the_caller() {
     let _alone = alone();
-    let pool = pool(c"device=host; host_capacity=64MiB; source=direct; max_cached=0; magazine_bytes=0");
+    let pool = pool(c"device=host; host_capacity=64MiB; source=direct; max_cached_bytes=0; magazine_bytes=0");
     for bytes in SIZES {
         let address = allocate(pool, bytes, ptr::null_mut());
         let place = AtomicPtr::new(address);

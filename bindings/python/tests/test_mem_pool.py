@@ -31,7 +31,7 @@ def test_a_mem_pool_of_an_older_pytorch_takes_what_that_has(
 
 
 def test_a_mem_pool_is_pytorchs_over_our_segments_with_a_tag(fresh: Configure, torch: Torch) -> None:
-    fresh(size_classes="exact:2MiB", max_cached=0)
+    fresh(size_classes="exact:2MiB", max_cached_bytes=0)
     with vt.mem_pool("weights") as first:
         assert set(first.allocator.hooks) == set(SETTERS)
         address = torch_alloc(2 * MIB)
@@ -66,7 +66,7 @@ def test_a_mem_pool_configures_pools_for_segments(fresh: Configure, torch: Torch
         patch.setattr("vrampool.torch._install.configure", configure)
         with vt.mem_pool():
             pass
-    assert configured == [{"size_classes": "exact:2MiB", "max_cached": 0}]
+    assert configured == [{"size_classes": "exact:2MiB", "max_cached_bytes": 0}]
 
 
 def test_a_mem_pool_below_vrampool_itself_is_refused(place: dict[str, Any], fresh: Configure, torch: Torch) -> None:

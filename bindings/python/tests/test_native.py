@@ -145,7 +145,7 @@ def test_a_failed_allocation_leaves_nothing(host: Pool) -> None:
 
 
 def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference() -> None:
-    with Pool("host", host_capacity=64 * MIB, source="direct", max_cached=0, magazine_bytes=0) as pool:
+    with Pool("host", host_capacity=64 * MIB, source="direct", max_cached_bytes=0, magazine_bytes=0) as pool:
         for size in (100, 5 * MIB):
             pool.allocate(size).free()
             assert pool.stats().reserved_bytes == 0
@@ -159,7 +159,7 @@ def test_memory_that_is_not_kept_is_released_by_free_and_by_the_last_reference()
 def test_a_call_that_waits_for_the_device_lets_python_run(act: str) -> None:
     """The device waits for a function in Python, and the call for the device."""
     options_of("simulated CUDA")
-    caps = "" if "allocate" in act else ", max_cached=0"
+    caps = "" if "allocate" in act else ", max_cached_bytes=0"
     run(
         f"""
         import ctypes, faulthandler, sys, vrampool

@@ -13,7 +13,7 @@ mod row;
 mod sleep;
 mod table;
 
-use crate::completed::{BACKENDS, Completed, parsed};
+use crate::completed::device;
 use crate::device::{self, Device};
 use crate::interrupt::Interrupt;
 use crate::stdout::{print, warn};
@@ -62,7 +62,7 @@ bytes, the rate of plain pinned copies, and the number of wrong bytes after waki
 #[command(after_long_help = FIGURES)]
 pub(crate) struct Arguments {
     /// The device to run on, by a name that `devices` shows, or `auto` [default: VRAMPOOL_BACKEND, or host]
-    #[arg(long, value_name = "DEVICE", value_parser = Completed { names: BACKENDS, parse: parsed::<any::Name> })]
+    #[arg(long, value_name = "DEVICE", value_parser = device())]
     #[arg(hide_possible_values = true)]
     backend: Option<any::Name>,
     /// Benchmarks to run, repeated or separated by commas [default: all except sleep]

@@ -10,13 +10,14 @@ use super::state_lock::StateLock;
 use crate::environment::as_cap;
 use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout};
-use crate::overlap::Overlap;
 use crate::sync::Condvar;
 use parking_lot::Mutex as LongMutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use vrampool_backend::spi::Ledger;
-use vrampool_backend::{Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork, logging};
+use vrampool_backend::{
+    Amount, Backend, BackendError, Memory, MemoryKind, Placement, VirtualMemory, fork, logging,
+};
 
 /// Free device memory that an arena without a limit leaves unused, bytes (cuArena's).
 const DEVICE_MARGIN: u64 = 256 << 20;
@@ -50,7 +51,7 @@ pub struct ArenaBuilder<B: Backend> {
     piece_bytes: u64,
     initial_bytes: u64,
     ledger: Option<Ledger>,
-    overlap: Overlap,
+    overlap: Amount,
     overlap_within: u64,
 }
 
@@ -66,7 +67,7 @@ impl<B: Backend> ArenaBuilder<B> {
             piece_bytes: u64::MAX,
             initial_bytes: 0,
             ledger: None,
-            overlap: Overlap::default(),
+            overlap: Amount::default(),
             overlap_within: u64::MAX,
         }
     }
@@ -146,9 +147,9 @@ impl<B: Backend> ArenaBuilder<B> {
     }
 
     /// Bounds the memory that a [growing](Self::growing) arena maps so that streams do not wait for each other:
-    /// mapped bytes beyond the peak of live bytes. Default: [`Overlap::Unlimited`].
-    pub fn overlap(mut self, overlap: Overlap) -> Self {
-        self.overlap = overlap;
+    /// mapped bytes beyond the peak of live bytes. Default: [`Amount::Unlimited`].
+    pub fn overlap(mut self, overlap: impl Into<Amount>) -> Self {
+        self.overlap = overlap.into();
         self
     }
 

@@ -8,9 +8,9 @@ use super::outcomes::{DeviceErrors, Failures, LastFailures};
 use super::times::{AllocationTimes, DriverTimes, MappingCalls, Waits};
 use crate::figures;
 use crate::figures::FigureLabel::{Each, None as Plain, Split};
-use crate::overlap::Overlap;
 use crate::source::Source;
 use std::time::Duration;
+use vrampool_backend::Amount;
 
 figures! {
     /// Counts and bytes of a pool, in [groups](crate::stats). Counts start when the pool is created; sizes are in
@@ -241,7 +241,7 @@ figures! {
         Cap max_buffers_per_bucket: Option<u64>, "buffers", "The cap on idle buffers in one bucket.";
         Cap limit_bytes: Option<u64>, "bytes", "The hard cap on the sum of held bytes and bytes in transit.";
         Cap budget_bytes: Option<u64>, "bytes", "The soft cap on the same sum.";
-        Setting overlap: Overlap, "", "The bound on memory that spares waits between streams.";
+        Setting overlap: Amount, "", "The bound on memory that spares waits between streams.";
     }
 }
 

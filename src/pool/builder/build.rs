@@ -1,22 +1,19 @@
 //! Builds a pool from its settings: resolves what depends on the device and on other settings.
 
-use super::{BUDGET_FRACTION, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED, VIRTUAL_CLASS};
-use crate::environment;
-use crate::environment::{UNLIMITED, as_limit};
+use super::{BORROW_CLASSES, BUDGET, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CACHED, VIRTUAL_CLASS};
+use crate::environment::{UNLIMITED, as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuilder, DeviceArena};
 use crate::heap::caps::Caps;
 use crate::heap::core::PoolCore;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::supply::Supply;
-use crate::initial::Initial;
-use crate::overlap::Overlap;
 use crate::pool::Pool;
-use crate::pool::settings::PoolSettings;
+use crate::pool::settings::{Origin, Settings};
 use crate::source::Source;
 use std::sync::Arc;
 use vrampool_backend::spi::{Hooks, Ledger};
-use vrampool_backend::{Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork, logging};
+use vrampool_backend::{Amount, Backend, Capabilities, DeviceKind, Hook, MemoryKind, fork, logging};
 
 impl<B: Backend> PoolBuilder<B> {
     /// Makes the pool. Only an arena of fixed size and [`initial`](Self::initial) allocate memory at this time.
@@ -26,10 +23,10 @@ impl<B: Backend> PoolBuilder<B> {
     /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
     pub fn build(self) -> Result<Pool<B>, Error> {
         fork::opening()?;
+        self.given.check()?;
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
-        let classes = self.setting(|of| of.size_classes.clone().or(of.large_bucket.map(classes_of)));
-        let classes = classes.unwrap_or(match is_virtual {
+        let classes = self.setting(|of| of.size_classes.clone()).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
             false => SizeClasses::default(),
         });
@@ -43,47 +40,68 @@ impl<B: Backend> PoolBuilder<B> {
             let depot = pool.core().depot();
             (depot.accounts.caps, depot.accounts.least_limit())
         });
-        let own_or =
-            |own: Option<u64>, of: fn(&Caps) -> u64| above.as_ref().map(|(caps, _)| of(caps)).or(own);
+        let least_above = above.map_or(UNLIMITED, |(_, least)| least);
+        // Percentages are of the device's memory, and of the limits above where there are any.
+        let whole = match self.device.properties().total_bytes {
+            0 => least_above,
+            total => total.min(least_above),
+        };
+        let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes_of(whole).unwrap_or(UNLIMITED));
+        let own_or = |own: Option<Amount>, of: fn(&Caps) -> u64| {
+            above.as_ref().map(|(caps, _)| of(caps)).or(bytes(own))
+        };
         let max_cached_bytes = own_or(self.setting(|of| of.max_cached_bytes), |caps| caps.max_cached_bytes);
         let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
-        let limit = self.setting(|of| of.limit).unwrap_or(defaults.limit);
-        let least_limit = limit.min(above.map_or(UNLIMITED, |(_, least)| least));
-        let (share, is_private) = (self.share, self.is_private);
+        let limit = bytes(self.setting(|of| of.limit)).unwrap_or(defaults.limit);
+        let least_limit = limit.min(least_above);
+        let share = bytes(self.given.share).unwrap_or(0);
+        let is_private = self.given.private == Some(true);
         if self.parent.is_none() && (share > 0 || is_private) {
             let (field, value) =
                 if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
             let reason = "the pool is no child of another one; make it by `Pool::child`";
             return Err(Error::configuration(field, value, reason));
         }
-        let max_buffers = self.setting(|of| of.max_buffers_per_bucket);
+        let max_buffers = self.setting(|of| of.max_buffers_per_bucket).map(as_cap);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(least_limit) / magazines);
+        let magazine_class = bytes(self.setting(|of| of.magazine_class));
+        let budget = own_or(self.setting(|of| of.budget).or(self.default_budget()), |caps| caps.budget);
         let mut caps = Caps {
             max_cached_bytes,
             max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
-            cached_class: self.cached_class.unwrap_or(defaults.cached_class),
+            cached_class: bytes(self.setting(|of| of.cached_class)).unwrap_or(defaults.cached_class),
             limit,
-            magazine_bytes: self.magazine_bytes.unwrap_or(magazine_bytes),
-            magazine_class: self.magazine_class.unwrap_or(defaults.magazine_class),
-            overlap: self.resolved_overlap(),
-            budget: own_or(self.budget, |caps| caps.budget).unwrap_or_else(|| self.default_budget()),
+            magazine_bytes: bytes(self.setting(|of| of.magazine_bytes)).unwrap_or(magazine_bytes),
+            magazine_class: magazine_class.unwrap_or(defaults.magazine_class),
+            overlap: self.setting(|of| of.overlap).unwrap_or_default(),
+            budget: budget.unwrap_or(defaults.budget),
         };
         if is_private {
             (caps.max_cached_bytes, caps.max_buffers_per_bucket) = (UNLIMITED, UNLIMITED);
             (caps.cached_class, caps.magazine_bytes) = (UNLIMITED, 0);
         }
-        let kind = self.kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
-        if let Some(initial) = self.given.initial.filter(|_| !is_virtual || self.arena.is_some()) {
+        let kind = self.setting(|of| of.memory);
+        let kind = kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
+        let has_own = is_virtual && self.arena.is_none();
+        if let Some(initial) = self.given.initial.filter(|&of| !has_own || of == Amount::Unlimited) {
             return Err(Error::configuration(
                 "initial",
                 initial.to_string(),
-                "it needs the virtual source and the pool's own arena; set that source, or the arena's `initial_bytes`",
+                "it is bytes or a percentage, and needs the virtual source and the pool's own arena; set that source, or \
+                 the arena's `initial_bytes`",
             ));
         }
+        let initial = match (self.given.initial, &self.parent) {
+            (None, Some(_)) => 0,
+            (None, None) => bytes(self.environment.initial).unwrap_or(0).min(limit),
+            (given, _) => bytes(given).unwrap_or(0),
+        };
+        let piece_bytes = bytes(self.setting(|of| of.piece_bytes)).unwrap_or(UNLIMITED);
+        let name = self.setting(|of| of.name.clone()).unwrap_or_default();
         let ledger = match &self.parent {
-            Some(pool) => pool.core().supply::<B>().ledger.named_child(&self.name, as_limit(caps.limit)),
-            None => Ledger::named(&self.name, as_limit(caps.limit)),
+            Some(pool) => pool.core().supply::<B>().ledger.named_child(&name, as_limit(caps.limit)),
+            None => Ledger::named(&name, as_limit(caps.limit)),
         };
         let above = self.parent.as_ref().and_then(|pool| pool.arena().filter(|of| !of.is_growing()));
         let above = above.filter(|of| self.arena.is_none() && source == Source::Arena && of.kind() == kind);
@@ -91,27 +109,50 @@ impl<B: Backend> PoolBuilder<B> {
             (Source::Direct, _) => None,
             (Source::Driver, _) => self.check_driver_pool().map(|()| None)?,
             (Source::Arena, Some(of_parent)) => Some(of_parent.clone()),
-            _ => Some(self.arena_for(source, kind, (&caps, least_limit), &ledger)?),
+            _ => Some(self.arena_for(source, kind, (&caps, least_limit), &ledger, (initial, piece_bytes))?),
         };
+        let addresses_stay = self.setting(|of| of.addresses_stay).unwrap_or_default();
+        let borrow_classes = self.setting(|of| of.borrow_classes).unwrap_or(BORROW_CLASSES);
+        let effective = Settings {
+            name: Some(name.clone()),
+            source: Some(source),
+            limit: Some(caps.limit.into()),
+            budget: Some(caps.budget.into()),
+            max_cached_bytes: Some(caps.max_cached_bytes.into()),
+            max_buffers_per_bucket: Some(as_limit(caps.max_buffers_per_bucket)),
+            cached_class: Some(caps.cached_class.into()),
+            size_classes: Some(classes.clone()),
+            borrow_classes: Some(borrow_classes),
+            magazine_bytes: Some(caps.magazine_bytes.into()),
+            magazine_class: Some(caps.magazine_class.into()),
+            overlap: Some(caps.overlap),
+            initial: Some(initial.into()),
+            piece_bytes: Some(piece_bytes.into()),
+            memory: Some(kind),
+            addresses_stay: Some(addresses_stay),
+            share: Some(share.into()),
+            private: Some(is_private),
+        };
+        let inherited = if self.parent.is_some() { Origin::Parent } else { Origin::Default };
+        let origins = [
+            (&self.given, Origin::Argument),
+            (&self.inherited, inherited),
+            (&self.environment, Origin::Environment),
+        ];
+        let settings = effective.with_origins(origins);
+        logging::debug!(
+            "pool {name}: {}",
+            settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        );
         let hooks = with_own_names(self.hooks)?;
         let is_of_parent = above.is_some();
         let owns_arena = self.arena.is_none() && !is_of_parent;
         let id = self.device.id();
-        let (device, addresses_stay) = (self.device.clone(), self.addresses_stay);
-        let piece_bytes = self.piece_bytes.unwrap_or(UNLIMITED);
-        let supply = Supply {
-            device,
-            source,
-            arena: arena.clone(),
-            owns_arena,
-            is_of_parent,
-            addresses_stay,
-            piece_bytes,
-            ledger,
-        };
+        let device = self.device;
+        let supply =
+            Supply { device, source, arena: arena.clone(), owns_arena, is_of_parent, addresses_stay, ledger };
         let parent = self.parent.map(|pool| (Arc::clone(pool.core()), is_private));
-        let core =
-            PoolCore::new(self.name, kind, caps, classes, self.borrow_classes, hooks, (supply, parent));
+        let core = PoolCore::new(name, kind, caps, classes, borrow_classes, hooks, (supply, parent));
         let core = core.ok_or_else(|| {
             Error::configuration(
                 "arena",
@@ -120,28 +161,16 @@ impl<B: Backend> PoolBuilder<B> {
             )
         })?;
         arena.iter().filter(|_| !is_of_parent).for_each(DeviceArena::restart_reserved_peak);
-        let pool = Pool::of_core(core);
+        let pool = Pool::of_core(core, effective, settings);
         if share > 0 {
             pool.set_share(share)?;
         }
         Ok(pool)
     }
 
-    /// Returns a setting: its argument, or that of the environment.
-    fn setting<T>(&self, of: impl Fn(&PoolSettings) -> Option<T>) -> Option<T> {
-        of(&self.given).or_else(|| of(&self.environment))
-    }
-
-    pub(crate) fn resolved_overlap(&self) -> Overlap {
-        self.setting(|of| of.overlap).unwrap_or_default()
-    }
-
-    /// Bytes to map at first, as given, or as read from the environment, within the limit.
-    pub(crate) fn initial_bytes(&self, given: Option<Initial>) -> u64 {
-        let total = self.device.properties().total_bytes;
-        let limit = self.setting(|of| of.limit).unwrap_or(UNLIMITED);
-        let of_environment = || self.environment.initial.unwrap_or_default().bytes_of(total).min(limit);
-        given.map_or_else(of_environment, |initial| initial.bytes_of(total))
+    /// Returns a setting: its argument, or that of the parent or the environment.
+    fn setting<T>(&self, of: impl FnMut(&Settings) -> Option<T>) -> Option<T> {
+        [&self.given, &self.inherited, &self.environment].into_iter().find_map(of)
     }
 
     /// The source that is set, or that of the arena that is.
@@ -177,6 +206,7 @@ impl<B: Backend> PoolBuilder<B> {
         kind: MemoryKind,
         (caps, limit): (&Caps, u64),
         ledger: &Ledger,
+        of_virtual: (u64, u64),
     ) -> Result<DeviceArena<B>, Error> {
         if source == Source::Virtual && self.device.virtual_memory().is_none() {
             return Err(Error::configuration(
@@ -197,7 +227,7 @@ impl<B: Backend> PoolBuilder<B> {
                 let builder = DeviceArena::builder(&self.device).memory(kind).limit(as_limit(limit));
                 let builder = builder.overlap(caps.overlap).overlap_within(caps.budget);
                 match source {
-                    Source::Virtual => self.growing(builder.within(ledger)),
+                    Source::Virtual => self.growing(builder.within(ledger), of_virtual),
                     // Of a root it is all that the limit allows, and other kinds of memory are beside it.
                     _ if self.parent.is_none() => builder.build(),
                     _ => builder.within(ledger).build(),
@@ -207,29 +237,25 @@ impl<B: Backend> PoolBuilder<B> {
     }
 
     /// Builds an arena of the pool's own with its initial memory.
-    fn growing(&self, builder: ArenaBuilder<B>) -> Result<DeviceArena<B>, Error> {
-        let builder = builder.growing().piece_bytes(self.piece_bytes.unwrap_or(UNLIMITED));
-        let initial = match self.given.initial {
-            None if self.parent.is_some() => 0,
-            given => self.initial_bytes(given),
-        };
+    fn growing(
+        &self,
+        builder: ArenaBuilder<B>,
+        (initial, piece_bytes): (u64, u64),
+    ) -> Result<DeviceArena<B>, Error> {
+        let builder = builder.growing().piece_bytes(piece_bytes);
         match builder.clone().initial_bytes(initial).build() {
             // The variable is for all pools of the process.
             Err(error) if self.given.initial.is_none() && initial > 0 && error.is_out_of_memory() => {
-                logging::warn!("pool {}: no initial memory, because {error}", self.name);
+                let name = self.setting(|of| of.name.clone()).unwrap_or_default();
+                logging::warn!("pool {name}: no initial memory, because {error}");
                 builder.build()
             }
             built => built,
         }
     }
 
-    fn default_budget(&self) -> u64 {
-        let properties = self.device.properties();
-        if properties.kind != DeviceKind::Discrete {
-            return UNLIMITED;
-        }
-        let fraction = self.environment.budget_fraction.unwrap_or(BUDGET_FRACTION);
-        environment::bytes(fraction, properties.total_bytes as f64)
+    fn default_budget(&self) -> Option<Amount> {
+        (self.device.properties().kind == DeviceKind::Discrete).then_some(BUDGET)
     }
 }
 
@@ -246,12 +272,4 @@ fn with_own_names(hooks: Vec<Arc<dyn Hook>>) -> Result<Hooks, Error> {
         })?;
     }
     Ok(named)
-}
-
-/// netcl's large-bucket variable: 0 = fixed buckets, else the unit that large requests round up to.
-fn classes_of(large_bucket: u64) -> SizeClasses {
-    match large_bucket {
-        0 => SizeClasses::Fixed,
-        unit => SizeClasses::Multiple(unit),
-    }
 }

@@ -3,7 +3,7 @@
 use crate::first_device;
 use std::sync::{Arc, Mutex};
 use vrampool_cuda::{
-    Backend, BackendError, CudaDevice, DriverPool, Hook, HookEvent, Limit, Memory, Outcome, PoolHandle,
+    Amount, Backend, BackendError, CudaDevice, DriverPool, Hook, HookEvent, Memory, Outcome, PoolHandle,
 };
 
 /// A call: its name, the request's id, bytes asked for, rounded, the address, the outcome, the line that
@@ -104,7 +104,7 @@ fn a_request_that_fails_is_told_and_names_are_unique() {
     let Some(device) = first_device() else { return };
     let stream = device.create_stream().expect("a stream");
     let (pool, recorder) = hooked(&device);
-    pool.set_limit(Limit::Bytes(512)).expect("a limit");
+    pool.set_limit(Amount::Bytes(512)).expect("a limit");
     assert!(pool.allocate_on(513, &stream).is_err());
     let outcomes: Vec<_> = recorder.take().iter().map(|call| (call.0, call.3, call.4, call.5)).collect();
     let before = ("before request", 1024, None, Outcome::Pending);

@@ -103,7 +103,7 @@ fn options_of(options: Option<&Options>, device: c_int) -> Options {
     let mut options = options.cloned().unwrap_or_default();
     let number = device.to_string();
     options.device = Some(options.device.as_deref().unwrap_or("cuda:{}").replace(NUMBER, &number));
-    options.name = Some(match &options.name {
+    options.settings.name = Some(match &options.settings.name {
         Some(name) if name.contains(NUMBER) => name.replace(NUMBER, &number),
         Some(name) => format!("{name}-{number}"),
         None => format!("torch-{number}"),

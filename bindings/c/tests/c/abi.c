@@ -67,7 +67,7 @@ static void test_creation(void) {
     vrampool_pool pool = 77;
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_create("device=host", NULL));
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;speed=11", &pool));
-    CHECK(strstr(vrampool_last_error(), "speed") != NULL && strstr(vrampool_last_error(), "max_cached") != NULL);
+    CHECK(strstr(vrampool_last_error(), "speed") != NULL && strstr(vrampool_last_error(), "max_cached_bytes") != NULL);
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;limit=lots", &pool));
     FAILS(VRAMPOOL_ERROR_CONFIGURATION, vrampool_create("device=host;limit=4KiB;source=virtual", &pool));
     FAILS(VRAMPOOL_ERROR_INVALID_ARGUMENT, vrampool_create("device=abacus", &pool));

@@ -17,8 +17,8 @@ type Figure = fn(&Stats) -> u64;
 const CAPS: [(&str, Figure); 4] = [
     ("limit", |stats| stats.limit_bytes),
     ("budget", |stats| stats.budget_bytes),
-    ("max_cached", |stats| stats.max_cached_bytes),
-    ("max_per_bucket", |stats| stats.max_buffers_per_bucket),
+    ("max_cached_bytes", |stats| stats.max_cached_bytes),
+    ("max_buffers_per_bucket", |stats| stats.max_buffers_per_bucket),
 ];
 
 /// Makes a pool of any text. Returns whether that was accepted.

@@ -24,7 +24,7 @@ const OPTIONS: [&CStr; 8] = [
     c"device=host; host_capacity=8MiB; source=direct",
     c"device=host; host_capacity=32MiB; source=virtual; limit=16MiB",
     c"device=host; host_capacity=8MiB; source=arena; limit=4MiB",
-    c"device=host; host_capacity=1MiB; source=direct; max_cached=0; magazine_bytes=0",
+    c"device=host; host_capacity=1MiB; source=direct; max_cached_bytes=0; magazine_bytes=0",
     c"device=host; host_capacity=64KiB",
     c"device=host; limit=20EiB",
     c"limit",

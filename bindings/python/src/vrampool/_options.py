@@ -9,14 +9,83 @@ from .errors import ArgumentOverflowError, ArgumentTypeError, ConfigurationError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import SupportsIndex
+    from typing import Any, SupportsIndex
+
+    from typing_extensions import TypedDict
 
     from ._arguments import Size as Size
 
+    class Options(TypedDict, total=False):
+        # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
+        """Options of pools.
+
+        Attributes:
+            host_capacity: With `device="host"`: capacity of a separate host device, for tests.
+            offload: Host memory that keeps contents during a sleep: pinned (the default) or pageable.
+            name: The pool's name in metrics. Default: pool-0, pool-1 and so on.
+            source: What serves misses. Default: direct.
+            limit: Hard cap on bytes taken from the device. Default: unlimited.
+            budget: Soft cap on bytes taken from the device. Default: 85% of a discrete device, else unlimited.
+            max_cached_bytes: Cap on idle bytes. Default: 4GiB; 64MiB if the source is virtual.
+            max_buffers_per_bucket: Cap on idle buffers in one size class. Default: 16; unlimited if the source is
+                virtual.
+            cached_class: Largest class that is kept idle. Default: unlimited; 512KiB if the source is virtual.
+            size_classes: How requests round up: fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]], multiple:SIZE,
+                exact[:SIZE], tight. Default: fixed; tight if the source is virtual.
+            borrow_classes: Number of next larger classes that an empty geometric class borrows from. Default: 2.
+            magazine_bytes: Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most a
+                64th of max_cached_bytes and limit; an 8th if virtual.
+            magazine_class: Largest class that is kept so. Default: 1MiB.
+            overlap: Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another
+                stream; a percentage is of the held bytes. Default: unlimited.
+            initial: Memory to map when the pool is made, if the source is virtual. Default: 0B.
+            piece_bytes: Largest piece of memory to map, if the source is virtual. Default: a 128th of the mapped
+                bytes.
+            memory: Kind of memory: device, host (pinned), managed. Default: what the device prefers.
+        """
+
+        host_capacity: Size | None
+        offload: str | None
+        name: str | None
+        source: str | None
+        limit: Size | None
+        budget: Size | None
+        max_cached_bytes: Size | None
+        max_buffers_per_bucket: SupportsIndex | str | None
+        cached_class: Size | None
+        size_classes: str | None
+        borrow_classes: SupportsIndex | str | None
+        magazine_bytes: Size | None
+        magazine_class: Size | None
+        overlap: Size | None
+        initial: Size | None
+        piece_bytes: Size | None
+        memory: str | None
+        # End of the generated lines.
+
+
 #: All options of `vrampool_create`.
 KNOWN = (
-    *("device", "host_capacity", "name", "source", "limit", "budget", "max_cached", "max_per_bucket", "cached_class"),
-    *("size_classes", "borrow_classes", "magazine_bytes", "magazine_class", "placement", "offload", "overlap", "initial", "piece_bytes"),
+    # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
+    "device",
+    "host_capacity",
+    "offload",
+    "name",
+    "source",
+    "limit",
+    "budget",
+    "max_cached_bytes",
+    "max_buffers_per_bucket",
+    "cached_class",
+    "size_classes",
+    "borrow_classes",
+    "magazine_bytes",
+    "magazine_class",
+    "overlap",
+    "initial",
+    "piece_bytes",
+    "memory",
+    # End of the generated lines.
 )
 
 
@@ -24,7 +93,7 @@ KNOWN = (
 KNOWN_OF_BROKERS = ("name", "reserve", "budget", "staging_block", "staging", "pinned_max", "spill_threshold", "spill_directory")
 
 
-def text(options: Mapping[str, Size | None], known: tuple[str, ...] = KNOWN) -> str:
+def text(options: Mapping[str, Any], known: tuple[str, ...] = KNOWN) -> str:
     """Pairs of what is not `None`, sorted by key.
 
     Raises: `ArgumentTypeError`, a `TypeError`, for an unknown option and for a value of another type; `ConfigurationError`, a

@@ -19,7 +19,9 @@ from .pool import Pool
 from .stream import Stream
 
 if TYPE_CHECKING:
-    from ._options import Size
+    from typing_extensions import Unpack
+
+    from ._options import Options, Size
 
 _lock = threading.Lock()
 _installed: CuPyAllocator | None = None
@@ -56,7 +58,7 @@ class CuPyAllocator(Handle):
     `record_stream` where another stream uses an array.
     """
 
-    def __init__(self, **options: Size | None) -> None:
+    def __init__(self, **options: Unpack[Options]) -> None:
         self._cupy = _cupy()
         cuda = self._cupy.cuda
         # What each call takes, looked up once.
@@ -187,7 +189,7 @@ class CuPyAllocator(Handle):
         return 0 if limit == UNLIMITED else limit
 
 
-def install(**options: Size | None) -> CuPyAllocator:
+def install(**options: Unpack[Options]) -> CuPyAllocator:
     """Makes vrampool CuPy's allocator, with the options of `vrampool.Pool` for each device's pool. Arrays that are there
     keep the memory that they have. Installing twice with the same options gives the same allocator.
 
@@ -216,7 +218,7 @@ def uninstall() -> None:
 
 
 @contextlib.contextmanager
-def allocator(**options: Size | None) -> Iterator[CuPyAllocator]:
+def allocator(**options: Unpack[Options]) -> Iterator[CuPyAllocator]:
     """vrampool as this thread's allocator of CuPy's, within `with`."""
     made = CuPyAllocator(**options)
     with made._cupy.cuda.using_allocator(made.malloc):

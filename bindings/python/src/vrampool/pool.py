@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from ._options import Size
+    from typing_extensions import Unpack
+
+    from ._options import Options, Size
     from .stats import PoolStats, SleepReport
 
 __all__ = ["Block", "BlockInfo", "Pool", "Stream", "block_at"]
@@ -33,22 +35,13 @@ class Pool(_native.Pool, Handle):
 
     Args:
         device: `auto`, `cuda`, `cuda:1`, `cuda:GPU-<uuid>`, `host`.
-        limit: the hard cap on bytes taken from the device, of all tags together.
-        size_classes: `tight`, `fixed`, `power-of-two`, `geometric[:N[:FROM]]`, `multiple:UNIT`, `exact[:UNIT]`,
-            `fitted:FILE`; `tight` by default where the source is virtual, else `fixed`.
-        source: what serves the misses of buckets: `virtual`, `direct`, `arena`, `driver`; `virtual` where the device has it.
-        budget: the soft cap on bytes taken from the device, of each tag by itself.
-        max_cached: the cap on idle bytes, of all tags together.
-        max_per_bucket: the cap on idle blocks in one size class of one tag.
-        overlap: the cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another stream: a size, a
-            share of the held bytes as in `"25%"`, or `unlimited`, the default. Of each tag by itself.
-        name: its name in metrics.
-        offload: `pinned` or `pageable`, where a sleep keeps contents.
-        host_capacity: with `device="host"`, a host device of its own of so many bytes, for tests.
-        others: further options of `vrampool_create`, as `magazine_bytes=0`, or `initial="4GiB"`, which is mapped when the pool is made.
+        options: options of `vrampool_create`, which the guide's page of settings lists: `limit`, `size_classes`, `source`, `budget`,
+            `max_cached_bytes`, `overlap`, `initial`, `name` and others; `offload`, where a sleep keeps contents; `host_capacity`, with
+            `device="host"`, of a separate host device for tests. `limit`, `budget` and `max_cached_bytes` are of all tags together,
+            the others of each tag.
 
     Sizes are integers (bytes) or text as in `"512MiB"`. What is not given comes from the environment
-    (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_GB`, …), then from vrampool's defaults.
+    (`VRAMPOOL_BACKEND`, `VRAMPOOL_MAX_CACHED_BYTES`, …), then from vrampool's defaults.
 
     Raises: `ConfigurationError`, a `ValueError`, for a value that cannot be; `ArgumentTypeError`, a `TypeError`, for an unknown option
     and for a value of another type; `UnavailableError` where there is no such device.
@@ -58,37 +51,9 @@ class Pool(_native.Pool, Handle):
     ...         assert block.bytes >= 1000
     """
 
-    def __init__(
-        self,
-        device: str = "auto",
-        *,
-        limit: Size | None = None,
-        size_classes: str | None = None,
-        source: str | None = None,
-        budget: Size | None = None,
-        max_cached: Size | None = None,
-        max_per_bucket: int | None = None,
-        overlap: Size | None = None,
-        name: str | None = None,
-        offload: str | None = None,
-        host_capacity: Size | None = None,
-        **others: Size | None,
-    ) -> None:
+    def __init__(self, device: str = "auto", **options: Unpack[Options]) -> None:
         self._is_owned = False
-        given: dict[str, Size | None] = {
-            "device": device,
-            "limit": limit,
-            "size_classes": size_classes,
-            "source": source,
-            "budget": budget,
-            "max_cached": max_cached,
-            "max_per_bucket": max_per_bucket,
-            "overlap": overlap,
-            "name": name,
-            "offload": offload,
-            "host_capacity": host_capacity,
-        }
-        text = _arguments.text(_options.text({**given, **others}), "options")
+        text = _arguments.text(_options.text({"device": device, **options}), "options")
         # Opened before the first pool, which may log something.
         from . import _abi as _abi
 
@@ -203,7 +168,7 @@ class Pool(_native.Pool, Handle):
         allocates from are under the tag with the whole thread. Outside of any scope the tag is `default`. A scope ends where
         it is left, in whatever thread that is.
 
-        The limit, the budget and `max_cached` bound all tags together.
+        The limit, the budget and `max_cached_bytes` bound all tags together.
 
         Raises: `UnsupportedError` where the source is not virtual; `InvalidArgumentError` for an empty name; `ClosedError`.
         """

@@ -101,12 +101,12 @@ impl Choice {
             let gib = limit.div_ceil(1 << 30);
             rust += &format!("\n    .limit({gib} << 30)");
             python += &format!(", limit=\"{gib}GiB\"");
-            environment += &format!("\nVRAMPOOL_LIMIT_GB={gib}");
+            environment += &format!("\nVRAMPOOL_LIMIT={gib}GiB");
         }
         if self.keeps_nothing {
             rust += ".max_cached_bytes(0)";
-            python += ", max_cached=0";
-            environment += "\nVRAMPOOL_MAX_CACHED_GB=0";
+            python += ", max_cached_bytes=0";
+            environment += "\nVRAMPOOL_MAX_CACHED_BYTES=0";
         }
         [
             format!(

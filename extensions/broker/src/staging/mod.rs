@@ -9,7 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 use vrampool::SizeClasses;
-use vrampool::{Error, environment};
+use vrampool::environment::{self, Unit, Variable};
+use vrampool::{Amount, Error};
 use vrampool_backend::AllocationRequest;
 use vrampool_backend::spi::{Grant, Ledger};
 use vrampool_backend::{Backend, BackendError, Capabilities, Event, Memory, Placement};
@@ -20,12 +21,17 @@ const NAP: Duration = Duration::from_micros(200);
 /// The limit on pinned bytes, unless set (netcl's).
 const DEFAULT_BYTES: u64 = 512 << 20;
 
-/// The variables that set it, MiB; the first one that is set counts.
-const PINNED_STAGING: &[&str] = &["VRAMPOOL_PINNED_STAGING_MB", "NETCL_PINNED_STAGING_MB"];
+/// The variables that set it; the first one that is set counts.
+const PINNED_STAGING: &[Variable] = &[
+    Variable { name: "VRAMPOOL_PINNED_STAGING", unit: Unit::Text },
+    Variable { name: "VRAMPOOL_PINNED_STAGING_MB", unit: Unit::Mib },
+    Variable { name: "NETCL_PINNED_STAGING_MB", unit: Unit::Mib },
+];
 
 /// Returns the limit on pinned bytes, from the environment if it is set there.
 pub(crate) fn pinned_bytes_from_environment() -> Result<u64, Error> {
-    Ok(environment::mebibytes(PINNED_STAGING)?.unwrap_or(DEFAULT_BYTES))
+    let amount = environment::amount(PINNED_STAGING)?.unwrap_or(Amount::Bytes(DEFAULT_BYTES));
+    Ok(amount.bytes_of(DEFAULT_BYTES).unwrap_or(u64::MAX))
 }
 
 /// Block sizes and the limit on their number. Bytes; sizes are eighths of powers of two from the smallest on.

@@ -15,7 +15,9 @@ from ._devices import has_cuda, pytorch, pytorch_of_any_build
 from ._patch import patch_cuda
 
 if TYPE_CHECKING:
-    from .._options import Size
+    from typing_extensions import Unpack
+
+    from .._options import Options
 
 #: How PyTorch's setters of hooks are called, and which function each gets.
 HOOKS = {
@@ -37,20 +39,7 @@ _configured: str | None = None
 _installed: Any = None
 
 
-def configure(
-    *,
-    limit: Size | None = None,
-    size_classes: str | None = None,
-    source: str | None = None,
-    budget: Size | None = None,
-    max_cached: Size | None = None,
-    max_per_bucket: int | None = None,
-    overlap: Size | None = None,
-    offload: str | None = None,
-    name: str | None = None,
-    device: str | None = None,
-    **others: Size | None,
-) -> None:
+def configure(*, device: str | None = None, **options: Unpack[Options]) -> None:
     """Says how the pools are to be that PyTorch gets, one for each device: as `vrampool.Pool`'s arguments say.
 
     `install` and `mem_pool` call this; call it yourself only before `mem_pool`. `device` is a pattern in which `{}` is the
@@ -59,20 +48,8 @@ def configure(
     Raises: `BusyError` when a pool is there already or was configured in another way; `ConfigurationError` for what cannot
     be.
     """
-    given: dict[str, Size | None] = {
-        "limit": limit,
-        "size_classes": size_classes,
-        "source": source,
-        "budget": budget,
-        "max_cached": max_cached,
-        "max_per_bucket": max_per_bucket,
-        "overlap": overlap,
-        "offload": offload,
-        "name": name,
-        "device": device,
-    }
     with _lock:
-        _configure(_options.text({**given, **others}))
+        _configure(_options.text({"device": device, **options}))
 
 
 def _configure(text: str) -> None:
@@ -135,25 +112,12 @@ def set_hooks(of: Any) -> list[str]:
     return absent
 
 
-def install(
-    *,
-    limit: Size | None = None,
-    size_classes: str | None = None,
-    source: str | None = None,
-    budget: Size | None = None,
-    max_cached: Size | None = None,
-    max_per_bucket: int | None = None,
-    overlap: Size | None = None,
-    offload: str | None = None,
-    name: str | None = None,
-    device: str | None = None,
-    patch: bool = True,
-    **others: Size | None,
-) -> None:
+def install(*, device: str | None = None, patch: bool = True, **options: Unpack[Options]) -> None:
     """Makes vrampool the allocator of all of PyTorch's CUDA memory, before PyTorch's first use of CUDA.
 
     Args:
-        limit: the hard cap on bytes of each device; see `vrampool.Pool` for it and the rest.
+        device: as `configure` takes it.
+        options: those of `vrampool.Pool`, for each device.
         patch: without PyTorch's own interface (see below), functions of `torch.cuda` that PyTorch refuses with a foreign allocator
             (`memory_stats`, `memory_summary`, `memory_snapshot`, `reset_peak_memory_stats`, …) answer by this package.
 
@@ -168,19 +132,7 @@ def install(
     way.
     """
     global _installed
-    given: dict[str, Size | None] = {
-        "limit": limit,
-        "size_classes": size_classes,
-        "source": source,
-        "budget": budget,
-        "max_cached": max_cached,
-        "max_per_bucket": max_per_bucket,
-        "overlap": overlap,
-        "offload": offload,
-        "name": name,
-        "device": device,
-    }
-    text = _options.text({**given, **others})
+    text = _options.text({"device": device, **options})
     torch = pytorch_of_any_build()
     if not has_cuda(torch):
         with _lock:

@@ -74,7 +74,7 @@ def mem_pool(
         raise BusyError("vrampool is PyTorch's allocator already, and its memory needs no pool: use vrampool.torch.tag()")
     torch = _devices.pytorch()
     if not _install.is_configured():
-        _install.configure(size_classes=SEGMENT_CLASSES, max_cached=0)
+        _install.configure(size_classes=SEGMENT_CLASSES, max_cached_bytes=0)
     index = torch.cuda.current_device() if device is None else _devices.device_index(device)
     if _provider is None:
         _provider = _install.provider()

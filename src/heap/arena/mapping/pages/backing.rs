@@ -4,11 +4,10 @@ use super::cover::Extent;
 use super::last_search::Search;
 use super::stitched_range::{Part, Retiring, Stitched, Weight};
 use crate::heap::space::{BlockId, Zone};
-use crate::overlap::Overlap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use vrampool_backend::spi::Ledger;
-use vrampool_backend::{Backend, Physical};
+use vrampool_backend::{Amount, Backend, Physical};
 
 /// Requests up to a granule divided by this are served in the front part: those that pools keep idle. Of larger ones so
 /// few fit in a granule that much of the part would stay free, and a program that repeats itself would map more of it.
@@ -27,7 +26,7 @@ pub(crate) struct Backing<B: Backend> {
     pub(super) total: u64,
     /// The ledger shared with other arenas, if any. It limits resources, too.
     pub(crate) ledger: Option<Ledger>,
-    pub(crate) overlap: Overlap,
+    pub(crate) overlap: Amount,
     /// Mapped bytes up to which streams are spared waits by new memory.
     pub(crate) overlap_within: u64,
     /// Largest piece, bytes.
@@ -82,7 +81,7 @@ impl<B: Backend> Backing<B> {
             limit: limit - limit % granularity,
             total,
             ledger: None,
-            overlap: Overlap::default(),
+            overlap: Amount::default(),
             overlap_within: u64::MAX,
             piece_bytes: (piece_bytes - piece_bytes % granularity).max(granularity),
             front,

@@ -3,6 +3,7 @@
 use super::stitch;
 use super::stitch::{Fit, Plan};
 use super::{Backing, Extent, Holes};
+use crate::heap::caps::overlap_allows;
 use crate::heap::space::{Arena, BlockId, Zone};
 use vrampool_backend::Backend;
 
@@ -138,7 +139,7 @@ impl<B: Backend> Backing<B> {
         let end = Extent { start: engine.end(Zone::Dynamic), bytes: added };
         self.growth_refused_at.is_none_or(|refused| self.mapped < refused)
             && alignment <= engine.alignment()
-            && self.overlap.allows(held, most_live)
+            && overlap_allows(self.overlap, held, most_live)
             && held <= self.overlap_within.max(needed)
             && added <= self.room(Budget::Free)
             && self.has_addresses(Zone::Dynamic, end)

@@ -1,0 +1,136 @@
+//! Each setting by each source: an argument, text, the environment, the parent, the default. A pool has the same value, and
+//! a value that is not valid is the same error.
+#![cfg(feature = "host")]
+
+use std::process::Command;
+use vrampool::host::HostDevice;
+use vrampool::settings::{Origin, Scope, Setting};
+use vrampool::{Amount, Backend, Error, Pool, PoolBuilder, Settings, SizeClasses, Source};
+
+/// A value that is not the default, and one that is none.
+fn texts(setting: &Setting) -> (&'static str, Option<&'static str>) {
+    match (setting.name, setting.kind) {
+        ("limit" | "budget" | "max_cached_bytes", _) => ("64MiB", Some("101%")),
+        (_, "amount") => ("1MiB", Some("much")),
+        (_, "count") => ("7", Some("-1")),
+        (_, "switch") => ("true", Some("maybe")),
+        (_, "source") => ("virtual", Some("moon")),
+        (_, "memory") => ("managed", Some("moon")),
+        (_, "classes") => ("exact:4096", Some("exact:none")),
+        _ => ("a name", None),
+    }
+}
+
+fn device() -> HostDevice {
+    HostDevice::builder().memory_limit(256 << 20).build()
+}
+
+/// A setting of a pool, and where it has it from.
+fn effective<B: Backend>(pool: &Pool<B>, name: &str) -> (String, Origin) {
+    let all = pool.settings();
+    assert_eq!(all.len(), Settings::TABLE.len());
+    let of = all.iter().find(|of| of.setting.name == name).expect("every setting is there");
+    (of.text.clone(), of.origin)
+}
+
+/// What else a pool needs for a setting to be valid.
+fn builder(name: &str) -> PoolBuilder<HostDevice> {
+    let builder = Pool::builder(&device());
+    if ["initial", "source"].contains(&name) { builder.source(Source::Virtual) } else { builder }
+}
+
+#[test]
+fn text_and_environment_are_the_same_setting() {
+    if device().virtual_memory().is_none() {
+        return;
+    }
+    if std::env::var_os("VRAMPOOL_TEST_INSIDE").is_some() {
+        let pool = Pool::builder(&device()).from_environment().expect("valid").build().expect("a pool");
+        let child = pool.child("child").build().expect("a pool");
+        for setting in Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty()) {
+            let (text, _) = texts(setting);
+            assert_eq!(effective(&pool, setting.name), (text.into(), Origin::Environment));
+            let of_child = effective(&child, setting.name);
+            match setting.name {
+                "limit" | "initial" => assert_eq!(of_child.1, Origin::Default),
+                "budget" | "max_cached_bytes" => assert_eq!(of_child.0, text),
+                _ => assert_eq!(of_child, (text.into(), Origin::Parent)),
+            }
+        }
+        return;
+    }
+    let parent = Pool::builder(&device()).source(Source::Virtual).build().expect("a pool");
+    for setting in Settings::TABLE {
+        let (text, _) = texts(setting);
+        let set = |builder: PoolBuilder<_>| builder.set(setting.name, text)?.build();
+        if setting.scope != Scope::Child {
+            let (_, default) = effective(&Pool::new(&device()).expect("a pool"), setting.name);
+            let pool = set(builder(setting.name)).expect(setting.name);
+            assert_eq!(
+                (default, effective(&pool, setting.name)),
+                (Origin::Default, (text.into(), Origin::Argument))
+            );
+        }
+        let child = match setting.name {
+            "initial" => set(parent.child("child").limit(64 << 20)),
+            _ => set(parent.child("child")),
+        };
+        match setting.scope {
+            Scope::Root => assert_eq!(
+                effective(&child.expect("a pool"), setting.name).0,
+                effective(&parent, setting.name).0
+            ),
+            _ => assert_eq!(
+                effective(&child.expect(setting.name), setting.name),
+                (text.into(), Origin::Argument)
+            ),
+        }
+    }
+    let mut command = Command::new(std::env::current_exe().expect("its own path"));
+    command.args(["--exact", "text_and_environment_are_the_same_setting"]).env("VRAMPOOL_TEST_INSIDE", "1");
+    for setting in Settings::TABLE {
+        command.envs(setting.variables.first().map(|of| (of.name, texts(setting).0)));
+    }
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn what_is_not_valid_is_the_same_error_by_every_source() {
+    let parent = Pool::new(&device()).expect("a pool");
+    for setting in Settings::TABLE {
+        let (_, Some(text)) = texts(setting) else { continue };
+        let errors = [Pool::builder(&device()), parent.child("child")]
+            .map(|builder| builder.set(setting.name, text).expect_err("not valid").to_string());
+        let Err(Error::Configuration(error)) = Settings::default().set(setting.name, text) else {
+            panic!("{text}")
+        };
+        assert!(errors.iter().all(|text| *text == error.to_string()), "{errors:?}");
+        assert_eq!((error.field, &*error.value), (setting.name, text));
+    }
+    for (builder, field) in [
+        (Pool::builder(&device()).limit(Amount::Percent(101.0)), "limit"),
+        (Pool::builder(&device()).overlap(Amount::Percent(f64::NAN)), "overlap"),
+        (Pool::builder(&device()).size_classes(SizeClasses::Multiple(0)), "size_classes"),
+        (Pool::builder(&device()).share(1), "share"),
+        (Pool::builder(&device()).private(true), "private"),
+        (parent.child("child").initial(Amount::Unlimited), "initial"),
+    ] {
+        let error = builder.build().expect_err(field);
+        assert!(matches!(&error, Error::Configuration(invalid) if invalid.field == field), "{error}");
+    }
+}
+
+/// A percentage is of the device's memory, of a child of the limit above it.
+#[test]
+fn a_percentage_is_of_the_device_or_of_the_limit_above() {
+    let pool = Pool::builder(&device()).set("limit", "50%").expect("valid").build().expect("a pool");
+    assert_eq!(pool.limit(), Some(128 << 20));
+    let child = pool
+        .child("child")
+        .limit(Amount::Percent(25.0))
+        .share(Amount::Percent(12.5))
+        .build()
+        .expect("a pool");
+    assert_eq!((child.limit(), child.share()), (Some(32 << 20), 16 << 20));
+}
