@@ -26,7 +26,7 @@ pub(crate) static FLAGS: LazyLock<Vec<(&Setting, String, String)>> = LazyLock::n
 pub struct PoolOptions {
     /// The device to run on.
     pub backend: Option<Name>,
-    settings: Settings,
+    settings: Box<Settings>,
     files: Vec<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ impl FromArgMatches for PoolOptions {
         let set = FLAGS.iter().filter_map(|(of, ..)| matches.get_one::<Parsed>(of.name).cloned());
         let (settings, files): (Vec<_>, Vec<_>) = set.unzip();
         let settings = settings.into_iter().fold(Settings::default(), Settings::with);
-        Ok(Self { backend, settings, files: files.into_iter().flatten().collect() })
+        Ok(Self { backend, settings: Box::new(settings), files: files.into_iter().flatten().collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -91,7 +91,7 @@ impl PoolOptions {
 
     /// Applies the flags that are set; defaults and environment variables apply to the others.
     pub fn apply<B: Backend>(&self, builder: PoolBuilder<B>) -> PoolBuilder<B> {
-        builder.settings(self.settings.clone())
+        builder.settings((*self.settings).clone())
     }
 }
 

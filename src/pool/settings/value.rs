@@ -3,14 +3,14 @@
 use crate::error::Error;
 use crate::heap::size_class::SizeClasses;
 use crate::source::Source;
-use vrampool_backend::{Amount, MemoryKind, Placement};
+use vrampool_backend::{Amount, InvalidAmount, MemoryKind, Placement};
 
 /// A type of settings.
 pub(super) trait Value: Sized {
     /// What its text states.
     const KIND: &'static str;
     /// Texts that are valid, where they are few, and the beginnings of others.
-    const NAMES: &'static [&'static str] = &[];
+    const NAMES: &'static [&'static str];
 
     /// # Errors
     /// The reason.
@@ -20,131 +20,53 @@ pub(super) trait Value: Sized {
 
     /// # Errors
     /// The reason.
-    fn check(&self) -> Result<(), String> {
-        Ok(())
-    }
+    fn check(&self) -> Result<(), String>;
 }
 
-impl Value for Amount {
-    const KIND: &'static str = "amount";
+/// Makes types values: the kind, the names, how it is read, written and checked.
+macro_rules! values {
+    ($($type:ty: $kind:literal, $names:expr, $read:expr, $text:expr, $check:expr;)+) => {
+        $(impl Value for $type {
+            const KIND: &'static str = $kind;
+            const NAMES: &'static [&'static str] = &$names;
 
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|invalid: vrampool_backend::InvalidAmount| invalid.to_string())
-    }
+            fn read(text: &str) -> Result<Self, String> {
+                $read(text)
+            }
 
-    fn text(&self) -> String {
-        self.to_string()
-    }
+            fn text(&self) -> String {
+                $text(self)
+            }
 
-    fn check(&self) -> Result<(), String> {
-        Amount::check(*self).map(drop).map_err(|invalid| invalid.to_string())
-    }
+            fn check(&self) -> Result<(), String> {
+                $check(self)
+            }
+        })+
+    };
 }
 
-impl Value for Option<u64> {
-    const KIND: &'static str = "count";
-
-    fn read(text: &str) -> Result<Self, String> {
-        match text {
-            "unlimited" => Ok(None),
-            _ => u32::read(text).map(|count| Some(count.into())).map_err(|reason| reason + ", or unlimited"),
-        }
-    }
-
-    fn text(&self) -> String {
-        self.map_or_else(|| "unlimited".into(), |count| count.to_string())
-    }
+values! {
+    Amount: "amount", [], |text: &str| text.parse().map_err(not_bytes), Self::to_string,
+        |of: &Self| Amount::check(*of).map(drop).map_err(not_bytes);
+    Option<u64>: "count", [], cap, |of: &Self| of.map_or("unlimited".into(), |count| count.to_string()), valid;
+    u32: "count", [], count, Self::to_string, valid;
+    bool: "switch", ["true", "false"], |text: &str| text.parse().map_err(|_| "write true or false".into()),
+        Self::to_string, valid;
+    String: "text", [], |text: &str| Ok(text.into()), Self::clone, valid;
+    Source: "source", ["direct", "arena", "virtual", "driver"], |text: &str| text.parse().map_err(reason),
+        Self::to_string, valid;
+    SizeClasses: "classes",
+        ["fixed", "power-of-two", "geometric", "geometric:", "multiple:", "exact", "exact:", "tight"],
+        |text: &str| text.parse().map_err(reason), Self::to_string, |of: &Self| of.validate().map_err(reason);
+    MemoryKind: "memory", ["device", "host", "managed"], memory, memory_text, valid;
 }
 
-impl Value for u32 {
-    const KIND: &'static str = "count";
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| format!("write a whole number from 0 to {}", Self::MAX))
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
+fn valid<T>(_: &T) -> Result<(), String> {
+    Ok(())
 }
 
-impl Value for bool {
-    const KIND: &'static str = "switch";
-    const NAMES: &'static [&'static str] = &["true", "false"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| "write true or false".into())
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Value for String {
-    const KIND: &'static str = "text";
-
-    fn read(text: &str) -> Result<Self, String> {
-        Ok(text.into())
-    }
-
-    fn text(&self) -> String {
-        self.clone()
-    }
-}
-
-impl Value for Source {
-    const KIND: &'static str = "source";
-    const NAMES: &'static [&'static str] = &["direct", "arena", "virtual", "driver"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(reason)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Value for SizeClasses {
-    const KIND: &'static str = "classes";
-    const NAMES: &'static [&'static str] =
-        &["fixed", "power-of-two", "geometric", "geometric:", "multiple:", "exact", "exact:", "tight"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        text.parse().map_err(reason)
-    }
-
-    fn text(&self) -> String {
-        self.to_string()
-    }
-
-    fn check(&self) -> Result<(), String> {
-        self.validate().map_err(reason)
-    }
-}
-
-impl Value for MemoryKind {
-    const KIND: &'static str = "memory";
-    const NAMES: &'static [&'static str] = &["device", "host", "managed"];
-
-    fn read(text: &str) -> Result<Self, String> {
-        let placement = match text {
-            "device" => Placement::Device,
-            "host" => Placement::HostVisible,
-            "managed" => Placement::Managed,
-            _ => return Err("use device, host or managed".into()),
-        };
-        Ok(placement.into())
-    }
-
-    fn text(&self) -> String {
-        match self.placement {
-            Placement::HostVisible => "host".into(),
-            Placement::Managed => "managed".into(),
-            _ => "device".into(),
-        }
-    }
+fn not_bytes(invalid: InvalidAmount) -> String {
+    invalid.to_string()
 }
 
 fn reason(error: Error) -> String {
@@ -152,4 +74,30 @@ fn reason(error: Error) -> String {
         Error::Configuration(invalid) => invalid.reason,
         error => error.to_string(),
     }
+}
+
+fn count(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u32::MAX))
+}
+
+fn cap(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "unlimited" => Ok(None),
+        _ => count(text).map(|count| Some(count.into())).map_err(|reason| reason + ", or unlimited"),
+    }
+}
+
+fn memory(text: &str) -> Result<MemoryKind, String> {
+    let placements = [Placement::Device, Placement::HostVisible, Placement::Managed];
+    let kinds = placements.map(MemoryKind::from);
+    kinds.into_iter().find(|kind| memory_text(kind) == text).ok_or("use device, host or managed".into())
+}
+
+fn memory_text(kind: &MemoryKind) -> String {
+    let name = match kind.placement {
+        Placement::HostVisible => "host",
+        Placement::Managed => "managed",
+        _ => "device",
+    };
+    name.into()
 }

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
             max_buffers_per_bucket: Cap on idle buffers in one size class. Default: 16; unlimited if the source is
                 virtual.
             cached_class: Largest class that is kept idle. Default: unlimited; 512KiB if the source is virtual.
-            size_classes: How requests round up: fixed, power-of-two, geometric[:PER_DOUBLING[:FROM]], multiple:SIZE,
-                exact[:SIZE], tight. Default: fixed; tight if the source is virtual.
+            size_classes: How requests round up: `fixed`, `power-of-two`, `geometric[:PER_DOUBLING[:FROM]]`,
+                `multiple:SIZE`, `exact[:SIZE]`, `tight`. Default: fixed; tight if the source is virtual.
             borrow_classes: Number of next larger classes that an empty geometric class borrows from. Default: 2.
             magazine_bytes: Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most a
                 64th of max_cached_bytes and limit; an 8th if virtual.

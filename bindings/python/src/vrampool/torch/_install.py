@@ -153,7 +153,7 @@ def install(*, device: str | None = None, patch: bool = True, **options: Unpack[
         _configure(text)
         if _module.install(torch):
             _installed = _module
-            _settings.take_over(torch, limit is not None)
+            _settings.take_over(torch, options.get("limit") is not None)
             return
         _check_throws(torch)
         pluggable = allocator()
