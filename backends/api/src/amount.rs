@@ -142,8 +142,8 @@ impl fmt::Display for Amount {
 /// A text that is no [`Amount`], or none of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "write a size below 2^64 bytes such as 512MiB (512M is 512000000){}, or unlimited",
-    if *.has_whole { ", a percentage from 0 to 100 such as 25%" } else { "" }
+    "write a size below 2^64 bytes such as 512MiB (512M is 512000000){}; use unlimited for no bound",
+    if *.has_whole { ", or a percentage from 0 to 100 such as 25%" } else { "" }
 )]
 pub struct InvalidAmount {
     /// Whether percentages have a meaning.

@@ -229,8 +229,8 @@ typedef void *vrampool_stream;
  *     overlap                 Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for
  *                             another stream; a percentage is of the held bytes. Default: unlimited.
  *     initial                 Memory to map when the pool is made, if the source is virtual. Default: 0B.
- *     piece_bytes             Largest piece of memory to map, if the source is virtual. Default: a 128th of the mapped
- *                             bytes.
+ *     piece_bytes             Largest piece of memory to map, if the source is virtual. Default: a 16th of the mapped
+ *                             bytes, up to 16MiB.
  *     memory                  Kind of memory: device, host (pinned), managed. Default: what the device prefers.
  * <!-- End of the generated lines. -->
  *
