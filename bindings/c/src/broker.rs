@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use vrampool::Stream;
 use vrampool::any::{AnyDevice, AnyStream};
 use vrampool::backend::StreamId;
-use vrampool::{Amount, Stream};
 use vrampool_broker::{
     ArrayId, ArrayRequest, Broker, Client, ClientHandle, DEFAULT_GROUP, HostArray, HostBacking, Plan, Role,
     Share,
@@ -188,9 +188,12 @@ pub(crate) fn register(
 fn share_of(text: Option<&str>) -> Result<Share, Failure> {
     match text.map(str::trim) {
         None | Some("auto") => Ok(Share::Auto),
-        Some(text) => match text.parse() {
-            Ok(Amount::Percent(percent)) => Ok(Share::Fixed(percent / 100.0)),
-            _ => Ok(Share::Bytes(size("share", text)?)),
+        Some(text) => match text.strip_suffix('%') {
+            None => Ok(Share::Bytes(size("share", text)?)),
+            Some(percent) => match percent.trim().parse::<f64>() {
+                Ok(percent) => Ok(Share::Fixed(percent / 100.0)),
+                Err(_) => Err(Failure::configuration("share", text, "a share is auto, 25%, or a size")),
+            },
         },
     }
 }

@@ -284,7 +284,7 @@ def test_a_closed_pool_has_an_error_of_its_own_and_its_blocks_stay() -> None:
         ({"limit": "much"}, "512MiB"),
         ({"limit": -1}, "not a number of bytes"),
         ({"size_classes": "moon"}, "power-of-two"),
-        ({"overlap": "much"}, "256MiB"),
+        ({"overlap": "much"}, "512MiB"),
         ({"source": "moon"}, "virtual"),
         ({"name": "a;limit=0"}, "separator"),
     ],
