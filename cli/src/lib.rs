@@ -19,6 +19,7 @@ mod replay;
 pub mod stdout;
 pub mod table;
 mod timing;
+mod top;
 mod trace;
 mod trace_options;
 
@@ -59,6 +60,8 @@ pub enum Command {
     Fit(fit::Arguments),
     /// Measure the time of allocating and freeing.
     Bench(bench::Arguments),
+    /// Show pools of running processes by their exporters, live.
+    Top(top::Arguments),
     /// List available devices, and why each other backend is unavailable.
     Devices(devices::Arguments),
     /// Print a script that completes commands and flags in a shell.
@@ -78,6 +81,7 @@ impl Command {
             Self::Trace(arguments) => trace::run(arguments),
             Self::Fit(arguments) => fit::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
+            Self::Top(arguments) => top::run(arguments),
             Self::Devices(arguments) => devices::run(arguments),
             Self::Completions(arguments) => completions::run(arguments, program),
             Self::Man(arguments) => man::run(arguments, program),

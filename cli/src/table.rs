@@ -20,11 +20,21 @@ pub fn table<const N: usize>(
     words: Range<usize>,
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    table_within(MOST, header, words, rows)
+}
+
+/// As [`table`], within so many columns.
+pub(crate) fn table_within<const N: usize>(
+    most: usize,
+    header: Option<[&str; N]>,
+    words: Range<usize>,
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut lines: Vec<_> = header.into_iter().map(|header| header.map(String::from)).collect();
     lines.extend(rows);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let mut widths: [usize; N] = std::array::from_fn(width);
-    let excess = (widths.iter().sum::<usize>() + GAP.len() * (N - 1)).saturating_sub(MOST);
+    let excess = (widths.iter().sum::<usize>() + GAP.len() * (N - 1)).saturating_sub(most);
     let widest = words.clone().max_by_key(|column| widths[*column]).unwrap_or_default();
     if excess > 0 && widths[widest] > excess + CUT.len() {
         widths[widest] -= excess;

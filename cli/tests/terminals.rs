@@ -44,6 +44,7 @@ fn assert_fits(arguments: &[&str], text: &str, columns: usize) {
 fn help_is_wrapped_at_words() {
     let pages = [
         "",
+        "top",
         "replay",
         "trace",
         "trace show",

@@ -1,0 +1,188 @@
+//! An exporter that is read again and again, in Prometheus's text format.
+
+use super::figures::{Key, Reading, Row};
+use std::collections::BTreeMap;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a reading may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most bytes of a reading.
+const MOST: u64 = 16 << 20;
+
+/// Labels with values of which each has its value in a reading.
+const LABELS: [&str; 4] = ["layer", "rung", "reason", "call"];
+
+/// Labels of the parts of a pool.
+const PARTS: [&str; 2] = ["bucket", "tag"];
+
+type Labels = BTreeMap<String, String>;
+
+/// An exporter, and what is known of it.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    /// Its address as it is shown.
+    pub(super) name: String,
+    url: String,
+    /// Each pool, and behind it its buckets and children.
+    pub(super) rows: Vec<Row>,
+    /// Why the last attempt to read it failed. The rows of an exporter that ended stay.
+    pub(super) error: Option<String>,
+}
+
+/// What an exporter, by its position, serves.
+pub(super) type News = (usize, Result<Vec<Row>, String>);
+
+impl Exporter {
+    /// Of an address of metrics, of which the scheme and the path may be missing.
+    pub(super) fn new(text: &str) -> Self {
+        let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let (_, rest) = url.split_once("://").unwrap_or_default();
+        let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (name, ends) = (name.to_owned(), path.is_empty());
+        let url = if ends { format!("{}/metrics", url.trim_end_matches('/')) } else { url };
+        Self { name, url, rows: Vec::new(), error: None }
+    }
+
+    /// Reads it on a thread, so often or until nothing receives the readings.
+    pub(super) fn watch(&self, at: usize, interval: Duration, times: usize, to: SyncSender<News>) {
+        let (name, url) = (self.name.clone(), self.url.clone());
+        thread::spawn(move || {
+            let mut before: Option<(Reading, Instant)> = None;
+            for time in 0..times {
+                if time > 0 {
+                    thread::sleep(interval);
+                }
+                let rows = read(&url).map(|now| {
+                    let at = Instant::now();
+                    let earlier = |key| {
+                        let (reading, before) = before.as_ref()?;
+                        Some((reading.get(key)?, (at - *before).as_secs_f64()))
+                    };
+                    let rows = now.iter().map(|(key, values)| Row::new(&name, key, values, earlier(key)));
+                    let rows = rows.collect();
+                    before = Some((now, at));
+                    rows
+                });
+                if to.send((at, rows)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    pub(super) fn note(&mut self, rows: Result<Vec<Row>, String>) {
+        match rows {
+            Ok(rows) => (self.rows, self.error) = (rows, None),
+            Err(error) => self.error = Some(error),
+        }
+    }
+}
+
+fn read(url: &str) -> Result<Reading, String> {
+    let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
+    let read = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_string();
+    let text = read().map_err(|error| error.to_string().replace(char::is_control, " "))?;
+    let mut reading = Reading::new();
+    for (key, name, value) in text.lines().filter_map(sample) {
+        // The pool of a part stands before it.
+        reading.entry(Key { class: None, part: None, ..key.clone() }).or_default();
+        reading.entry(key).or_default().insert(name, value);
+    }
+    if reading.is_empty() { Err("no metrics of a pool".into()) } else { Ok(reading) }
+}
+
+/// Parses a line of a pool; `None` for others, comments, and text that is no sample.
+fn sample(line: &str) -> Option<(Key, String, f64)> {
+    let (name, rest) = line.strip_prefix("vrampool_")?.split_once('{')?;
+    let (mut labels, rest) = labels(rest)?;
+    // A time may follow.
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    let part = PARTS.into_iter().find_map(|label| Some((label, labels.remove(label)?)));
+    let name = match &part {
+        Some((label, _)) => name.strip_prefix(label)?.strip_prefix('_')?,
+        None => name,
+    };
+    let name = match LABELS.into_iter().find_map(|label| labels.get(label)) {
+        Some(value) => format!("{name} {value}"),
+        None => name.to_owned(),
+    };
+    let device = ["backend", "device"].into_iter().filter_map(|label| labels.remove(label));
+    let device = device.collect::<Vec<_>>().join(":");
+    let (label, part) = part.unzip();
+    let class = part.as_ref().filter(|_| label == Some("bucket")).and_then(|class| class.parse().ok());
+    Some((Key { pool: labels.remove("pool")?, device, class, part }, name, value))
+}
+
+/// Parses labels up to their brace, and returns the rest.
+fn labels(mut text: &str) -> Option<(Labels, &str)> {
+    let mut labels = Labels::new();
+    loop {
+        if let Some(rest) = text.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (name, rest) = text.split_once("=\"")?;
+        let (mut value, mut letters) = (String::new(), rest.char_indices());
+        let end = loop {
+            match letters.next()? {
+                (at, '"') => break at + 1,
+                (_, '\\') => value.push(match letters.next()?.1 {
+                    'n' => ' ',
+                    other => other,
+                }),
+                // A terminal would obey it.
+                (_, letter) => value.push(if letter.is_control() { ' ' } else { letter }),
+            }
+        };
+        labels.insert(name.trim().to_owned(), value);
+        text = rest[end..].trim_start_matches(',');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_prometheus_reads_them() {
+        let (key, name, value) = sample(
+            r#"vrampool_rungs_total{pool="x \"y\", }\\",rung="trim",device="0",backend="host"} 1.5e3 17"#,
+        )
+        .expect("a sample");
+        assert_eq!((name.as_str(), value), ("rungs_total trim", 1500.0));
+        assert_eq!((key.pool.as_str(), key.device.as_str(), key.part), ("x \"y\", }\\", "host:0", None));
+        let (key, name, value) =
+            sample("vrampool_tag_live_bytes{pool=\"\u{1b}[2J\",tag=\"a\"} +Inf").expect("a sample");
+        assert_eq!((name.as_str(), value), ("live_bytes", f64::INFINITY));
+        assert_eq!((key.pool.as_str(), key.part.as_deref()), (" [2J", Some("a")));
+        let others = [
+            "# HELP a b",
+            "",
+            "a",
+            "a{",
+            "a{pool=\"c} 1",
+            "a{pool=\"c\"}",
+            "a{pool=\"c\"} x",
+            "a{b=\"c\"} 1",
+            "a 1",
+        ];
+        for line in others {
+            assert!(sample(&format!("vrampool_{line}")).is_none(), "{line}");
+        }
+        assert!(sample("go_a{pool=\"c\"} 1").is_none());
+    }
+
+    #[test]
+    fn an_address_needs_no_scheme_and_no_path() {
+        for (text, name, url) in [
+            ("localhost:9184", "localhost:9184", "http://localhost:9184/metrics"),
+            ("http://a:1/", "a:1", "http://a:1/metrics"),
+            ("a:1/pool", "a:1", "http://a:1/pool"),
+        ] {
+            let exporter = Exporter::new(text);
+            assert_eq!((exporter.name.as_str(), exporter.url.as_str()), (name, url));
+        }
+    }
+}
