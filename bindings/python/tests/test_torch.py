@@ -319,7 +319,7 @@ def test_a_pytorch_without_cuda_is_left_as_it_is(fresh: Configure, torch: Torch)
     with pytest.raises(vrampool.BusyError):
         vt.install(limit="2GiB")
     with pytest.raises(TypeError, match="limt"):
-        vt.install(limt="2GiB")
+        vt.install(limt="2GiB")  # type: ignore[call-arg]
 
 
 def test_a_tag_of_a_thread_is_not_opened_within_another_tasks(fresh: Configure) -> None:
