@@ -1,4 +1,4 @@
-//! Each setting by each source: an argument, text, the environment, the parent, the default. A pool has the same value, and
+//! Each setting by each source: an argument, text, the environment, a file, the parent, the default. A pool has the same value, and
 //! a value that is not valid is the same error.
 #![cfg(feature = "host")]
 
@@ -45,7 +45,18 @@ fn text_and_environment_are_the_same_setting() {
         return;
     }
     if std::env::var_os("VRAMPOOL_TEST_INSIDE").is_some() {
-        let pool = Pool::builder(&device()).from_environment().expect("valid").build().expect("a pool");
+        let others = tempfile::NamedTempFile::new().expect("a file");
+        let lines = Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty());
+        let lines: String = lines
+            .map(|of| format!("{} = {}\n", of.name, if of.kind == "count" { "3" } else { texts(of).0 }))
+            .collect();
+        std::fs::write(others.path(), lines).expect("written");
+        let pool = Pool::builder(&device())
+            .from_file(others.path())
+            .expect("valid")
+            .from_environment()
+            .expect("valid");
+        let pool = pool.build().expect("a pool");
         let child = pool.child("child").build().expect("a pool");
         for setting in Settings::TABLE.iter().filter(|setting| !setting.variables.is_empty()) {
             let (text, _) = texts(setting);
@@ -118,6 +129,52 @@ fn what_is_not_valid_is_the_same_error_by_every_source() {
     ] {
         let error = builder.build().expect_err(field);
         assert!(matches!(&error, Error::Configuration(invalid) if invalid.field == field), "{error}");
+    }
+}
+
+/// A file of one line, which is there as long as the value.
+fn file(setting: &Setting, text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), format!("{} = \"{text}\"", setting.name)).expect("written");
+    file
+}
+
+#[test]
+fn a_file_sets_what_neither_an_argument_nor_a_variable_does() {
+    if device().virtual_memory().is_none() {
+        return;
+    }
+    let parent = Pool::builder(&device()).source(Source::Virtual).build().expect("a pool");
+    for setting in Settings::TABLE {
+        let (text, invalid) = texts(setting);
+        let of_file = file(setting, text);
+        let of_pool = |builder: PoolBuilder<_>| {
+            let pool = builder.from_file(of_file.path()).expect(setting.name).build().expect(setting.name);
+            effective(&pool, setting.name)
+        };
+        let from_file = (text.into(), Origin::File);
+        // A child's name is an argument.
+        if setting.scope != Scope::Root && setting.name != "name" {
+            let child = parent.child("child");
+            let child = if setting.name == "initial" { child.limit(64 << 20) } else { child };
+            assert_eq!(of_pool(child), from_file);
+        }
+        if setting.scope != Scope::Child {
+            // The source is in the file alone.
+            let builder =
+                if setting.name == "source" { Pool::builder(&device()) } else { builder(setting.name) };
+            assert_eq!(of_pool(builder), from_file);
+        }
+        if setting.scope != Scope::Child {
+            let argument = builder(setting.name).set(setting.name, text).expect(setting.name);
+            assert_eq!(of_pool(argument), (text.into(), Origin::Argument));
+        }
+        let Some(invalid) = invalid else { continue };
+        let error = Pool::builder(&device())
+            .from_file(file(setting, invalid).path())
+            .expect_err("not valid")
+            .to_string();
+        assert_eq!(error, Settings::default().set(setting.name, invalid).expect_err("not valid").to_string());
     }
 }
 

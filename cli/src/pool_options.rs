@@ -154,3 +154,45 @@ fn parse(name: &str, text: &str) -> Result<Parsed, String> {
 pub fn bytes_or_unlimited(text: &str) -> Result<u64, String> {
     Amount::parse_bytes(text).map_err(|invalid| invalid.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+    use vrampool::host::HostDevice;
+
+    /// Each flag is the setting of its name: the same value, and the same error.
+    #[test]
+    fn a_flag_is_the_setting_of_its_name() {
+        let device = HostDevice::builder().memory_limit(256 << 20).build();
+        let parse = |flag: &str, text: &str| {
+            let command = PoolOptions::augment_args(Command::new("test"));
+            let matches = command.try_get_matches_from(["test", &format!("--{flag}={text}")])?;
+            PoolOptions::from_arg_matches(&matches)
+        };
+        for (setting, flag, _) in FLAGS.iter() {
+            let (text, invalid) = match setting.kind {
+                "amount" => ("1MiB", "101%"),
+                "count" => ("7", "-1"),
+                "memory" => ("host", "moon"),
+                "source" => ("arena", "moon"),
+                _ => ("exact:4096", "exact:none"),
+            };
+            let options = parse(flag, text).expect(text);
+            // Initial memory needs a source that not every system has.
+            if setting.name != "initial" {
+                let builder = Pool::builder(&device);
+                let pools = [options.apply(builder.clone()), builder.set(setting.name, text).expect(text)];
+                let [of_flag, of_rust] = pools.map(|builder| {
+                    let pool = builder.name("pool").build().expect(text);
+                    pool.settings().iter().map(ToString::to_string).collect::<Vec<_>>()
+                });
+                assert_eq!(of_flag, of_rust);
+            }
+            let error = parse(flag, invalid).expect_err(invalid);
+            assert_eq!(error.kind(), ErrorKind::ValueValidation);
+            let reason = Settings::default().set(setting.name, invalid).expect_err(invalid).to_string();
+            assert!(error.to_string().contains(&reason), "{error}");
+        }
+    }
+}

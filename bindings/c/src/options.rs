@@ -189,6 +189,42 @@ mod tests {
         }
     }
 
+    /// Each option of C is the setting of its name: the same value, and the same error.
+    #[test]
+    fn an_option_is_the_setting_of_its_name() {
+        let device = AnyDevice::from(HostDevice::builder().memory_limit(256 << 20).build());
+        if !vrampool_test_support::has_virtual_memory(&device) {
+            return;
+        }
+        for setting in Settings::TABLE.iter().filter(|setting| keys().contains(&setting.name)) {
+            let (text, invalid) = match setting.kind {
+                "amount" => ("4MiB", "101%"),
+                "count" => ("7", "-1"),
+                "source" => ("arena", "moon"),
+                "memory" => ("host", "moon"),
+                "classes" => ("exact:4096", "exact:none"),
+                _ => ("a name", "a name"),
+            };
+            let options = Options::parse(&format!("limit=64MiB;{}={text}", setting.name)).expect(text);
+            let builder = Pool::builder(&device).addresses_stay(true).source(Source::Virtual);
+            let of_rust =
+                builder.set("limit", "64MiB").and_then(|builder| builder.set(setting.name, text)?.build());
+            let effective = |pool: Pool<AnyDevice>| {
+                let of_name = |of: &vrampool::settings::Effective| of.setting.name == setting.name;
+                pool.settings().iter().find(|of| of_name(of)).expect("it is there").to_string()
+            };
+            assert_eq!(
+                effective(options.build(&device).expect(setting.name)),
+                effective(of_rust.expect(setting.name))
+            );
+            let of_c = Options::parse(&format!("{}={invalid}", setting.name))
+                .map(drop)
+                .map_err(|failure| failure.text.clone());
+            let of_rust = Settings::default().set(setting.name, invalid).map_err(|error| error.to_string());
+            assert_eq!(of_c, of_rust);
+        }
+    }
+
     #[test]
     fn initial_memory_is_mapped_once_for_all_tags() {
         let host = HostDevice::builder().memory_limit(256 << 20).build();

@@ -27,6 +27,7 @@ impl<B: Backend> PoolBuilder<B> {
             given: Settings { name: Some(name), ..Settings::default() },
             inherited,
             environment: Settings::default(),
+            file: Settings::default(),
         }
     }
 }

@@ -54,8 +54,8 @@ impl<B: Backend> PoolBuilder<B> {
         let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
         let limit = bytes(self.setting(|of| of.limit)).unwrap_or(defaults.limit);
         let least_limit = limit.min(least_above);
-        let share = bytes(self.given.share).unwrap_or(0);
-        let is_private = self.given.private == Some(true);
+        let share = bytes(self.setting(|of| of.share)).unwrap_or(0);
+        let is_private = self.setting(|of| of.private) == Some(true);
         if self.parent.is_none() && (share > 0 || is_private) {
             let (field, value) =
                 if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
@@ -84,7 +84,7 @@ impl<B: Backend> PoolBuilder<B> {
         let kind = self.setting(|of| of.memory);
         let kind = kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         let has_own = is_virtual && self.arena.is_none();
-        if let Some(initial) = self.given.initial.filter(|&of| !has_own || of == Amount::Unlimited) {
+        if let Some(initial) = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited) {
             return Err(Error::configuration(
                 "initial",
                 initial.to_string(),
@@ -92,7 +92,7 @@ impl<B: Backend> PoolBuilder<B> {
                  the arena's `initial_bytes`",
             ));
         }
-        let initial = match (self.given.initial, &self.parent) {
+        let initial = match (self.own_initial(), &self.parent) {
             (None, Some(_)) => 0,
             (None, None) => bytes(self.environment.initial).unwrap_or(0).min(limit),
             (given, _) => bytes(given).unwrap_or(0),
@@ -136,8 +136,9 @@ impl<B: Backend> PoolBuilder<B> {
         let inherited = if self.parent.is_some() { Origin::Parent } else { Origin::Default };
         let origins = [
             (&self.given, Origin::Argument),
-            (&self.inherited, inherited),
             (&self.environment, Origin::Environment),
+            (&self.file, Origin::File),
+            (&self.inherited, inherited),
         ];
         let settings = effective.with_origins(origins);
         logging::debug!(
@@ -168,9 +169,14 @@ impl<B: Backend> PoolBuilder<B> {
         Ok(pool)
     }
 
-    /// Returns a setting: its argument, or that of the parent or the environment.
+    /// Returns a setting: its argument, or that of the environment, the file or the parent.
     fn setting<T>(&self, of: impl FnMut(&Settings) -> Option<T>) -> Option<T> {
-        [&self.given, &self.inherited, &self.environment].into_iter().find_map(of)
+        [&self.given, &self.environment, &self.file, &self.inherited].into_iter().find_map(of)
+    }
+
+    /// Initial memory that must be there: that of the environment is for pools that can have it.
+    fn own_initial(&self) -> Option<Amount> {
+        self.given.initial.or(self.file.initial.filter(|_| self.environment.initial.is_none()))
     }
 
     /// The source that is set, or that of the arena that is.
@@ -245,7 +251,7 @@ impl<B: Backend> PoolBuilder<B> {
         let builder = builder.growing().piece_bytes(piece_bytes);
         match builder.clone().initial_bytes(initial).build() {
             // The variable is for all pools of the process.
-            Err(error) if self.given.initial.is_none() && initial > 0 && error.is_out_of_memory() => {
+            Err(error) if self.own_initial().is_none() && initial > 0 && error.is_out_of_memory() => {
                 let name = self.setting(|of| of.name.clone()).unwrap_or_default();
                 logging::warn!("pool {name}: no initial memory, because {error}");
                 builder.build()

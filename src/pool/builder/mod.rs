@@ -12,6 +12,7 @@ use crate::pool::Pool;
 use crate::pool::settings::Settings;
 use crate::settings_table::rows;
 use crate::source::Source;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vrampool_backend::{Amount, Backend, Hook, MemoryKind, Placement};
@@ -59,10 +60,12 @@ pub struct PoolBuilder<B: Backend> {
     hooks: Vec<Arc<dyn Hook>>,
     /// Arguments.
     given: Settings,
-    /// Those of the parent, and a name, for settings without an argument.
-    inherited: Settings,
-    /// For settings that neither has.
+    /// For settings without an argument.
     environment: Settings,
+    /// For settings that neither has.
+    file: Settings,
+    /// Those of the parent, and a name, for the others.
+    inherited: Settings,
 }
 
 impl<B: Backend> Pool<B> {
@@ -92,6 +95,7 @@ impl<B: Backend> PoolBuilder<B> {
             given: Settings::default(),
             inherited: Settings { name: Some(name), ..Settings::default() },
             environment: Settings::default(),
+            file: Settings::default(),
         }
     }
 
@@ -118,6 +122,23 @@ impl<B: Backend> PoolBuilder<B> {
     pub fn settings(mut self, settings: Settings) -> Self {
         self.given = self.given.with(settings);
         self
+    }
+
+    /// Reads [settings of a file](Settings::from_file) for settings that have neither an argument nor a variable of the
+    /// [environment](Self::from_environment), before or after this call.
+    ///
+    /// ```no_run
+    /// # use vrampool::{Pool, host::HostDevice};
+    /// let pool = Pool::builder(&HostDevice::new()).from_file("/etc/vrampool")?.from_environment()?.build()?;
+    /// # Ok::<(), vrampool::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Settings::from_file`].
+    #[allow(clippy::wrong_self_convention, reason = "it is a builder's setting")]
+    pub fn from_file(self, path: impl AsRef<Path>) -> Result<Self, Error> {
+        let file = self.file.with(Settings::from_file(path)?);
+        Ok(Self { file, ..self })
     }
 
     /// Reads environment variables, by [`Settings::TABLE`], for settings that have no argument, before or after

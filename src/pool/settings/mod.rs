@@ -1,5 +1,6 @@
 //! Settings of a pool by their names, as a configuration file, an option or a variable of the environment states them.
 
+mod file;
 mod value;
 
 use crate::environment::{self, Lookup, Unit, Variable};
@@ -54,6 +55,8 @@ pub enum Origin {
     Argument,
     /// A variable of the environment.
     Environment,
+    /// A [file](crate::PoolBuilder::from_file).
+    File,
     /// The pool above it.
     Parent,
     /// vrampool, where nothing sets it.
@@ -125,8 +128,10 @@ macro_rules! settings {
             pub fn set(&mut self, key: &str, text: &str) -> Result<(), Error> {
                 match key {
                     $(stringify!($name) => {
-                        let value = Value::read(text.trim());
-                        let invalid = |reason: String| Error::configuration(stringify!($name), text.trim(), reason);
+                        // Spaces may be part of a name.
+                        let text = if <$type as Value>::KIND == "text" { text } else { text.trim() };
+                        let value = Value::read(text);
+                        let invalid = |reason: String| Error::configuration(stringify!($name), text, reason);
                         self.$name = Some(value.map_err(invalid)?);
                     })+
                     _ => return Err(unknown(key)),
@@ -191,20 +196,13 @@ impl Settings {
     }
 
     /// All of them, each from the first of `origins` that sets it.
-    pub(crate) fn with_origins(&self, origins: [(&Self, Origin); 3]) -> Vec<Effective> {
+    pub(crate) fn with_origins(&self, origins: [(&Self, Origin); 4]) -> Vec<Effective> {
         let origin = |setting| {
             let set = origins.iter().find(|(settings, _)| settings.text(setting).is_some());
             set.map_or(Origin::Default, |(_, origin)| *origin)
         };
         let all = Self::TABLE.iter().filter_map(|setting| Some((setting, self.text(setting)?)));
         all.map(|(setting, text)| Effective { setting, text, origin: origin(setting) }).collect()
-    }
-}
-
-/// A line `key = value` for each that is set.
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(name, text)| writeln!(f, "{name} = {text}"))
     }
 }
 
