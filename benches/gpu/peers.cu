@@ -370,7 +370,7 @@ int main(int argc, char **argv) {
         [&] { compare(traces, 1, [](size_t) { return std::make_unique<Vrampool>("vrampool", "source=virtual"); }); },
         [&] {
             compare(traces, 1, [](size_t) {
-                return std::make_unique<Vrampool>("vrampool, direct", "source=direct; max_cached=unlimited; max_per_bucket=unlimited");
+                return std::make_unique<Vrampool>("vrampool, direct", "source=direct; max_cached_bytes=unlimited; max_buffers_per_bucket=unlimited");
             });
         },
         [&] { compare(traces, 1, [](size_t) { return std::make_unique<Torch>(); }); },

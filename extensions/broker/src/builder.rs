@@ -134,7 +134,7 @@ impl<B: Backend> BrokerBuilder<B> {
     /// Sets limits on pinned blocks for copies: on one block, rounded to a power of two from 64 KiB on, and
     /// on all. One block is always granted.
     ///
-    /// Default: 16 MiB each; `VRAMPOOL_PINNED_STAGING_MB` (then netcl's variable; MiB) or 512 MiB in total.
+    /// Default: 16 MiB each; `VRAMPOOL_PINNED_STAGING` or 512 MiB in total.
     pub fn staging(mut self, block_bytes: u64, max_bytes: u64) -> Self {
         self.staging_block = block_bytes;
         self.staging_bytes = Some(max_bytes);
