@@ -82,7 +82,7 @@ impl Caller<'_> {
             8 => vrampool_free(of, block, stream),
             9 => vrampool_free_sized(pool, block, bytes, stream),
             10 => vrampool_record_stream(block, stream),
-            11 => self.place(pool, stream),
+            11 => self.place(stream),
             12 => vrampool_free_at(Place::null(), Given::null()),
             _ => {
                 let struct_size = self.choices.usize(..2 * size_of::<Block>());
@@ -92,8 +92,10 @@ impl Caller<'_> {
         }
     }
 
-    /// A block of whatever pool that is freed by its place, by two threads at once: one of them does it.
-    fn place(&mut self, pool: u64, stream: *mut c_void) -> Status {
+    /// A block that is freed by its place, by two threads at once: one of them does it.
+    fn place(&mut self, stream: *mut c_void) -> Status {
+        // Other threads free blocks of any other pool by addresses from earlier.
+        let pool = self.shared.calm[self.choices.usize(..2)];
         let place = AtomicPtr::new(ptr::null_mut());
         let mut address = ptr::null_mut();
         let status = vrampool_allocate(pool, 1000, ptr::null_mut(), Out::from(&mut address));
