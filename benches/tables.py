@@ -146,13 +146,12 @@ def gpu(results: Path) -> dict[str, str]:
         wrong = ", ".join(row["name"] for row in rows if row["outcome"] != "passed")
         body.append([part, *counts, f"{seconds:.0f}", wrong])
     made["gpu-runs"] = markdown(["part", "passed", "failed", "not run", "s", "which"], body)
-    first = next(iter(of_parts.values()))[0]
-    of_commits: dict[str, list[str]] = {}
+    of_runs: dict[str, list[str]] = {}
     for part, rows in of_parts.items():
-        for commit in dict.fromkeys(row["commit"] for row in rows):
-            of_commits.setdefault(commit, []).append(part)
-    commits = "; ".join(f"commit {commit}: {', '.join(parts)}" for commit, parts in of_commits.items())
-    made["gpu-machine"] = f"{first['gpu']}, driver {first['driver']}, {first['date']}. {commits[0].upper()}{commits[1:]}."
+        runs = (f"{row['gpu']}, driver {row['driver']}, {row['date']}, commit {row['commit']}" for row in rows)
+        for run in dict.fromkeys(runs):
+            of_runs.setdefault(run, []).append(part)
+    made["gpu-machine"] = "\n".join(f"* {run}: {', '.join(parts)}" for run, parts in of_runs.items())
     return made
 
 
