@@ -99,7 +99,7 @@ macro_rules! known {
 }
 rows!(known);
 
-/// Returns names that begin like those of the library, and are none of them.
+/// Returns the names with the prefix of the library that nothing reads.
 fn unknown(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let names = names.map(|name| name.to_string_lossy().into_owned());
     let is_unknown = |name: &String| {

@@ -48,12 +48,12 @@ macro_rules! rows {
             max_buffers_per_bucket(impl Into<Option<u64>>): Option<u64>, "16; unlimited if the source is virtual", Any, "0.1",
                 [("VRAMPOOL_MAX_BUFFERS_PER_BUCKET", Text)],
                 "Cap on idle buffers in one size class.";
-            /// The largest class that is kept idle, bytes: larger ones go back to the source at once, which an arena
-            /// makes whole again. Default: `None`, all; 512 KiB where the source is [virtual](Source::Virtual).
+            /// The largest class that is kept idle, bytes: larger ones are returned to the source at once, where an arena
+            /// merges them. Default: `None`, all; 512 KiB where the source is [virtual](Source::Virtual).
             cached_class(impl Into<Amount>): Amount, "unlimited; 512KiB if the source is virtual", Any, "0.1",
                 [("VRAMPOOL_CACHED_CLASS", Text)],
                 "Largest class that is kept idle.";
-            /// How requests round up. Default: [`SizeClasses::Fixed`], which needs to know nothing. With a
+            /// How requests round up. Default: [`SizeClasses::Fixed`], which needs no trace. With a
             /// [`Table`](SizeClasses::Table) of sizes that is fitted to a trace a pool holds least.
             size_classes(SizeClasses): SizeClasses, "fixed; tight if the source is virtual", Any, "0.1",
                 [("VRAMPOOL_SIZE_CLASSES", Text), ("VRAMPOOL_POOL_LARGE_BUCKET_MB", LargeBucket),
@@ -84,7 +84,7 @@ macro_rules! rows {
             /// magazines off. Default: 1 MiB.
             magazine_class(impl Into<Amount>): Amount, "1MiB", Any, "0.1",
                 [("VRAMPOOL_MAGAZINE_CLASS", Text)],
-                "Largest class that is kept so.";
+                "Largest class that magazines keep.";
             /// Bounds the memory that is allocated so that streams do not wait for each other: bytes held beyond the
             /// peak of live bytes. It is trimmed like other idle memory. Default: [`Amount::Unlimited`], so that only
             /// the limit, the budget and the device bound it.
@@ -125,15 +125,15 @@ macro_rules! rows {
             piece_bytes(impl Into<Amount>): Amount, "a 16th of the mapped bytes, up to 16MiB", Any, "0.1",
                 [("VRAMPOOL_PIECE_BYTES", Text)],
                 "Largest piece of memory to map, if the source is virtual.";
-            /// The kind of memory that [`Pool::allocate`] gives. Default: what the device prefers
+            /// The kind of memory that [`Pool::allocate`] returns. Default: what the device prefers
             /// ([`Properties::preferred_placement`](vrampool_backend::Properties::preferred_placement)).
             memory(impl Into<MemoryKind>): MemoryKind, "what the device prefers", Any, "0.1",
                 [("VRAMPOOL_MEMORY", Text)],
                 "Kind of memory: device, host (pinned), managed.";
             /// No buffer of this pool is moved: its arena is not compacted for it, neither to make room for
             /// a request, which is then out of memory though the holes together would serve it, nor by
-            /// [`Pool::compact`]. For who keeps addresses ([`Buffer::address`](crate::Buffer::address)), as other
-            /// languages and graphs do. The program must not compact its own [`arena`](Self::arena) either. Default:
+            /// [`Pool::compact`]. For callers that store addresses ([`Buffer::address`](crate::Buffer::address)), such as
+            /// other languages and graphs. The program must not compact its own [`arena`](Self::arena) either. Default:
             /// false; blocks of other sources than [`Source::Arena`] never move.
             ///
             /// ```

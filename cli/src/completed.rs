@@ -1,4 +1,4 @@
-//! Values of a flag that completions offer, of a flag that takes others, too.
+//! Values that completions offer for a flag that also accepts others.
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command, Error};

@@ -42,7 +42,7 @@ pub fn environment() -> String {
     let all = [backend].into_iter().chain(flags).chain(others.map(|(name, text)| (name, text.to_owned())));
     let lines: String = all.map(|(name, text)| format!("  {name:<32} {text}\n")).collect();
     format!(
-        "Environment variables, each of which its flag overrides and has the same text:\n{lines}\
+        "Environment variables. A flag that is listed overrides its variable, with the same text:\n{lines}\
          A variable VRAMPOOL_... with another name is a warning. The guide's page on settings lists names of others."
     )
 }

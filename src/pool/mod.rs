@@ -54,7 +54,7 @@ use vrampool_backend::{Backend, BackendError, Hook, MemoryKind, Stream, fork};
 /// clock or the heap. For them it leases slots from the caps, and a leased slot counts as an idle buffer,
 /// filled or not: so the caps are exact, and a cap that is reached may be reached with slots that are empty.
 /// Buffers that a thread keeps are not available to others until it releases them: when it ends, or at its next request of a
-/// small class or free after somebody wanted it ([`trim`](Self::trim), a limit that is reached, a device
+/// small class or free after they are needed ([`trim`](Self::trim), a limit that is reached, a device
 /// without memory, a bucket without slots for others). At most 255 pools at a time have magazines.
 ///
 /// What the caps do not bound: memory that the pool released while work still uses it is the driver's, which
@@ -98,7 +98,7 @@ impl<B: Backend> Clone for Pool<B> {
 #[derive(Debug)]
 pub(crate) struct Handle<B: Backend> {
     pub(crate) core: Arc<PoolCore>,
-    /// Its figures when it ended, for whoever publishes them.
+    /// Its figures when it ended, for exporters and publishers.
     pub(crate) last: Arc<OnceLock<PoolStats>>,
     /// As it was built.
     pub(crate) settings: Settings,
@@ -113,7 +113,7 @@ impl<B: Backend> Drop for Handle<B> {
             return mem::forget(Arc::clone(&self.core));
         }
         if Arc::strong_count(&self.last) > 1 {
-            // Nobody else sets it.
+            // Only this call sets it.
             let _ = self.last.set(self.core.stats_below::<B>());
         }
         self.core.end();

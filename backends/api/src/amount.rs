@@ -24,9 +24,9 @@ pub enum Amount {
     /// No bound of its own.
     #[default]
     Unlimited,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of the whole, 0 to 100.
+    /// A percentage of the whole, 0 to 100.
     Percent(f64),
 }
 
@@ -47,7 +47,7 @@ const UNITS: [(&str, u64); 12] = [
 ];
 
 impl Amount {
-    /// Returns it in bytes of a `whole`, rounded down; `None` if it is unlimited.
+    /// Returns the bytes, rounded down. A percentage is of `whole`. `None` is unlimited.
     #[must_use]
     pub fn bytes_of(self, whole: u64) -> Option<u64> {
         match self {
@@ -57,7 +57,7 @@ impl Amount {
         }
     }
 
-    /// Reads bytes where there is no whole; `unlimited` is `u64::MAX`.
+    /// Parses bytes where percentages have no meaning; `unlimited` is `u64::MAX`.
     ///
     /// ```
     /// use vrampool_backend::Amount;
@@ -75,7 +75,7 @@ impl Amount {
         }
     }
 
-    /// Whether it is one: a percentage is from 0 to 100.
+    /// Checks that a percentage is from 0 to 100.
     ///
     /// # Errors
     /// [`InvalidAmount`] if it is not.
@@ -139,7 +139,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A text that is no [`Amount`], or none of bytes.
+/// Text that is not an [`Amount`], or a percentage where bytes are required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write a size below 2^64 bytes such as 512MiB (512M is 512000000){}; use unlimited for no bound",
@@ -158,7 +158,7 @@ impl FromStr for Amount {
         let parsed = match text.strip_suffix('%') {
             _ if text == "unlimited" => return Ok(Self::Unlimited),
             Some(percent) => percent.trim_end().parse().ok().map(Self::Percent),
-            // What is beyond all numbers is the largest one to the parser.
+            // The parser reads larger numbers as the largest one.
             None => {
                 text.parse().ok().filter(|size: &ByteSize| size.0 < u64::MAX).map(|size| Self::Bytes(size.0))
             }

@@ -281,7 +281,7 @@ impl DriverPool {
     /// already stays. As in CuPy, 0 is no limit.
     ///
     /// # Errors
-    /// [`BackendError::InvalidArgument`] for a percentage above 100; what the driver reports.
+    /// [`BackendError::InvalidArgument`] for a percentage that is not from 0 to 100; what the driver reports.
     pub fn set_limit(&self, limit: impl Into<Amount>) -> Result<(), BackendError> {
         fork::check()?;
         let limit =

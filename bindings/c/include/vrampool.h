@@ -225,7 +225,7 @@ typedef void *vrampool_stream;
  *     borrow_classes          Number of next larger classes that an empty geometric class borrows from. Default: 2.
  *     magazine_bytes          Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most
  *                             a 64th of max_cached_bytes and limit; an 8th if virtual.
- *     magazine_class          Largest class that is kept so. Default: 1MiB.
+ *     magazine_class          Largest class that magazines keep. Default: 1MiB.
  *     overlap                 Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for
  *                             another stream; a percentage is of the held bytes. Default: unlimited.
  *     initial                 Memory to map when the pool is made, if the source is virtual. Default: 0B.
@@ -969,7 +969,7 @@ vrampool_status vrampool_broker_run(vrampool_broker broker, const char *group, v
 /**
  * Returns the address of an array's host memory, and its bytes; `bytes` may be null. The address stays valid until
  * vrampool_array_free(). The caller writes inputs there before a run, and reads results from it after a run, without a copy; during
- * a run, or while another call uses the array, this is ::VRAMPOOL_ERROR_BUSY, and nobody may use the memory.
+ * a run, or while another call uses the array, this is ::VRAMPOOL_ERROR_BUSY, and the memory must not be used.
  * ::VRAMPOOL_ERROR_UNSUPPORTED for scratch, and for an array in a file.
  *
  * Thread-safe.

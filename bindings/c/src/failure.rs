@@ -79,7 +79,7 @@ statuses! {
 #[derive(Debug, Clone)]
 pub(crate) struct Failure(Box<Told>);
 
-/// What is told of a failure.
+/// The text and figures of a failure.
 #[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) status: Status,

@@ -35,7 +35,7 @@ mod segments;
 mod sleep;
 mod sleeping;
 mod snapshot;
-#[allow(unsafe_code, reason = "where the handle of somebody's CUDA stream is taken at its word")]
+#[allow(unsafe_code, reason = "the handle of a caller's CUDA stream is used as it is")]
 mod streams;
 mod table;
 mod tags;

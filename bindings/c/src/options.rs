@@ -1,4 +1,4 @@
-//! How a pool is to be, as text.
+//! Options of a pool, as text.
 
 use crate::failure::Failure;
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ impl Options {
         let default = if device.virtual_memory().is_some() { Source::Virtual } else { Source::Direct };
         let source = self.settings.source.or(Settings::from_environment()?.source).unwrap_or(default);
         let builder = Pool::builder(device).from_environment()?.settings(self.settings.clone());
-        // C has nothing but addresses.
+        // C stores addresses.
         Ok(builder.source(source).addresses_stay(true).build()?)
     }
 }

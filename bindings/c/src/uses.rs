@@ -43,7 +43,7 @@ impl Held {
         }
     }
 
-    /// Of a pool that is destroyed, or recorded anew, nobody wants to know.
+    /// Frees of a pool that is destroyed, or recorded anew, are not recorded.
     #[cold]
     #[inline(never)]
     fn note_freed_surely(&self) {
@@ -85,7 +85,7 @@ impl Unfreed {
     }
 }
 
-/// How a block's pool is told that a stream uses it.
+/// A function that records in a block's pool that a stream uses it.
 type Tell = fn(&Buffer<AnyDevice>, &AnyStream) -> Result<(), Error>;
 
 /// Work on a stream uses a block, and is behind the one it was allocated for.
@@ -100,13 +100,13 @@ pub(crate) fn used_on(
     })
 }
 
-/// As [`used_on`], in the order of the program. For callers who hear of no failure: the block is then waited for with
-/// all of the device.
+/// As [`used_on`], in the order of the program. For callers without errors: after a failure the block is ordered after
+/// all work of the device.
 pub(crate) fn record_stream(address: u64, stream: usize) -> Result<(), Failure> {
     with_block(address, |held| record_surely(held, stream))
 }
 
-/// Does something with a block, but waits for a sleep or a wake without it: a callback of that may use the block.
+/// Calls `act` with a block. Waits for a sleep or a wake without the block, because its callback may use the block.
 fn with_block(address: u64, act: impl Fn(&mut Held) -> Result<(), Failure>) -> Result<(), Failure> {
     let mut pool = 0;
     let done = blocks::borrow(address, |held| {
@@ -119,7 +119,7 @@ fn with_block(address: u64, act: impl Fn(&mut Held) -> Result<(), Failure>) -> R
                 let _alone = pool.changing.lock();
                 blocks::borrow(address, &act)
             });
-            // Of a pool that was destroyed, nothing wakes.
+            // A pool that was destroyed does not wake.
             unless_asleep(again).or_else(|failure| match failure.status {
                 Status::INVALID_HANDLE => Ok(()),
                 _ => Err(failure),
@@ -129,7 +129,7 @@ fn with_block(address: u64, act: impl Fn(&mut Held) -> Result<(), Failure>) -> R
     }
 }
 
-/// A block that is asleep was waited for when it fell asleep, and nobody used it since.
+/// The sleep waited for all work that used the block, and no work used it since.
 pub(crate) fn unless_asleep(recorded: Result<(), Failure>) -> Result<(), Failure> {
     recorded.or_else(|failure| if failure.status == Status::ASLEEP { Ok(()) } else { Err(failure) })
 }

@@ -182,7 +182,7 @@ proptest! {
 #[test]
 fn threads_free_each_others_blocks_while_pools_come_and_go() {
     const THREADS: usize = 4;
-    // Room for all that wait for a thread that gets no turn. Nobody touches it.
+    // Room for all that wait for a thread that gets no turn. It is not written.
     let pool = create("device=host; host_capacity=64GiB; source=virtual");
     let barrier = Barrier::new(THREADS + 1);
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<(u64, u64)>()).unzip();

@@ -256,7 +256,7 @@ def test_what_the_library_logs_comes_to_python(caplog: pytest.LogCaptureFixture)
         vrampool.set_log_level(logging.DEBUG)
         with Pool("host", host_capacity=8 * MIB, source="virtual"):
             pass
-        # A failure that nobody is there to be told of.
+        # A failure without a caller that receives it.
         LIBRARY.plain["torch_free"](123, 1, 0, None)
         vrampool.set_log_level(logging.WARNING)
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]

@@ -1,4 +1,4 @@
-//! An exporter that is read again and again, in Prometheus's text format.
+//! An exporter that is read repeatedly, in Prometheus's text format.
 
 use super::figures::{Key, Reading, Row};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of a reading.
 const MOST: u64 = 16 << 20;
 
-/// Labels with values of which each has its value in a reading.
+/// Labels of metrics with several values of a pool.
 const LABELS: [&str; 4] = ["layer", "rung", "reason", "call"];
 
 /// Labels of the parts of a pool.
@@ -20,7 +20,7 @@ const PARTS: [&str; 2] = ["bucket", "tag"];
 
 type Labels = BTreeMap<String, String>;
 
-/// An exporter, and what is known of it.
+/// An exporter and its last reading.
 #[derive(Debug)]
 pub(super) struct Exporter {
     /// Its address as it is shown.
@@ -32,11 +32,11 @@ pub(super) struct Exporter {
     pub(super) error: Option<String>,
 }
 
-/// What an exporter, by its position, serves.
+/// The position of an exporter, and its rows or the reason why it was not read.
 pub(super) type News = (usize, Result<Vec<Row>, String>);
 
 impl Exporter {
-    /// Of an address of metrics, of which the scheme and the path may be missing.
+    /// Creates an exporter from an address, whose scheme and path may be missing.
     pub(super) fn new(text: &str) -> Self {
         let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let (_, rest) = url.split_once("://").unwrap_or_default();
@@ -46,7 +46,7 @@ impl Exporter {
         Self { name, url, rows: Vec::new(), error: None }
     }
 
-    /// Reads it on a thread, so often or until nothing receives the readings.
+    /// Reads it on a thread `times` times, or until the receiver is dropped.
     pub(super) fn watch(&self, at: usize, interval: Duration, times: usize, to: SyncSender<News>) {
         let (name, url) = (self.name.clone(), self.url.clone());
         thread::spawn(move || {
@@ -87,7 +87,7 @@ fn read(url: &str) -> Result<Reading, String> {
     let text = read().map_err(|error| error.to_string().replace(char::is_control, " "))?;
     let mut reading = Reading::new();
     for (key, name, value) in text.lines().filter_map(sample) {
-        // The pool of a part stands before it.
+        // The row of a pool precedes those of its parts.
         reading.entry(Key { class: None, part: None, ..key.clone() }).or_default();
         reading.entry(key).or_default().insert(name, value);
     }
@@ -132,7 +132,7 @@ fn labels(mut text: &str) -> Option<(Labels, &str)> {
                     'n' => ' ',
                     other => other,
                 }),
-                // A terminal would obey it.
+                // A terminal would interpret a control character.
                 (_, letter) => value.push(if letter.is_control() { ' ' } else { letter }),
             }
         };

@@ -31,7 +31,7 @@ pub(super) enum Level {
     Red,
 }
 
-/// From where on a figure has a colour.
+/// The colours of a figure, each with its least value.
 type Steps = &'static [(f64, Level)];
 
 /// Panels of `grafana/dashboards/vrampool.json`, the figure of each, and its colours.
@@ -69,10 +69,10 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// From the values `now`, and those of so many seconds before.
+    /// Creates a row from the values `now`, and earlier values with their age in seconds.
     pub(super) fn new(exporter: &str, key: &Key, now: &Values, before: Option<(&Values, f64)>) -> Self {
         let get = |metric: &str| now.get(metric).copied().filter(|value| value.is_finite());
-        // Of one part of a metric, or of all. A counter that fell began again.
+        // Of one part of a metric, or of all. A counter that fell was reset.
         let increase = |metric: &str| {
             let (before, _) = before?;
             let is_of = |name: &str| {

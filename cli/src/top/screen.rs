@@ -1,4 +1,4 @@
-//! What `top` shows, as text: a table, the figures that are not well, and exporters that are not read.
+//! The text that `top` shows: a table, figures beyond their thresholds, and exporters that cannot be read.
 
 use super::exporter::Exporter;
 use super::figures::{Level, Row};
@@ -6,7 +6,7 @@ use crate::table::{human, or_none, percent, table_within};
 use clap::ValueEnum;
 use std::cmp::Ordering;
 
-/// Those from 80, 100 and 120 columns.
+/// Columns of the table. Terminals with less than 100 and 120 columns show the first 8 and 10.
 const COLUMNS: [&str; 13] = [
     "pool", "hits", "live", "held", "reserved", "of limit", "req/s", "wait/s", "bucket", "calls/s",
     "rungs/s", "waiting", "failed",
@@ -79,7 +79,7 @@ impl View {
         pools.concat()
     }
 
-    /// The table from the row `first` on, and what is not well, within so many columns and lines.
+    /// The table from the row `first` on, and figures beyond their thresholds, within `columns` and `most` lines.
     pub(super) fn lines(
         &self,
         exporters: &[Exporter],
@@ -135,7 +135,7 @@ fn table_of<const N: usize>(rows: &[&Row], names_exporter: bool, columns: usize)
     table_within::<N>(columns, Some(std::array::from_fn(|column| COLUMNS[column])), 0..1, rows)
 }
 
-/// With at most three digits before a point, and none behind it where there are three, or where it is 0.
+/// Bytes without a decimal if it is 0, or if three digits precede it.
 fn short(bytes: f64) -> String {
     let text = human(bytes as u64);
     match text.split_once('.') {

@@ -27,7 +27,7 @@ struct Top {
     scrolled: usize,
 }
 
-/// The terminal, which is as it was before when this is dropped.
+/// The terminal in raw mode, restored when this is dropped.
 struct Screen;
 
 impl Screen {

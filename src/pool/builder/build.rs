@@ -174,7 +174,7 @@ impl<B: Backend> PoolBuilder<B> {
         [&self.given, &self.environment, &self.file, &self.inherited].into_iter().find_map(of)
     }
 
-    /// Initial memory that must be there: that of the environment is for pools that can have it.
+    /// Initial memory whose absence is an error. That of the environment applies only to pools that can have it.
     fn own_initial(&self) -> Option<Amount> {
         self.given.initial.or(self.file.initial.filter(|_| self.environment.initial.is_none()))
     }

@@ -33,21 +33,21 @@ pub struct Setting {
     pub name: &'static str,
     /// What its text states.
     pub kind: &'static str,
-    /// Texts that are valid, where they are few, and the beginnings of others.
+    /// Valid texts if there are few, and prefixes of others.
     pub values: &'static [&'static str],
-    /// What it is where nothing sets it.
+    /// Its value if nothing sets it.
     pub default: &'static str,
     /// The pools that have it.
     pub scope: Scope,
     /// The version that was the first with it.
     pub since: &'static str,
-    /// Its variables, the first of which that is set counts.
+    /// Its variables. The first that is set is read.
     pub variables: &'static [Variable],
     /// Its meaning.
     pub help: &'static str,
 }
 
-/// Where a pool has a setting from.
+/// The origin of a pool's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
@@ -59,7 +59,7 @@ pub enum Origin {
     File,
     /// The pool above it.
     Parent,
-    /// vrampool, where nothing sets it.
+    /// The default of vrampool.
     Default,
 }
 
@@ -71,7 +71,7 @@ pub struct Effective {
     pub setting: &'static Setting,
     /// Its text, with percentages of memory as bytes.
     pub text: String,
-    /// Where it is from.
+    /// Its origin.
     pub origin: Origin,
 }
 
@@ -121,10 +121,10 @@ macro_rules! settings {
                 help: $help,
             }),+];
 
-            /// Sets one from text.
+            /// Sets a setting from text.
             ///
             /// # Errors
-            /// [`Error::Configuration`] for a key that is none, and for a value that is not valid.
+            /// [`Error::Configuration`] for an unknown key, and for an invalid value.
             pub fn set(&mut self, key: &str, text: &str) -> Result<(), Error> {
                 match key {
                     $(stringify!($name) => {
@@ -139,7 +139,7 @@ macro_rules! settings {
                 Ok(())
             }
 
-            /// Returns those that are set, as their names and texts.
+            /// Returns the names and texts of the settings that are set.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
                 [$((stringify!($name), self.$name.as_ref().map(Value::text))),+]
                     .into_iter()
@@ -186,7 +186,7 @@ impl Settings {
         Ok(all)
     }
 
-    /// A setting that is another one in `later`.
+    /// Returns the first setting that differs in `later`.
     pub(crate) fn changed_in(&self, later: &Self) -> Option<&'static Setting> {
         Self::TABLE.iter().find(|setting| self.text(setting) != later.text(setting))
     }

@@ -9,7 +9,7 @@ use vrampool_backend::{Amount, InvalidAmount, MemoryKind, Placement};
 pub(super) trait Value: Sized {
     /// What its text states.
     const KIND: &'static str;
-    /// Texts that are valid, where they are few, and the beginnings of others.
+    /// Valid texts if there are few, and prefixes of others.
     const NAMES: &'static [&'static str];
 
     /// # Errors
@@ -23,7 +23,7 @@ pub(super) trait Value: Sized {
     fn check(&self) -> Result<(), String>;
 }
 
-/// Makes types values: the kind, the names, how it is read, written and checked.
+/// Implements [`Value`]: the kind, the names, the functions that read, write and check it.
 macro_rules! values {
     ($($type:ty: $kind:literal, $names:expr, $read:expr, $text:expr, $check:expr;)+) => {
         $(impl Value for $type {

@@ -125,7 +125,7 @@ pub(crate) fn shutdown() -> Result<(), Failure> {
     let handles: Vec<_> = POOLS.iter().map(|pool| pool.swap(0, Ordering::AcqRel)).collect();
     drop(options);
     for handle in handles.into_iter().filter(|&handle| handle != 0) {
-        // Somebody may have destroyed it by its handle.
+        // The program may have destroyed it by its handle.
         let _ = registry::remove(handle);
     }
     Ok(())
@@ -149,7 +149,7 @@ pub(crate) fn allocate(
     })
 }
 
-/// Frees whatever is there, and then tells what was wrong with how it was asked.
+/// Frees the block in any case, and then returns an error if the arguments were wrong.
 #[inline(always)]
 pub(crate) fn free(address: u64, bytes: u64, device: c_int, stream: usize) -> Result<(), Failure> {
     let is_right = |held: &Held| is_right(held, bytes, device);

@@ -31,7 +31,7 @@ const OPTIONS: [&CStr; 8] = [
     c"size_classes=geometric:0",
 ];
 
-/// What pools whose blocks are checked are made of: nobody destroys them, and nothing in them sleeps.
+/// What pools whose blocks are checked are made of. They are not destroyed, and nothing in them sleeps.
 const CALM: [&CStr; 2] = [
     c"device=host; host_capacity=256MiB; source=direct; name=calm",
     c"device=host; host_capacity=256MiB; source=virtual; limit=128MiB; name=calm too",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
             borrow_classes: Number of next larger classes that an empty geometric class borrows from. Default: 2.
             magazine_bytes: Idle bytes that a thread keeps to itself; 0 turns magazines off. Default: 8MiB, at most a
                 64th of max_cached_bytes and limit; an 8th if virtual.
-            magazine_class: Largest class that is kept so. Default: 1MiB.
+            magazine_class: Largest class that magazines keep. Default: 1MiB.
             overlap: Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for another
                 stream; a percentage is of the held bytes. Default: unlimited.
             initial: Memory to map when the pool is made, if the source is virtual. Default: 0B.

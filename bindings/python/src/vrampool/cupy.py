@@ -35,12 +35,12 @@ def _cupy() -> ModuleType:
 
 
 def _taken(table: dict[Any, Any], key: object) -> tuple[Any, int]:
-    """An entry, which nobody finds in the table any longer, and how many references to it are seen from here."""
+    """An entry, which is taken out of the table, and how many references to it are seen from here."""
     entry = table.pop(key)
     return entry, sys.getrefcount(entry)
 
 
-#: That number of an entry that nobody else has. It is not the same in all versions of Python.
+#: That number of an entry without other references. It is not the same in all versions of Python.
 _ALONE = _taken({None: object()}, None)[1]
 
 
@@ -64,12 +64,12 @@ class CuPyAllocator(Handle):
         # What each call takes, looked up once.
         self._device, self._current_stream = cuda.runtime.getDevice, cuda.get_current_stream
         self._pointer, self._unowned = cuda.MemoryPointer, cuda.UnownedMemory
-        # Looked at now, so that what cannot be is told here.
+        # Checked now, so that an invalid option is an error here.
         _options.text(options)
         self._options = options
         self._pools: dict[int, Pool] = {}
         # CuPy destroys a stream with its last reference, and the driver crashes on a destroyed one: so the pool, which may
-        # have idle memory of it, keeps it until nobody else has it, and lets it go first.
+        # have idle memory of it, keeps it until no other reference exists, and releases it first.
         self._streams: dict[tuple[int, int], Any] = {}
         # What is collected within may come back here.
         self._lock = threading.RLock()
@@ -87,8 +87,8 @@ class CuPyAllocator(Handle):
         return pool
 
     def _keep(self, index: int, pool: Pool, stream: Any) -> Any:
-        """Keeps a stream that was not seen yet, and lets those go that nobody else has any more. Answers the one that is
-        kept, for there may be many objects of one stream."""
+        """Keeps a stream that was not seen yet, and releases those without other references. Returns the one that is
+        kept, because there may be many objects of one stream."""
         with self._lock:
             for place in [place for place in self._streams if place[0] == index]:
                 kept, references = _taken(self._streams, place)
@@ -102,9 +102,9 @@ class CuPyAllocator(Handle):
             return self._streams.setdefault((index, stream.ptr), stream)
 
     def _may_go(self, stream: Any) -> bool:
-        """Whether a stream that nobody else has may be let go now: one that CuPy owns, whose work is done.
+        """Whether a stream without other references may be released now: one that CuPy owns, whose work is done.
 
-        An external stream is somebody else's, who may have destroyed it already; the driver crashes on such a handle.
+        The owner of an external stream may have destroyed it already; the driver crashes on such a handle.
         """
         external = getattr(self._cupy.cuda, "ExternalStream", None)
         return not (external is not None and isinstance(stream, external)) and bool(stream.done)

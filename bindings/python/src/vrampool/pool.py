@@ -62,7 +62,7 @@ class Pool(_native.Pool, Handle):
 
     @classmethod
     def of_handle(cls, handle: int) -> Pool:
-        """A pool that somebody else made and will end, by its number in the C ABI."""
+        """A pool that other code made and ends, by its number in the C ABI."""
         pool = cls.__new__(cls)
         pool._is_owned = False
         pool._adopt(_PACKAGE, handle)
@@ -154,7 +154,7 @@ class Pool(_native.Pool, Handle):
         LIBRARY.call("set_limit", self.handle, _arguments.size(bytes, "limit", unlimited=True))
 
     def memory_info(self) -> tuple[int, int]:
-        """The device's memory, free and in all, as its driver tells."""
+        """The device's memory, free and in all, as its driver reports it."""
         from ctypes import byref, c_uint64
 
         free, total = c_uint64(), c_uint64()

@@ -27,7 +27,7 @@ def _forget() -> None:
 
 
 def _make(torch: Any, **settings: bool) -> Any:
-    """A `MemPool`, told only of what is asked for: older versions do not have all settings."""
+    """A `MemPool` with the settings that are true: older versions do not have all settings."""
     given = {name: True for name, value in settings.items() if value}
     try:
         return torch.cuda.MemPool(_provider.allocator(), **given)
