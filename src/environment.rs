@@ -125,6 +125,14 @@ pub fn amount(variables: &'static [Variable]) -> Result<Option<Amount>, Error> {
     read(variables, &process, |text| text.parse().map_err(|invalid: InvalidAmount| invalid.to_string()))
 }
 
+/// The first variable that is set and not empty, and its value.
+pub(crate) fn first_set(
+    variables: &'static [Variable],
+    lookup: Lookup<'_>,
+) -> Option<(&'static Variable, OsString)> {
+    variables.iter().find_map(|of| Some((of, lookup(of.name).filter(|value| !value.is_empty())?)))
+}
+
 /// What `parse` makes of the first of `variables` that is set. Others are not read: they may be another program's.
 ///
 /// # Errors
@@ -134,8 +142,7 @@ pub(crate) fn read<T>(
     lookup: Lookup<'_>,
     parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<Option<T>, Error> {
-    let set = |of: &&'static Variable| Some((*of, lookup(of.name).filter(|value| !value.is_empty())?));
-    let Some((variable, value)) = variables.iter().find_map(|of| set(&of)) else { return Ok(None) };
+    let Some((variable, value)) = first_set(variables, lookup) else { return Ok(None) };
     let text = value.to_str().ok_or_else(|| "it is no text".into());
     text.and_then(|text| variable.unit.text_of(text))
         .and_then(|text| parse(&text))

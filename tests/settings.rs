@@ -191,3 +191,22 @@ fn a_percentage_is_of_the_device_or_of_the_limit_above() {
         .expect("a pool");
     assert_eq!((child.limit(), child.share()), (Some(32 << 20), 16 << 20));
 }
+
+#[test]
+fn a_child_has_the_caps_of_its_pool_as_they_are() {
+    let pool = Pool::builder(&device()).max_cached_bytes(1 << 20).build().expect("a pool");
+    pool.set_max_buffers_per_bucket(1);
+    let child = pool.child("child").max_cached_bytes(2 << 20).build().expect("a child");
+    assert_eq!(effective(&child, "max_buffers_per_bucket"), ("1".into(), Origin::Parent));
+    assert_eq!(effective(&child, "max_cached_bytes"), ("1MiB".into(), Origin::Parent));
+    let private = pool.child("private").private(true).build().expect("a child");
+    assert_eq!(effective(&private, "magazine_bytes"), ("0B".into(), Origin::Argument));
+}
+
+#[test]
+fn a_percentage_needs_a_known_whole() {
+    let device = HostDevice::builder().memory_limit(0).build();
+    let error = Pool::builder(&device).limit(Amount::Percent(50.0)).build().expect_err("half of what?");
+    assert!(error.to_string().contains("does not report"), "{error}");
+    drop(Pool::builder(&device).limit(8 << 20).overlap(Amount::Percent(50.0)).build().expect("a pool"));
+}

@@ -62,11 +62,10 @@ fn shared_with<B: Backend>(device: &B, lookup: Lookup<'_>) -> Result<Pool<B>, Er
              pool of your own",
             device.id()
         );
-        let names = changed.variables.iter().map(|variable| variable.name);
-        let set = names.filter_map(|name| Some((name, lookup(name)?))).next();
-        let (variable, value) = set.unwrap_or((changed.name, Default::default()));
-        let value = value.to_string_lossy();
-        return Err(Error::environment(variable, value, reason));
+        let first = changed.variables.first().map_or(changed.name, |variable| variable.name);
+        let set = environment::first_set(changed.variables, lookup).map(|(of, value)| (of.name, value));
+        let (variable, value) = set.unwrap_or((first, Default::default()));
+        return Err(Error::environment(variable, value.to_string_lossy(), reason));
     }
     let pool = Pool::builder(device)
         .name(format!("{}:{}", device.id().backend, device.label()))
@@ -96,6 +95,8 @@ mod tests {
         let error = with("2").expect_err("it would have no effect").to_string();
         assert!(error.contains("VRAMPOOL_MAX_CACHED_GB") && error.contains("2"), "{error}");
         assert!(with("-2").is_err(), "every value is checked");
+        let error = shared_with(&device, &|_| None).expect_err("it is not set any more").to_string();
+        assert!(error.contains("VRAMPOOL_MAX_CACHED_BYTES"), "{error}");
         drop(pool);
         assert_eq!(with("2").expect("a new one").stats().caps.max_cached_bytes, Some(2 << 30));
     }

@@ -24,7 +24,7 @@ pub enum Amount {
     /// No bound of its own.
     #[default]
     Unlimited,
-    /// A number of bytes.
+    /// A number of bytes. `u64::MAX` is no bound.
     Bytes(u64),
     /// A percentage of the whole, 0 to 100.
     Percent(f64),
@@ -51,7 +51,7 @@ impl Amount {
     #[must_use]
     pub fn bytes_of(self, whole: u64) -> Option<u64> {
         match self {
-            Self::Unlimited => None,
+            Self::Unlimited | Self::Bytes(u64::MAX) => None,
             Self::Bytes(bytes) => Some(bytes),
             Self::Percent(percent) => Some((whole as f64 * (percent / 100.0)) as u64),
         }
@@ -90,7 +90,7 @@ impl Amount {
 
     fn key(self) -> (u8, u64) {
         match self {
-            Self::Unlimited => (0, 0),
+            Self::Unlimited | Self::Bytes(u64::MAX) => (0, 0),
             Self::Bytes(bytes) => (1, bytes),
             Self::Percent(percent) => (2, percent.to_bits()),
         }
@@ -128,7 +128,7 @@ impl From<u64> for Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Unlimited => f.write_str("unlimited"),
+            Self::Unlimited | Self::Bytes(u64::MAX) => f.write_str("unlimited"),
             Self::Percent(percent) => write!(f, "{percent}%"),
             Self::Bytes(bytes) => {
                 let exact = UNITS.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit));
@@ -186,6 +186,7 @@ mod tests {
         {
             assert_eq!(amount.to_string().parse(), Ok(amount), "{amount}");
         }
+        assert_eq!(Amount::Bytes(u64::MAX).to_string().parse(), Ok(Amount::Bytes(u64::MAX)));
         for (text, same) in
             [("8G", "8GB"), ("0", "0B"), ("1024", "1KiB"), (" 1.5 GiB ", "1536MiB"), ("25 %", "25%")]
         {

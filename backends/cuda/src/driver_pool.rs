@@ -286,7 +286,11 @@ impl DriverPool {
         fork::check()?;
         let limit =
             limit.into().check().map_err(|error| BackendError::invalid("limit", error.to_string()))?;
-        let bytes = limit.bytes_of(self.device.memory_info()?.total_bytes).filter(|&bytes| bytes > 0);
+        let whole = match limit {
+            Amount::Percent(_) => self.device.memory_info()?.total_bytes,
+            _ => 0,
+        };
+        let bytes = limit.bytes_of(whole).filter(|&bytes| bytes > 0);
         self.core.limit.store(bytes.unwrap_or(UNLIMITED), Relaxed);
         Ok(())
     }

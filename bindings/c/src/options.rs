@@ -50,13 +50,14 @@ impl Options {
                     _ => return Err(Failure::configuration(key, value, "use pinned or pageable")),
                 };
             }
-            "size_classes" if value.starts_with("fitted:") => {
-                let file = value.trim_start_matches("fitted:");
-                let invalid = |error| Failure::configuration(key, value, &chain(&error).to_string());
-                let classes = FittedClasses::load(file).map_err(invalid)?;
-                self.settings.size_classes = Some(SizeClasses::from(classes));
-            }
-            _ => self.settings.set(key, value)?,
+            _ => match value.strip_prefix("fitted:") {
+                Some(file) if key == "size_classes" => {
+                    let invalid = |error| Failure::configuration(key, value, &chain(&error).to_string());
+                    let classes = FittedClasses::load(file).map_err(invalid)?;
+                    self.settings.size_classes = Some(SizeClasses::from(classes));
+                }
+                _ => self.settings.set(key, value)?,
+            },
         }
         Ok(())
     }
@@ -76,10 +77,11 @@ impl Options {
     /// Builds the pool. The environment is read here alone.
     pub(crate) fn build(&self, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
         let default = if device.virtual_memory().is_some() { Source::Virtual } else { Source::Direct };
-        let source = self.settings.source.or(Settings::from_environment()?.source).unwrap_or(default);
         let builder = Pool::builder(device).from_environment()?.settings(self.settings.clone());
         // C stores addresses.
-        Ok(builder.source(source).addresses_stay(true).build()?)
+        let builder = builder.addresses_stay(true);
+        let is_set = self.settings.source.or(Settings::from_environment()?.source).is_some();
+        Ok(if is_set { builder } else { builder.source(default) }.build()?)
     }
 }
 

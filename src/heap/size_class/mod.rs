@@ -5,10 +5,10 @@ mod table;
 pub use table::SizeTable;
 
 use crate::error::Error;
-use bytesize::ByteSize;
 use std::fmt;
 use std::iter;
 use std::str::FromStr;
+use vrampool_backend::Amount;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -199,9 +199,9 @@ impl FromStr for SizeClasses {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |reason: &str| Error::configuration("size_classes", text, reason);
-        let size = |text: &str| match text.parse::<ByteSize>() {
-            Ok(size) => Ok(size.as_u64()),
-            Err(_) => Err(wrong("a size is a number with an optional unit, as in 32MiB")),
+        let size = |text: &str| match Amount::parse_bytes(text) {
+            Ok(size) if size < u64::MAX => Ok(size),
+            _ => Err(wrong("a size is a number with an optional unit, as in 32MiB")),
         };
         let parts: Vec<&str> = text.split(':').collect();
         let classes = match parts[..] {

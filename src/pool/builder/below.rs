@@ -1,18 +1,22 @@
 //! Settings of a pool below another one.
 
+use crate::environment::as_limit;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
 use crate::pool::settings::Settings;
 use vrampool_backend::Backend;
 
 impl<B: Backend> PoolBuilder<B> {
-    /// The settings of a child of `pool`: those of the pool, but its name, limit, budget and cap on idle bytes.
+    /// The settings of a child of `pool`: those of the pool, but its name, limit and initial bytes.
     pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
+        // Caps may have changed since the pool was built.
+        let caps = pool.core().depot().accounts.caps;
         let inherited = Settings {
             name: None,
             limit: None,
-            budget: None,
-            max_cached_bytes: None,
+            budget: Some(caps.budget.into()),
+            max_cached_bytes: Some(caps.max_cached_bytes.into()),
+            max_buffers_per_bucket: Some(as_limit(caps.max_buffers_per_bucket)),
             initial: None,
             share: None,
             private: None,

@@ -21,9 +21,21 @@ impl<B: Backend> PoolBuilder<B> {
     /// # Errors
     /// [`Error::Configuration`] for invalid settings; with [`Source::Arena`] and [`Source::Virtual`] those of
     /// [`ArenaBuilder::build`](crate::arena::ArenaBuilder::build).
-    pub fn build(self) -> Result<Pool<B>, Error> {
+    pub fn build(mut self) -> Result<Pool<B>, Error> {
         fork::opening()?;
         self.given.check()?;
+        if self.parent.is_some() {
+            // One for all pools below a root.
+            for settings in [&mut self.given, &mut self.environment, &mut self.file] {
+                (settings.max_cached_bytes, settings.budget) = (None, None);
+            }
+        }
+        let is_private = self.setting(|of| of.private) == Some(true);
+        if is_private {
+            let of = &mut self.given;
+            (of.max_cached_bytes, of.max_buffers_per_bucket) = (Some(Amount::Unlimited), Some(None));
+            (of.cached_class, of.magazine_bytes) = (Some(Amount::Unlimited), Some(Amount::Bytes(0)));
+        }
         let source = self.resolved_source()?;
         let is_virtual = source == Source::Virtual;
         let classes = self.setting(|of| of.size_classes.clone()).unwrap_or(match is_virtual {
@@ -36,26 +48,25 @@ impl<B: Backend> PoolBuilder<B> {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
-        let above = self.parent.as_ref().map(|pool| {
-            let depot = pool.core().depot();
-            (depot.accounts.caps, depot.accounts.least_limit())
-        });
-        let least_above = above.map_or(UNLIMITED, |(_, least)| least);
+        let least_above = self.parent.as_ref().map(|pool| pool.core().depot().accounts.least_limit());
+        let least_above = least_above.unwrap_or(UNLIMITED);
         // Percentages are of the device's memory, and of the limits above where there are any.
         let whole = match self.device.properties().total_bytes {
             0 => least_above,
             total => total.min(least_above),
         };
         let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes_of(whole).unwrap_or(UNLIMITED));
-        let own_or = |own: Option<Amount>, of: fn(&Caps) -> u64| {
-            above.as_ref().map(|(caps, _)| of(caps)).or(bytes(own))
-        };
-        let max_cached_bytes = own_or(self.setting(|of| of.max_cached_bytes), |caps| caps.max_cached_bytes);
-        let max_cached_bytes = max_cached_bytes.unwrap_or(defaults.max_cached_bytes);
+        if whole == UNLIMITED
+            && let Some((field, value)) = self.percentage()
+        {
+            let reason = "the device does not report how much memory it has; state bytes";
+            return Err(Error::configuration(field, value, reason));
+        }
+        let max_cached_bytes =
+            bytes(self.setting(|of| of.max_cached_bytes)).unwrap_or(defaults.max_cached_bytes);
         let limit = bytes(self.setting(|of| of.limit)).unwrap_or(defaults.limit);
         let least_limit = limit.min(least_above);
         let share = bytes(self.setting(|of| of.share)).unwrap_or(0);
-        let is_private = self.setting(|of| of.private) == Some(true);
         if self.parent.is_none() && (share > 0 || is_private) {
             let (field, value) =
                 if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
@@ -66,8 +77,8 @@ impl<B: Backend> PoolBuilder<B> {
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(least_limit) / magazines);
         let magazine_class = bytes(self.setting(|of| of.magazine_class));
-        let budget = own_or(self.setting(|of| of.budget).or(self.default_budget()), |caps| caps.budget);
-        let mut caps = Caps {
+        let budget = bytes(self.setting(|of| of.budget).or(self.default_budget()));
+        let caps = Caps {
             max_cached_bytes,
             max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
             cached_class: bytes(self.setting(|of| of.cached_class)).unwrap_or(defaults.cached_class),
@@ -77,14 +88,12 @@ impl<B: Backend> PoolBuilder<B> {
             overlap: self.setting(|of| of.overlap).unwrap_or_default(),
             budget: budget.unwrap_or(defaults.budget),
         };
-        if is_private {
-            (caps.max_cached_bytes, caps.max_buffers_per_bucket) = (UNLIMITED, UNLIMITED);
-            (caps.cached_class, caps.magazine_bytes) = (UNLIMITED, 0);
-        }
         let kind = self.setting(|of| of.memory);
         let kind = kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
         let has_own = is_virtual && self.arena.is_none();
-        if let Some(initial) = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited) {
+        let unbounded = self.environment.initial.filter(|&of| of == Amount::Unlimited);
+        let wrong = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited);
+        if let Some(initial) = wrong.or(unbounded) {
             return Err(Error::configuration(
                 "initial",
                 initial.to_string(),
@@ -94,7 +103,8 @@ impl<B: Backend> PoolBuilder<B> {
         }
         let initial = match (self.own_initial(), &self.parent) {
             (None, Some(_)) => 0,
-            (None, None) => bytes(self.environment.initial).unwrap_or(0).min(limit),
+            (None, None) if has_own => bytes(self.environment.initial).unwrap_or(0).min(limit),
+            (None, None) => 0,
             (given, _) => bytes(given).unwrap_or(0),
         };
         let piece_bytes = bytes(self.setting(|of| of.piece_bytes)).unwrap_or(UNLIMITED);
@@ -172,6 +182,13 @@ impl<B: Backend> PoolBuilder<B> {
     /// Returns a setting: its argument, or that of the environment, the file or the parent.
     fn setting<T>(&self, of: impl FnMut(&Settings) -> Option<T>) -> Option<T> {
         [&self.given, &self.environment, &self.file, &self.inherited].into_iter().find_map(of)
+    }
+
+    /// A percentage of the device's memory that is set, with the name of its setting.
+    fn percentage(&self) -> Option<(&'static str, String)> {
+        let mut all = [&self.given, &self.environment, &self.file].into_iter().flat_map(Settings::iter);
+        // That of `overlap` is of other bytes.
+        all.find(|(name, text)| text.ends_with('%') && !["name", "overlap"].contains(name))
     }
 
     /// Initial memory whose absence is an error. That of the environment applies only to pools that can have it.

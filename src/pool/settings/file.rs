@@ -3,21 +3,28 @@
 use super::Settings;
 use crate::error::Error;
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
+/// Bytes of a file of settings.
+const MOST_BYTES: u64 = 64 << 10;
+
 impl Settings {
-    /// Returns what a file sets, which is its text as [`from_str`](Self::from_str) reads it.
+    /// Returns what a file sets, which is its text as [`from_str`](Self::from_str) reads it, 64 KiB at most.
     ///
     /// # Errors
     /// [`Error::Configuration`] for a file that cannot be read, and as `from_str`.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let wrong = |error: std::io::Error| {
-            Error::configuration("file", path.display().to_string(), error.to_string())
-        };
-        fs::read_to_string(path).map_err(wrong)?.parse()
+        let wrong = |reason: String| Error::configuration("file", path.display().to_string(), reason);
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+        if read.map_err(|error| wrong(error.to_string()))? as u64 > MOST_BYTES {
+            return Err(wrong(format!("it has more than {MOST_BYTES} bytes")));
+        }
+        text.parse()
     }
 }
 
@@ -38,6 +45,7 @@ impl FromStr for Settings {
     /// [`Error::Configuration`] for a line of another form, and as [`set`](Self::set).
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut settings = Self::default();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let pair =
                 line.split_once('=').and_then(|(key, value)| Some((key.trim(), unquoted(value.trim())?)));
@@ -137,6 +145,7 @@ mod tests {
     fn quotes_and_comments_are_no_part_of_a_value() {
         for (line, name) in [
             ("name = one # comment", "one"),
+            ("\u{feff}name = one", "one"),
             ("name=\"one # two\" # three", "one # two"),
             ("name = ", ""),
             ("name = \" a \\\"b\\\" \\\\ \\n\"", " a \"b\" \\ \n"),
@@ -151,5 +160,9 @@ mod tests {
         }
         let error = Settings::from_file("/nowhere/settings").expect_err("no file").to_string();
         assert!(error.contains("`/nowhere/settings`"), "{error}");
+        #[cfg(unix)]
+        assert!(
+            Settings::from_file("/dev/zero").is_err_and(|error| error.to_string().contains("65536 bytes"))
+        );
     }
 }

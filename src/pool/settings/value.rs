@@ -83,7 +83,7 @@ fn count(text: &str) -> Result<u32, String> {
 fn cap(text: &str) -> Result<Option<u64>, String> {
     match text {
         "unlimited" => Ok(None),
-        _ => count(text).map(|count| Some(count.into())).map_err(|reason| reason + ", or unlimited"),
+        _ => text.parse().map(Some).map_err(|_| "write a whole number, or unlimited".into()),
     }
 }
 
