@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -216,6 +216,28 @@ fn three_processes_are_shown_and_one_of_them_ends() {
     top.quit();
 }
 
+#[test]
+fn a_signal_restores_the_terminal() {
+    let idle = Served::start("idle");
+    for (signal, exit_code) in [("-TERM", 143), ("-INT", 130)] {
+        let mut top = Terminal::start("C", 80, &[&idle.address]);
+        let modes = |top: &Terminal| tcgetattr(&top.master).expect("modes").local_modes;
+        let cooked = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+        top.wait("its screen", |shown| shown.contains("q quit"));
+        assert!(top.screen.screen().alternate_screen() && top.screen.screen().hide_cursor());
+        assert!(!modes(&top).intersects(cooked));
+        let killed = Command::new("kill").args([signal, &top.child.id().to_string()]).status();
+        assert!(killed.expect("kill").success());
+        let mut bytes = [0; 4096];
+        while let Some(read) = top.master.read(&mut bytes).ok().filter(|read| *read > 0) {
+            top.screen.process(&bytes[..read]);
+        }
+        assert_eq!(top.child.wait().expect("it ends").code(), Some(exit_code));
+        let screen = top.screen.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor() && modes(&top).contains(cooked));
+    }
+}
+
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vrampool"));
     command.env("LC_ALL", "C").arg("top").args(arguments).args(["--interval", "0.1"]);
@@ -234,7 +256,8 @@ fn once_prints_a_table_or_json() {
         out.contains("red: live of limit 94.0 %: near") && out.lines().all(|line| line.len() <= 80),
         "{out}"
     );
-    let (_, json, _) = run(&[&near.address, "--once", "--json"]);
+    let (_, json, _) = run(&[&format!("ops:secret@{}", near.address), "--once", "--json"]);
+    assert!(!json.contains("ops") && !json.contains("secret") && json.contains(&near.address), "{json}");
     let rows: Vec<serde_json::Value> =
         json.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     assert_eq!(

@@ -1,7 +1,8 @@
 //! An exporter that is read repeatedly, in Prometheus's text format.
 
-use super::figures::{Key, Reading, Row};
-use std::collections::BTreeMap;
+use super::figures::{Key, Reading, Row, Values};
+use std::collections::{BTreeMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most bytes of a reading.
 const MOST: u64 = 16 << 20;
+
+/// The most pools of a reading, and the most parts of all of them.
+const MOST_ROWS: [usize; 2] = [1_000, 10_000];
 
 /// Labels of metrics with several values of a pool.
 const LABELS: [&str; 4] = ["layer", "rung", "reason", "call"];
@@ -23,27 +27,35 @@ type Labels = BTreeMap<String, String>;
 /// An exporter and its last reading.
 #[derive(Debug)]
 pub(super) struct Exporter {
-    /// Its address as it is shown.
+    /// Its address as it is shown, without a name and password.
     pub(super) name: String,
     url: String,
     /// Each pool, and behind it its buckets and children.
     pub(super) rows: Vec<Row>,
+    /// How many more its last reading had.
+    left_out: usize,
     /// Why the last attempt to read it failed. The rows of an exporter that ended stay.
     pub(super) error: Option<String>,
 }
 
-/// The position of an exporter, and its rows or the reason why it was not read.
-pub(super) type News = (usize, Result<Vec<Row>, String>);
+/// Rows, and how many more are left out; or the reason why they were not read.
+type Rows = Result<(Vec<Row>, usize), String>;
+
+/// The position of an exporter, and what it was read as.
+pub(super) type News = (usize, Rows);
 
 impl Exporter {
     /// Creates an exporter from an address, whose scheme and path may be missing.
     pub(super) fn new(text: &str) -> Self {
         let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let (_, rest) = url.split_once("://").unwrap_or_default();
-        let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (name, ends) = (name.to_owned(), path.is_empty());
+        let (_, path) = rest.split_once('/').unwrap_or_default();
+        let ends = path.is_empty();
+        // A name and password end at the last `@`: a password that is not encoded may contain the other signs.
+        let (_, shown) = rest.rsplit_once('@').unwrap_or(("", rest));
+        let name = shown.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
         let url = if ends { format!("{}/metrics", url.trim_end_matches('/')) } else { url };
-        Self { name, url, rows: Vec::new(), error: None }
+        Self { name, url, rows: Vec::new(), left_out: 0, error: None }
     }
 
     /// Reads it on a thread `times` times, or until the receiver is dropped.
@@ -55,16 +67,17 @@ impl Exporter {
                 if time > 0 {
                     thread::sleep(interval);
                 }
-                let rows = read(&url).map(|now| {
-                    let at = Instant::now();
+                let rows = read(&url).map(|(now, left_out)| {
+                    let read_at = Instant::now();
                     let earlier = |key| {
                         let (reading, before) = before.as_ref()?;
-                        Some((reading.get(key)?, (at - *before).as_secs_f64()))
+                        Some((reading.get(key)?, (read_at - *before).as_secs_f64()))
                     };
-                    let rows = now.iter().map(|(key, values)| Row::new(&name, key, values, earlier(key)));
+                    let rows =
+                        now.iter().map(|(key, values)| Row::new((at, &name), key, values, earlier(key)));
                     let rows = rows.collect();
-                    before = Some((now, at));
-                    rows
+                    before = Some((now, read_at));
+                    (rows, left_out)
                 });
                 if to.send((at, rows)).is_err() {
                     return;
@@ -73,25 +86,53 @@ impl Exporter {
         });
     }
 
-    pub(super) fn note(&mut self, rows: Result<Vec<Row>, String>) {
+    pub(super) fn note(&mut self, rows: Rows) {
         match rows {
-            Ok(rows) => (self.rows, self.error) = (rows, None),
+            Ok((rows, left_out)) => (self.rows, self.left_out, self.error) = (rows, left_out, None),
             Err(error) => self.error = Some(error),
         }
     }
+
+    /// A line that says how many rows are left out, if any are.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let (name, count) = (&self.name, self.left_out);
+        (count > 0).then(|| format!("{name}: {count} more pools, buckets and children are left out"))
+    }
 }
 
-fn read(url: &str) -> Result<Reading, String> {
+/// A reading, and how many pools and parts it leaves out.
+fn read(url: &str) -> Result<(Reading, usize), String> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
     let read = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_string();
     let text = read().map_err(|error| error.to_string().replace(char::is_control, " "))?;
-    let mut reading = Reading::new();
+    let reading = reading(&text);
+    if reading.0.is_empty() { Err("no metrics of a pool".into()) } else { Ok(reading) }
+}
+
+fn reading(text: &str) -> (Reading, usize) {
+    let (mut reading, mut counts) = (Reading::new(), [0; MOST_ROWS.len()]);
+    // Hashes, because the keys may have as many bytes as the text.
+    let (mut left_out, state) = (HashSet::new(), RandomState::new());
     for (key, name, value) in text.lines().filter_map(sample) {
         // The row of a pool precedes those of its parts.
-        reading.entry(Key { class: None, part: None, ..key.clone() }).or_default();
-        reading.entry(key).or_default().insert(name, value);
+        let pool = Key { class: None, part: None, ..key.clone() };
+        for key in [&pool, &key] {
+            let kind = usize::from(key.part.is_some());
+            if reading.contains_key(key) {
+                continue;
+            }
+            if counts[kind] < MOST_ROWS[kind] && (kind == 0 || reading.contains_key(&pool)) {
+                counts[kind] += 1;
+                reading.insert(key.clone(), Values::new());
+            } else {
+                left_out.insert(state.hash_one(key));
+            }
+        }
+        if let Some(values) = reading.get_mut(&key) {
+            values.insert(name, value);
+        }
     }
-    if reading.is_empty() { Err("no metrics of a pool".into()) } else { Ok(reading) }
+    (reading, left_out.len())
 }
 
 /// Parses a line of a pool; `None` for others, comments, and text that is no sample.
@@ -180,9 +221,41 @@ mod tests {
             ("localhost:9184", "localhost:9184", "http://localhost:9184/metrics"),
             ("http://a:1/", "a:1", "http://a:1/metrics"),
             ("a:1/pool", "a:1", "http://a:1/pool"),
+            ("http://ops:secret@a:1/pool", "a:1", "http://ops:secret@a:1/pool"),
+            ("ops:a/b@c@a:1", "a:1", "http://ops:a/b@c@a:1"),
         ] {
             let exporter = Exporter::new(text);
             assert_eq!((exporter.name.as_str(), exporter.url.as_str()), (name, url));
         }
+    }
+
+    #[test]
+    fn errors_name_no_password() {
+        for url in [
+            "http://ops:secret@127.0.0.1:1/",
+            "https://ops:secret@127.0.0.1:1/",
+            "ftp://ops:secret@127.0.0.1:1/",
+            "http://ops:secret@/",
+            "http://ops:secret@:1/",
+            "http://ops:/secret@a/",
+            "//ops:secret@a/",
+        ] {
+            let error = read(url).expect_err(url);
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_reading_keeps_so_many_rows() {
+        let line = |row: usize| {
+            format!(
+                "vrampool_live_bytes{{pool=\"{row}\"}} 1\nvrampool_tag_live_bytes{{pool=\"0\",tag=\"{row}\"}} 1\n"
+            )
+        };
+        let text: String = (0..12_000).map(line).collect();
+        let (kept, left_out) = reading(&text.repeat(2));
+        assert_eq!((kept.len(), left_out), (11_000, 24_000 - 11_000));
+        let part = "vrampool_tag_live_bytes{pool=\"more\",tag=\"a\"} 1";
+        assert_eq!(reading(&format!("{}{part}", (1..1001).map(line).collect::<String>())).1, 3);
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A pool, or a bucket or child of one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub(super) struct Key {
     pub(super) pool: String,
     pub(super) device: String,
@@ -57,6 +57,9 @@ const PANELS: [(&str, &str, Steps); 4] = [
 /// A line of the table.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
+    /// The position of its exporter, because exporters of other paths may have the same name.
+    #[serde(skip)]
+    pub(super) at: usize,
     pub(super) exporter: String,
     #[serde(flatten)]
     pub(super) key: Key,
@@ -70,7 +73,12 @@ pub(super) struct Row {
 
 impl Row {
     /// Creates a row from the values `now`, and earlier values with their age in seconds.
-    pub(super) fn new(exporter: &str, key: &Key, now: &Values, before: Option<(&Values, f64)>) -> Self {
+    pub(super) fn new(
+        (at, exporter): (usize, &str),
+        key: &Key,
+        now: &Values,
+        before: Option<(&Values, f64)>,
+    ) -> Self {
         let get = |metric: &str| now.get(metric).copied().filter(|value| value.is_finite());
         // Of one part of a metric, or of all. A counter that fell was reset.
         let increase = |metric: &str| {
@@ -130,7 +138,7 @@ impl Row {
             (*level > Level::Green).then_some((*name, *level))
         });
         let (exporter, levels) = (exporter.to_owned(), levels.collect());
-        Self { exporter, key: key.clone(), figures, levels }
+        Self { at, exporter, key: key.clone(), figures, levels }
     }
 
     pub(super) fn get(&self, figure: &str) -> Option<f64> {
@@ -188,7 +196,7 @@ mod tests {
             ("live_bytes", 80.0),
             ("device_total_bytes", 100.0),
         ]);
-        let row = Row::new("x", &key, &now, Some((&before, 2.0)));
+        let row = Row::new((0, "x"), &key, &now, Some((&before, 2.0)));
         let expected = [
             ("bucket_hit_rate", 0.6),
             ("failed_requests", 0.0),
@@ -203,7 +211,7 @@ mod tests {
             row.levels.into_iter().collect::<Vec<_>>(),
             [("hit_rate", Level::Yellow), ("live_of_limit", Level::Yellow)]
         );
-        let first = Row::new("x", &key, &now, None);
+        let first = Row::new((0, "x"), &key, &now, None);
         assert!(first.get("requests_rate").is_none() && first.get("live_bytes").is_some());
     }
 }

@@ -5,7 +5,7 @@ mod figures;
 mod screen;
 mod terminal;
 
-use crate::stdout::print;
+use crate::stdout::{print, warn};
 use clap::Args;
 use exporter::Exporter;
 use screen::{Sort, View};
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     }
     drop(to);
     if !arguments.once {
-        return Ok(terminal::show(view, exporters, &readings)?);
+        return terminal::show(view, exporters, &readings);
     }
     for (at, reading) in readings {
         exporters[at].note(reading);
@@ -91,6 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         return Err(text.into());
     }
     if arguments.json {
+        exporters.iter().filter_map(Exporter::left_out).for_each(warn);
         let mut lines = view.rows(&exporters).into_iter().map(serde_json::to_string);
         return lines.try_for_each(|line| print(line?));
     }

@@ -90,12 +90,13 @@ impl View {
         let all = self.rows(exporters);
         let names_exporter = exporters.len() > 1;
         let ended: Vec<_> = exporters.iter().filter(|exporter| exporter.error.is_some()).collect();
-        let is_old = |row: &Row| ended.iter().any(|exporter| exporter.name == row.exporter);
+        let is_old = |row: &Row| exporters[row.at].error.is_some();
         let look = |row: &&Row| match row.levels.values().max() {
             _ if is_old(row) => Look::Old,
             level => Look::Of(*level.unwrap_or(&Level::Green)),
         };
         let mut below = vec![(String::new(), PLAIN)];
+        below.extend(exporters.iter().filter_map(Exporter::left_out).map(|text| (text, PLAIN)));
         for row in all.iter().filter(|row| !is_old(row)) {
             below.extend(row.levels.iter().map(|(figure, level)| {
                 let value = row.get(figure).unwrap_or_default();
@@ -179,4 +180,28 @@ fn cells(row: &Row, names_exporter: bool, width: usize) -> [String; COLUMNS.len(
         rate("waiting_requests"),
         rate("failed_requests"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::Key;
+    use super::*;
+
+    #[test]
+    fn an_exporter_of_another_path_ends_alone() {
+        let mut exporters = ["h:1/a", "h:1/b"].map(Exporter::new);
+        let key = |pool: &str| Key { pool: pool.into(), device: String::new(), class: None, part: None };
+        let values = [("live_bytes", 94.0), ("limit_bytes", 100.0)].map(|(name, value)| (name.into(), value));
+        for (at, pool) in ["one", "other"].into_iter().enumerate() {
+            let row = Row::new((at, &exporters[at].name), &key(pool), &values.clone().into(), None);
+            exporters[at].note(Ok((vec![row], 7 * at)));
+        }
+        exporters[1].note(Err("closed".into()));
+        let view = View { sort: Sort::Name, filter: String::new(), parts: false };
+        let lines = view.lines(&exporters, 80, 0, 24);
+        let texts: Vec<_> = lines[5..].iter().map(|(text, _)| text.as_str()).collect();
+        let left_out = "h:1: 7 more pools, buckets and children are left out";
+        assert_eq!(texts, [left_out, "red: live of limit 94.0 %: one h:1", "h:1 ended: closed"]);
+        assert_eq!([2, 3].map(|line: usize| lines[line].1), [Look::Of(Level::Red), Look::Old]);
+    }
 }

@@ -3,6 +3,8 @@
 use super::exporter::{Exporter, News};
 use super::figures::Level;
 use super::screen::{Look, PLAIN, View};
+use crate::interrupt::Interrupt;
+use crate::stdout::Ended;
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
@@ -11,6 +13,7 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{execute, queue};
+use std::error::Error;
 use std::io::{self, Write};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -46,12 +49,20 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the exporters until a key ends it.
-pub(super) fn show(view: View, exporters: Vec<Exporter>, readings: &Receiver<News>) -> io::Result<()> {
+/// Shows the exporters until a key or a signal ends it.
+pub(super) fn show(
+    view: View,
+    exporters: Vec<Exporter>,
+    readings: &Receiver<News>,
+) -> Result<(), Box<dyn Error>> {
     let mut top = Top { view, exporters, paused: false, typing: false, scrolled: 0 };
+    let interrupt = Interrupt::listen()?;
     let _screen = Screen::enter()?;
     let mut is_new = true;
     loop {
+        if let Some(exit_code) = interrupt.exit_code() {
+            return Err(Ended { text: String::new(), exit_code }.into());
+        }
         for (at, reading) in readings.try_iter() {
             if !top.paused {
                 top.exporters[at].note(reading);
