@@ -104,7 +104,11 @@ impl Exporter {
 fn read(url: &str) -> Result<(Reading, usize), String> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).build().into();
     let read = || agent.get(url).call()?.body_mut().with_config().limit(MOST).read_to_string();
-    let text = read().map_err(|error| error.to_string().replace(char::is_control, " "))?;
+    let text = read().map_err(|error| match error {
+        // Its text may have the address, with the password.
+        ureq::Error::BadUri(_) => "its address is not one of HTTP".into(),
+        error => error.to_string().replace(char::is_control, " "),
+    })?;
     let reading = reading(&text);
     if reading.0.is_empty() { Err("no metrics of a pool".into()) } else { Ok(reading) }
 }
@@ -238,7 +242,7 @@ mod tests {
             "http://ops:secret@/",
             "http://ops:secret@:1/",
             "http://ops:/secret@a/",
-            "//ops:secret@a/",
+            "//ops:secret@a/?b=http://c",
         ] {
             let error = read(url).expect_err(url);
             assert!(!error.contains("secret"), "{error}");
