@@ -12,8 +12,8 @@ macro_rules! rows {
                 "The pool's name in metrics.";
             /// What serves misses. Default: [`Source::Direct`]. For [`Source::Arena`] an arena of `limit` bytes is
             /// reserved; without a limit, of what is free less a margin
-            /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone are
-            /// reserved, and `limit` bounds physical bytes.
+            /// ([`ArenaBuilder::limit`](crate::arena::ArenaBuilder::limit)). For [`Source::Virtual`] addresses alone
+            /// are reserved, and `limit` bounds physical bytes.
             source(Source): Source, "direct", Any, "0.1",
                 [("VRAMPOOL_SOURCE", Text)],
                 "What serves misses.";
@@ -22,11 +22,11 @@ macro_rules! rows {
             /// driver may keep memory that the pool released until work that uses it is done; wgpu keeps at most 32
             /// MiB so. Default: `None`, no cap.
             ///
-            /// A program that repeats itself is served again at a limit at which it was served once. Not always where the place
-            /// of a block decides, over [`Source::Virtual`] or an arena whose blocks [stay](Self::addresses_stay): a later pass
-            /// may find other blocks, so leave it a little more than the first one needs. Over virtual memory, 42 recorded programs
-            /// and variants of them were all served ten times at 1.035 of their peak of requested bytes; at 1.025 two of the 38
-            /// that were served once were refused in a later pass.
+            /// A program that repeats itself is served again at a limit at which it was served once. Not always where
+            /// the place of a block decides, over [`Source::Virtual`] or an arena whose blocks
+            /// [stay](Self::addresses_stay): a later pass may find other blocks, so leave it a little more than the
+            /// first one needs. Over virtual memory, 42 recorded programs and variants of them were all served ten
+            /// times at 1.035 of their peak of requested bytes.
             limit(impl Into<Amount>): Amount, "unlimited", Any, "0.1",
                 [("VRAMPOOL_LIMIT", Text), ("VRAMPOOL_LIMIT_GB", Gib)],
                 "Hard cap on bytes taken from the device.";
@@ -48,8 +48,8 @@ macro_rules! rows {
             max_buffers_per_bucket(impl Into<Option<u64>>): Option<u64>, "16; unlimited if the source is virtual", Any, "0.1",
                 [("VRAMPOOL_MAX_BUFFERS_PER_BUCKET", Text)],
                 "Cap on idle buffers in one size class.";
-            /// The largest class that is kept idle, bytes: larger ones are returned to the source at once, where an arena
-            /// merges them. Default: `None`, all; 512 KiB where the source is [virtual](Source::Virtual).
+            /// The largest class that is kept idle, bytes: larger ones are returned to the source at once, where an
+            /// arena merges them. Default: `None`, all; 512 KiB where the source is [virtual](Source::Virtual).
             cached_class(impl Into<Amount>): Amount, "unlimited; 512KiB if the source is virtual", Any, "0.1",
                 [("VRAMPOOL_CACHED_CLASS", Text)],
                 "Largest class that is kept idle.";
@@ -62,8 +62,8 @@ macro_rules! rows {
                  `multiple:SIZE`, `exact[:SIZE]`, `tight`.";
             /// From how many of the next larger classes an empty geometric class takes an idle buffer, rather than
             /// miss: with 2, at 8 classes to a doubling, a buffer is at most 28 % larger than its own class. Other
-            /// classes never borrow: their next one is far away. Near the `limit` none does: beside the larger buffers that are
-            /// in use there is room for as much as was live before. Default: 2.
+            /// classes never borrow: their next one is far away. Near the `limit` none does: beside the larger buffers
+            /// that are in use there is room for as much as was live before. Default: 2.
             borrow_classes(u32): u32, "2", Any, "0.1",
                 [("VRAMPOOL_BORROW_CLASSES", Text)],
                 "Number of next larger classes that an empty geometric class borrows from.";
@@ -76,7 +76,8 @@ macro_rules! rows {
             /// alone does not wait for that). When they are needed before, by [`Pool::trim`], a limit that is
             /// reached, a device that is out of memory, or the pool's end, it does so at its next call to the pool
             /// (after the pool's end, at its next call to any pool that gets to the shared buckets). So a thread that
-            /// stays away keeps at most this much; of [`Source::Arena`] on OpenCL, wgpu, and hosts other than Linux, the arena.
+            /// stays away keeps at most this much; of [`Source::Arena`] on OpenCL, wgpu, and hosts other than Linux,
+            /// the arena.
             magazine_bytes(impl Into<Amount>): Amount, "8MiB, at most a 64th of max_cached_bytes and limit; an 8th if virtual", Any, "0.1",
                 [("VRAMPOOL_MAGAZINE_BYTES", Text)],
                 "Idle bytes that a thread keeps to itself; 0 turns magazines off.";
@@ -101,10 +102,10 @@ macro_rules! rows {
                 [("VRAMPOOL_OVERLAP", Text)],
                 "Cap on memory, beyond the peak of live bytes, that is allocated instead of waiting for \
                  another stream; a percentage is of the held bytes.";
-            /// Sets the memory that the pool maps when it is made, so that the first pass of a program makes few driver calls.
-            /// With 0.95 of the peak of `reserved_bytes` of an earlier run it makes almost none. The memory is released like
-            /// other free memory. The source must be [virtual](Source::Virtual), and the arena the pool's own; for another
-            /// arena use [`initial_bytes`](crate::arena::ArenaBuilder::initial_bytes). Default: none.
+            /// Sets the memory that the pool maps when it is made, so that the first pass of a program makes few driver
+            /// calls. With 0.95 of the peak of `reserved_bytes` of an earlier run it makes almost none. The memory is
+            /// released like other free memory. The source must be [virtual](Source::Virtual), and the arena the pool's
+            /// own; for another arena use [`initial_bytes`](crate::arena::ArenaBuilder::initial_bytes). Default: none.
             ///
             /// ```
             /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -119,9 +120,9 @@ macro_rules! rows {
             initial(impl Into<Amount>): Amount, "0B", Any, "0.1",
                 [("VRAMPOOL_INITIAL", Text)],
                 "Memory to map when the pool is made, if the source is virtual.";
-            /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual), bytes.
-            /// Each piece costs driver calls; with smaller pieces a pool holds less. Default: a 16th of the mapped bytes, up
-            /// to 16 MiB ([details](crate::arena::ArenaBuilder::piece_bytes)).
+            /// The largest piece of physical memory that the pool maps where the source is [virtual](Source::Virtual),
+            /// bytes. Each piece costs driver calls; with smaller pieces a pool holds less. Default: a 16th of the
+            /// mapped bytes, up to 16 MiB ([details](crate::arena::ArenaBuilder::piece_bytes)).
             piece_bytes(impl Into<Amount>): Amount, "a 16th of the mapped bytes, up to 16MiB", Any, "0.1",
                 [("VRAMPOOL_PIECE_BYTES", Text)],
                 "Largest piece of memory to map, if the source is virtual.";
@@ -132,9 +133,9 @@ macro_rules! rows {
                 "Kind of memory: device, host (pinned), managed.";
             /// No buffer of this pool is moved: its arena is not compacted for it, neither to make room for
             /// a request, which is then out of memory though the holes together would serve it, nor by
-            /// [`Pool::compact`]. For callers that store addresses ([`Buffer::address`](crate::Buffer::address)), such as
-            /// other languages and graphs. The program must not compact its own [`arena`](Self::arena) either. Default:
-            /// false; blocks of other sources than [`Source::Arena`] never move.
+            /// [`Pool::compact`]. For callers that store addresses ([`Buffer::address`](crate::Buffer::address)), such
+            /// as other languages and graphs. The program must not compact its own [`arena`](Self::arena) either.
+            /// Default: false; blocks of other sources than [`Source::Arena`] never move.
             ///
             /// ```
             /// # use vrampool::{Backend, Pool, Source, host::HostDevice};
@@ -150,27 +151,27 @@ macro_rules! rows {
             /// ```
             addresses_stay(bool): bool, "false", Any, "0.1", [],
                 "No buffer is moved.";
-            /// Reserves bytes of the limits of the pools above for a [child](Pool::child): for its live and idle memory,
-            /// rounded to classes; over virtual memory rounded up to whole pages. Default: 0.
+            /// Reserves bytes of the limits of the pools above for a [child](Pool::child): for its live and idle
+            /// memory, rounded to classes; over virtual memory rounded up to whole pages. Default: 0.
             ///
             /// The unused part counts against these limits for requests of others: idle memory is released for it, and
-            /// requests that do not fit beside it wait or fail. So no limit refuses a request within the share. The device or
-            /// an arena may still refuse one: a share reserves no memory. [`build`](Self::build) fails if there is no room
-            /// for the share; [`Pool::set_share`] changes it.
+            /// requests that do not fit beside it wait or fail. So no limit refuses a request within the share. The
+            /// device or an arena may still refuse one: a share reserves no memory. [`build`](Self::build) fails if
+            /// there is no room for the share; [`Pool::set_share`] changes it.
             share(impl Into<Amount>): Amount, "0B", Child, "0.1", [],
                 "Bytes of the limits above that are reserved for a child.";
-            /// Keeps idle memory of a [child](Pool::child) for its own requests until it is dropped: no limit, cap or trim
-            /// releases any of it. Threads keep none in magazines. Default: false.
+            /// Keeps idle memory of a [child](Pool::child) for its own requests until it is dropped: no limit, cap or
+            /// trim releases any of it. Threads keep none in magazines. Default: false.
             ///
             /// **Graphs.** A graph uses the same addresses at each launch. While a stream is captured, the driver forbids
-            /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the capture,
-            /// with buffers of a private child, which then keeps their memory for the capture. A request that
+            /// allocations, waits for the work of other streams, and blocking calls. So run the step once before the
+            /// capture, with buffers of a private child, which then keeps their memory for the capture. A request that
             /// neither this memory nor a free block of an arena of fixed size serves fails with
-            /// [`Error::Capture`](crate::Error::Capture), and the capture continues. Drop the
-            /// graph, and then the child.
+            /// [`Error::Capture`](crate::Error::Capture), and the capture continues. Drop the graph, and then the
+            /// child.
             ///
-            /// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on that
-            /// stream. So launch it there, or call [`Pool::used_on`] with the stream of the launch before it.
+            /// What the warm-up queued on the stream is ordered before the graph only where the graph is launched on
+            /// that stream. So launch it there, or call [`Pool::used_on`] with the stream of the launch before it.
             ///
             /// ```
             /// # use vrampool::{Backend, Error, Pool, host::HostDevice};

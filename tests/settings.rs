@@ -1,5 +1,5 @@
-//! Each setting by each source: an argument, text, the environment, a file, the parent, the default. A pool has the same value, and
-//! a value that is not valid is the same error.
+//! Each setting by each source: an argument, text, the environment, a file, the parent, the default. A pool has the
+//! same value, and a value that is not valid is the same error.
 #![cfg(feature = "host")]
 
 use std::process::Command;

@@ -14,8 +14,8 @@ use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source
 use vrampool_trace::Import;
 use vrampool_trace::fitted::FittedClasses;
 
-/// The settings that are flags, with the flag and the name of its value. A pool of the program has the program's name, and
-/// is below no other one.
+/// The settings that are flags, with the flag and the name of its value. A pool of the program has the program's name,
+/// and is below no other one.
 pub(crate) static FLAGS: LazyLock<Vec<(&Setting, String, String)>> = LazyLock::new(|| {
     let settings = Settings::TABLE.iter().filter(|of| of.scope != Scope::Child && !of.variables.is_empty());
     settings.map(|of| (of, of.name.replace('_', "-"), of.kind.to_uppercase())).collect()

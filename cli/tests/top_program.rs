@@ -17,8 +17,8 @@ use vrampool::{Backend, Pool, SizeClasses};
 const INSIDE: &str = "VRAMPOOL_TEST_INSIDE";
 const MIB: u64 = 1 << 20;
 
-/// Run in the processes: serves a pool until its standard input ends. `near` holds 94 % of its limit; `busy` allocates for each
-/// line of its input.
+/// Run in the processes: serves a pool until its standard input ends. `near` holds 94 % of its limit; `busy` allocates
+/// for each line of its input.
 #[test]
 fn a_process_serves_a_pool() {
     let Ok(name) = std::env::var(INSIDE) else { return };

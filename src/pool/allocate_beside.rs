@@ -1,8 +1,8 @@
 //! Serves a request when every idle block of its class may still be in use on another stream.
 //!
 //! In this order: an idle block whose work is known to be complete, after the device was asked; new memory,
-//! while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the device leave room; an idle block behind the
-//! marker of its last use. So streams that share no data do not wait for each other.
+//! while the limit, the budget, [`overlap`](crate::PoolBuilder::overlap) and the device leave room; an idle block
+//! behind the marker of its last use. So streams that share no data do not wait for each other.
 
 use crate::error::{Error, Forbidden};
 use crate::heap::block::Block;

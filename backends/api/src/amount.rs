@@ -21,7 +21,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub enum Amount {
-    /// No bound of its own.
+    /// No bound.
     #[default]
     Unlimited,
     /// A number of bytes. `u64::MAX` is no bound.

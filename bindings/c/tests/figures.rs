@@ -1,5 +1,5 @@
-//! What is generated from the tables of figures and settings is up to date: this library's struct, the header's, Python's
-//! statistics and options, the reference of metrics, and that of settings.
+//! What is generated from the tables of figures and settings is up to date: this library's struct, the header's,
+//! Python's statistics and options, the reference of metrics, and that of settings.
 //!
 //! `VRAMPOOL_UPDATE_FIGURES=1 cargo test -p vrampool-c --test figures` writes it.
 #![cfg(feature = "prometheus")]

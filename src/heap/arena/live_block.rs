@@ -115,8 +115,8 @@ impl<S> LiveBlocks<S> {
         }
     }
 
-    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream. Other blocks that were
-    /// stitched to it were [taken](LiveBlock::take_more).
+    /// Removes the slot of a block that [one stream](Self::sole_user) uses, and returns that stream. Other blocks that
+    /// were stitched to it were [taken](LiveBlock::take_more).
     #[inline]
     pub(super) fn take_sole(&mut self, block: BlockId) -> Option<S> {
         let (_, LiveBlock { holds, more, uses, .. }) = self.0.get_mut(block.index() as usize)?.take()?;

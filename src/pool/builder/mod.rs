@@ -37,8 +37,8 @@ const MAGAZINES_TO_A_CAP: u64 = 64;
 const SMALLEST_PINNED: u64 = 512;
 
 /// The settings of a [`Pool`]. Each has a default. Only [`from_environment`](Self::from_environment) reads
-/// environment variables. An argument overrides a variable, a variable a [file](Self::from_file), and a file the default.
-/// [`Settings::TABLE`] has all with their texts, defaults and variables.
+/// environment variables. An argument overrides a variable, a variable a [file](Self::from_file), and a file the
+/// default. [`Settings::TABLE`] has all with their texts, defaults and variables.
 ///
 /// ```
 /// # use vrampool::{Pool, SizeClasses, host::HostDevice};

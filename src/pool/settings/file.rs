@@ -28,8 +28,8 @@ impl Settings {
     }
 }
 
-/// Lines `key = value`, the last of each key. A value may be in double quotes, with `\"`, `\\`, `\n` and `\r` in it. Text
-/// after `#` outside of quotes is a comment. So a TOML file without tables may be read.
+/// Lines `key = value`, the last of each key. A value may be in double quotes, with `\"`, `\\`, `\n` and `\r` in it.
+/// Text after `#` outside of quotes is a comment. So a TOML file without tables may be read.
 ///
 /// ```
 /// # use vrampool::{Amount, Settings};
@@ -63,7 +63,8 @@ impl FromStr for Settings {
     }
 }
 
-/// A line `key = value` for each that is set. [`from_str`](Self::from_str) reads it back, except a table of size classes.
+/// A line `key = value` for each that is set. [`from_str`](Self::from_str) reads it back, except a table of size
+/// classes.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.iter().try_for_each(|(name, text)| {

@@ -28,8 +28,8 @@ pub enum Scope {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Setting {
-    /// Its name: the method of [`PoolBuilder`](crate::PoolBuilder), the key of [`Settings::set`] and of C, the argument of
-    /// Python.
+    /// Its name: the method of [`PoolBuilder`](crate::PoolBuilder), the key of [`Settings::set`] and of C, the argument
+    /// of Python.
     pub name: &'static str,
     /// What its text states.
     pub kind: &'static str,
@@ -87,8 +87,8 @@ macro_rules! settings {
         $(#[$doc:meta])* $name:ident($argument:ty): $type:ty, $default:literal, $scope:ident, $since:literal,
         [$(($variable:literal, $unit:ident)),*], $help:literal;
     )+) => {
-        /// Settings of a pool, each of which may be unset. [`PoolBuilder::settings`](crate::PoolBuilder::settings) applies
-        /// them.
+        /// Settings of a pool, each of which may be unset. [`PoolBuilder::settings`](crate::PoolBuilder::settings)
+        /// applies them.
         ///
         /// ```
         /// # use vrampool::{Amount, Pool, Settings, host::HostDevice};

@@ -78,8 +78,8 @@ impl<B: Backend> Stager<B> {
 
     /// Creates a stager with a cap on pinned memory from the environment.
     ///
-    /// The cap is `VRAMPOOL_PINNED_STAGING`, then `VRAMPOOL_PINNED_STAGING_MB` or `NETCL_PINNED_STAGING_MB` (MiB, decimal), then
-    /// 512 MiB. A percentage is of 512 MiB.
+    /// The cap is `VRAMPOOL_PINNED_STAGING`, then `VRAMPOOL_PINNED_STAGING_MB` or `NETCL_PINNED_STAGING_MB` (MiB,
+    /// decimal), then 512 MiB. A percentage is of 512 MiB.
     ///
     /// # Errors
     /// [`Error::Environment`] for an invalid value.

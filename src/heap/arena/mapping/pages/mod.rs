@@ -28,8 +28,8 @@
 //!    At the limit, pieces that small requests left free may be stitched for a large request too.
 //!
 //! Once several streams use the arena, a request that would wait for another stream grows the range first,
-//! within the limit, the ledger, the budget and the [bound on overlap](crate::PoolBuilder::overlap): a wait costs a loop
-//! that runs ahead of the device more than memory does.
+//! within the limit, the ledger, the budget and the [bound on overlap](crate::PoolBuilder::overlap): a wait costs a
+//! loop that runs ahead of the device more than memory does.
 
 mod backing;
 mod cover;

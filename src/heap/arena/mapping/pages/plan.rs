@@ -13,8 +13,8 @@ const STITCHED_FROM: u64 = 1;
 /// Share of the peak of live bytes, as a power of two, that is mapped above it before ranges are stitched.
 const SLACK: u32 = 6;
 
-/// Largest piece as a share of the mapped bytes, as a power of two, up to [`LARGE_PIECE`]. Each piece costs driver calls,
-/// again in each range that is stitched of it; larger pieces cost more memory than they save calls.
+/// Largest piece as a share of the mapped bytes, as a power of two, up to [`LARGE_PIECE`]. Each piece costs driver
+/// calls, again in each range that is stitched of it; larger pieces cost more memory than they save calls.
 const PIECE: u32 = 4;
 
 /// Largest piece, bytes, also of memory that is mapped before any request.
