@@ -1,7 +1,7 @@
 //! What the limits of a [tree](crate::heap::tree) allow a pool. Numbers only.
 
 use crate::heap::accounts::{Accounts, Admission, positive};
-use crate::heap::tree::{Bounds, Level, Sum};
+use crate::heap::tree::{Bounds, Level, Sum, Waiting};
 use std::mem;
 
 /// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread
@@ -49,12 +49,16 @@ impl Accounts {
         if self.is_private { 0 } else { self.now.cached }
     }
 
+    fn levels(&self) -> impl Iterator<Item = Level> {
+        let pool = Level { bounds: self.bounds(), beside: self.below };
+        [pool].into_iter().chain(self.above.iter().copied())
+    }
+
     /// The nodes from the pool's to the root, as if the pool's own part were another one.
     #[inline]
     fn rooms(&self, own: Sum) -> impl Iterator<Item = Room> {
-        let pool = Level { bounds: self.bounds(), beside: self.below };
         let mut counted = own;
-        [pool].into_iter().chain(self.above.iter().copied()).map(move |Level { bounds, beside }| {
+        self.levels().map(move |Level { bounds, beside }| {
             let sum = counted.plus(beside);
             // No sum of what is charged overflows, but that of a request may.
             let charged = u128::from(counted.charged) + u128::from(beside.charged);
@@ -113,13 +117,45 @@ impl Accounts {
         self.rooms_with(class).is_none_or(|mut rooms| rooms.any(|room| room.over > room.sum.idle))
     }
 
-    /// Returns the first limit that `class` bytes exceed even if all idle memory is released, else the smallest one,
-    /// and the height of its node above the pool's.
-    pub(crate) fn refusing(&self, class: u64) -> (usize, u64) {
-        let rooms = || self.rooms(self.own().plus(Sum { charged: class, ..Sum::default() })).enumerate();
-        let refusing = rooms().find(|(_, room)| room.over > room.sum.idle);
-        let room = refusing.or_else(|| rooms().min_by_key(|(_, room)| room.limit));
-        room.map_or((0, self.caps.limit), |(height, room)| (height, room.limit))
+    /// Returns the first limit that `class` bytes exceed only because of what earlier requests of `others` need, and the
+    /// height of its node above the pool's. What is idle in the pool serves its requests without more of any limit above
+    /// that.
+    pub(crate) fn reserved_at(
+        &self,
+        class: u64,
+        others: impl Iterator<Item = Waiting> + Clone,
+    ) -> Option<(usize, u64)> {
+        others.clone().next()?;
+        let mut before = self.now.charged.saturating_sub(self.now.cached);
+        let mut after = before.saturating_add(class);
+        self.levels().enumerate().find_map(|(height, Level { bounds, beside })| {
+            let reserved = others.clone().filter(|other| other.height == height).map(|other| other.bytes);
+            let beside = reserved.fold(beside.in_use(), u64::saturating_add);
+            (before, after) = (before.saturating_add(beside), after.saturating_add(beside));
+            if after > before && after > bounds.limit {
+                return Some((height, bounds.limit));
+            }
+            (before, after) = (before.max(bounds.share), after.max(bounds.share));
+            None
+        })
+    }
+
+    /// Returns the first limit that `class` bytes exceed even if all idle memory is released, else the one that they
+    /// exceed because of what earlier requests need, `before` of the pool and `others`, else the smallest one; and the
+    /// height of its node above the pool's.
+    pub(crate) fn refusing(
+        &self,
+        class: u64,
+        before: u64,
+        others: impl Iterator<Item = Waiting> + Clone,
+    ) -> (usize, u64) {
+        let rooms = |more| self.rooms(self.own().plus(Sum { charged: more, ..Sum::default() })).enumerate();
+        let of = |(height, room): (usize, Room)| (height, room.limit);
+        let exceeded = |more| rooms(more).find(|(_, room)| room.over > room.sum.idle).map(of);
+        let refusing = exceeded(class).or_else(|| exceeded(class.saturating_add(before)));
+        let refusing = refusing.or_else(|| self.reserved_at(class, others));
+        let refusing = refusing.or_else(|| rooms(class).min_by_key(|(_, room)| room.limit).map(of));
+        refusing.unwrap_or((0, self.caps.limit))
     }
 
     /// Whether `class` bytes may fit once recalled magazines return, of threads that have responded so far.

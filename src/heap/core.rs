@@ -108,8 +108,10 @@ pub(super) struct Family {
     pub(super) caps: Caps,
     /// Number of sleeping requests of all pools.
     pub(super) asleep: u64,
-    /// Number of requests of all pools that wait until a deadline.
-    pub(super) deadlines: u64,
+    /// Number of pools with requests that wait until a deadline.
+    pub(super) waiting: u64,
+    /// Number of requests that ever waited, and whether those with a deadline reserve nothing now.
+    pub(super) turns: (u64, bool),
     /// Each has its index as long as its pool lives.
     pub(super) members: Vec<Option<Member>>,
 }
@@ -129,8 +131,8 @@ pub(super) struct Member {
     pub(super) own: Sum,
     /// Its part of the idle bytes.
     pub(super) idle: u64,
-    /// Its part of the requests that wait until a deadline.
-    pub(super) deadlines: u64,
+    /// The number and the bytes of its first request that waits until a deadline.
+    pub(super) waiting: Option<(u64, u64)>,
     /// What the nodes below it count.
     pub(super) below: Sum,
     /// What it counts in the node above.
@@ -174,8 +176,6 @@ pub(crate) struct Depot {
     pub(crate) backend_state: BackendState,
     /// Requests that wait.
     pub(crate) queue: Queue,
-    /// Whether requests of other pools of the tree wait until a deadline.
-    pub(super) do_others_wait: bool,
     pub(crate) life: Life,
 }
 

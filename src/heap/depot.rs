@@ -40,7 +40,6 @@ impl Depot {
             records: Vec::new(),
             backend_state,
             queue: Queue::default(),
-            do_others_wait: false,
             life: Life::Open,
         }
     }
@@ -58,7 +57,7 @@ impl Depot {
     /// Whether requests are served in order, or not at all: each has to ask for a [permit](Self::permit).
     #[inline]
     pub(crate) fn is_guarded(&self) -> bool {
-        self.life == Life::Closed || self.queue.deadlines() > 0
+        self.life == Life::Closed || self.queue.has_deadlines()
     }
 
     /// Takes an idle block that a request of `key` [accepts](Accept) from the buckets of `keys`, those of

@@ -33,7 +33,7 @@ const RECALL_EVERY: u64 = 64;
 impl Depot {
     /// Adds a thread's counters. Returns the pool's epoch, or `None` if no magazines may be used.
     pub(crate) fn enroll(&mut self, counters: &Arc<ThreadCounters>, epoch: &AtomicU64) -> Option<u64> {
-        if self.is_dropped() || self.is_guarded() || self.do_others_wait {
+        if self.is_dropped() || self.is_guarded() {
             return None;
         }
         self.threads.counters.push(Arc::clone(counters));

@@ -33,11 +33,16 @@ impl Depot {
             || self.accounts.admission(class) != Admission::Evict(0)
     }
 
-    /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`.
+    /// Whether `class` bytes are reserved for requests with a deadline that are earlier than the one at `position`, of any
+    /// pool of the tree.
     #[inline]
     pub(crate) fn is_reserved_for_waiter(&self, class: u64, position: &Position<'_>) -> bool {
-        let before = self.queue.reserved_before(position.number());
-        before > 0 && self.is_over_limit_with(class.saturating_add(before))
+        self.queue.has_deadlines() && {
+            let number = position.number();
+            let before = self.queue.reserved_before(number);
+            before > 0 && self.is_over_limit_with(class.saturating_add(before))
+                || self.accounts.reserved_at(class, self.queue.others_before(number)).is_some()
+        }
     }
 
     /// Whether `class` bytes exceed the limit even if all depots of the tree release all idle memory.
@@ -85,7 +90,7 @@ impl Depot {
 }
 
 /// The turns of a waiting request against an exact model, on a clock of the test: it is served within the longest hold, and
-/// one that is never served shuts out others for one turn at a time.
+/// one that is never served shuts out others for one turn at a time. That holds in one pool, and in all pools of a tree.
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use super::*;
@@ -111,7 +116,8 @@ mod tests {
 
     /// Programs that take and free small buffers all the time, beside one request that waits.
     struct Scene {
-        pool: Pool<HostDevice>,
+        /// A pool, and, in half of the scenes, a child, a child of that, and another child.
+        pools: Vec<Pool<HostDevice>>,
         stream: HostStream,
         random: Rng,
         now: Duration,
@@ -131,9 +137,20 @@ mod tests {
             let builder =
                 Pool::builder(&device).limit(LIMIT * UNIT).size_classes(SizeClasses::EXACT).magazine_bytes(0);
             let builder = if random.bool() { builder.max_cached_bytes(0) } else { builder };
-            let pool = builder.build().expect("a pool");
+            let mut pools = vec![builder.build().expect("a pool")];
+            if random.bool() {
+                for parent in [0, 1, 0] {
+                    let child = pools[parent].child("tenant").build().expect("a pool");
+                    pools.push(child);
+                }
+            }
             let (now, live, live_units, requests) = (Duration::ZERO, BTreeMap::new(), 0, 0);
-            Self { pool, stream, random, now, live, live_units, requests, shut_out_since: None }
+            Self { pools, stream, random, now, live, live_units, requests, shut_out_since: None }
+        }
+
+        fn pool(&mut self) -> Pool<HostDevice> {
+            let at = self.random.usize(..self.pools.len());
+            self.pools[at].clone()
         }
 
         /// Frees what was held long enough.
@@ -148,7 +165,7 @@ mod tests {
             loop {
                 let units = self.random.u64(1..=4);
                 self.requests += 1;
-                let answer = self.pool.allocate(units * UNIT, &self.stream);
+                let answer = self.pool().allocate(units * UNIT, &self.stream);
                 let fits = self.live_units + units + reserved <= LIMIT;
                 assert_eq!(
                     answer.is_ok(),
@@ -174,7 +191,7 @@ mod tests {
         /// Lets one request of so many units wait for at most `turns` turns. Returns how long it waited, if it was served, and
         /// the longest time in which no small request was served that would fit.
         fn wait(&mut self, units: u64, longest: Duration, turns: u32) -> (Option<Duration>, Duration) {
-            let (pool, stream) = (self.pool.clone(), self.stream.clone());
+            let (pool, stream) = (self.pool(), self.stream.clone());
             let (core, since) = (&pool.handle.core, self.now);
             let position = Position::with_deadline(core, None);
             position.set(&mut core.depot(), units * UNIT, Awaited::Memory);
@@ -241,7 +258,7 @@ mod tests {
             let mut scene = Scene::new(seed);
             let units = scene.random.u64(LIMIT / 2..=LIMIT);
             // It stays.
-            let live = scene.pool.allocate((LIMIT - units + 1) * UNIT, &scene.stream).expect("memory");
+            let live = scene.pool().allocate((LIMIT - units + 1) * UNIT, &scene.stream).expect("memory");
             scene.live_units = LIMIT - units + 1;
             let (waited, shut_out) = scene.wait(units, Duration::from_secs(20), 6);
             assert!(waited.is_none() && shut_out <= TURN + TICK, "{units}: {waited:?} {shut_out:?}");

@@ -4,7 +4,7 @@
 //! the [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
 
 use crate::heap::core::{Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
-use crate::heap::tree::{Bounds, Level, Sum};
+use crate::heap::tree::{Bounds, Level, Sum, Waiting};
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -73,6 +73,21 @@ impl Family {
         })
     }
 
+    /// The requests of other pools that wait until a deadline, as a pool sees them.
+    fn waiting_beside(&self, at: usize) -> impl Iterator<Item = Waiting> {
+        let members = self.members.iter().enumerate().filter(move |(node, _)| *node != at);
+        members.filter_map(move |(node, member)| {
+            let (number, mut bytes) = member.as_ref()?.waiting?;
+            for (node, member) in self.up(node) {
+                if let Some(height) = self.up(at).position(|(above, _)| above == node) {
+                    return Some(Waiting { number, height, bytes });
+                }
+                bytes = member.bounds.growth(member.sum(), bytes);
+            }
+            None
+        })
+    }
+
     /// The pools below the node so many above another one, without that one's, and the bytes that each may release for
     /// what that one asks for.
     fn below(&self, at: usize, height: usize, asked: Asked) -> Vec<(usize, &Member, u64)> {
@@ -137,10 +152,12 @@ impl DepotGuard {
     pub(super) fn enter(&mut self) {
         let Some((root, at)) = self.node else { return };
         let family = root.family.lock();
-        let accounts = &mut self.accounts;
         let member = family.member(at);
+        let do_others_wait = family.waiting > u64::from(member.waiting.is_some());
+        let others = do_others_wait.then(|| family.waiting_beside(at));
+        self.queue.join(family.turns, others.into_iter().flatten());
+        let accounts = &mut self.accounts;
         accounts.others_idle = family.idle - member.idle;
-        let do_others_wait = family.deadlines > member.deadlines;
         accounts.below = member.below;
         let levels = family.up(at).zip(family.up(at).skip(1)).map(|((_, below), (_, member))| Level {
             bounds: member.bounds,
@@ -153,7 +170,6 @@ impl DepotGuard {
         if accounts.is_private {
             accounts.caps.max_cached_bytes = own;
         }
-        self.do_others_wait = do_others_wait;
         self.family = Some(family);
     }
 
@@ -163,9 +179,10 @@ impl DepotGuard {
     pub(super) fn leave(&mut self) {
         let Some(mut family) = self.family.take() else { return };
         let Some((_, at)) = self.node else { return };
-        let (accounts, deadlines, parked) = (&self.accounts, self.queue.deadlines(), self.parked());
-        let before = mem::replace(&mut family.member_mut(at).deadlines, deadlines);
-        family.deadlines = family.deadlines - before + deadlines;
+        let (accounts, waiting, parked) = (&self.accounts, self.queue.first_with_deadline(), self.parked());
+        let before = mem::replace(&mut family.member_mut(at).waiting, waiting);
+        family.waiting = family.waiting + u64::from(waiting.is_some()) - u64::from(before.is_some());
+        family.turns = self.queue.turns();
         family.set(at, |member| {
             member.own = accounts.own();
             member.idle = if accounts.is_private { 0 } else { accounts.idle() };
@@ -236,7 +253,7 @@ impl PoolCore {
                 bounds: depot.accounts.bounds(),
                 own: Sum::default(),
                 idle: 0,
-                deadlines: 0,
+                waiting: None,
                 below: Sum::default(),
                 counted: Sum::default(),
             });

@@ -4,6 +4,7 @@
 //! until a deadline. A request keeps its position while its reason changes.
 
 use crate::heap::accounts::{Accounts, Admission};
+use crate::heap::tree::Waiting;
 use crate::sync::{Condvar, Instant};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -35,12 +36,14 @@ pub(crate) const TURN: Duration = Duration::from_secs(90);
 pub(crate) struct Queue {
     /// Earliest first.
     entries: VecDeque<Entry>,
-    /// Number of requests that ever waited.
+    /// Number of requests that ever waited, of all pools of a tree.
     begun: u64,
     /// Number of entries with a deadline.
     deadlines: u64,
-    /// Whether entries with a deadline reserve nothing now, because the first one may never be served.
+    /// Whether entries with a deadline reserve nothing now, because the first one of the tree may never be served.
     is_open: bool,
+    /// The first requests with a deadline of the other pools of the tree.
+    others: SmallVec<[Waiting; 2]>,
     /// [`TURN`], but in tests.
     pub(crate) turn: Duration,
 }
@@ -64,7 +67,8 @@ pub(crate) type Woken = SmallVec<[Arc<Condvar>; 2]>;
 
 impl Default for Queue {
     fn default() -> Self {
-        Self { entries: VecDeque::new(), begun: 0, deadlines: 0, is_open: false, turn: TURN }
+        let (entries, others) = (VecDeque::new(), SmallVec::new());
+        Self { entries, begun: 0, deadlines: 0, is_open: false, others, turn: TURN }
     }
 }
 
@@ -86,6 +90,18 @@ impl Queue {
             since: Instant::now(),
         });
         self.begun
+    }
+
+    /// Sets what the queue has in common with those of the other pools of a tree.
+    pub(crate) fn join(&mut self, (begun, is_open): (u64, bool), others: impl Iterator<Item = Waiting>) {
+        (self.begun, self.is_open) = (self.begun.max(begun), is_open);
+        self.others.clear();
+        self.others.extend(others);
+    }
+
+    /// Returns the number of requests that ever waited, and whether those with a deadline reserve nothing now.
+    pub(crate) fn turns(&self) -> (u64, bool) {
+        (self.begun, self.is_open)
     }
 
     /// Removes a request. Returns how long it was queued, if it has a deadline.
@@ -133,6 +149,7 @@ impl Queue {
     /// Of each reason only the first can: it wakes the next one when it leaves.
     pub(crate) fn wake_ready(&mut self, accounts: &Accounts, is_closed: bool) -> Woken {
         let (mut no_release, mut no_device, mut no_deadline, is_open) = (true, true, true, self.is_open);
+        let others = &self.others;
         let mut woken = Woken::new();
         for entry in &mut self.entries {
             let is_first_deadline = entry.has_deadline && mem::take(&mut no_deadline);
@@ -145,7 +162,9 @@ impl Queue {
                 // A class that is larger than a lowered limit is clamped to it.
                 Awaited::Memory => {
                     (is_first_deadline || is_open && entry.has_deadline) && {
-                        !accounts.is_over_limit_with(entry.bytes.min(accounts.least_limit()))
+                        let class = entry.bytes.min(accounts.least_limit());
+                        let earlier = others_before(others, is_open, entry.number);
+                        !accounts.is_over_limit_with(class) && accounts.reserved_at(class, earlier).is_none()
                     }
                 }
             };
@@ -155,6 +174,20 @@ impl Queue {
             }
         }
         woken
+    }
+
+    /// Whether requests with a deadline wait, of any pool of the tree.
+    #[inline]
+    pub(crate) fn has_deadlines(&self) -> bool {
+        self.deadlines > 0 || !self.others.is_empty()
+    }
+
+    /// Returns the number and the bytes of the first request with a deadline.
+    pub(crate) fn first_with_deadline(&self) -> Option<(u64, u64)> {
+        if self.deadlines == 0 {
+            return None;
+        }
+        self.entries.iter().find(|entry| entry.has_deadline).map(|entry| (entry.number, entry.bytes))
     }
 
     /// Number of requests with a deadline.
@@ -186,20 +219,36 @@ impl Queue {
         self.before(number).all(|entry| entry.awaited != Awaited::Device)
     }
 
-    /// Whether no earlier request has a deadline.
+    /// Whether no earlier request of any pool of the tree has a deadline.
     pub(crate) fn is_first_with_deadline(&self, number: u64) -> bool {
-        self.before(number).all(|entry| !entry.has_deadline)
+        self.is_first_here(number) && self.others.iter().all(|other| other.number > number)
     }
 
     /// Whether it is the turn of a request with a deadline to ask for memory.
     pub(crate) fn may_ask(&self, number: u64) -> bool {
-        self.is_open || self.is_first_with_deadline(number)
+        self.is_open || self.is_first_here(number)
+    }
+
+    fn is_first_here(&self, number: u64) -> bool {
+        self.before(number).all(|entry| !entry.has_deadline)
+    }
+
+    /// Returns the earlier requests of other pools of the tree that reserve memory.
+    pub(crate) fn others_before(&self, number: u64) -> impl Iterator<Item = Waiting> + Clone {
+        others_before(&self.others, self.is_open, number)
     }
 
     /// Returns the bytes that earlier requests reserve, which wait for them until a deadline.
     #[inline]
     pub(crate) fn reserved_before(&self, number: u64) -> u64 {
         if self.is_open { 0 } else { sum(self.before(number).filter(|entry| entry.has_deadline)) }
+    }
+
+    /// As [`reserved_before`](Self::reserved_before), with those of other pools of the tree that need them so many nodes
+    /// above the pool's, or below.
+    pub(crate) fn waiting_before(&self, number: u64, height: usize) -> u64 {
+        let others = self.others_before(number).filter(|other| other.height <= height);
+        others.fold(self.reserved_before(number), |sum, other| sum.saturating_add(other.bytes))
     }
 
     /// Returns the bytes that requests wait for until a deadline.
@@ -223,6 +272,10 @@ impl Queue {
     fn entry(&mut self, number: u64) -> Option<&mut Entry> {
         self.place(number).map(|at| &mut self.entries[at])
     }
+}
+
+fn others_before(others: &[Waiting], is_open: bool, number: u64) -> impl Iterator<Item = Waiting> + Clone {
+    others.iter().filter(move |other| !is_open && other.number < number).copied()
 }
 
 fn sum<'a>(entries: impl Iterator<Item = &'a Entry>) -> u64 {

@@ -40,6 +40,16 @@ pub(crate) struct Level {
     pub(crate) beside: Sum,
 }
 
+/// The first request that waits until a deadline in another pool of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) number: u64,
+    /// How many nodes above the pool's is the first one that the other pool is below, too.
+    pub(crate) height: usize,
+    /// The bytes that the request needs there.
+    pub(crate) bytes: u64,
+}
+
 impl Sum {
     pub(crate) fn plus(self, other: Self) -> Self {
         self.each(other, u64::saturating_add)
@@ -47,6 +57,11 @@ impl Sum {
 
     pub(crate) fn minus(self, other: Self) -> Self {
         self.each(other, u64::saturating_sub)
+    }
+
+    /// Returns the charged bytes that are not idle in depots.
+    pub(crate) fn in_use(self) -> u64 {
+        self.charged.saturating_sub(self.idle)
     }
 
     fn each(self, other: Self, with: fn(u64, u64) -> u64) -> Self {
@@ -73,6 +88,14 @@ impl Bounds {
             freeing: sum.freeing.min(excess),
             shares: sum.shares + u64::from(self.share > 0),
         }
+    }
+
+    /// Returns by how much the bytes in use that a node counts in the node above it grow with `more` bytes of it, or with
+    /// as many as its limit allows.
+    pub(crate) fn growth(&self, sum: Sum, more: u64) -> u64 {
+        let in_use = sum.in_use();
+        let more = more.min(self.limit.saturating_sub(in_use));
+        in_use.saturating_add(more).max(self.share) - in_use.max(self.share)
     }
 
     /// Returns the most bytes that may be released for pools that are not below the node.

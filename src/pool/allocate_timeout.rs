@@ -252,8 +252,9 @@ impl<'a> Wait<'a> {
                 depot = self.pool.depot();
                 continue;
             }
-            let may_ask =
-                depot.queue.may_ask(self.position.number()) && !depot.is_over_limit_with(self.class);
+            let may_ask = depot.queue.may_ask(self.position.number())
+                && !depot.is_over_limit_with(self.class)
+                && !depot.is_reserved_for_waiter(self.class, self.position);
             let is_due = !self.has_asked || depot.accounts.changes != seen || now - began >= RETRY;
             if may_ask && is_due {
                 self.has_asked = true;

@@ -119,8 +119,11 @@ impl PoolCore {
         position: &Position<'_>,
         shortage: Shortage,
     ) -> OutOfMemory {
-        let refusing =
-            matches!(shortage, Shortage::Limit(_)).then(|| self.depot().accounts.refusing(need.class));
+        let refusing = matches!(shortage, Shortage::Limit(_)).then(|| {
+            let (depot, number) = (self.depot(), position.number());
+            let (before, others) = (depot.queue.reserved_before(number), depot.queue.others_before(number));
+            depot.accounts.refusing(need.class, before, others)
+        });
         self.shortage_at::<B>(need, position, shortage, refusing)
     }
 
@@ -137,7 +140,7 @@ impl PoolCore {
         let height = refusing.map_or(root, |(height, _)| height);
         let (BytesNow { live, requested, idle }, held_bytes) =
             (depot.bytes_now(), depot.accounts.now.charged);
-        let waiting_bytes = depot.queue.reserved_before(position.number());
+        let waiting_bytes = depot.queue.waiting_before(position.number(), height);
         let (beside_bytes, unused_share_bytes) = depot.beside(height);
         drop(depot);
         let of_device = matches!(shortage, Shortage::Device(_));

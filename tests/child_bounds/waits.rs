@@ -4,7 +4,8 @@ use crate::{KIB, device};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use vrampool::{Backend, Pool};
+use vrampool::errors::Cause;
+use vrampool::{Backend, Error, Pool, SizeClasses};
 
 #[test]
 fn what_threads_keep_of_another_pool_serves_a_request_that_waits() {
@@ -31,5 +32,78 @@ fn what_threads_keep_of_another_pool_serves_a_request_that_waits() {
         go.send(()).expect("it listens");
         drop(waiting.join().expect("no panic").expect("all of it is free"));
         drop(go);
+    });
+}
+
+/// A pool of 1 MiB without rounding.
+fn pool(device: &crate::Device) -> Pool<crate::Device> {
+    Pool::builder(device).limit(1024 * KIB).size_classes(SizeClasses::EXACT).build().expect("a pool")
+}
+
+/// Calls `check` while a request of `bytes` of `waiting` waits. Afterwards it is served.
+fn while_one_waits(waiting: &Pool<crate::Device>, bytes: u64, check: impl FnOnce()) {
+    let stream = waiting.device().create_stream().expect("a stream");
+    thread::scope(|scope| {
+        let served = scope.spawn(|| waiting.allocate_timeout(bytes, &stream, Duration::from_secs(60)));
+        while waiting.waiting_requests() == 0 {
+            thread::yield_now();
+        }
+        check();
+        drop(served.join().expect("no panic").expect("memory was freed"));
+    });
+}
+
+#[test]
+fn what_a_request_of_one_child_waits_for_serves_no_other_child() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = pool(&device);
+    let [one, other] = ["one", "other"].map(|name| pool.child(name).build().expect("a pool"));
+    let live = one.allocate(768 * KIB, &stream).expect("memory");
+    while_one_waits(&other, 512 * KIB, || {
+        for pool in [&pool, &one] {
+            let Err(Error::OutOfMemory(refused)) = pool.allocate(64 * KIB, &stream) else {
+                panic!("it overtakes the request that waits");
+            };
+            assert_eq!((refused.cause(), refused.waiting_bytes), (Cause::Waiting, 512 * KIB), "{refused}");
+        }
+        drop(live);
+        drop(one.allocate(512 * KIB, &stream).expect("both fit"));
+    });
+}
+
+#[test]
+fn a_request_that_waits_for_its_childs_limit_shuts_no_other_out() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = pool(&device);
+    let bounded = pool.child("bounded").limit(256 * KIB).build().expect("a pool");
+    let below = bounded.child("below").build().expect("a pool");
+    let other = pool.child("other").build().expect("a pool");
+    let live = bounded.allocate(256 * KIB, &stream).expect("memory");
+    while_one_waits(&below, 256 * KIB, || {
+        drop(pool.allocate(768 * KIB, &stream).expect("memory of the pool"));
+        drop(other.allocate(768 * KIB, &stream).expect("memory of another child"));
+        assert!(bounded.allocate(64 * KIB, &stream).is_err());
+        drop(live);
+    });
+}
+
+#[test]
+fn a_request_within_its_share_is_served_beside_one_that_waits() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    let pool = pool(&device);
+    let shared = pool.child("shared").share(512 * KIB).build().expect("a pool");
+    let below = shared.child("below").build().expect("a pool");
+    let live = pool.allocate(512 * KIB, &stream).expect("memory");
+    while_one_waits(&pool, 256 * KIB, || {
+        for _ in 0..2 {
+            let all: Vec<_> = (0..4).map(|_| below.allocate(64 * KIB, &stream).expect("its share")).collect();
+            drop(shared.allocate(256 * KIB, &stream).expect("its share"));
+            assert!(shared.allocate(512 * KIB, &stream).is_err());
+            drop(all);
+        }
+        drop(live);
     });
 }
