@@ -30,6 +30,9 @@ impl<B: Backend> Pool<B> {
     /// less than 90 seconds. Where the device, not the limit, is short of memory, that holds among waiting requests
     /// alone. Meanwhile the pool keeps no magazines, so each request and each free takes its lock.
     ///
+    /// A pool and its [children](Self::child) have one order: a request of any of them leaves what earlier ones need of
+    /// the limits that both have. A request within its [share](Self::set_share) needs no more of a limit above that.
+    ///
     /// If the first waiting request is not served within 90 seconds, all requests that fit may pass it for 90
     /// seconds, and so on in turns. A request that is never served blocks others for at most half of the time, 90
     /// seconds at a time.

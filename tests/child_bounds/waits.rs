@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use vrampool::errors::Cause;
-use vrampool::{Backend, Error, Pool, SizeClasses};
+use vrampool::{Backend, Error, Pool, Shortage, SizeClasses};
 
 #[test]
 fn what_threads_keep_of_another_pool_serves_a_request_that_waits() {
@@ -58,7 +58,8 @@ fn what_a_request_of_one_child_waits_for_serves_no_other_child() {
     let device = device();
     let stream = device.create_stream().expect("a stream");
     let pool = pool(&device);
-    let [one, other] = ["one", "other"].map(|name| pool.child(name).build().expect("a pool"));
+    let one = pool.child("one").limit(900 * KIB).build().expect("a pool");
+    let other = pool.child("other").build().expect("a pool");
     let live = one.allocate(768 * KIB, &stream).expect("memory");
     while_one_waits(&other, 512 * KIB, || {
         for pool in [&pool, &one] {
@@ -66,6 +67,7 @@ fn what_a_request_of_one_child_waits_for_serves_no_other_child() {
                 panic!("it overtakes the request that waits");
             };
             assert_eq!((refused.cause(), refused.waiting_bytes), (Cause::Waiting, 512 * KIB), "{refused}");
+            assert_eq!(refused.shortage, Shortage::Limit(1024 * KIB), "{refused}");
         }
         drop(live);
         drop(one.allocate(512 * KIB, &stream).expect("both fit"));
