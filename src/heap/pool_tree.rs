@@ -6,6 +6,7 @@
 use crate::heap::core::{Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
 use crate::heap::tree::{Bounds, Level, Sum, Waiting};
 use std::fmt;
+use std::iter::successors;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,7 +69,7 @@ impl Family {
 
     /// The nodes from one to the root.
     fn up(&self, at: usize) -> impl Iterator<Item = (usize, &Member)> {
-        std::iter::successors(Some((at, self.member(at))), |(_, member)| {
+        successors(Some((at, self.member(at))), |(_, member)| {
             member.above.map(|above| (above, self.member(above)))
         })
     }
@@ -221,19 +222,10 @@ impl PoolCore {
     pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>, arena: Option<&'static LockedDepot>) {
         parent.has_children.store(true, Relaxed);
         for pool in [parent, self] {
-            let (above, life) = match Arc::ptr_eq(pool, parent) {
-                true => (None, Life::Open),
-                false => {
-                    let depot = parent.depot();
-                    (depot.node, depot.life)
-                }
-            };
+            let above = if Arc::ptr_eq(pool, parent) { None } else { parent.depot().node };
             let mut depot = pool.depot();
             if depot.node.is_some() {
                 continue;
-            }
-            if life == Life::Closed {
-                depot.life = Life::Closed;
             }
             let root = above.map_or(parent.lock.lock, |(root, _)| root);
             let mut family = root.family.lock();
@@ -263,6 +255,11 @@ impl PoolCore {
             depot.node = Some((root, at));
             depot.enter();
             pool.set_largest_class(&depot);
+        }
+        // A pool closes before those that are below it by then.
+        let mut above = successors(Some(parent), |pool| pool.parent.as_ref());
+        if above.any(|pool| pool.depot().life == Life::Closed) {
+            self.depot().life = Life::Closed;
         }
     }
 

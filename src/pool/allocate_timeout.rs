@@ -153,13 +153,9 @@ impl<B: Backend> Pool<B> {
             return;
         }
         let core = self.core();
-        for core in core.descendants().iter().chain([core]) {
-            let mut depot = core.depot();
-            depot.life = Life::Closed;
-            core.recall(&mut depot, Recall::Memory);
-            drop(depot);
-            core.notify_freed();
-        }
+        core.close();
+        // After that of this pool, whose later children are closed, too.
+        core.descendants().iter().for_each(|core| core.close());
         self.trim_to_or_log(0);
     }
 
@@ -172,6 +168,17 @@ impl<B: Backend> Pool<B> {
 }
 
 impl PoolCore {
+    /// Refuses requests from now on. A pool without a handle stays one.
+    fn close(&self) {
+        let mut depot = self.depot();
+        if depot.life == Life::Open {
+            depot.life = Life::Closed;
+            self.recall(&mut depot, Recall::Memory);
+        }
+        drop(depot);
+        self.notify_freed();
+    }
+
     /// Whether a request of `bytes` would get memory that earlier requests wait for.
     fn is_reserved_for_waiter(&self, bytes: u64, position: &Position<'_>) -> bool {
         let class = self.class_of(bytes);

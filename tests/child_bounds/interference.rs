@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::Duration;
 use vrampool::hooks::{Hook, HookEvent};
@@ -192,6 +192,41 @@ fn a_closed_pool_serves_no_request_of_its_children() {
     pool.close();
     let refused = child.allocate(64 * KIB, &stream);
     assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+}
+
+#[test]
+fn a_close_of_the_pool_keeps_no_block_of_a_dropped_child() {
+    let device = device();
+    let stream = device.create_stream().expect("a stream");
+    for is_private in [false, true] {
+        let pool = Pool::builder(&device).build().expect("a pool");
+        let child = pool.child("tenant").private(is_private).build().expect("a pool");
+        let live = child.allocate(64 * KIB, &stream).expect("memory");
+        drop(child);
+        pool.close();
+        drop(live);
+        assert_eq!(device.taken(), 0, "private: {is_private}");
+    }
+}
+
+#[test]
+fn a_child_that_is_built_during_a_close_is_closed() {
+    let device = device();
+    let begin = Barrier::new(2);
+    for _ in 0..2000 {
+        let pool = Pool::builder(&device).build().expect("a pool");
+        let child = pool.child("tenant").build().expect("a pool");
+        let below = thread::scope(|scope| {
+            let built = scope.spawn(|| {
+                begin.wait();
+                child.child("below").build().expect("a pool")
+            });
+            begin.wait();
+            pool.close();
+            built.join().expect("no panic")
+        });
+        assert!(below.is_closed());
+    }
 }
 
 #[test]
