@@ -23,7 +23,7 @@ pub(crate) fn as_limit(cap: u64) -> Option<u64> {
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// A variable of a setting, and what it states.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "crates that build on this one have variables, too")]
 pub struct Variable {
     /// Its name.
@@ -49,7 +49,7 @@ pub enum Unit {
 }
 
 /// The device that is opened where none is named.
-pub(crate) const BACKEND: &str = "VRAMPOOL_BACKEND";
+pub(crate) const BACKEND: [Variable; 1] = [Variable { name: "VRAMPOOL_BACKEND", unit: Unit::Text }];
 
 /// The beginning of the names of the library's variables.
 const PREFIX: &str = "VRAMPOOL_";
@@ -94,7 +94,7 @@ macro_rules! known {
         [$(($variable:literal, $unit:ident)),*], $help:literal;
     )+) => {
         /// All variables that the library reads.
-        const KNOWN: &[&str] = &[$($($variable,)*)+ BACKEND];
+        const KNOWN: &[&str] = &[$($($variable,)*)+ BACKEND[0].name];
     };
 }
 rows!(known);
@@ -178,18 +178,6 @@ impl Unit {
             Self::LargeBucket => Ok(format!("multiple:{}B", bytes as u64)),
             _ => Ok(Amount::from(bytes as u64).to_string()),
         }
-    }
-}
-
-/// The text of `name`, without spaces around it; an empty value counts as unset.
-///
-/// # Errors
-/// [`Error::Environment`] when it is no UTF-8.
-pub(crate) fn text(name: &'static str, lookup: Lookup<'_>) -> Result<Option<String>, Error> {
-    let Some(value) = lookup(name) else { return Ok(None) };
-    match value.to_str().map(str::trim) {
-        Some(text) => Ok((!text.is_empty()).then(|| text.into())),
-        None => Err(Error::environment(name, value.to_string_lossy().into_owned(), "it is no text")),
     }
 }
 

@@ -1,9 +1,12 @@
 //! For this repository's crates only; no stability guarantee.
 
+use crate::error::Error;
 use crate::heap::arena::Refusal;
 use crate::heap::magazine;
 use crate::pool::Pool;
 use crate::pool::buffer::Buffer;
+use crate::pool::builder::PoolBuilder;
+use crate::source::Source;
 use std::ops::Range;
 use vrampool_backend::{Backend, StreamId};
 
@@ -61,6 +64,19 @@ pub fn refuse_while_changing<T>(act: impl FnOnce() -> T) -> T {
 #[must_use]
 pub fn parts<B: Backend>(buffer: &Buffer<B>) -> Vec<Range<u64>> {
     buffer.parts()
+}
+
+/// Sets the source of a pool whose settings state none.
+pub fn default_source<B: Backend>(builder: &mut PoolBuilder<B>, source: Source) {
+    builder.inherited.source = Some(source);
+}
+
+/// Returns the limit of the pool that a builder makes, for memory beside pools.
+///
+/// # Errors
+/// As [`PoolBuilder::build`], if the settings state none.
+pub fn limit_of<B: Backend>(builder: &PoolBuilder<B>) -> Result<Option<u64>, Error> {
+    builder.limit_bytes()
 }
 
 /// For the C ABI, whose blocks are behind such a lock too.

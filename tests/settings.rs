@@ -6,19 +6,12 @@ use std::process::Command;
 use vrampool::host::HostDevice;
 use vrampool::settings::{Origin, Scope, Setting};
 use vrampool::{Amount, Backend, Error, Pool, PoolBuilder, Settings, SizeClasses, Source};
+use vrampool_test_support::setting_texts;
 
 /// A value that is not the default, and one that is none.
 fn texts(setting: &Setting) -> (&'static str, Option<&'static str>) {
-    match (setting.name, setting.kind) {
-        ("limit" | "budget" | "max_cached_bytes", _) => ("64MiB", Some("101%")),
-        (_, "amount") => ("1MiB", Some("much")),
-        (_, "count") => ("7", Some("-1")),
-        (_, "switch") => ("true", Some("maybe")),
-        (_, "source") => ("virtual", Some("moon")),
-        (_, "memory") => ("managed", Some("moon")),
-        (_, "classes") => ("exact:4096", Some("exact:none")),
-        _ => ("a name", None),
-    }
+    let ([text, ..], invalid) = setting_texts(setting.name, setting.kind);
+    (text, invalid)
 }
 
 fn device() -> HostDevice {
@@ -176,6 +169,84 @@ fn a_file_sets_what_neither_an_argument_nor_a_variable_does() {
             .to_string();
         assert_eq!(error, Settings::default().set(setting.name, invalid).expect_err("not valid").to_string());
     }
+}
+
+/// The pool of a builder with a setting by these sources, and what it has: of a root, then of a child.
+fn check_sources(setting: &Setting, [is_argument, is_variable, is_file]: [bool; 3]) {
+    let ([argument, variable, in_file], _) = setting_texts(setting.name, setting.kind);
+    let of_file = file(setting, in_file);
+    let set = |builder: PoolBuilder<HostDevice>| {
+        let builder = if is_file { builder.from_file(of_file.path())? } else { builder };
+        let builder = if is_argument { builder.set(setting.name, argument)? } else { builder };
+        let builder = if is_variable { builder.from_environment()? } else { builder };
+        builder.build()
+    };
+    let choices = [
+        (is_argument, argument, Origin::Argument),
+        (is_variable && !setting.variables.is_empty(), variable, Origin::Environment),
+        (is_file, in_file, Origin::File),
+    ];
+    let chosen = |choices: &[(bool, &str, Origin)]| {
+        choices.iter().find(|(is_set, ..)| *is_set).map(|(_, text, origin)| (text.to_string(), *origin))
+    };
+    if setting.scope != Scope::Child {
+        let builder = Pool::builder(&device());
+        let builder = if setting.name == "initial" { builder.source(Source::Virtual) } else { builder };
+        let actual = effective(&set(builder).expect(setting.name), setting.name);
+        let expected = chosen(&choices).unwrap_or((actual.0.clone(), Origin::Default));
+        assert_eq!(actual, expected, "{} of a root, by {choices:?}", setting.name);
+    }
+    let parent = Pool::builder(&device()).source(Source::Virtual).build().expect("a pool");
+    let child = parent.child("child").limit(128 << 20);
+    let child = if setting.name == "initial" { child.source(Source::Virtual) } else { child };
+    let child = if setting.name == "limit" { parent.child("child") } else { child };
+    let actual = effective(&set(child).expect(setting.name), setting.name);
+    let expected = match (setting.name, setting.scope) {
+        (_, Scope::Root) => None,
+        ("name", _) => Some((if is_argument { argument } else { "child" }.into(), Origin::Argument)),
+        // The variable is for roots.
+        ("initial", _) => chosen(&[choices[0], choices[2]]),
+        _ => chosen(&choices),
+    };
+    let own = setting.scope == Scope::Child || ["limit", "initial"].contains(&setting.name);
+    let origin = if own { Origin::Default } else { Origin::Parent };
+    let expected =
+        expected.unwrap_or((if own { actual.0.clone() } else { effective(&parent, setting.name).0 }, origin));
+    assert_eq!(actual, expected, "{} of a child, by {choices:?}", setting.name);
+}
+
+/// Each setting by each combination of an argument, a variable and a file, of a root and a child.
+#[test]
+fn an_argument_precedes_a_variable_that_precedes_a_file() {
+    if device().virtual_memory().is_none() {
+        return;
+    }
+    let is_inside = std::env::var_os("VRAMPOOL_TEST_INSIDE").is_some();
+    for setting in Settings::TABLE {
+        for sources in 0..8u8 {
+            check_sources(setting, [1, 2, 4].map(|bit| sources & bit != 0 && (is_inside || bit != 2)));
+        }
+    }
+    if is_inside {
+        // Initial memory of the variable that the device does not have, or the source, is none.
+        let small = HostDevice::builder().memory_limit(1 << 20).build();
+        for builder in
+            [Pool::builder(&small).source(Source::Virtual), Pool::builder(&device()).source(Source::Direct)]
+        {
+            let pool = builder.from_environment().expect("valid").limit(None).build().expect("a pool");
+            assert_eq!(effective(&pool, "initial"), ("0B".into(), Origin::Default));
+        }
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().expect("its own path"));
+    command.args(["--exact", "an_argument_precedes_a_variable_that_precedes_a_file"]);
+    command.env("VRAMPOOL_TEST_INSIDE", "1");
+    for setting in Settings::TABLE {
+        let ([_, variable, _], _) = setting_texts(setting.name, setting.kind);
+        command.envs(setting.variables.first().map(|of| (of.name, variable)));
+    }
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// A percentage is of the device's memory, of a child of the limit above it.

@@ -95,9 +95,7 @@ fn open_with(name: &str, lookup: Lookup<'_>) -> Result<AnyDevice, Error> {
 }
 
 fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
-    let Some(value) = environment::text(BACKEND, lookup)? else { return Ok(None) };
-    let invalid = |error: Box<NotOpened>| Error::environment(BACKEND, value.clone(), error.to_string());
-    open_named(&value).map(Some).map_err(invalid)
+    environment::read(&BACKEND, lookup, |name| open_named(name.trim()).map_err(|error| error.to_string()))
 }
 
 fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
@@ -127,7 +125,7 @@ mod tests {
 
     #[test]
     fn without_a_name_the_environment_chooses() {
-        let set = |value: &'static str| move |name: &str| (name == BACKEND).then(|| value.into());
+        let set = |value: &'static str| move |name: &str| (name == BACKEND[0].name).then(|| value.into());
         assert!(named_in(&set("")).expect("empty is unset").is_none());
         for value in ["abacus", "host:7", "cuda:4096"] {
             for error in [
@@ -135,7 +133,7 @@ mod tests {
                 open_with("auto", &set(value)).expect_err("it is asked first"),
             ] {
                 assert!(
-                    matches!(&error, Error::Environment(invalid) if invalid.variable == BACKEND),
+                    matches!(&error, Error::Environment(invalid) if invalid.variable == BACKEND[0].name),
                     "{error:?}"
                 );
                 assert!(error.to_string().contains(&format!("VRAMPOOL_BACKEND=`{value}`")), "{error}");

@@ -118,7 +118,7 @@ impl<B: Backend> Drop for Handle<B> {
         }
         self.core.end();
         // A logger of the program's may panic: by then nothing is left open.
-        report::warn_of_leaks(&self.core);
+        report::warn_of_leaks(&self.core, &self.listed);
     }
 }
 
@@ -350,7 +350,12 @@ impl<B: Backend> Pool<B> {
     pub fn report(&self) -> PoolReport {
         // In a forked child a hook's lock may be held for ever.
         let holders = if fork::is_child() { Vec::new() } else { self.handle.core.hooks.holders() };
-        PoolReport { pool: self.name().into(), stats: self.stats(), holders }
+        PoolReport {
+            pool: self.name().into(),
+            stats: self.stats(),
+            settings: self.settings().into(),
+            holders,
+        }
     }
 
     /// The hard cap on bytes taken from the device; `None` if there is none. A child has that of the pools above it,

@@ -97,12 +97,13 @@ static OTHERS: [Other; 8] = [
     ),
 ];
 
-/// The figure whose labels describe a pool.
+/// The figure whose labels describe a pool and its settings.
 static INFO: Figure = Figure::new(
     ["vrampool_info", "vrampool_info", ""],
     FigureKind::Constant,
     "",
-    "Always 1. Further labels: `source`, `size_classes`, and `features`, with which vrampool was compiled.",
+    "Always 1. Further labels: `features`, with which vrampool was compiled, and each setting but `name`, as the pool \
+     was built with it.",
     FigureLabel::Each("version"),
 );
 
@@ -138,7 +139,7 @@ struct About {
     device: Option<MemoryInfo>,
     is_device_lost: bool,
     start: u64,
-    size_classes: String,
+    info: Arc<[(&'static str, String)]>,
 }
 
 /// Returns the figures of a pool, and of its device's memory while the pool exists.
@@ -152,13 +153,7 @@ fn figures_of(stats: &PoolStats, about: &About) -> OwnerFigures {
             figures.push(figure, Value::Gauge(value));
         }
     }
-    let info = [
-        ("version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("source", stats.source.kind.to_string()),
-        ("size_classes", about.size_classes.clone()),
-        ("features", features()),
-    ];
-    figures.describe(&INFO, info.into());
+    figures.describe(&INFO, Arc::clone(&about.info));
     figures
 }
 
@@ -180,8 +175,15 @@ impl<B: Backend> Pool<B> {
             device,
             is_device_lost: core.is_device_lost.load(Relaxed),
             start: core.start,
-            size_classes: core.classes.to_string(),
+            info: self.info(),
         }
+    }
+
+    /// What describes the pool. Its name is a label of all figures.
+    fn info(&self) -> Arc<[(&'static str, String)]> {
+        let own = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("features", features())];
+        let settings = self.settings().iter().filter(|of| of.setting.name != "name");
+        own.into_iter().chain(settings.map(|of| (of.setting.name, of.text.clone()))).collect()
     }
 }
 
@@ -207,12 +209,11 @@ impl<B: Backend> Owner for Pool<B> {
     }
 
     fn watch(&self) -> impl Watch + 'static {
-        let core = &self.handle.core;
-        let (start, size_classes) = (core.start, core.classes.to_string());
+        let start = self.handle.core.start;
         WatchedPool {
             handle: Arc::downgrade(&self.handle),
             last: Arc::clone(&self.handle.last),
-            about: About { device: None, is_device_lost: false, start, size_classes },
+            about: About { device: None, is_device_lost: false, start, info: self.info() },
         }
     }
 }

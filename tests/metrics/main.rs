@@ -89,11 +89,12 @@ fn the_figures_are_the_pools_own() {
     assert_eq!(value("vrampool_device_lost", ""), 0.0);
     assert_eq!(value("vrampool_driver_seconds_count", ""), 2.0);
     assert_eq!(value("vrampool_driver_seconds_bucket", ",le=\"+Inf\""), 2.0);
-    let more = format!(
-        ",version=\"{}\",source=\"direct\",size_classes=\"exact\",features=\"",
-        env!("CARGO_PKG_VERSION")
-    );
+    let more = format!(",version=\"{}\",features=\"", env!("CARGO_PKG_VERSION"));
     assert_eq!(one(&series, "vrampool_info", &format!("{labels}{more}")), Some(1.0));
+    let info = series.keys().find(|name| name.starts_with("vrampool_info")).expect("the pool's");
+    for of in pool.settings().iter().filter(|of| of.setting.name != "name") {
+        assert!(info.contains(&format!(",{}=\"{}\"", of.setting.name, of.text)), "{of}: {info}");
+    }
     assert_eq!(value("vrampool_rungs_total", ",rung=\"fail\""), 1.0);
     assert_eq!(value("vrampool_hit_ratio", ""), 1.0 / 3.0);
     assert_eq!(value("vrampool_bucket_hit_ratio", ""), 1.0 / 3.0);

@@ -71,7 +71,8 @@ impl Amount {
         match text.parse() {
             Ok(Self::Unlimited) => Ok(u64::MAX),
             Ok(Self::Bytes(bytes)) => Ok(bytes),
-            _ => Err(InvalidAmount { has_whole: false }),
+            Ok(Self::Percent(_)) => Err(InvalidAmount { has_whole: false, is_too_large: false }),
+            Err(invalid) => Err(InvalidAmount { has_whole: false, ..invalid }),
         }
     }
 
@@ -82,7 +83,7 @@ impl Amount {
     pub fn check(self) -> Result<Self, InvalidAmount> {
         match self {
             Self::Percent(percent) if !(0.0..=100.0).contains(&percent) => {
-                Err(InvalidAmount { has_whole: true })
+                Err(InvalidAmount { has_whole: true, is_too_large: false })
             }
             amount => Ok(amount),
         }
@@ -148,6 +149,15 @@ impl fmt::Display for Amount {
 pub struct InvalidAmount {
     /// Whether percentages have a meaning.
     has_whole: bool,
+    is_too_large: bool,
+}
+
+impl InvalidAmount {
+    /// Whether the text is a size of 2^64 bytes or more.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.is_too_large
+    }
 }
 
 impl FromStr for Amount {
@@ -155,15 +165,16 @@ impl FromStr for Amount {
 
     fn from_str(text: &str) -> Result<Self, InvalidAmount> {
         let text = text.trim();
-        let parsed = match text.strip_suffix('%') {
-            _ if text == "unlimited" => return Ok(Self::Unlimited),
-            Some(percent) => percent.trim_end().parse().ok().map(Self::Percent),
-            // The parser reads larger numbers as the largest one.
-            None => {
-                text.parse().ok().filter(|size: &ByteSize| size.0 < u64::MAX).map(|size| Self::Bytes(size.0))
-            }
-        };
-        parsed.ok_or(InvalidAmount { has_whole: true })?.check()
+        let invalid = InvalidAmount { has_whole: true, is_too_large: false };
+        match text.strip_suffix('%') {
+            _ if text == "unlimited" => Ok(Self::Unlimited),
+            Some(percent) => Self::Percent(percent.trim_end().parse().map_err(|_| invalid)?).check(),
+            None => match text.parse().map_err(|_| invalid)? {
+                // The parser reads larger numbers as this one.
+                ByteSize(u64::MAX) => Err(InvalidAmount { is_too_large: true, ..invalid }),
+                ByteSize(bytes) => Ok(Self::Bytes(bytes)),
+            },
+        }
     }
 }
 
@@ -195,7 +206,12 @@ mod tests {
         for text in
             ["", "much", "-1", "25%%", "%", "101%", "-1%", "NaN%", "inf%", "16EiB", "18446744073709551615"]
         {
-            assert_eq!(text.parse::<Amount>(), Err(InvalidAmount { has_whole: true }), "{text}");
+            let is_too_large = ["16EiB", "18446744073709551615"].contains(&text);
+            assert_eq!(
+                text.parse::<Amount>(),
+                Err(InvalidAmount { has_whole: true, is_too_large }),
+                "{text}"
+            );
         }
     }
 

@@ -207,6 +207,7 @@ typedef void *vrampool_stream;
  * is a percentage of the device's memory, as in 25%, or `unlimited`. The last value of a repeated key counts. Text over 64 KiB is refused.
  *
  *     device          auto (default), cuda, cuda:1, cuda:GPU-<uuid>, opencl:0, wgpu:0, host
+ *     file            a file of lines key = value, for settings that have neither a key here nor an environment variable
  *     host_capacity   with device=host: a separate host device with this capacity, for tests
  *     offload         pinned (default) or pageable: host memory that keeps contents during a sleep
  *
@@ -687,11 +688,12 @@ vrampool_status vrampool_pool_device(vrampool_pool pool, int *number);
  * Returns a snapshot of the pool's memory, as JSON for vrampool_string_free():
  *
  *     {"version":1,"pool","device","backend","source","limit",
+ *      "settings":{TAG:{NAME:{"value","origin":"argument|environment|file|parent|default"}}},
  *      "segments":[{"address","bytes","kind":"virtual|arena|direct|driver","tag",
  *        "blocks":[{"address","bytes","requested","stream","state":"live|private|idle|free","block"}]}]}
  *
- * Segments are ranges of addresses with memory behind them, sorted by address; their blocks cover them without holes,
- * sorted by address. Memory is in one segment: that of a stitched block at the block's address. `stream` is the stream's
+ * `settings` has each setting of each tag's pool, as the pool was built. Segments are ranges of addresses with memory behind
+ * them, sorted by address; their blocks cover them without holes, sorted by address. Memory is in one segment: that of a stitched block at the block's address. `stream` is the stream's
  * handle as a number, 0 if unknown. `block`, of live and private ones, is the address that vrampool_allocate() returned,
  * which is `address`. The pool keeps `idle` memory (with sources direct and driver it is in no segment: see idle_bytes); `free`
  * memory belongs to the source. It is not a consistent snapshot while other threads use the pool.

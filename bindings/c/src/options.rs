@@ -6,7 +6,7 @@ use vrampool::any::{self, AnyDevice};
 use vrampool::errors::chain;
 use vrampool::host::HostDevice;
 use vrampool::settings::Scope;
-use vrampool::{Amount, Backend, Pool, Settings, SizeClasses, Source};
+use vrampool::{Amount, Backend, Pool, PoolBuilder, Settings, SizeClasses, Source, internal};
 use vrampool_sleep::Offload;
 use vrampool_trace::fitted::FittedClasses;
 
@@ -14,7 +14,7 @@ use vrampool_trace::fitted::FittedClasses;
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// Keys that are no settings of a pool.
-const OWN: [&str; 3] = ["device", "host_capacity", "offload"];
+const OWN: [&str; 4] = ["device", "file", "host_capacity", "offload"];
 
 /// The most bytes of text that are read.
 const MOST_BYTES: usize = 64 << 10;
@@ -23,6 +23,7 @@ const MOST_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) device: Option<String>,
+    file: Option<String>,
     pub(crate) host_capacity: Option<u64>,
     pub(crate) offload: Offload,
     pub(crate) settings: Settings,
@@ -42,6 +43,7 @@ impl Options {
     fn set(&mut self, key: &str, value: &str) -> Result<(), Failure> {
         match key {
             "device" => self.device = Some(value.into()),
+            "file" => self.file = Some(value.into()),
             "host_capacity" => self.host_capacity = Some(size(key, value)?),
             "offload" => {
                 self.offload = match value {
@@ -74,14 +76,17 @@ impl Options {
         }
     }
 
-    /// Builds the pool. The environment is read here alone.
-    pub(crate) fn build(&self, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
-        let default = if device.virtual_memory().is_some() { Source::Virtual } else { Source::Direct };
-        let builder = Pool::builder(device).from_environment()?.settings(self.settings.clone());
+    /// The settings of a pool on a device. The environment and the file are read here alone.
+    pub(crate) fn builder(&self, device: &AnyDevice) -> Result<PoolBuilder<AnyDevice>, Failure> {
+        let mut builder = Pool::builder(device).from_environment()?.settings(self.settings.clone());
+        if let Some(path) = &self.file {
+            builder = builder.from_file(path)?;
+        }
+        if device.virtual_memory().is_some() {
+            internal::default_source(&mut builder, Source::Virtual);
+        }
         // C stores addresses.
-        let builder = builder.addresses_stay(true);
-        let is_set = self.settings.source.or(Settings::from_environment()?.source).is_some();
-        Ok(if is_set { builder } else { builder.source(default) }.build()?)
+        Ok(builder.addresses_stay(true))
     }
 }
 
@@ -129,6 +134,10 @@ mod tests {
     use proptest::prelude::*;
     use vrampool::any::AnyStream;
 
+    fn build(options: &Options, device: &AnyDevice) -> Result<Pool<AnyDevice>, Failure> {
+        Ok(options.builder(device)?.build()?)
+    }
+
     proptest! {
         /// Any text is refused, or each of its pairs sets an option; the last of one key counts.
         #[test]
@@ -174,7 +183,7 @@ mod tests {
         for (text, said) in [
             ("limit", "key=value"),
             ("limit=much", "512MiB"),
-            ("limits=1", "use one of device, host_capacity"),
+            ("limits=1", "use one of device, file, host_capacity"),
             ("memory=moon", "device, host or managed"),
             ("offload=moon", "pinned or pageable"),
             ("overlap=much", "512MiB"),
@@ -216,7 +225,7 @@ mod tests {
                 pool.settings().iter().find(|of| of_name(of)).expect("it is there").to_string()
             };
             assert_eq!(
-                effective(options.build(&device).expect(setting.name)),
+                effective(build(&options, &device).expect(setting.name)),
                 effective(of_rust.expect(setting.name))
             );
             let of_c = Options::parse(&format!("{}={invalid}", setting.name))
@@ -235,7 +244,7 @@ mod tests {
             return;
         }
         let options = Options::parse("initial=25%;piece_bytes=4MiB;limit=128MiB").expect("good");
-        let main = options.build(&device).expect("a pool");
+        let main = build(&options, &device).expect("a pool");
         assert_eq!(main.stats().reserved_bytes, 64 << 20);
         let tag = main.child("tag").build().expect("a pool");
         assert_eq!(tag.stats().reserved_bytes, 0);
@@ -244,7 +253,7 @@ mod tests {
         let calls = mapped();
         let _buffer = main.allocate(48 << 20, &stream).expect("memory");
         assert_eq!(mapped(), calls);
-        let failure = Options::parse("initial=25%;source=direct").expect("good").build(&device);
+        let failure = build(&Options::parse("initial=25%;source=direct").expect("good"), &device);
         assert_eq!(failure.expect_err("no arena").status, Status::CONFIGURATION);
     }
 
@@ -256,7 +265,7 @@ mod tests {
         }
         for (text, waits) in [("limit=128MiB;overlap=0", 1), ("limit=128MiB;overlap=64MiB", 0)] {
             let options = Options::parse(text).expect("good");
-            let pool = options.build(&device).expect("a pool");
+            let pool = build(&options, &device).expect("a pool");
             let [one, other]: [AnyStream; 2] = vrampool_test_support::streams(&device);
             for stream in [&one, &other] {
                 drop(pool.allocate(8 << 20, stream).expect("memory"));

@@ -37,7 +37,7 @@ pub(crate) struct CPool {
 impl CPool {
     pub(crate) fn new(handle: u64, options: Options) -> Result<Self, Failure> {
         let device = options.open()?;
-        let pool = options.build(&device)?;
+        let pool = options.builder(&device)?.build()?;
         metrics::add(&pool);
         let main = Arc::new(Tagged::new(DEFAULT_TAG, pool));
         Ok(Self {

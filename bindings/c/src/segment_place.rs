@@ -14,7 +14,7 @@ use vrampool::backend::spi::Grant;
 use vrampool::figures;
 use vrampool::figures::FigureLabel;
 use vrampool::telemetry::{Observed, Owner, OwnerFigures, Watch};
-use vrampool::{Backend, Ledger, Settings};
+use vrampool::{Ledger, internal};
 use vrampool_sleep::Offload;
 
 figures! {
@@ -82,9 +82,8 @@ pub(crate) fn served() -> Vec<Served> {
 
 impl Place {
     fn open(device: c_int, configuration: u64, options: &Options) -> Result<Self, Failure> {
-        let limit = Settings::from_environment()?.with(options.settings.clone()).limit.unwrap_or_default();
         let opened = options.open()?;
-        let ledger = Ledger::new(limit.bytes_of(opened.properties().total_bytes));
+        let ledger = Ledger::new(internal::limit_of(&options.builder(&opened)?)?);
         Ok(Self {
             name: device.to_string(),
             configuration,
@@ -171,5 +170,20 @@ impl Watch for Watched {
 
     fn place(&self) -> usize {
         self.0.as_ptr().addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_is_a_percentage_needs_a_known_whole() {
+        let open = |text: &str| Place::open(0, 0, &Options::parse(text).expect("good"));
+        let failure = open("device=host;host_capacity=0;limit=50%").expect_err("half of what?");
+        assert_eq!(failure.status, Status::CONFIGURATION);
+        assert!(failure.text.contains("does not report"), "{}", failure.text);
+        let place = open("device=host;host_capacity=64MiB;limit=50%").expect("a place");
+        assert_eq!(place.ledger.limit(), Some(32 << 20));
     }
 }

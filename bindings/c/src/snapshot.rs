@@ -7,9 +7,11 @@ use crate::pool::CPool;
 use crate::tags::Tagged;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
+use vrampool::any::AnyDevice;
 use vrampool::arena::SpanState;
 use vrampool::internal;
-use vrampool::{Backend, Source};
+use vrampool::settings::Effective;
+use vrampool::{Backend, Pool, Source};
 
 /// A live block, as it is listed.
 struct Live {
@@ -125,17 +127,31 @@ impl Live {
 impl CPool {
     /// All spans of all segments, in the order of their addresses.
     pub(crate) fn spans(&self) -> Vec<Span> {
-        let snapshot = self.snapshot();
         let blocks = |segment: &Value| segment["blocks"].as_array().cloned().unwrap_or_default();
-        let segments = snapshot["segments"].as_array().into_iter().flatten();
-        segments
-            .flat_map(|segment| {
-                blocks(segment).into_iter().map(|block| span_of(segment, &block)).collect::<Vec<_>>()
-            })
-            .collect()
+        let spans = |segment: &Value| {
+            blocks(segment).into_iter().map(|block| span_of(segment, &block)).collect::<Vec<_>>()
+        };
+        self.segments().values().flat_map(spans).collect()
     }
 
     pub(crate) fn snapshot(&self) -> Value {
+        let device = &self.home.device;
+        let settings: BTreeMap<_, _> =
+            self.tags().iter().map(|of| (of.tag.clone(), settings_of(&of.pool))).collect();
+        json!({
+            "version": 1,
+            "pool": self.main.pool.name(),
+            "device": device.properties().name,
+            "backend": device.backend(),
+            "source": self.main.pool.source().name(),
+            "limit": self.limit(),
+            "settings": settings,
+            "segments": self.segments().into_values().collect::<Vec<_>>(),
+        })
+    }
+
+    /// The segments by their addresses.
+    fn segments(&self) -> BTreeMap<u64, Value> {
         let mut by_tag: HashMap<String, Vec<Live>> = HashMap::new();
         blocks::each_of(self.handle, |address, held| {
             let Some(buffer) = held.memory.buffer() else { return };
@@ -167,17 +183,14 @@ impl CPool {
                 None => own_segments(&tagged, &live, &mut segments),
             }
         }
-        let device = &self.home.device;
-        json!({
-            "version": 1,
-            "pool": self.main.pool.name(),
-            "device": device.properties().name,
-            "backend": device.backend(),
-            "source": self.main.pool.source().name(),
-            "limit": self.limit(),
-            "segments": segments.into_values().collect::<Vec<_>>(),
-        })
+        segments
     }
+}
+
+/// Each setting of a pool as it was built, and its origin.
+fn settings_of(pool: &Pool<AnyDevice>) -> BTreeMap<&'static str, Value> {
+    let of_one = |of: &Effective| json!({ "value": of.text, "origin": of.origin.to_string() });
+    pool.settings().iter().map(|of| (of.setting.name, of_one(of))).collect()
 }
 
 /// Each block is an allocation of its own.

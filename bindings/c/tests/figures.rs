@@ -128,6 +128,7 @@ fn options_of_python() -> [String; 2] {
     let (mut typed, mut names) =
         ("        \"\"\"Options of pools.\n\n        Attributes:\n".to_owned(), String::new());
     let own = [
+        ("file", "text", "A file of settings, for those without an argument or a variable."),
         ("host_capacity", "amount", "With `device=\"host\"`: capacity of a separate host device, for tests."),
         (
             "offload",

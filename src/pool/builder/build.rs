@@ -37,6 +37,9 @@ impl<B: Backend> PoolBuilder<B> {
             (of.cached_class, of.magazine_bytes) = (Some(Amount::Unlimited), Some(Amount::Bytes(0)));
         }
         let source = self.resolved_source()?;
+        if self.arena.is_some() {
+            self.given.source = Some(source);
+        }
         let is_virtual = source == Source::Virtual;
         let classes = self.setting(|of| of.size_classes.clone()).unwrap_or(match is_virtual {
             true => SizeClasses::Tight,
@@ -48,25 +51,13 @@ impl<B: Backend> PoolBuilder<B> {
             (defaults.max_cached_bytes, defaults.cached_class) = (VIRTUAL_CACHED, VIRTUAL_CLASS);
             defaults.max_buffers_per_bucket = UNLIMITED;
         }
-        let least_above = self.parent.as_ref().map(|pool| pool.core().depot().accounts.least_limit());
-        let least_above = least_above.unwrap_or(UNLIMITED);
-        // Percentages are of the device's memory, and of the limits above where there are any.
-        let whole = match self.device.properties().total_bytes {
-            0 => least_above,
-            total => total.min(least_above),
-        };
-        let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes_of(whole).unwrap_or(UNLIMITED));
-        if whole == UNLIMITED
-            && let Some((field, value)) = self.percentage()
-        {
-            let reason = "the device does not report how much memory it has; state bytes";
-            return Err(Error::configuration(field, value, reason));
-        }
-        let max_cached_bytes =
-            bytes(self.setting(|of| of.max_cached_bytes)).unwrap_or(defaults.max_cached_bytes);
-        let limit = bytes(self.setting(|of| of.limit)).unwrap_or(defaults.limit);
+        let least_above = self.least_above();
+        let whole = self.whole()?;
+        let bytes = |of: fn(&Settings) -> Option<Amount>| self.bytes(whole, of);
+        let max_cached_bytes = bytes(|of| of.max_cached_bytes).unwrap_or(defaults.max_cached_bytes);
+        let limit = bytes(|of| of.limit).unwrap_or(defaults.limit);
         let least_limit = limit.min(least_above);
-        let share = bytes(self.setting(|of| of.share)).unwrap_or(0);
+        let share = bytes(|of| of.share).unwrap_or(0);
         if self.parent.is_none() && (share > 0 || is_private) {
             let (field, value) =
                 if is_private { ("private", "true".into()) } else { ("share", share.to_string()) };
@@ -76,22 +67,27 @@ impl<B: Backend> PoolBuilder<B> {
         let max_buffers = self.setting(|of| of.max_buffers_per_bucket).map(as_cap);
         let magazines = if is_virtual { MAGAZINES_TO_A_CAP / 8 } else { MAGAZINES_TO_A_CAP };
         let magazine_bytes = defaults.magazine_bytes.min(max_cached_bytes.min(least_limit) / magazines);
-        let magazine_class = bytes(self.setting(|of| of.magazine_class));
-        let budget = bytes(self.setting(|of| of.budget).or(self.default_budget()));
+        let is_discrete = self.device.properties().kind == DeviceKind::Discrete;
+        let default_budget = if is_discrete { as_cap(BUDGET.bytes_of(whole)) } else { UNLIMITED };
         let caps = Caps {
             max_cached_bytes,
             max_buffers_per_bucket: max_buffers.unwrap_or(defaults.max_buffers_per_bucket),
-            cached_class: bytes(self.setting(|of| of.cached_class)).unwrap_or(defaults.cached_class),
+            cached_class: bytes(|of| of.cached_class).unwrap_or(defaults.cached_class),
             limit,
-            magazine_bytes: bytes(self.setting(|of| of.magazine_bytes)).unwrap_or(magazine_bytes),
-            magazine_class: magazine_class.unwrap_or(defaults.magazine_class),
+            magazine_bytes: bytes(|of| of.magazine_bytes).unwrap_or(magazine_bytes),
+            magazine_class: bytes(|of| of.magazine_class).unwrap_or(defaults.magazine_class),
             overlap: self.setting(|of| of.overlap).unwrap_or_default(),
-            budget: budget.unwrap_or(defaults.budget),
+            budget: bytes(|of| of.budget).unwrap_or(default_budget),
         };
         let kind = self.setting(|of| of.memory);
         let kind = kind.unwrap_or_else(|| self.device.properties().preferred_placement().into());
+        let piece_bytes = bytes(|of| of.piece_bytes).unwrap_or(UNLIMITED);
         let has_own = is_virtual && self.arena.is_none();
         let unbounded = self.environment.initial.filter(|&of| of == Amount::Unlimited);
+        if !has_own || self.parent.is_some() {
+            // The variable is for all pools that can have such memory.
+            self.environment.initial = None;
+        }
         let wrong = self.own_initial().filter(|&of| !has_own || of == Amount::Unlimited);
         if let Some(initial) = wrong.or(unbounded) {
             return Err(Error::configuration(
@@ -101,25 +97,29 @@ impl<B: Backend> PoolBuilder<B> {
                  the arena's `initial_bytes`",
             ));
         }
-        let initial = match (self.own_initial(), &self.parent) {
-            (None, Some(_)) => 0,
-            (None, None) if has_own => bytes(self.environment.initial).unwrap_or(0).min(limit),
-            (None, None) => 0,
-            (given, _) => bytes(given).unwrap_or(0),
-        };
-        let piece_bytes = bytes(self.setting(|of| of.piece_bytes)).unwrap_or(UNLIMITED);
+        // That of the environment as far as the limit allows it.
+        let initial = self.bytes(whole, |of| of.initial).unwrap_or(0);
+        let mut initial = if self.own_initial().is_some() { initial } else { initial.min(limit) };
         let name = self.setting(|of| of.name.clone()).unwrap_or_default();
         let ledger = match &self.parent {
             Some(pool) => pool.core().supply::<B>().ledger.named_child(&name, as_limit(caps.limit)),
             None => Ledger::named(&name, as_limit(caps.limit)),
         };
         let above = self.parent.as_ref().and_then(|pool| pool.arena().filter(|of| !of.is_growing()));
-        let above = above.filter(|of| self.arena.is_none() && source == Source::Arena && of.kind() == kind);
+        let is_shared =
+            |of: &&DeviceArena<B>| self.arena.is_none() && source == Source::Arena && of.kind() == kind;
+        let above = above.filter(is_shared).cloned();
+        let is_of_parent = above.is_some();
         let arena = match (source, above) {
-            (Source::Direct, _) => None,
-            (Source::Driver, _) => self.check_driver_pool().map(|()| None)?,
-            (Source::Arena, Some(of_parent)) => Some(of_parent.clone()),
-            _ => Some(self.arena_for(source, kind, (&caps, least_limit), &ledger, (initial, piece_bytes))?),
+            (Source::Direct | Source::Driver, _) => None,
+            (Source::Arena, Some(of_parent)) => Some(of_parent),
+            _ => Some(self.arena_for(
+                source,
+                kind,
+                (&caps, least_limit),
+                &ledger,
+                (&mut initial, piece_bytes),
+            )?),
         };
         let addresses_stay = self.setting(|of| of.addresses_stay).unwrap_or_default();
         let borrow_classes = self.setting(|of| of.borrow_classes).unwrap_or(BORROW_CLASSES);
@@ -156,7 +156,6 @@ impl<B: Backend> PoolBuilder<B> {
             settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
         );
         let hooks = with_own_names(self.hooks)?;
-        let is_of_parent = above.is_some();
         let owns_arena = self.arena.is_none() && !is_of_parent;
         let id = self.device.id();
         let device = self.device;
@@ -184,11 +183,35 @@ impl<B: Backend> PoolBuilder<B> {
         [&self.given, &self.environment, &self.file, &self.inherited].into_iter().find_map(of)
     }
 
-    /// A percentage of the device's memory that is set, with the name of its setting.
-    fn percentage(&self) -> Option<(&'static str, String)> {
-        let mut all = [&self.given, &self.environment, &self.file].into_iter().flat_map(Settings::iter);
+    /// The least limit of the pools above.
+    fn least_above(&self) -> u64 {
+        self.parent.as_ref().map_or(UNLIMITED, |pool| pool.core().depot().accounts.least_limit())
+    }
+
+    /// What percentages are of: the device's memory, and the limits above where there are any.
+    fn whole(&self) -> Result<u64, Error> {
+        let whole = [self.device.properties().total_bytes, self.least_above()];
+        let whole = whole.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(UNLIMITED);
+        let reason = "the device does not report how much memory it has; state bytes";
+        let mut set = [&self.given, &self.environment, &self.file].into_iter().flat_map(Settings::iter);
         // That of `overlap` is of other bytes.
-        all.find(|(name, text)| text.ends_with('%') && !["name", "overlap"].contains(name))
+        let is_share =
+            |(name, text): &(_, String)| text.ends_with('%') && !["name", "overlap"].contains(name);
+        match set.find(is_share).filter(|_| whole == UNLIMITED) {
+            Some((field, value)) => Err(Error::configuration(field, value, reason)),
+            None => Ok(whole),
+        }
+    }
+
+    /// The bytes of a setting, with percentages of `whole`.
+    fn bytes(&self, whole: u64, of: impl FnMut(&Settings) -> Option<Amount>) -> Option<u64> {
+        self.setting(of).map(|amount| as_cap(amount.bytes_of(whole)))
+    }
+
+    /// The limit of the pool that [`build`](Self::build) makes.
+    pub(crate) fn limit_bytes(&self) -> Result<Option<u64>, Error> {
+        self.given.check()?;
+        Ok(self.bytes(self.whole()?, |of| of.limit).and_then(as_limit))
     }
 
     /// Initial memory whose absence is an error. That of the environment applies only to pools that can have it.
@@ -196,48 +219,34 @@ impl<B: Backend> PoolBuilder<B> {
         self.given.initial.or(self.file.initial.filter(|_| self.environment.initial.is_none()))
     }
 
-    /// The source that is set, or that of the arena that is.
+    /// The source that is set, or that of the arena that is; the device has it.
     fn resolved_source(&self) -> Result<Source, Error> {
-        let of_arena = |arena: &DeviceArena<B>| match arena.is_growing() {
-            true => Source::Virtual,
-            false => Source::Arena,
+        let own = self.arena.as_ref().map(|of| if of.is_growing() { Source::Virtual } else { Source::Arena });
+        let source = own.or(self.setting(|of| of.source)).unwrap_or_default();
+        let has_driver_pool = self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED);
+        let (set, reason) = match (self.given.source, source) {
+            (Some(set), _) if set != source => {
+                (set, format!("`arena` sets an arena, whose source is {source}; set one of the two"))
+            }
+            (_, Source::Virtual) if self.device.virtual_memory().is_none() => {
+                (source, "the device has no virtual memory; choose direct or arena".into())
+            }
+            (_, Source::Driver) if !has_driver_pool => {
+                (source, "the device's driver has no pool of its own; choose direct or arena".into())
+            }
+            _ => return Ok(source),
         };
-        match (self.given.source, self.arena.as_ref().map(of_arena)) {
-            (Some(source), Some(own)) if source != own => Err(Error::configuration(
-                "source",
-                source.to_string(),
-                format!("`arena` sets an arena, whose source is {own}; set one of the two"),
-            )),
-            (_, own) => Ok(own.or(self.setting(|of| of.source)).unwrap_or_default()),
-        }
-    }
-
-    fn check_driver_pool(&self) -> Result<(), Error> {
-        match self.device.properties().capabilities.contains(Capabilities::STREAM_ORDERED) {
-            true => Ok(()),
-            false => Err(Error::configuration(
-                "source",
-                Source::Driver.to_string(),
-                "the device's driver has no pool of its own; choose direct or arena",
-            )),
-        }
+        Err(Error::configuration("source", set.to_string(), reason))
     }
 
     fn arena_for(
-        &self,
+        &mut self,
         source: Source,
         kind: MemoryKind,
         (caps, limit): (&Caps, u64),
         ledger: &Ledger,
-        of_virtual: (u64, u64),
+        of_virtual: (&mut u64, u64),
     ) -> Result<DeviceArena<B>, Error> {
-        if source == Source::Virtual && self.device.virtual_memory().is_none() {
-            return Err(Error::configuration(
-                "source",
-                source.to_string(),
-                "the device has no virtual memory; choose direct or arena",
-            ));
-        }
         match &self.arena {
             Some(arena) if arena.device().id() == self.device.id() => Ok(arena.clone()),
             Some(arena) => Err(Error::wrong_device(self.device.id(), arena.device().id())),
@@ -261,24 +270,21 @@ impl<B: Backend> PoolBuilder<B> {
 
     /// Builds an arena of the pool's own with its initial memory.
     fn growing(
-        &self,
+        &mut self,
         builder: ArenaBuilder<B>,
-        (initial, piece_bytes): (u64, u64),
+        (initial, piece_bytes): (&mut u64, u64),
     ) -> Result<DeviceArena<B>, Error> {
         let builder = builder.growing().piece_bytes(piece_bytes);
-        match builder.clone().initial_bytes(initial).build() {
+        match builder.clone().initial_bytes(*initial).build() {
             // The variable is for all pools of the process.
-            Err(error) if self.own_initial().is_none() && initial > 0 && error.is_out_of_memory() => {
+            Err(error) if self.own_initial().is_none() && *initial > 0 && error.is_out_of_memory() => {
                 let name = self.setting(|of| of.name.clone()).unwrap_or_default();
                 logging::warn!("pool {name}: no initial memory, because {error}");
+                (*initial, self.environment.initial, self.file.initial) = (0, None, None);
                 builder.build()
             }
             built => built,
         }
-    }
-
-    fn default_budget(&self) -> Option<Amount> {
-        (self.device.properties().kind == DeviceKind::Discrete).then_some(BUDGET)
     }
 }
 

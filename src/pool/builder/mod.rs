@@ -65,7 +65,7 @@ pub struct PoolBuilder<B: Backend> {
     /// For settings that neither has.
     file: Settings,
     /// Those of the parent, and a name, for the others.
-    inherited: Settings,
+    pub(crate) inherited: Settings,
 }
 
 impl<B: Backend> Pool<B> {

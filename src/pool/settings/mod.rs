@@ -25,7 +25,7 @@ pub enum Scope {
 }
 
 /// A row of [the table of settings](Settings::TABLE).
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Setting {
     /// Its name: the method of [`PoolBuilder`](crate::PoolBuilder), the key of [`Settings::set`] and of C, the argument
@@ -63,8 +63,14 @@ pub enum Origin {
     Default,
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format!("{self:?}").to_lowercase())
+    }
+}
+
 /// A setting as a pool was built with it; as text, `limit = 2GiB (argument)`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effective {
     /// The setting.
@@ -77,8 +83,16 @@ pub struct Effective {
 
 impl fmt::Display for Effective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let origin = format!("{:?}", self.origin).to_lowercase();
-        write!(f, "{} = {} ({origin})", self.setting.name, self.text)
+        write!(f, "{} = {} ({})", self.setting.name, self.text, self.origin)
+    }
+}
+
+/// An object of `name`, `value` and `origin`.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Effective {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let origin = self.origin.to_string();
+        serializer.collect_map([("name", self.setting.name), ("value", &self.text), ("origin", &origin)])
     }
 }
 
@@ -170,10 +184,6 @@ impl Settings {
     ///
     /// # Errors
     /// [`Error::Environment`] for the first value that is not valid.
-    pub fn from_environment() -> Result<Self, Error> {
-        Self::read(&environment::process)
-    }
-
     pub(crate) fn read(lookup: Lookup<'_>) -> Result<Self, Error> {
         let mut all = Self::default();
         for setting in Self::TABLE {

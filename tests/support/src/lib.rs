@@ -10,6 +10,7 @@
 //! - [`every_kind_is_filled_copied_and_read`] and the next one are tests of memory that several backends have.
 //! - [`samples`] reads metrics as Prometheus does, [`assert_metrics_together`] checks their order.
 //! - [`require`], [`program`], [`has_virtual_memory`] and [`skip`] skip a test whose device or program is missing.
+//! - [`setting_texts`] has values of each setting of a pool.
 //! - [`in_child`] runs code in a forked child, [`while_busy`] while other threads work.
 
 mod audit;
@@ -21,6 +22,7 @@ mod logging;
 mod memory;
 mod pattern;
 mod require;
+mod setting;
 mod streams;
 
 pub use audit::{AuditDevice, AuditMemory};
@@ -32,4 +34,5 @@ pub use logging::ask_at_each_record;
 pub use memory::{every_kind_is_filled_copied_and_read, memory_is_allocated_and_dropped_on_many_threads};
 pub use pattern::pattern;
 pub use require::{has_virtual_memory, program, require, skip, skip_backend, skipped};
+pub use setting::setting_texts;
 pub use streams::{close_gate, streams};

@@ -21,6 +21,7 @@ mod failure;
 mod package;
 mod pool;
 mod scope;
+mod size;
 
 use pyo3::prelude::*;
 // Keeps the C ABI's functions in this library.
@@ -41,6 +42,8 @@ mod _native {
     use super::pool::Pool;
     #[pymodule_export]
     use super::scope::{Around, Scope, assign, current};
+    #[pymodule_export]
+    use super::size::size;
 
     use pyo3::types::PyModuleMethods as _;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+from . import _native
 from .errors import ArgumentOverflowError, ArgumentTypeError, InvalidArgumentError
 
 TYPE_CHECKING = False
@@ -17,23 +18,16 @@ if TYPE_CHECKING:
 #: No cap, in limits and statistics.
 UNLIMITED = 2**64 - 1
 
-_POWERS = {letter: power for power, letter in enumerate(("", "k", "m", "g", "t", "p", "e"))}
 
-
-def size(value: Size, name: str = "bytes", *, unlimited: bool = False) -> int:
-    """A number of bytes.
-
-    `unlimited` accepts the text `"unlimited"`.
+def size(value: Size, name: str = "bytes") -> int:
+    """A number of bytes; `"unlimited"` is `UNLIMITED`.
 
     Raises: `ArgumentTypeError`, a `TypeError`, for neither an integer nor text; `InvalidArgumentError`, a `ValueError`, for a negative
     number and for text without a size; `ArgumentOverflowError`, an `OverflowError`, for 2**64 and more.
     """
     if isinstance(value, str):
-        if unlimited and value.strip() == "unlimited":
-            return UNLIMITED
-        bytes = _size_of_text(value, name)
-    else:
-        bytes = integer(value, name)
+        return _native.size(value, name)
+    bytes = integer(value, name)
     if bytes < 0:
         raise InvalidArgumentError(f"{name}={bytes} is not a number of bytes: it is negative")
     if bytes > UNLIMITED:
@@ -41,21 +35,8 @@ def size(value: Size, name: str = "bytes", *, unlimited: bool = False) -> int:
     return bytes
 
 
-def _size_of_text(text: str, name: str) -> int:
-    # Importing it takes longer than all of this package.
-    import re
-
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgtpe]?)(i?)b?\s*", text, re.IGNORECASE | re.ASCII)
-    if found is None or (found[3] and not found[2]):
-        raise InvalidArgumentError(f"{name}={text!r} is not a size: use a number with an optional unit, as in '512MiB'")
-    whole, _, part = found[1].partition(".")
-    factor = (1024 if found[3] else 1000) ** _POWERS[found[2].lower()]
-    bytes: int = int(whole) * factor + (int(part or "0") * factor) // 10 ** len(part)
-    return bytes
-
-
-def integer(value: SupportsIndex, name: str) -> int:
-    """An integer; `True` and `False` are none.
+def integer(value: SupportsIndex, name: str, use: str = "a number of bytes, or text as in '512MiB'") -> int:
+    """An integer; `True` and `False` are none. `use` is the remedy in the error.
 
     Raises: `ArgumentTypeError`.
     """
@@ -64,8 +45,7 @@ def integer(value: SupportsIndex, name: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        text = f"{name}={value!r} is of type {type(value).__name__}: use a number of bytes, or text as in '512MiB'"
-        raise ArgumentTypeError(text) from None
+        raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}: use {use}") from None
 
 
 def number(value: SupportsIndex, name: str, bits: int, *, signed: bool = False) -> int:
@@ -73,12 +53,7 @@ def number(value: SupportsIndex, name: str, bits: int, *, signed: bool = False) 
 
     Raises: `ArgumentTypeError`; `ArgumentOverflowError`, an `OverflowError`, for a number out of range.
     """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{name}={value!r} is of type {type(value).__name__}: use an integer") from None
+    number = integer(value, name, "an integer")
     least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
     if not least <= number <= most:
         raise ArgumentOverflowError(f"{name}={number} is out of range: {least} to {most} are valid")

@@ -24,6 +24,7 @@ __all__ = [
     "assign",
     "current",
     "export_dlpack",
+    "size",
 ]
 
 #: The version of the C ABI, and that of the package.
@@ -174,6 +175,9 @@ class Around:
 
 def current(variable: ContextVar[Any], pool: int | None = None) -> Any:
     """The value that a `ContextVar` has in the innermost scope of the current context; `None` outside of any."""
+
+def size(text: str, name: str) -> int:
+    """The bytes of a text such as `512MiB`, by the library's parser."""
 
 def assign(variable: ContextVar[Any], value: object) -> None:
     """Gives a `ContextVar` a value from now on, in the current context."""

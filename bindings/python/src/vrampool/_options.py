@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import _arguments
 from ._arguments import UNLIMITED
-from .errors import ArgumentOverflowError, ArgumentTypeError, ConfigurationError
+from .errors import ArgumentTypeError, ConfigurationError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         """Options of pools.
 
         Attributes:
+            file: A file of settings, for those without an argument or a variable.
             host_capacity: With `device="host"`: capacity of a separate host device, for tests.
             offload: Host memory that keeps contents during a sleep: pinned (the default) or pageable.
             name: The pool's name in metrics. Default: pool-0, pool-1 and so on.
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
             memory: Kind of memory: device, host (pinned), managed. Default: what the device prefers.
         """
 
+        file: str | None
         host_capacity: Size | None
         offload: str | None
         name: str | None
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 KNOWN = (
     # Generated from the table of figures by bindings/c/tests/figures.rs; do not edit.
     "device",
+    "file",
     "host_capacity",
     "offload",
     "name",
@@ -97,7 +100,7 @@ def text(options: Mapping[str, Any], known: tuple[str, ...] = KNOWN) -> str:
     """Pairs of what is not `None`, sorted by key.
 
     Raises: `ArgumentTypeError`, a `TypeError`, for an unknown option and for a value of another type; `ConfigurationError`, a
-    `ValueError`, for a negative number and for text with a separator or a NUL; `ArgumentOverflowError`, an `OverflowError`.
+    `ValueError`, for text with a separator or a NUL; as `_arguments.size` for a number out of range.
     """
     for key in options:
         if key not in known:
@@ -114,9 +117,5 @@ def _value(key: str, value: str | SupportsIndex) -> str:
         if any(separator in value for separator in ";\n\0"):
             raise ConfigurationError(f"{key}={value!r}: it has a separator or a NUL in it")
         return value
-    number = _arguments.integer(value, key)
-    if number < 0:
-        raise ConfigurationError(f"{key}={number}: it is not a number of bytes: it is negative")
-    if number > UNLIMITED:
-        raise ArgumentOverflowError(f"{key}={number} is not a number of bytes: it has more than 64 bits")
+    number = _arguments.size(value, key)
     return "unlimited" if number == UNLIMITED else str(number)

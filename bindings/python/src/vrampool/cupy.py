@@ -181,7 +181,7 @@ class CuPyAllocator(Handle):
             if not 0 <= fraction <= 1:
                 raise ValueError(f"fraction={fraction} is not between 0 and 1")
             size = int(pool.memory_info()[1] * fraction)
-        pool.limit = _arguments.size(0 if size is None else size, "size", unlimited=True) or UNLIMITED
+        pool.limit = _arguments.size(0 if size is None else size, "size") or UNLIMITED
 
     def get_limit(self) -> int:
         """That cap; 0 for none."""

@@ -151,7 +151,7 @@ class Pool(_native.Pool, Handle):
 
     @limit.setter
     def limit(self, bytes: Size) -> None:
-        LIBRARY.call("set_limit", self.handle, _arguments.size(bytes, "limit", unlimited=True))
+        LIBRARY.call("set_limit", self.handle, _arguments.size(bytes, "limit"))
 
     def memory_info(self) -> tuple[int, int]:
         """The device's memory, free and in all, as its driver reports it."""
