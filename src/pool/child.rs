@@ -74,9 +74,12 @@ impl<B: Backend> Pool<B> {
             let need = Need { requested: bytes, class: bytes };
             core.shortage_of::<B>(need, &Position::new(core), Shortage::Device(error)).into()
         });
-        if set.is_err() {
-            core.depot().accounts.share = before;
+        let mut depot = core.depot();
+        // Unless another thread has changed it since, for which the limits above may have changed, too.
+        if set.is_err() && depot.accounts.share == bytes {
+            depot.accounts.share = before;
         }
+        drop(depot);
         core.notify_freed();
         set
     }

@@ -174,7 +174,10 @@ impl<B: Backend> Pool<B> {
                 arenas.iter().try_for_each(|(of, arena)| arena.set_limit(least(of), true))?;
             }
             Err(_) => {
-                core.replace_limit(before)?;
+                // Unless another thread has changed it since.
+                if core.depot().accounts.caps.limit == bytes {
+                    core.replace_limit(before)?;
+                }
                 ledger.set_limit(of_ledger);
             }
         }
