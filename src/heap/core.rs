@@ -4,16 +4,16 @@
 //! file. What each of them does is in `block`, `buckets`, `depot` and `depot_lock`.
 
 use crate::error::refusal_log::RefusalLog;
-use crate::heap::accounts::Accounts;
-use crate::heap::caps::Caps;
-use crate::heap::counts::Counters;
+use crate::heap::ledger::accounts::Accounts;
+use crate::heap::ledger::caps::Caps;
+use crate::heap::ledger::tree::{Bounds, Sum};
 use crate::heap::magazine::class_table::ClassTable;
 use crate::heap::magazine::counters::ThreadCounters;
 use crate::heap::magazine::slots::NO_SLOT;
-use crate::heap::request_queue::Queue;
+use crate::heap::request::queue::Queue;
 use crate::heap::size_class::SizeClasses;
+use crate::heap::stats::counts::Counters;
 use crate::heap::stats::table::PoolStats;
-use crate::heap::tree::{Bounds, Sum};
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::ticks::Ticks;
@@ -87,7 +87,7 @@ pub(crate) struct PoolLock {
     pub(super) is_of_arena: bool,
 }
 
-/// A depot behind its [lock](crate::heap::depot_lock).
+/// A depot behind its [lock](crate::heap::store::depot_lock).
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct LockedDepot {
@@ -99,7 +99,7 @@ pub(crate) struct LockedDepot {
     pub(super) family: Mutex<Family>,
 }
 
-/// The accounts of the pools of a [tree](crate::heap::pool_tree).
+/// The accounts of the pools of a [tree](crate::heap::ledger::pool_tree).
 #[derive(Default)]
 pub(super) struct Family {
     /// Idle bytes of all pools, and those of their magazines' slots.
@@ -162,7 +162,7 @@ pub(crate) trait ErasedArena: Any + Send + fmt::Debug {
     fn ticks_mut(&mut self) -> &mut Ticks;
 }
 
-/// The [shared store](crate::heap::depot) of idle blocks.
+/// The [shared store](crate::heap::store::depot) of idle blocks.
 #[derive(Debug)]
 pub(crate) struct Depot {
     pub(crate) buckets: Buckets,
@@ -184,7 +184,7 @@ pub(crate) struct Depot {
 pub(crate) struct Threads {
     /// Counters of their magazines.
     pub(crate) counters: Vec<Arc<ThreadCounters>>,
-    /// How many of the first of them the [reclaim thread](crate::heap::reclaim_thread) awaits.
+    /// How many of the first of them the [reclaim thread](crate::heap::magazine::reclaim_thread) awaits.
     pub(crate) awaited: usize,
     /// Magazines of earlier epochs release their memory to the source.
     pub(crate) trimmed: u64,
@@ -226,7 +226,7 @@ pub(crate) struct Requests {
     pub(crate) misses: u64,
 }
 
-/// The [buckets](crate::heap::buckets) of a depot.
+/// The [buckets](crate::heap::store::buckets) of a depot.
 #[derive(Debug)]
 pub(crate) struct Buckets {
     /// The kind of memory that magazines take.
@@ -272,7 +272,7 @@ pub(crate) struct Block {
     pub(super) part: Box<dyn ErasedPart>,
 }
 
-/// Operations of a block's [part](crate::heap::backend_part) of any backend.
+/// Operations of a block's [part](crate::heap::block::backend_part) of any backend.
 pub(super) trait ErasedPart: Any + Send + Sync {
     fn empty(&mut self, backend_state: &mut BackendState) -> bool;
     /// Returns the waits between streams.
@@ -372,7 +372,7 @@ impl PoolCore {
         self.caps.magazines_take(key.class) && self.has_magazines() && key.kind == self.kind
     }
 
-    /// Whether it has hooks, which [observe](crate::heap::observed) it.
+    /// Whether it has hooks, which [observe](crate::heap::request::observed) it.
     #[inline(always)]
     pub(crate) fn is_observed(&self) -> bool {
         self.class_table.is_observed

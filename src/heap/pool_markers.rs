@@ -4,9 +4,9 @@
 use crate::heap::arena::DeviceArena;
 use crate::heap::block::Block;
 use crate::heap::core::{BackendState, PoolCore};
-use crate::heap::depot::{Accept, Depot, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::store::depot::{Accept, Depot, Taken};
 use crate::source::Key;
 use crate::streams::markers::{Markers, UNMARKED};
 use crate::streams::order::{Freed, Order};

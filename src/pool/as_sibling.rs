@@ -1,7 +1,7 @@
 //! A pool as one of those that release idle memory for each other.
 
 use crate::heap::core::PoolCore;
-use crate::pool::siblings::Sibling;
+use crate::heap::request::siblings::Sibling;
 use crate::pool::{Handle, Pool};
 use std::sync::Arc;
 use vrampool_backend::Backend;

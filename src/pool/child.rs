@@ -1,14 +1,15 @@
 //! Pools below a pool: how they are made, and their shares of its limit.
 
 use crate::error::{Error, Shortage};
-use crate::heap::admission::NoShare;
 use crate::heap::core::{Life, PoolCore};
-use crate::heap::pool_tree::Asked;
-use crate::heap::queue_position::Position;
-use crate::heap::release::is_releasing;
-use crate::heap::request_queue::Awaited;
+use crate::heap::ledger::admission::NoShare;
+use crate::heap::ledger::pool_tree::Asked;
+use crate::heap::request::position::Position;
+use crate::heap::request::queue::Awaited;
+use crate::heap::request::siblings;
+use crate::heap::store::release::is_releasing;
+use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
-use crate::pool::{Pool, siblings};
 use crate::streams::order::Need;
 use vrampool_backend::{Backend, BackendError, fork};
 

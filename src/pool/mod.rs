@@ -1,7 +1,5 @@
 //! The public pool type.
 
-pub(crate) mod allocate;
-mod allocate_beside;
 mod allocate_timeout;
 mod as_sibling;
 pub(crate) mod buffer;
@@ -9,11 +7,8 @@ pub(crate) mod builder;
 mod child;
 pub(crate) mod elements;
 pub(crate) mod global;
-mod in_time;
-mod oom_ladder;
 pub(crate) mod report;
 pub(crate) mod settings;
-mod siblings;
 mod trim;
 
 use crate::environment::as_limit;
@@ -21,7 +16,8 @@ use crate::error::Error;
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
 use crate::heap::magazine;
-use crate::heap::queue_position::Position;
+use crate::heap::request::position::Position;
+use crate::heap::request::siblings;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
 use crate::heap::stats::table::PoolStats;

@@ -4,7 +4,7 @@ use crate::environment::{as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{Compaction, DeviceArena, Moved};
 use crate::heap::core::PoolCore;
-use crate::heap::pool_tree::Asked;
+use crate::heap::ledger::pool_tree::Asked;
 use crate::pool::Pool;
 use std::mem;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The lock of an arena's state. The depot of a pool over the arena is under the same lock.
 
 use super::state::State;
-use crate::heap::caps::Caps;
 use crate::heap::core::{BackendState, Buckets, Depot, ErasedArena, Life, LockedDepot};
+use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
 use crate::heap::space::ArenaError;
 use crate::streams::ticks::Ticks;

@@ -62,7 +62,7 @@ impl ClassTable {
         Self { reach, table, largest, are_unshared, is_observed: false }
     }
 
-    /// As [`new`](Self::new), for an [observed](crate::heap::observed) pool. The hit path, which calls no
+    /// As [`new`](Self::new), for an [observed](crate::heap::request::observed) pool. The hit path, which calls no
     /// hook, finds no bin.
     pub(crate) fn observed(largest: u64) -> Self {
         let largest = largest.min(LARGEST_CLASS);

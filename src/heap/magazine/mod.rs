@@ -27,21 +27,23 @@
 //! [releases](vrampool_backend::Memory::release) memory behind handles.
 //!
 //! A thread frees nothing when it ends: its blocks move to the depot, and [another
-//! thread](crate::heap::reclaim_thread) frees those of dropped pools.
+//! thread](crate::heap::magazine::reclaim_thread) frees those of dropped pools.
 
 pub(crate) mod class_table;
 pub(crate) mod counters;
+pub(crate) mod exchange;
 pub(crate) mod known;
+pub(crate) mod reclaim_thread;
 pub(crate) mod slots;
 pub(crate) mod thread_cache;
 
 use crate::heap::block::Block;
 use crate::heap::core::{DROPPED, NEVER, PoolCore};
-use crate::heap::depot::Depot;
 use crate::heap::magazine::class_table::NO_BIN;
 use crate::heap::magazine::known::{Entry, Key, Known};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
+use crate::heap::store::depot::Depot;
 use crate::sync::thread_slot::{Leave, ThreadSlot};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::mem;
@@ -250,7 +252,7 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
     drop(End);
-    crate::heap::reclaim_thread::free();
+    crate::heap::magazine::reclaim_thread::free();
 }
 
 impl Local {

@@ -1,6 +1,10 @@
-//! Statistics of a pool: the `table` of its figures, and their `text`.
+//! Statistics of a pool: the `table` of its figures, and their `text`. `counts` are kept under the lock, `counting` adds to
+//! them, and `read_stats` reads them.
 
+mod counting;
+pub(crate) mod counts;
 pub(crate) mod outcomes;
+mod read_stats;
 #[cfg(feature = "serde")]
 mod serialize;
 pub(crate) mod table;
@@ -9,10 +13,10 @@ pub(crate) mod times;
 
 use crate::environment::as_limit;
 use crate::figures::Group;
-use crate::heap::accounts::Accounts;
 use crate::heap::arena::DeviceArena;
-use crate::heap::counts::{BytesNow, Counters, InMagazines};
-use crate::heap::request_queue::Queue;
+use crate::heap::ledger::accounts::Accounts;
+use crate::heap::request::queue::Queue;
+use crate::heap::stats::counts::{BytesNow, Counters, InMagazines};
 use crate::source::Source;
 use std::time::Duration;
 use table::{BucketStats, Caps, Peaks, PoolStats, Served, SourceStats, VirtualMemoryStats};

@@ -4,10 +4,10 @@ use super::{BORROW_CLASSES, BUDGET, MAGAZINES_TO_A_CAP, PoolBuilder, VIRTUAL_CAC
 use crate::environment::{UNLIMITED, as_cap, as_limit};
 use crate::error::Error;
 use crate::heap::arena::{ArenaBuilder, DeviceArena};
-use crate::heap::caps::Caps;
 use crate::heap::core::PoolCore;
+use crate::heap::ledger::caps::Caps;
 use crate::heap::size_class::SizeClasses;
-use crate::heap::supply::Supply;
+use crate::heap::store::supply::Supply;
 use crate::pool::Pool;
 use crate::pool::settings::{Origin, Settings};
 use crate::source::Source;

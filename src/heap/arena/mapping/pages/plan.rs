@@ -3,7 +3,7 @@
 use super::stitch;
 use super::stitch::{Fit, Plan};
 use super::{Backing, Extent, Holes};
-use crate::heap::caps::overlap_allows;
+use crate::heap::ledger::caps::overlap_allows;
 use crate::heap::space::{Arena, BlockId, Zone};
 use vrampool_backend::Backend;
 

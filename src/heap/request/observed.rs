@@ -6,9 +6,9 @@
 use crate::error::Error;
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
-use crate::heap::queue_position::Position;
-use crate::heap::release::without_waits;
-use crate::heap::supply::SourceMemory;
+use crate::heap::request::position::Position;
+use crate::heap::store::release::without_waits;
+use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use std::panic::Location;
 use std::sync::Arc;

@@ -3,15 +3,15 @@
 //! Nothing here calls the device or drops a block. Exchange with threads' magazines is in
 //! `magazine_exchange`.
 
-use crate::heap::accounts::Accounts;
-pub(crate) use crate::heap::buckets::Taken;
-use crate::heap::caps::Caps;
 pub(crate) use crate::heap::core::Depot;
 use crate::heap::core::{BackendState, Block, Buckets, Life, Requests, Threads};
-use crate::heap::counts::Counters;
-use crate::heap::keep::note_idle;
+use crate::heap::ledger::accounts::Accounts;
+use crate::heap::ledger::caps::Caps;
 use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::request_queue::Queue;
+use crate::heap::request::queue::Queue;
+use crate::heap::stats::counts::Counters;
+pub(crate) use crate::heap::store::buckets::Taken;
+use crate::heap::store::keep::note_idle;
 use crate::source::Key;
 use crate::streams::ticks::FreedIn;
 use smallvec::SmallVec;
@@ -50,7 +50,7 @@ impl Depot {
 
     /// Whether returned blocks go to the source.
     #[inline]
-    pub(super) fn keeps_nothing(&self) -> bool {
+    pub(in crate::heap) fn keeps_nothing(&self) -> bool {
         self.life == Life::Dropped || self.life == Life::Closed && !self.accounts.is_private
     }
 
@@ -170,7 +170,7 @@ impl Depot {
 
     /// Counts a block as returned that served a smaller class than its own.
     #[inline]
-    pub(super) fn end_loan(&mut self, block: &mut Block) {
+    pub(in crate::heap) fn end_loan(&mut self, block: &mut Block) {
         if block.excess > 0 {
             self.accounts.expected -= block.excess;
             block.serve(block.key.class);

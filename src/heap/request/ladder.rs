@@ -4,16 +4,15 @@ use crate::environment::UNLIMITED;
 use crate::error::{Cause, Error, Forbidden, OutOfMemory, Owner, Shortage};
 use crate::heap::arena::DeviceArena;
 use crate::heap::core::PoolCore;
-use crate::heap::counts::BytesNow;
-use crate::heap::queue_position::Position;
+use crate::heap::request::Request;
+use crate::heap::request::position::Position;
+use crate::heap::request::siblings;
 use crate::heap::space::ArenaError;
+use crate::heap::stats::counts::BytesNow;
 use crate::heap::stats::outcomes::Reason;
-use crate::heap::supply::SourceMemory;
-use crate::pool::allocate::Request;
-use crate::pool::siblings;
-use crate::source::Key;
+use crate::heap::store::supply::SourceMemory;
 use crate::streams::order::Need;
-use vrampool_backend::{Backend, BackendError, HookEvent, Scarce};
+use vrampool_backend::{Backend, BackendError, Scarce};
 
 impl PoolCore {
     /// Asks the source. While it is out of memory, releases least recently requested classes up to the size of
@@ -21,17 +20,16 @@ impl PoolCore {
     /// again after each. `allow_release` is called before any of that. The request that releases everything
     /// waits for releases in progress, and is served before later requests, here and at the driver. Nothing of this begins
     /// after the time of the request.
-    pub(super) fn ask_source<B: Backend>(
+    pub(crate) fn ask_source<B: Backend>(
         &self,
-        key: Key,
-        stream: &B::Stream,
-        (request, position): (Option<&HookEvent<'_>>, &Position<'_>),
+        request: &Request<'_, B>,
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<SourceMemory<B>, Error> {
+        let &Request { key, stream, announced, position, .. } = request;
         let need = Need { requested: key.class, class: key.class };
         let ask = || match position.is_over() {
             true => Err(self.shortage_of::<B>(need, position, Shortage::Deadline).into()),
-            false => self.ask_hooked::<B>(key, stream, request),
+            false => self.ask_hooked::<B>(key, stream, announced),
         };
         let may_help = |answer: &Result<SourceMemory<B>, Error>| match answer {
             // All that is left was used by captured streams: other memory may coalesce.
@@ -103,7 +101,7 @@ impl PoolCore {
 
     /// As [`shortage_of`](Self::shortage_of) a request. Counts and logs it as a failure, unless the request may still
     /// wait.
-    pub(super) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
+    pub(crate) fn out_of_memory<B: Backend>(&self, request: &Request<'_, B>, shortage: Shortage) -> Error {
         let position = request.position;
         let error = self.shortage_of::<B>(request.need(), position, self.as_of_request(request, shortage));
         if !position.has_deadline() {
@@ -113,7 +111,7 @@ impl PoolCore {
     }
 
     /// Describes a lack of memory. The limit that refuses is found here.
-    pub(super) fn shortage_of<B: Backend>(
+    pub(crate) fn shortage_of<B: Backend>(
         &self,
         need: Need,
         position: &Position<'_>,
@@ -128,7 +126,7 @@ impl PoolCore {
     }
 
     /// As [`shortage_of`](Self::shortage_of), of the `refusing` limit, if there is one, and its height in the tree.
-    pub(super) fn shortage_at<B: Backend>(
+    pub(crate) fn shortage_at<B: Backend>(
         &self,
         Need { requested: requested_bytes, class: class_bytes }: Need,
         position: &Position<'_>,
@@ -162,7 +160,7 @@ impl PoolCore {
     }
 
     /// Counts and logs a request that is refused for a lack of memory.
-    pub(super) fn count_out_of_memory(&self, error: &OutOfMemory, has_waited: bool) {
+    pub(crate) fn count_out_of_memory(&self, error: &OutOfMemory, has_waited: bool) {
         self.depot().counters.rungs.fail += 1;
         self.count_failure(match (error.cause(), &error.shortage) {
             (Cause::Request, _) => Reason::Request,

@@ -3,13 +3,13 @@
 use crate::error::{Error, Shortage};
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
-use crate::heap::driver_threads;
 use crate::heap::magazine;
-use crate::heap::queue_position::GRACE;
-use crate::heap::reclaim_thread;
-use crate::heap::release::is_releasing;
-use crate::heap::reservation::Reservation;
-use crate::pool::allocate::Request;
+use crate::heap::magazine::reclaim_thread;
+use crate::heap::request::Request;
+use crate::heap::request::driver_threads;
+use crate::heap::request::position::GRACE;
+use crate::heap::request::reservation::Reservation;
+use crate::heap::store::release::is_releasing;
 use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 
@@ -25,7 +25,7 @@ impl Drop for Served {
 impl PoolCore {
     /// Serves a request by `serve`, for which the bytes of `reserved` are reserved. If the request has a deadline, another
     /// thread does it, and a result that comes too late is a lack of memory.
-    pub(super) fn in_time<B: Backend>(
+    pub(crate) fn in_time<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         reserved: Option<Reservation<'_>>,
@@ -66,7 +66,7 @@ impl PoolCore {
 }
 
 /// Frees what this thread does not free itself, because it must not wait for the driver.
-pub(super) fn free_deferred() {
+pub(crate) fn free_deferred() {
     if reclaim_thread::has_left() {
         driver_threads::add(Box::new(reclaim_thread::free));
     }

@@ -1,7 +1,7 @@
 //! The backend's part of a block.
 
 use crate::heap::core::{BackendState, ErasedPart, PoolCore};
-use crate::heap::supply::SourceMemory;
+use crate::heap::store::supply::SourceMemory;
 use crate::streams::order::{Need, WaitFor};
 use crate::streams::uses::{Access, Streams, Uses};
 use smallvec::SmallVec;
@@ -10,17 +10,17 @@ use vrampool_backend::spi::Ticket;
 use vrampool_backend::{Backend, Memory, StreamId};
 
 /// The backend's part of a block.
-pub(super) struct BackendPart<B: Backend> {
-    pub(super) extent: SourceMemory<B>,
+pub(in crate::heap) struct BackendPart<B: Backend> {
+    pub(in crate::heap) extent: SourceMemory<B>,
     /// Only the writer over an arena, which records the users of its blocks itself, among them the stream that
     /// moved one.
-    pub(super) uses: Uses<B::Stream>,
-    pub(super) ticket: Option<Ticket>,
+    pub(in crate::heap) uses: Uses<B::Stream>,
+    pub(in crate::heap) ticket: Option<Ticket>,
 }
 
 impl<B: Backend> BackendPart<B> {
     /// The streams that may use it.
-    pub(super) fn users(&self) -> Streams<B::Stream> {
+    pub(in crate::heap) fn users(&self) -> Streams<B::Stream> {
         match &self.extent {
             SourceMemory::Arena(buffer) => buffer.users(),
             _ => self.uses.users(),
@@ -28,7 +28,7 @@ impl<B: Backend> BackendPart<B> {
     }
 
     /// As [`users`](Self::users), under the depot's lock.
-    pub(super) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
+    pub(in crate::heap) fn users_in(&self, backend_state: &BackendState) -> Streams<B::Stream> {
         match &self.extent {
             SourceMemory::Arena(buffer) => buffer.users_in(backend_state),
             _ => self.uses.users(),

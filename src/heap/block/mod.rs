@@ -1,12 +1,16 @@
-//! What a [block](Block) does: its memory, class and stream order.
+//! What a [block](Block) does: its memory, class and stream order. The backend's part of it (`backend_part`), and records
+//! that are kept for reuse (`recycled_records`).
+
+mod backend_part;
+pub(crate) mod recycled_records;
 
 use crate::error::{Error, Forbidden};
 use crate::heap::arena::Refill;
-use crate::heap::backend_part::BackendPart;
+use crate::heap::block::backend_part::BackendPart;
 pub(crate) use crate::heap::core::Block;
 use crate::heap::core::{BackendState, PoolCore};
 use crate::heap::magazine::class_table::{self, NO_BIN};
-use crate::heap::supply::SourceMemory;
+use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
 use crate::streams::last_use::LastUse;
 use crate::streams::order::{Need, Order, WaitFor};

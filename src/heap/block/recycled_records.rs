@@ -8,7 +8,7 @@
 
 use crate::heap::block::Block;
 use crate::heap::core::BackendState;
-use crate::heap::depot::Depot;
+use crate::heap::store::depot::Depot;
 use crate::source::Key;
 use std::mem;
 use std::time::Duration;

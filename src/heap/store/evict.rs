@@ -2,7 +2,7 @@
 
 use crate::heap::block::Block;
 use crate::heap::core::Life;
-use crate::heap::depot::Depot;
+use crate::heap::store::depot::Depot;
 use std::mem;
 use vrampool_backend::{MemoryKind, StreamId};
 

@@ -1,6 +1,6 @@
 //! Counters of a depot, and totals of threads' magazines.
 
-use crate::heap::accounts::Accounts;
+use crate::heap::ledger::accounts::Accounts;
 use crate::heap::stats::outcomes::{DeviceErrors, Failures, LastFailures};
 use crate::heap::stats::table::{Releases, Rungs};
 use crate::heap::stats::times::{AllocationTimes, DriverTimes, Waits};
@@ -9,7 +9,7 @@ use crate::heap::stats::times::{AllocationTimes, DriverTimes, Waits};
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     /// Out of the depot: live, or idle in a magazine. Counters that opposite paths change are separate, for the
-    /// same reason as [`Accounts::requested`](crate::heap::accounts::Accounts::requested).
+    /// same reason as [`Accounts::requested`](crate::heap::ledger::accounts::Accounts::requested).
     pub(crate) live_buffers: u64,
     pub(crate) stream_waits: u64,
     pub(crate) source_allocations: u64,

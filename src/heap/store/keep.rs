@@ -144,7 +144,7 @@ impl Drop for Borrowed {
 /// Records the tick in which a block becomes idle. A block with markers is in flight, the bytes of others count until
 /// their stream gets a marker.
 #[inline]
-pub(super) fn note_idle(block: &Block, backend_state: &mut BackendState) {
+pub(in crate::heap) fn note_idle(block: &Block, backend_state: &mut BackendState) {
     let marked = block.last_use.freed();
     block.last_use.note_idle(backend_state.ticks().now());
     // Relaxed: a thread that does not see it frees as if there were one stream.

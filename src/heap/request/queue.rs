@@ -3,8 +3,8 @@
 //! One queue for all reasons: memory that other threads are releasing, the device that refused memory, and memory
 //! until a deadline. A request keeps its position while its reason changes.
 
-use crate::heap::accounts::{Accounts, Admission};
-use crate::heap::tree::Waiting;
+use crate::heap::ledger::accounts::{Accounts, Admission};
+use crate::heap::ledger::tree::Waiting;
 use crate::sync::{Condvar, Instant};
 use smallvec::SmallVec;
 use std::collections::VecDeque;

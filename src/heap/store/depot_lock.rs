@@ -6,7 +6,7 @@
 //! of dropped pools, so their number is the highest number of simultaneous pools.
 //!
 //! A pool over an arena has the lock of the arena. An empty depot is a few kilobytes, mostly the guesses of its
-//! [buckets](crate::heap::buckets).
+//! [buckets](crate::heap::store::buckets).
 
 use crate::heap::core::{BackendState, Depot, DepotGuard, Family, Life};
 pub(crate) use crate::heap::core::{LockedDepot, PoolLock};

@@ -1,13 +1,13 @@
 //! Returns idle memory to the source: at the last drop, on a trim, to stay within a cap, or if the device lacks memory.
 
 use crate::heap::core::{DROPPED, DROPPED_EPOCH, PoolCore, Recall, next_epoch};
-use crate::heap::depot::Depot;
 use crate::heap::magazine;
+use crate::heap::magazine::reclaim_thread;
 use crate::heap::magazine::slots;
-use crate::heap::queue_position::Position;
-use crate::heap::reclaim_thread;
-use crate::heap::release::is_releasing;
-use crate::heap::request_queue::Awaited;
+use crate::heap::request::position::Position;
+use crate::heap::request::queue::Awaited;
+use crate::heap::store::depot::Depot;
+use crate::heap::store::release::is_releasing;
 use crate::source::Key;
 use std::iter::successors;
 use std::sync::atomic::Ordering::{Relaxed, Release};

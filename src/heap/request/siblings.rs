@@ -10,7 +10,7 @@ use vrampool_backend::DeviceId;
 static POOLS: Mutex<Vec<(DeviceId, Weak<dyn Sibling>)>> = Mutex::new(Vec::new());
 
 /// A pool of any backend.
-pub(super) trait Sibling: Send + Sync {
+pub(crate) trait Sibling: Send + Sync {
     fn core(&self) -> &PoolCore;
 
     /// Releases idle memory to the device. Returns the number of bytes.
@@ -18,7 +18,7 @@ pub(super) trait Sibling: Send + Sync {
 }
 
 /// Lists a pool.
-pub(super) fn add<S: Sibling + 'static>(pool: &Arc<S>) {
+pub(crate) fn add<S: Sibling + 'static>(pool: &Arc<S>) {
     let (device, weak): (_, Weak<S>) = (pool.core().device, Arc::downgrade(pool));
     let mut pools = POOLS.lock();
     pools.retain(|(_, pool)| pool.strong_count() > 0);
@@ -36,12 +36,12 @@ fn others(pool: &PoolCore) -> Vec<Arc<dyn Sibling>> {
 }
 
 /// Releases idle memory of the others to the device. Returns the number of bytes.
-pub(super) fn trim(pool: &PoolCore) -> u64 {
+pub(crate) fn trim(pool: &PoolCore) -> u64 {
     others(pool).into_iter().map(Sibling::trim).sum()
 }
 
 /// The others that hold memory, most bytes first.
-pub(super) fn holders(pool: &PoolCore) -> Vec<OtherPool> {
+pub(crate) fn holders(pool: &PoolCore) -> Vec<OtherPool> {
     let figures = |other: &Arc<dyn Sibling>| {
         let depot = other.core().depot();
         let (held_bytes, idle_bytes) = (depot.accounts.now.held(), depot.bytes_now().idle);

@@ -1,19 +1,20 @@
 //! Room for a miss within limit and budget: idle memory is released, and memory in transit and other threads' magazines
-//! are waited for, until the request has a [permit](crate::heap::permit).
+//! are waited for, until the request has a [permit](crate::heap::request::permit).
 
 use crate::error::Error;
 use crate::heap::core::{DepotGuard, PoolCore, Recall};
-use crate::heap::depot::Depot;
 use crate::heap::magazine;
-use crate::heap::permit::Permit;
-use crate::heap::queue_position::Position;
-use crate::heap::reclaim_thread;
-use crate::heap::release::is_releasing;
-use crate::heap::request_queue::Awaited;
-use crate::heap::reservation::{NoRoom, Reservation};
-use crate::source::Key;
+use crate::heap::magazine::reclaim_thread;
+use crate::heap::request::Request;
+use crate::heap::request::permit::Permit;
+use crate::heap::request::position::Position;
+use crate::heap::request::queue::Awaited;
+use crate::heap::request::reservation::{NoRoom, Reservation};
+use crate::heap::store::depot::Depot;
+use crate::heap::store::release::is_releasing;
 use crate::sync::Instant;
 use std::time::Duration;
+use vrampool_backend::Backend;
 
 /// Longest wait of a request without memory for threads that keep idle memory and make no call.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -23,12 +24,13 @@ impl PoolCore {
     /// `takes_idle`, fails with [`NoRoom::Idle`] while an idle block serves `key`.
     ///
     /// `allow_release` is called before memory is released or waited for; its error is [`NoRoom::Forbidden`].
-    pub(crate) fn make_room<'a>(
+    pub(crate) fn make_room<'a, B: Backend>(
         &'a self,
-        key: Key,
-        (position, takes_idle): (&Position<'a>, bool),
+        request: &Request<'_, B>,
+        takes_idle: bool,
         allow_release: impl Fn() -> Result<(), Error>,
     ) -> Result<Reservation<'a>, NoRoom> {
+        let &Request { key, position, .. } = request;
         let class = key.class;
         let (mut recalled, mut others_help) = (false, true);
         let mut depot = self.depot();
@@ -102,7 +104,7 @@ impl PoolCore {
     /// Recalls magazines and waits until other threads have returned them or `enough` holds. Each thread
     /// returns them at its next call. A thread that makes no call is waited for [once](PATIENCE); no wait is longer than
     /// the time of the request at `of`.
-    pub(super) fn wait_for_magazines(
+    pub(in crate::heap) fn wait_for_magazines(
         &self,
         mut depot: DepotGuard,
         of: &Position<'_>,

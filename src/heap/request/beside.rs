@@ -7,11 +7,11 @@
 use crate::error::{Error, Forbidden};
 use crate::heap::block::Block;
 use crate::heap::core::PoolCore;
-use crate::heap::depot::{Accept, Taken};
 use crate::heap::magazine;
-use crate::heap::reservation::Reservation;
+use crate::heap::request::Request;
+use crate::heap::request::reservation::Reservation;
 use crate::heap::stats::outcomes::{DeviceCall, Reason};
-use crate::pool::allocate::Request;
+use crate::heap::store::depot::{Accept, Taken};
 use std::sync::Arc;
 use vrampool_backend::{Backend, CaptureId, Stream};
 
@@ -19,7 +19,7 @@ impl PoolCore {
     /// Serves a request for which [idle blocks are busy](Taken::Busy). `None` means to look for an idle block again.
     #[cold]
     #[inline(never)]
-    pub(super) fn allocate_beside<B: Backend>(
+    pub(crate) fn allocate_beside<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
     ) -> Result<Option<Box<Block>>, Error> {

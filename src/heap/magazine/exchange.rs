@@ -4,12 +4,12 @@
 //! Only additional slots are checked against the caps.
 
 use crate::heap::block::Block;
-use crate::heap::buckets::SAME_STREAM_SEARCH;
-use crate::heap::depot::{Accept, Depot};
 use crate::heap::magazine::class_table;
 use crate::heap::magazine::counters::{BinCounters, ThreadCounters};
 use crate::heap::magazine::thread_cache::{Leaving, RefillState, ThreadCache};
 use crate::heap::pool_markers::order_in;
+use crate::heap::store::buckets::SAME_STREAM_SEARCH;
+use crate::heap::store::depot::{Accept, Depot};
 use crate::source::Key;
 use crate::streams::uses::{Streams, add};
 use crate::sync::AtomicU64;

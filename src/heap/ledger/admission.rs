@@ -1,7 +1,7 @@
-//! What the limits of a [tree](crate::heap::tree) allow a pool. Numbers only.
+//! What the limits of a [tree](crate::heap::ledger::tree) allow a pool. Numbers only.
 
-use crate::heap::accounts::{Accounts, Admission, positive};
-use crate::heap::tree::{Bounds, Level, Sum, Waiting};
+use crate::heap::ledger::accounts::{Accounts, Admission, positive};
+use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
 use std::mem;
 
 /// Divisor of the limit for the slots of all magazines together. Idle memory in a magazine serves one thread

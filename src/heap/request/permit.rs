@@ -1,10 +1,10 @@
 //! The limit and the budget: whether a miss may ask the source, and what must be released or waited for first.
 
-use crate::heap::accounts::Admission;
 use crate::heap::block::Block;
 use crate::heap::core::Life;
-use crate::heap::depot::Depot;
-use crate::heap::queue_position::Position;
+use crate::heap::ledger::accounts::Admission;
+use crate::heap::request::position::Position;
+use crate::heap::store::depot::Depot;
 use crate::source::Key;
 
 /// The outcome of a miss's request for permission.
@@ -94,7 +94,7 @@ impl Depot {
 #[cfg(all(test, feature = "host", not(model)))]
 mod tests {
     use super::*;
-    use crate::heap::request_queue::{Awaited, TURN};
+    use crate::heap::request::queue::{Awaited, TURN};
     use crate::heap::size_class::SizeClasses;
     use crate::host::{HostDevice, HostStream};
     use crate::{Backend, Buffer, Pool};

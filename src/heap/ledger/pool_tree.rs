@@ -1,10 +1,10 @@
 //! The pools of a tree: a pool, its children, and theirs.
 //!
 //! Each of these pools has a separate depot. A thread that locks a depot then locks the accounts of the tree, too. So
-//! the [limits and shares](crate::heap::tree) hold at every instant, and no thread holds the locks of two depots.
+//! the [limits and shares](crate::heap::ledger::tree) hold at every instant, and no thread holds the locks of two depots.
 
 use crate::heap::core::{Depot, DepotGuard, Family, Life, LockedDepot, Member, PoolCore, Recall};
-use crate::heap::tree::{Bounds, Level, Sum, Waiting};
+use crate::heap::ledger::tree::{Bounds, Level, Sum, Waiting};
 use std::fmt;
 use std::iter::successors;
 use std::mem;
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
 
 impl LockedDepot {
     /// Removes a pool from its tree. No thread, block or child refers to the pool, so nothing is charged to it.
-    pub(super) fn leave_family(&'static self) {
+    pub(in crate::heap) fn leave_family(&'static self) {
         let mut guard = self.lock();
         guard.accounts.share = 0;
         let (at, mut family) = (guard.node.take(), guard.family.take());
@@ -128,14 +128,14 @@ impl Member {
 impl Depot {
     /// If the pool's last handle was dropped, and no buffer is live: the number of blocks in magazines of threads that have
     /// not visited a pool since.
-    pub(super) fn parked(&self) -> Option<u64> {
+    pub(in crate::heap) fn parked(&self) -> Option<u64> {
         (self.is_dropped() && self.bytes_now().live == 0).then_some(self.counters.live_buffers)
     }
 
     /// Of the pool that an arena serves: the number of pools that have memory of it, and the sum of what is
     /// [parked](Self::parked) in all of them. `None` while any of them is in use. The sum is never too large, as a block
     /// leaves it before it leaves the arena.
-    pub(super) fn parked_in_arena(&self) -> Option<(usize, u64)> {
+    pub(in crate::heap) fn parked_in_arena(&self) -> Option<(usize, u64)> {
         let own = self.parked()?;
         let Some((root, at)) = self.node else { return Some((1, own)) };
         let family = root.family.lock();
@@ -150,7 +150,7 @@ impl DepotGuard {
     /// Locks the accounts of the tree.
     #[cold]
     #[inline(never)]
-    pub(super) fn enter(&mut self) {
+    pub(in crate::heap) fn enter(&mut self) {
         let Some((root, at)) = self.node else { return };
         let family = root.family.lock();
         let member = family.member(at);
@@ -177,7 +177,7 @@ impl DepotGuard {
     /// Notes the changes in the accounts of the tree, and unlocks them.
     #[cold]
     #[inline(never)]
-    pub(super) fn leave(&mut self) {
+    pub(in crate::heap) fn leave(&mut self) {
         let Some(mut family) = self.family.take() else { return };
         let Some((_, at)) = self.node else { return };
         let (accounts, waiting, parked) = (&self.accounts, self.queue.first_with_deadline(), self.parked());
@@ -195,7 +195,7 @@ impl DepotGuard {
     }
 
     /// The locks of the other pools of the tree, if requests of them sleep.
-    pub(super) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
+    pub(in crate::heap) fn sleeping_others(&self) -> Vec<&'static LockedDepot> {
         let family = self.family.iter().filter(|family| family.asleep > 0);
         family.flat_map(|family| family.members.iter().flatten()).map(|member| member.lock).collect()
     }
@@ -219,7 +219,7 @@ impl DepotGuard {
 
 impl PoolCore {
     /// Puts the pool in the tree of `parent`, below it. `arena`: the lock of their common arena.
-    pub(super) fn join(self: &Arc<Self>, parent: &Arc<Self>, arena: Option<&'static LockedDepot>) {
+    pub(in crate::heap) fn join(self: &Arc<Self>, parent: &Arc<Self>, arena: Option<&'static LockedDepot>) {
         parent.has_children.store(true, Relaxed);
         for pool in [parent, self] {
             let above = if Arc::ptr_eq(pool, parent) { None } else { parent.depot().node };
@@ -270,7 +270,7 @@ impl PoolCore {
 
     /// Releases idle memory of other pools of the tree, as far as its own is not enough for `class` bytes. Returns
     /// whether any was released.
-    pub(super) fn relieve(&self, class: u64) -> bool {
+    pub(in crate::heap) fn relieve(&self, class: u64) -> bool {
         let (mut is_any, asked) = (false, Asked { class, share: None });
         loop {
             let lacking = self.depot().accounts.lacking(class);

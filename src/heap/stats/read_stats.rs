@@ -1,12 +1,12 @@
 //! Reads the statistics of a pool and of its depot.
 
-use crate::heap::accounts::positive;
-use crate::heap::buckets::Requests;
 use crate::heap::core::{DepotGuard, PoolCore};
-use crate::heap::counts::{BytesNow, InMagazines};
-use crate::heap::depot::Depot;
+use crate::heap::ledger::accounts::positive;
 use crate::heap::magazine;
+use crate::heap::stats::counts::{BytesNow, InMagazines};
 use crate::heap::stats::table::{BucketStats, PoolStats};
+use crate::heap::store::buckets::Requests;
+use crate::heap::store::depot::Depot;
 use std::collections::BTreeMap;
 use std::mem;
 use vrampool_backend::fork;

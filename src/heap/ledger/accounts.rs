@@ -9,8 +9,8 @@
 //! They stay charged meanwhile. So `charged` is an upper bound, and `held` a lower bound, of the bytes taken
 //! from the device. The limit bounds `charged`; `held` is reported.
 
-use crate::heap::caps::{Caps, overlap_allows};
-use crate::heap::tree::{Level, Sum};
+use crate::heap::ledger::caps::{Caps, overlap_allows};
+use crate::heap::ledger::tree::{Level, Sum};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,7 +67,7 @@ pub(crate) enum Admission {
 pub(crate) struct Accounts {
     pub(crate) caps: Caps,
     pub(crate) now: Bytes,
-    /// Bytes that are reserved for the pool in the [nodes above](crate::heap::tree).
+    /// Bytes that are reserved for the pool in the [nodes above](crate::heap::ledger::tree).
     pub(crate) share: u64,
     /// Whether idle memory stays until the pool is dropped.
     pub(crate) is_private: bool,
@@ -97,9 +97,9 @@ pub(crate) struct Accounts {
     /// Charged bytes when the device refused memory that would spare a wait.
     overlap_refused_at: Option<u64>,
     /// Bytes of borrowed blocks, as far as threads have reported.
-    pub(super) live: u64,
+    pub(in crate::heap) live: u64,
     /// The part in transit that will return to the device.
-    pub(super) freeing: u64,
+    pub(in crate::heap) freeing: u64,
     /// Bytes returned to the device in total.
     freed: u64,
     /// Counts changes that may let a refused request succeed.

@@ -4,39 +4,23 @@ use crate::error::{Error, Forbidden, Shortage};
 use crate::heap::arena;
 use crate::heap::block::Block;
 use crate::heap::core::{Life, PoolCore};
-use crate::heap::depot::{Accept, Taken};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
+use crate::heap::magazine::reclaim_thread;
 use crate::heap::magazine::thread_cache::ThreadCache;
-use crate::heap::queue_position::Position;
-use crate::heap::reclaim_thread;
-use crate::heap::reservation::{NoRoom, Reservation};
+use crate::heap::request::Request;
+use crate::heap::request::position::Position;
+use crate::heap::request::reservation::{NoRoom, Reservation};
 use crate::heap::stats::outcomes::Reason;
 use crate::heap::stats::times;
-use crate::heap::supply::SourceMemory;
+use crate::heap::store::depot::{Accept, Taken};
+use crate::heap::store::supply::SourceMemory;
 use crate::source::Key;
-use crate::streams::order::Need;
 use crate::sync::Instant;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use vrampool_backend::{Backend, HookEvent, MemoryKind, Stream, StreamId, fork};
-
-/// A request past the magazines.
-pub(super) struct Request<'a, B: Backend> {
-    pub(super) key: Key,
-    pub(super) requested: u64,
-    pub(super) stream: &'a B::Stream,
-    /// Set if hooks observe it.
-    pub(super) announced: Option<&'a HookEvent<'a>>,
-    pub(super) position: &'a Position<'a>,
-}
-
-impl<B: Backend> Request<'_, B> {
-    pub(super) fn need(&self) -> Need {
-        Need { requested: self.requested, class: self.key.class }
-    }
-}
 
 /// The result of a search for memory that needs no wait.
 enum Found<'a> {
@@ -231,7 +215,7 @@ impl PoolCore {
     /// Serves a request from the source. If its bytes are not reserved, idle memory is released first, as limit and
     /// budget require. With `takes_idle`, `None` means to look for an idle block again: one that would serve was freed
     /// meanwhile.
-    pub(super) fn miss<B: Backend>(
+    pub(crate) fn miss<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         reserved: Option<Reservation<'_>>,
@@ -248,7 +232,7 @@ impl PoolCore {
         reserved: Option<Reservation<'_>>,
         takes_idle: bool,
     ) -> Result<Option<Box<Block>>, Error> {
-        let Request { key, stream, position, .. } = *request;
+        let Request { key, stream, .. } = *request;
         let (supply, need) = (self.supply::<B>(), request.need());
         let allow_release = || need.check(&supply.device, stream, Forbidden::Release);
         let may_ask = match supply.asks_driver(key) {
@@ -259,7 +243,7 @@ impl PoolCore {
         if reclaim_thread::has_left() && allow_release().is_ok() {
             reclaim_thread::free();
         }
-        let made = reserved.map_or_else(|| self.make_room(key, (position, takes_idle), allow_release), Ok);
+        let made = reserved.map_or_else(|| self.make_room(request, takes_idle, allow_release), Ok);
         let reservation = match made {
             Ok(reservation) => reservation,
             Err(NoRoom::Idle) => return Ok(None),
@@ -273,7 +257,7 @@ impl PoolCore {
                 return Err(error);
             }
         };
-        let ask = || self.ask_source::<B>(key, stream, (request.announced, position), allow_release);
+        let ask = || self.ask_source(request, allow_release);
         self.make(request, reservation, ask).map(Some).map_err(|error| match error {
             Error::OutOfMemory(error) => self.out_of_memory::<B>(request, error.shortage),
             error => {
@@ -284,7 +268,7 @@ impl PoolCore {
     }
 
     /// Makes a block of reserved bytes of memory that `ask` gets from the source.
-    pub(super) fn make<B: Backend>(
+    pub(crate) fn make<B: Backend>(
         self: &Arc<Self>,
         request: &Request<'_, B>,
         mut reservation: Reservation<'_>,
@@ -303,12 +287,12 @@ impl PoolCore {
     }
 
     /// Counts and describes a request of more than the device allocates in one piece.
-    pub(super) fn too_large(&self, bytes: u64) -> Error {
+    pub(crate) fn too_large(&self, bytes: u64) -> Error {
         self.count_failure(Reason::Invalid);
         Error::TooLarge { requested_bytes: bytes, max_allocation: self.max_allocation }
     }
 
-    pub(super) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
+    pub(crate) fn is_capturing<B: Backend>(&self, stream: &B::Stream) -> bool {
         self.supply::<B>().device.is_capturing(stream).unwrap_or(true)
     }
 }
@@ -323,7 +307,7 @@ mod tests {
         let device = HostDevice::new();
         let [one, two] = [(); 2].map(|()| device.create_stream().expect("a stream"));
         let pool = Pool::builder(&device).max_cached_bytes(0).build().expect("good settings");
-        let records = || pool.core().depot().records.len();
+        let records = || pool.handle.core.depot().records.len();
         let free_bytes = || device.memory_info().expect("figures").free_bytes;
         let all = free_bytes();
         drop(pool.allocate(1 << 20, &one).expect("memory"));
@@ -353,7 +337,7 @@ mod tests {
         let allocate = |pages| pool.allocate(pages * PAGE, &stream).expect("memory");
         let (first, _wall, last) = (allocate(4), allocate(2), allocate(4));
         drop((first, last));
-        let records = || pool.core().depot().records.len();
+        let records = || pool.handle.core.depot().records.len();
         for _ in 0..3 {
             let stitched = allocate(8);
             assert_eq!(internal::parts(&stitched).len(), 2);

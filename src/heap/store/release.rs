@@ -4,7 +4,7 @@ use crate::heap::block::Block;
 use crate::heap::core::{LockedDepot, PoolCore, Recall};
 use crate::heap::magazine;
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::reclaim_thread;
+use crate::heap::magazine::reclaim_thread;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -114,7 +114,7 @@ impl PoolCore {
     }
 
     /// Releases the memory of a block that is not kept.
-    pub(super) fn release_surplus(mut block: Box<Block>) {
+    pub(in crate::heap) fn release_surplus(mut block: Box<Block>) {
         let dropped = block.pool.is_dropped().then(|| Arc::clone(&block.pool));
         let mut report = ReleaseReport::new(block.pool.lock.lock, 1, block.key.class);
         report.waits = block.release_memory();

@@ -1,0 +1,43 @@
+//! The way of a request that no magazine serves, and the requests that wait.
+//!
+//! * `allocate`: finds idle memory, else makes a miss; `beside`: idle memory of other streams, or new memory beside it;
+//!   `observed`: the same, and frees, with hooks;
+//! * `permit`: whether a miss may ask the source; `make_room`: releases and waits until it may; `reservation`: bytes
+//!   counted before the source delivers them; `ladder`: what is tried when the source refuses, and the refusal;
+//!   `siblings`: other pools on the device, which release memory then;
+//! * `queue` and `position`: requests that wait, in order of arrival; `in_time` and `driver_threads`: requests with a
+//!   deadline, which a call of the driver may outlast.
+
+pub(crate) mod allocate;
+mod beside;
+pub(crate) mod driver_threads;
+pub(crate) mod in_time;
+pub(crate) mod ladder;
+mod make_room;
+mod observed;
+pub(crate) mod permit;
+pub(crate) mod position;
+pub(crate) mod queue;
+pub(crate) mod reservation;
+pub(crate) mod siblings;
+
+use crate::heap::request::position::Position;
+use crate::source::Key;
+use crate::streams::order::Need;
+use vrampool_backend::{Backend, HookEvent};
+
+/// A request past the magazines.
+pub(crate) struct Request<'a, B: Backend> {
+    pub(crate) key: Key,
+    pub(crate) requested: u64,
+    pub(crate) stream: &'a B::Stream,
+    /// Set if hooks observe it.
+    pub(crate) announced: Option<&'a HookEvent<'a>>,
+    pub(crate) position: &'a Position<'a>,
+}
+
+impl<B: Backend> Request<'_, B> {
+    pub(crate) fn need(&self) -> Need {
+        Need { requested: self.requested, class: self.key.class }
+    }
+}
