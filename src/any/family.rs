@@ -12,7 +12,7 @@ use vrampool_backend::DeviceKind;
 
 /// A backend's devices.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct DeviceFamily {
     /// The backend's name, which is its feature's too.
     pub(super) name: &'static str,
     /// The naming scheme of its devices.
@@ -47,13 +47,13 @@ macro_rules! compiled {
         });
         #[cfg(not(feature = $name))]
         let compiled = None;
-        Family { name: $name, forms: &[$name, concat!($name, ":NUMBER")], compiled }
+        DeviceFamily { name: $name, forms: &[$name, concat!($name, ":NUMBER")], compiled }
     }};
 }
 
 /// The best first.
-pub(super) static FAMILIES: [Family; 4] = [
-    Family {
+pub(super) static FAMILIES: [DeviceFamily; 4] = [
+    DeviceFamily {
         forms: &["cuda", "cuda:NUMBER", "cuda:UUID"],
         ..compiled!(
             "cuda",
@@ -64,7 +64,7 @@ pub(super) static FAMILIES: [Family; 4] = [
     },
     compiled!("opencl", vrampool_opencl::OpenClDevice, |device| device.kind, Some(device.total_bytes)),
     compiled!("wgpu", vrampool_wgpu::WgpuDevice, |device| device.kind, None),
-    Family {
+    DeviceFamily {
         name: HOST,
         forms: &[HOST],
         #[cfg(feature = "host")]
@@ -74,7 +74,7 @@ pub(super) static FAMILIES: [Family; 4] = [
     },
 ];
 
-impl Family {
+impl DeviceFamily {
     /// Whether a name of its says which of several devices.
     pub(super) fn has_several(&self) -> bool {
         self.forms.len() > 1

@@ -1,7 +1,7 @@
 //! Names of devices, and the default device.
 
 use super::available::NotOpened;
-use super::family::{FAMILIES, Family, devices};
+use super::family::{DeviceFamily, FAMILIES, devices};
 use super::variants::AnyDevice;
 use crate::environment;
 use crate::environment::{BACKEND, Lookup};
@@ -48,7 +48,7 @@ impl Name {
     }
 
     /// None for `auto`, which leaves the choice to us.
-    fn family(&self) -> Option<&'static Family> {
+    fn family(&self) -> Option<&'static DeviceFamily> {
         let name = self.0.split(':').next();
         FAMILIES.iter().find(|family| Some(family.name) == name)
     }
@@ -101,7 +101,7 @@ fn named_in(lookup: Lookup<'_>) -> Result<Option<AnyDevice>, Error> {
 fn open_named(name: &str) -> Result<AnyDevice, Box<NotOpened>> {
     let parsed = Name::parsed(name).map_err(|reason| BackendError::invalid("device", reason));
     let opened = parsed.and_then(|name| match name.family() {
-        Some(Family { compiled: Some(compiled), .. }) => (compiled.open)(&name.0),
+        Some(DeviceFamily { compiled: Some(compiled), .. }) => (compiled.open)(&name.0),
         Some(family) => Err(family.not_compiled()),
         None => best(),
     });

@@ -99,7 +99,7 @@ impl<B: Backend> Pool<B> {
         let until = deadline.map(|deadline| deadline.max(began + GRACE));
         let _deferral = until.map(|_| reclaim_thread::defer());
         let (position, mut refused) = (Position::with_deadline(core, until), None);
-        let mut wait = Wait::new(core, &position, bytes, deadline);
+        let mut wait = TimedWait::new(core, &position, bytes, deadline);
         loop {
             // Behind others it would be refused.
             if wait.is_none() || !core.is_reserved_for_waiter(bytes, &position) {
@@ -191,7 +191,7 @@ impl PoolCore {
 
 /// The wait of a request until a deadline.
 #[derive(Debug)]
-struct Wait<'a> {
+struct TimedWait<'a> {
     pool: &'a PoolCore,
     position: &'a Position<'a>,
     bytes: u64,
@@ -204,7 +204,7 @@ struct Wait<'a> {
     first_since: Option<Instant>,
 }
 
-impl<'a> Wait<'a> {
+impl<'a> TimedWait<'a> {
     /// Returns `None` for a request that must not wait, or that the limit never allows.
     fn new(
         pool: &'a PoolCore,

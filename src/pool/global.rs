@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
 use vrampool_backend::{Backend, DeviceId, fork};
 
-type Key = (TypeId, DeviceId);
+type PoolKey = (TypeId, DeviceId);
 
 /// A pool of any backend, and the settings that it was made with.
-type Listed = (Weak<dyn Any + Send + Sync>, Settings);
+type ListedPool = (Weak<dyn Any + Send + Sync>, Settings);
 
 /// Pools by backend type and device. Weak: neither a pool nor its device is kept alive by being listed.
-static POOLS: LazyLock<Mutex<HashMap<Key, Listed>>> = LazyLock::new(Mutex::default);
+static POOLS: LazyLock<Mutex<HashMap<PoolKey, ListedPool>>> = LazyLock::new(Mutex::default);
 
 impl<B: Backend> Pool<B> {
     /// Returns the process's pool for `device`, with defaults and the

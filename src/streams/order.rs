@@ -5,7 +5,7 @@
 
 use super::markers::{Marker, Markers, OF_A_STREAM, Passed};
 use super::ticks::{FreedIn, Ticks};
-use super::uses::{Awaited, Streams};
+use super::uses::{AwaitedUsers, Streams};
 use crate::error::{Error, Forbidden};
 use smallvec::SmallVec;
 use std::mem;
@@ -133,7 +133,7 @@ pub(crate) trait Order<B: Backend> {
     ///
     /// # Errors
     /// As [`Need::before`].
-    fn before(&self, users: &Awaited<B::Stream>, to: &B::Stream, need: Need) -> Result<u64, Error> {
+    fn before(&self, users: &AwaitedUsers<B::Stream>, to: &B::Stream, need: Need) -> Result<u64, Error> {
         let (open, now) = self.with_markers(|markers, ticks| {
             let is_open = |(user, tick): &&(B::Stream, u64)| {
                 user.id() != to.id() && (*tick == 0 || !ticks.cover(user.id(), to.id(), *tick))

@@ -20,10 +20,10 @@ pub(crate) fn add<S: Stream>(streams: &mut Streams<S>, stream: &S) {
 }
 
 /// Streams to wait for, each once, with the tick of its last free; 0 if that is not known.
-pub(crate) type Awaited<S> = SmallVec<[(S, u64); 1]>;
+pub(crate) type AwaitedUsers<S> = SmallVec<[(S, u64); 1]>;
 
 /// Adds a stream, or raises its tick.
-pub(crate) fn await_also<S: Stream>(awaited: &mut Awaited<S>, stream: &S, tick: u64) {
+pub(crate) fn await_also<S: Stream>(awaited: &mut AwaitedUsers<S>, stream: &S, tick: u64) {
     match awaited.iter_mut().find(|(known, _)| known.id() == stream.id()) {
         Some((_, known)) => *known = tick.max(*known),
         None => awaited.push((stream.clone(), tick)),

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 /// The exported figures of an [`Owner`](super::Owner) at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct OwnerFigures(Vec<Row>);
+pub struct OwnerFigures(Vec<OwnerRow>);
 
 #[derive(Debug, Clone)]
-struct Row {
+struct OwnerRow {
     figure: &'static Figure,
     label: OwnLabel,
     /// What the name has behind that of the metric.
@@ -28,7 +28,7 @@ enum OwnLabel {
     Info(Arc<[(&'static str, String)]>),
 }
 
-impl Row {
+impl OwnerRow {
     /// The row of an owner that has ended and holds nothing.
     fn close(&mut self) {
         if matches!(self.figure.kind, FigureKind::Gauge | FigureKind::Age) {
@@ -83,22 +83,22 @@ impl OwnerFigures {
                 *count += below;
                 below = *count;
             }
-            self.0.push(Row { figure, label: label.clone(), suffix, value });
+            self.0.push(OwnerRow { figure, label: label.clone(), suffix, value });
             if suffix == "_sum" {
                 let value = Value::Count(std::mem::take(&mut below));
-                self.0.push(Row { figure, label: label.clone(), suffix: "_count", value });
+                self.0.push(OwnerRow { figure, label: label.clone(), suffix: "_count", value });
             }
         });
     }
 
     /// Adds one figure without a label.
     pub(super) fn push(&mut self, figure: &'static Figure, value: Value) {
-        self.0.push(Row { figure, label: OwnLabel::None, suffix: "", value });
+        self.0.push(OwnerRow { figure, label: OwnLabel::None, suffix: "", value });
     }
 
     /// Adds the figure that describes the owner, with labels that say how.
     pub(super) fn describe(&mut self, figure: &'static Figure, info: Arc<[(&'static str, String)]>) {
-        self.0.push(Row { figure, label: OwnLabel::Info(info), suffix: "", value: Value::Gauge(1.0) });
+        self.0.push(OwnerRow { figure, label: OwnLabel::Info(info), suffix: "", value: Value::Gauge(1.0) });
     }
 
     /// Returns these figures, with counts that continue those of an earlier owner of the series.
@@ -126,7 +126,7 @@ impl OwnerFigures {
     /// Returns the same counts, of an owner that has ended and holds nothing.
     #[must_use]
     pub(super) fn closed(mut self) -> Self {
-        self.0.iter_mut().for_each(Row::close);
+        self.0.iter_mut().for_each(OwnerRow::close);
         self
     }
 
@@ -136,9 +136,9 @@ impl OwnerFigures {
 
     /// Returns a sample (NaN) of each gauge of `before` that is missing here, because its value is unknown now.
     pub(super) fn forgotten<'a>(&self, before: &'a Self) -> impl Iterator<Item = Sample<'a>> + use<'a> {
-        let known: FxHashSet<_> = self.0.iter().map(Row::key).collect();
+        let known: FxHashSet<_> = self.0.iter().map(OwnerRow::key).collect();
         let forgotten: Vec<_> = before.0.iter().filter(|row| !known.contains(&row.key())).collect();
-        let is_gauge = |row: &&Row| matches!(row.value, Value::Gauge(_));
+        let is_gauge = |row: &&OwnerRow| matches!(row.value, Value::Gauge(_));
         forgotten.into_iter().filter(is_gauge).map(|row| row.sample(Value::Gauge(f64::NAN)))
     }
 }

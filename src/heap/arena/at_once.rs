@@ -10,8 +10,8 @@ use super::detach::Phase;
 use super::find::Waits;
 use super::live_block::LiveBlock;
 use super::mapping::pages::Budget;
-use super::request::Request;
-use super::state::{Place, State, Taken};
+use super::request::ArenaRequest;
+use super::state::{State, StitchedPlace, TakenBlock};
 use crate::heap::core::BackendState;
 use crate::heap::space::{BlockId, Zone};
 use crate::streams::uses::Streams;
@@ -35,11 +35,11 @@ impl<B: Backend> ArenaCore<B> {
     #[inline(always)]
     pub(super) fn allocate_at_once(
         self: &Arc<Self>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
     ) -> Option<ArenaBuffer<B>> {
         let mut locked = self.state.lock();
         let state = &mut *locked;
-        let &Request { bytes, alignment, stream, .. } = request;
+        let &ArenaRequest { bytes, alignment, stream, .. } = request;
         if !state.is_attached() || state.uses.are_others_unasked(stream.id()) {
             return None;
         }
@@ -66,7 +66,7 @@ impl<B: Backend> ArenaBuffer<B> {
         }
         let state = State::<B>::of(backend_state).filter(|state| state.is_attached())?;
         state.uses.ticks.used_by(stream.id());
-        let request = Request { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
+        let request = ArenaRequest { bytes, alignment: 1, zone: Zone::Dynamic, stream, is_captured: false };
         let ((block, offset, size), more) = match state.find_at_once(&request) {
             Some(block) => (block, Vec::new()),
             None => self.take_elsewhere(state, &request)?,
@@ -97,9 +97,9 @@ impl<B: Backend> ArenaBuffer<B> {
     fn take_elsewhere(
         &mut self,
         state: &mut State<B>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
     ) -> Option<((BlockId, u64, u64), Vec<BlockId>)> {
-        let Taken { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
+        let TakenBlock { block, stitched } = state.find(request, Budget::Free, &Waits::Avoid).ok()??;
         let stream = request.stream;
         let (offset, size, awaited) = state.await_users(block, stream);
         let more = stitched.as_ref().map_or(&[][..], |place| &place.more);
@@ -108,7 +108,7 @@ impl<B: Backend> ArenaBuffer<B> {
             [block].iter().chain(more).for_each(|&block| state.free_freed(block));
             return None;
         }
-        let Some(Place { memory, offset, more }) = stitched else {
+        let Some(StitchedPlace { memory, offset, more }) = stitched else {
             return Some(((block, offset, size), Vec::new()));
         };
         // Not the last handle of the range: the state has one.

@@ -6,7 +6,7 @@ use super::state_lock::{StateGuard, StateLock};
 use crate::error::Error;
 use crate::heap::space::BlockId;
 use crate::streams::order::{Need, Order, WaitFor};
-use crate::streams::uses::{Awaited, Streams};
+use crate::streams::uses::{AwaitedUsers, Streams};
 use crate::sync::Condvar;
 use parking_lot::{Mutex as LongMutex, MutexGuard as LongGuard};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl<B: Backend> ArenaCore<B> {
     /// As [`Order::before`].
     pub(super) fn take_over(
         &self,
-        users: &Awaited<B::Stream>,
+        users: &AwaitedUsers<B::Stream>,
         to: &B::Stream,
         need: Need,
     ) -> Result<(), Error> {

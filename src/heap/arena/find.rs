@@ -3,8 +3,8 @@
 
 use super::hazards::clear::Refused;
 use super::mapping::pages::{Budget, Way, take_extents};
-use super::request::Request;
-use super::state::{State, Taken};
+use super::request::ArenaRequest;
+use super::state::{State, TakenBlock};
 use crate::error::Error;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use vrampool_backend::Backend;
@@ -29,10 +29,10 @@ impl<B: Backend> State<B> {
     #[inline]
     pub(super) fn find(
         &mut self,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
         waits: &Waits,
-    ) -> Result<Option<Taken<B>>, Error> {
+    ) -> Result<Option<TakenBlock<B>>, Error> {
         match waits {
             Waits::Refuse(refused) => return Ok(self.find_clear(request, refused)),
             Waits::Avoid => return self.find_unawaited(request, budget),
@@ -53,7 +53,10 @@ impl<B: Backend> State<B> {
     /// Takes a block that needs no wait if the [first choice](Self::first_choice) is one, as it mostly is. Returns it with
     /// its offset and size.
     #[inline(always)]
-    pub(super) fn find_at_once(&mut self, request: &Request<'_, B::Stream>) -> Option<(BlockId, u64, u64)> {
+    pub(super) fn find_at_once(
+        &mut self,
+        request: &ArenaRequest<'_, B::Stream>,
+    ) -> Option<(BlockId, u64, u64)> {
         if !self.markers.is_empty() {
             return None;
         }
@@ -72,7 +75,7 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     fn first_choice(
         &mut self,
-        &Request { bytes, alignment, zone, .. }: &Request<'_, B::Stream>,
+        &ArenaRequest { bytes, alignment, zone, .. }: &ArenaRequest<'_, B::Stream>,
     ) -> Result<Option<BlockId>, ArenaError> {
         let Self { engine, backing, .. } = self;
         let Some(backing) = backing else {
@@ -96,14 +99,14 @@ impl<B: Backend> State<B> {
     /// Takes memory whatever the streams that used it.
     fn find_any(
         &mut self,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
-    ) -> Result<Option<Taken<B>>, ArenaError> {
+    ) -> Result<Option<TakenBlock<B>>, ArenaError> {
         if let Some(block) = self.first_choice(request)? {
-            return Ok(Some(Taken::plain(block)));
+            return Ok(Some(TakenBlock::plain(block)));
         }
         let Self { engine, backing: Some(backing), .. } = self else { return Ok(None) };
-        let &Request { bytes, alignment, .. } = request;
+        let &ArenaRequest { bytes, alignment, .. } = request;
         let zone = backing.zone_of(bytes);
         let Some(size) = bytes.checked_next_multiple_of(engine.alignment()) else { return Ok(None) };
         let is_plain = alignment > engine.alignment() || !alignment.is_power_of_two();
@@ -115,7 +118,7 @@ impl<B: Backend> State<B> {
         if zone == Zone::Stable {
             match engine.allocate_aligned(bytes, alignment, Zone::Dynamic) {
                 // There is room in the part for large requests.
-                Ok(block) => return Ok(Some(Taken::plain(block))),
+                Ok(block) => return Ok(Some(TakenBlock::plain(block))),
                 Err(error) if error.is_out_of_memory() => {}
                 Err(error) => return Err(error),
             }
@@ -125,10 +128,10 @@ impl<B: Backend> State<B> {
         }
         match backing.oldest(engine, size) {
             Way::Nothing => Ok(None),
-            Way::End => Ok(engine.allocate_at_end(bytes).map(Taken::plain)),
+            Way::End => Ok(engine.allocate_at_end(bytes).map(TakenBlock::plain)),
             Way::Stitched(memory, fit) => {
                 let blocks = take_extents(engine, &fit.extents, |extent| backing.room_of(extent))?;
-                Ok(Taken::stitched(blocks, memory, fit.offset))
+                Ok(TakenBlock::stitched(blocks, memory, fit.offset))
             }
         }
     }
@@ -137,9 +140,9 @@ impl<B: Backend> State<B> {
     /// busy.
     fn find_unawaited(
         &mut self,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
-    ) -> Result<Option<Taken<B>>, Error> {
+    ) -> Result<Option<TakenBlock<B>>, Error> {
         let Some(taken) = self.find_any(request, budget)? else { return Ok(None) };
         let (stream, is_anyones) = (request.stream, self.markers.is_empty());
         let Self { engine, uses, .. } = self;
@@ -160,7 +163,7 @@ impl<B: Backend> State<B> {
             request.alignment <= engine.alignment() && engine.zone(taken.block) == Ok(Zone::Dynamic);
         blocks.for_each(|block| self.free_freed(block));
         if is_anywhere && let Some(block) = self.place_without_wait(size, stream) {
-            return Ok(Some(Taken::plain(block)));
+            return Ok(Some(TakenBlock::plain(block)));
         }
         // It was free a moment ago, so this finds the same memory.
         if needs_none { Ok(self.find_any(request, budget)?) } else { Ok(None) }
@@ -174,9 +177,9 @@ impl<B: Backend> State<B> {
     #[inline(always)]
     fn exchange(
         &mut self,
-        taken: Taken<B>,
-        request: &Request<'_, B::Stream>,
-    ) -> Result<Taken<B>, ArenaError> {
+        taken: TakenBlock<B>,
+        request: &ArenaRequest<'_, B::Stream>,
+    ) -> Result<TakenBlock<B>, ArenaError> {
         let avoids_waits = self.are_concurrent && self.uses.ticks.are_several();
         let may_move = taken.stitched.is_none()
             && request.alignment <= self.engine.alignment()
@@ -188,11 +191,11 @@ impl<B: Backend> State<B> {
         if self.uses.needs_no_wait(&(offset..offset + size), request.stream) {
             return Ok(taken);
         }
-        self.move_without_wait(taken.block, request.stream, request.is_captured).map(Taken::plain)
+        self.move_without_wait(taken.block, request.stream, request.is_captured).map(TakenBlock::plain)
     }
 
     /// The part of the range that serves a request.
-    pub(super) fn zone_of(&self, request: &Request<'_, B::Stream>) -> Zone {
+    pub(super) fn zone_of(&self, request: &ArenaRequest<'_, B::Stream>) -> Zone {
         self.backing.as_ref().map_or(request.zone, |backing| backing.zone_of(request.bytes))
     }
 }

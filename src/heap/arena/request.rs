@@ -4,7 +4,7 @@ use crate::heap::space::Zone;
 
 /// A request for a block.
 #[derive(Debug)]
-pub(super) struct Request<'a, S> {
+pub(super) struct ArenaRequest<'a, S> {
     pub(super) bytes: u64,
     pub(super) alignment: u64,
     /// Only in an arena of fixed size. A growing arena chooses by the size.

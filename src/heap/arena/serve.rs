@@ -9,13 +9,13 @@ use super::core::ArenaCore;
 use super::find::Waits;
 use super::hazards::clear::Refused;
 use super::mapping::pages::Budget;
-use super::request::Request;
-use super::state::Taken;
+use super::request::ArenaRequest;
+use super::state::TakenBlock;
 use super::state_lock::StateGuard;
 use crate::error::{Error, Forbidden};
 use crate::heap::space::Zone;
 use crate::streams::order::{Need, Order};
-use crate::streams::uses::Awaited;
+use crate::streams::uses::AwaitedUsers;
 use parking_lot::MutexGuard as LongMutexGuard;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl<B: Backend> ArenaCore<B> {
         reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.check_device(stream)?;
-        let mut request = Request { bytes, alignment, zone, stream, is_captured: false };
+        let mut request = ArenaRequest { bytes, alignment, zone, stream, is_captured: false };
         if let Some(buffer) = self.allocate_at_once(&request) {
             return Ok(buffer);
         }
@@ -61,7 +61,7 @@ impl<B: Backend> ArenaCore<B> {
     #[inline]
     fn serve(
         self: &Arc<Self>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
         spared: bool,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
@@ -80,7 +80,7 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn serve_anew(
         self: &Arc<Self>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         mut reclaim: impl FnMut() -> bool,
     ) -> Result<ArenaBuffer<B>, Error> {
         // A capture must not request memory from the driver.
@@ -114,7 +114,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Takes memory without a wait after streams were asked, or new memory. Returns `None` if neither is available.
     fn grow_without_wait<'a>(
         self: &'a Arc<Self>,
-        request: &'a Request<'a, B::Stream>,
+        request: &'a ArenaRequest<'a, B::Stream>,
         alone: LongMutexGuard<'a, ()>,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         self.ask_unmarked(request.stream);
@@ -166,7 +166,7 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn serve_elsewhere(
         self: &Arc<Self>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
     ) -> Result<Option<ArenaBuffer<B>>, Error> {
         let is_captured = self.device.is_capturing(request.stream)?;
         let mut waits = Waits::Refuse(Refused::All);
@@ -208,8 +208,8 @@ impl<B: Backend> ArenaCore<B> {
     pub(super) fn hand_out(
         self: &Arc<Self>,
         mut locked: StateGuard<'_, B>,
-        Taken { block, stitched }: Taken<B>,
-        request: &Request<'_, B::Stream>,
+        TakenBlock { block, stitched }: TakenBlock<B>,
+        request: &ArenaRequest<'_, B::Stream>,
     ) -> Result<ArenaBuffer<B>, Error> {
         let (stream, state) = (request.stream, &mut *locked);
         let (_, mut size, mut before) = state.await_users(block, stream);
@@ -260,7 +260,7 @@ impl<B: Backend> ArenaCore<B> {
     #[cold]
     fn put_behind(
         &self,
-        before: &Awaited<B::Stream>,
+        before: &AwaitedUsers<B::Stream>,
         buffer: &ArenaBuffer<B>,
         stream: &B::Stream,
     ) -> Result<(), Error> {

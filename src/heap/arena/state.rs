@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::heap::space::{Arena, ArenaLayout, BlockId};
 use crate::streams::markers::Markers;
 use crate::streams::order::Freed;
-use crate::streams::uses::{Awaited, Streams, await_also};
+use crate::streams::uses::{AwaitedUsers, Streams, await_also};
 use std::ops::Range;
 use std::sync::Arc;
 use vrampool_backend::AllocationRequest;
@@ -27,12 +27,12 @@ pub(super) struct State<B: Backend> {
     /// Whether the device runs streams concurrently. If not, no request waits.
     pub(super) are_concurrent: bool,
     pub(super) phase: Phase<B>,
-    pub(super) peaks: Peaks,
+    pub(super) peaks: ArenaPeaks,
 }
 
 /// Peaks of an arena's bytes, and what one of them leaves out.
 #[derive(Debug, Default)]
-pub(super) struct Peaks {
+pub(super) struct ArenaPeaks {
     /// Reserved bytes when the peak was last restarted; they do not grow under a pool. Only in an arena of fixed size.
     pub(super) reserved: u64,
     /// The peak of bytes used by blocks other than staged ones, over all ranges so far.
@@ -60,21 +60,21 @@ impl<S> Default for AfterFree<S> {
 
 /// The memory that serves a request.
 #[derive(Debug)]
-pub(super) struct Taken<B: Backend> {
+pub(super) struct TakenBlock<B: Backend> {
     pub(super) block: BlockId,
-    pub(super) stitched: Option<Place<B>>,
+    pub(super) stitched: Option<StitchedPlace<B>>,
 }
 
 /// The place of a stitched block.
 #[derive(Debug)]
-pub(super) struct Place<B: Backend> {
+pub(super) struct StitchedPlace<B: Backend> {
     pub(super) memory: Arc<B::Memory>,
     pub(super) offset: u64,
     /// The other engine blocks of the stitched block.
     pub(super) more: Vec<BlockId>,
 }
 
-impl<B: Backend> Taken<B> {
+impl<B: Backend> TakenBlock<B> {
     pub(super) fn plain(block: BlockId) -> Self {
         Self { block, stitched: None }
     }
@@ -85,7 +85,7 @@ impl<B: Backend> Taken<B> {
             return None;
         }
         let block = blocks.remove(0);
-        Some(Self { block, stitched: Some(Place { memory, offset, more: blocks }) })
+        Some(Self { block, stitched: Some(StitchedPlace { memory, offset, more: blocks }) })
     }
 }
 
@@ -110,7 +110,7 @@ impl<B: Backend> State<B> {
             are_concurrent: device.properties().capabilities.contains(Capabilities::CONCURRENT_STREAMS),
             backing,
             phase: Phase::Attached,
-            peaks: Peaks::default(),
+            peaks: ArenaPeaks::default(),
         }
     }
 
@@ -135,7 +135,7 @@ impl<B: Backend> State<B> {
         &mut self,
         block: BlockId,
         stream: &B::Stream,
-    ) -> (u64, u64, Option<Awaited<B::Stream>>) {
+    ) -> (u64, u64, Option<AwaitedUsers<B::Stream>>) {
         let (offset, size) = self.engine.extent(block);
         self.note_used(&(offset..offset + size));
         (offset, size, self.uses.awaited_for(&(offset..offset + size), stream))
@@ -192,8 +192,8 @@ impl<B: Backend> State<B> {
         &mut self,
         more: &[BlockId],
         stream: &B::Stream,
-        (mut size, mut before): (u64, Option<Awaited<B::Stream>>),
-    ) -> (u64, Option<Awaited<B::Stream>>) {
+        (mut size, mut before): (u64, Option<AwaitedUsers<B::Stream>>),
+    ) -> (u64, Option<AwaitedUsers<B::Stream>>) {
         for &block in more {
             let (_, bytes, users) = self.await_users(block, stream);
             size += bytes;

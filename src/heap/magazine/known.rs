@@ -18,7 +18,7 @@ pub struct Key {
 
 /// What serves requests of a key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct KnownPool {
     key: Key,
     /// The slot of the thread cache.
     pub(super) slot: u8,
@@ -34,30 +34,30 @@ const ENTRIES: usize = 16;
 const ENTRIES: usize = 1;
 
 /// The entries of a thread, each at the place of its key.
-pub(super) struct Known([Place; ENTRIES]);
+pub(super) struct Known([KnownPlace; ENTRIES]);
 
 /// On one cache line.
 #[repr(align(64))]
-struct Place(Cell<Option<Entry>>);
+struct KnownPlace(Cell<Option<KnownPool>>);
 
 impl Known {
     pub(super) const fn new() -> Self {
-        Self([const { Place(Cell::new(None)) }; ENTRIES])
+        Self([const { KnownPlace(Cell::new(None)) }; ENTRIES])
     }
 
     #[inline(always)]
-    fn place(&self, key: Key) -> &Cell<Option<Entry>> {
+    fn place(&self, key: Key) -> &Cell<Option<KnownPool>> {
         let hash = (key.stream ^ key.pool).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.0[(hash >> 60) as usize % ENTRIES].0
     }
 
     #[inline(always)]
-    pub(super) fn find(&self, key: Key) -> Option<Entry> {
+    pub(super) fn find(&self, key: Key) -> Option<KnownPool> {
         self.place(key).get().filter(|entry| entry.key == key)
     }
 
     pub(super) fn set(&self, key: Key, slot: u8, epoch: u64, stream: StreamId) {
-        self.place(key).set(Some(Entry { key, slot, epoch, stream }));
+        self.place(key).set(Some(KnownPool { key, slot, epoch, stream }));
     }
 
     pub(super) fn clear(&self) {

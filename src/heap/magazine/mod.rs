@@ -40,7 +40,7 @@ pub(crate) mod thread_cache;
 use crate::heap::block::Block;
 use crate::heap::core::{DROPPED, NEVER, PoolCore};
 use crate::heap::magazine::class_table::NO_BIN;
-use crate::heap::magazine::known::{Entry, Key, Known};
+use crate::heap::magazine::known::{Key, Known, KnownPool};
 use crate::heap::magazine::slots::SLOTS;
 use crate::heap::magazine::thread_cache::ThreadCache;
 use crate::heap::store::depot::Depot;
@@ -67,17 +67,17 @@ type LocalSlot = ThreadSlot<RefCell<Local>>;
 #[cfg(not(model))]
 thread_local! {
     static LOCAL: LocalSlot = const { LocalSlot::new(RefCell::new(Local::new())) };
-    static END: End = const { End };
+    static END: ThreadEnd = const { ThreadEnd };
 }
 
 #[cfg(model)]
 loom::thread_local! {
     static LOCAL: LocalSlot = LocalSlot::new(RefCell::new(Local::new()));
-    static END: End = End;
+    static END: ThreadEnd = ThreadEnd;
 }
 
 /// Empties the thread's caches at its end. Joining a pool registers its destructor.
-struct End;
+struct ThreadEnd;
 
 /// Takes the newest block of this thread's magazine for `requested` bytes, if it needs no wait for `stream`.
 /// `None` does not mean a miss: ask the depot.
@@ -99,7 +99,7 @@ fn take_of_bin(pool: &PoolCore, bin: u8, requested: u64, stream: StreamId) -> Op
 pub(crate) fn take_known(key: Key, requested: u64) -> Option<Box<Block>> {
     let taken = LOCAL.try_with(|local| {
         let local = local.try_borrow().ok()?;
-        let Entry { slot, epoch, stream, .. } = local.known.find(key)?;
+        let KnownPool { slot, epoch, stream, .. } = local.known.find(key)?;
         let cache = local.caches[usize::from(slot) % SLOTS].get()?;
         let pool = cache.pool.take()?;
         // Relaxed: as in `cache`. An epoch is of one pool, and in this one the thread joined it.
@@ -251,7 +251,7 @@ fn with_local<T>(act: impl FnOnce(Option<&Local>) -> T) -> T {
 /// variables, so threads call this themselves.
 #[cfg(all(test, model))]
 pub(crate) fn end_thread() {
-    drop(End);
+    drop(ThreadEnd);
     crate::heap::magazine::reclaim_thread::free();
 }
 
@@ -341,7 +341,7 @@ impl Leave for RefCell<Local> {
     }
 }
 
-impl Drop for End {
+impl Drop for ThreadEnd {
     fn drop(&mut self) {
         let _ = LOCAL.try_with(|local| local.try_borrow_mut().map(|mut local| local.end()));
     }

@@ -25,20 +25,20 @@ struct Left {
     pool: Arc<PoolCore>,
 }
 
-struct Ended {
+struct EndedThreads {
     left: Vec<Left>,
     /// Number of awaited magazines that threads still have. Negative while a pool is being dropped.
     magazines: i64,
     has_thread: bool,
 }
 
-static ENDED: GlobalMutex<Ended> =
-    GlobalMutex::new(Ended { left: Vec::new(), magazines: 0, has_thread: false });
+static ENDED: GlobalMutex<EndedThreads> =
+    GlobalMutex::new(EndedThreads { left: Vec::new(), magazines: 0, has_thread: false });
 
 /// Signalled when the thread has work.
 static CHANGED: GlobalCondvar = GlobalCondvar::new();
 
-/// Number of entries in [`Ended::left`]: a hint.
+/// Number of entries in [`EndedThreads::left`]: a hint.
 static LEFT: GlobalU64 = GlobalU64::new(0);
 
 /// Awaits `magazines` of threads, and starts the thread if it is needed.

@@ -21,14 +21,15 @@ const REST: Duration = Duration::from_secs(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-struct Threads {
+struct DriverThreads {
     /// Oldest first.
     work: VecDeque<Work>,
     idle: usize,
     count: usize,
 }
 
-static THREADS: GlobalMutex<Threads> = GlobalMutex::new(Threads { work: VecDeque::new(), idle: 0, count: 0 });
+static THREADS: GlobalMutex<DriverThreads> =
+    GlobalMutex::new(DriverThreads { work: VecDeque::new(), idle: 0, count: 0 });
 
 /// Signalled when there is work.
 static ADDED: GlobalCondvar = GlobalCondvar::new();

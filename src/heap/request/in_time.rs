@@ -14,9 +14,9 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, Stream};
 
 /// What served a request. If the request does not wait any more, it is released, and serves later requests.
-struct Served(Option<Box<Block>>);
+struct LateBlock(Option<Box<Block>>);
 
-impl Drop for Served {
+impl Drop for LateBlock {
     fn drop(&mut self) {
         self.0.take().into_iter().for_each(PoolCore::release);
     }
@@ -54,7 +54,7 @@ impl PoolCore {
             let reserved = reserved.map(|reserved| reserved.arrive(&core));
             let request = Request { key, requested, stream: &stream, announced, position };
             let served = serve(&core, &request, reserved);
-            (position.depart(&core).0, served.map(Served))
+            (position.depart(&core).0, served.map(LateBlock))
         };
         let Some((departed, served)) = driver_threads::call(until + GRACE, work) else {
             position.abandon(&number);

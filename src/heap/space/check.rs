@@ -1,7 +1,7 @@
 //! The arena's self-check for tests: walks all records and verifies every invariant.
 
 use super::operations::Arena;
-use super::record::{Record, State};
+use super::record::{BlockState, Record};
 use super::table::end_of;
 use super::zone::Zone;
 use std::collections::HashSet;
@@ -44,7 +44,7 @@ impl Arena {
                     available += record.bytes;
                     largest = largest.max(record.bytes);
                 }
-                Some(State::Live | State::Moving) => {
+                Some(BlockState::Live | BlockState::Moving) => {
                     used += record.bytes;
                     live += 1;
                 }
@@ -89,13 +89,13 @@ impl Arena {
         if !record.offset.is_multiple_of(1 << tag.alignment) {
             return Err("does not have the requested alignment");
         }
-        let follows_hole = matches!(front.state(), Some(State::Reserved | State::Vacated));
+        let follows_hole = matches!(front.state(), Some(BlockState::Reserved | BlockState::Vacated));
         match tag.state {
-            State::NoBlock => Err("is no block"),
-            State::Moving if !follows_hole || zone == Zone::Stable => {
+            BlockState::NoBlock => Err("is no block"),
+            BlockState::Moving if !follows_hole || zone == Zone::Stable => {
                 Err("moves without a destination, or out of the stable zone")
             }
-            State::Reserved if after.state() != Some(State::Moving) => {
+            BlockState::Reserved if after.state() != Some(BlockState::Moving) => {
                 Err("is reserved, and no moving block follows")
             }
             _ => Ok(()),

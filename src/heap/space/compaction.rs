@@ -16,7 +16,7 @@
 use super::block::BlockId;
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::{State, Tag};
+use super::record::{BlockState, Tag};
 use super::table::{Table, end_of};
 use super::zone::Zone;
 use std::iter;
@@ -66,10 +66,13 @@ impl Arena {
         iter::from_fn(move || {
             while next != end_of(Zone::Dynamic) {
                 let (index, record) = (next, &self.table[next]);
-                let tag = record.tag().filter(|tag| !matches!(tag.state, State::Reserved | State::Vacated));
+                let tag = record
+                    .tag()
+                    .filter(|tag| !matches!(tag.state, BlockState::Reserved | BlockState::Vacated));
                 if let Some(tag) = tag {
                     let start = align(to, tag);
-                    if tag.state == State::Live && start < record.offset && record.bytes <= budget_bytes {
+                    if tag.state == BlockState::Live && start < record.offset && record.bytes <= budget_bytes
+                    {
                         // Ends the pass: a later block would move in this pass, and again in the next one.
                         left = left.checked_sub(record.bytes)?;
                         (next, to) = (record.after, start + record.bytes);
@@ -114,7 +117,7 @@ impl Arena {
             piece = table[piece].after;
         }
         let (free, front, rest) = (table[piece].is_free(), to - table[piece].offset, table[piece].end() - to);
-        let state = if free { State::Reserved } else { State::Vacated };
+        let state = if free { BlockState::Reserved } else { BlockState::Vacated };
         if free {
             space.held += rest;
         }
@@ -137,12 +140,12 @@ impl Arena {
                 space.free.remove(table, next);
                 space.held += bytes;
             } else {
-                table[piece].set_nameless(State::Vacated);
+                table[piece].set_nameless(BlockState::Vacated);
             }
             table.recycle(next);
             table[piece].bytes += bytes;
         }
-        self.table[block.index()].set_tag(Tag { state: State::Moving, ..tag });
+        self.table[block.index()].set_tag(Tag { state: BlockState::Moving, ..tag });
         Ok(Some(Move { block, from, to, bytes }))
     }
 
@@ -159,9 +162,9 @@ impl Arena {
         let hole = table[index].before;
         table[index].offset = table[hole].offset;
         table[hole].offset += table[index].bytes;
-        table[hole].set_nameless(State::Vacated);
+        table[hole].set_nameless(BlockState::Vacated);
         table.swap_with_next(hole);
-        table[index].set_tag(Tag { state: State::Live, ..tag });
+        table[index].set_tag(Tag { state: BlockState::Live, ..tag });
         Ok(())
     }
 
@@ -174,11 +177,11 @@ impl Arena {
     pub fn cancel_move(&mut self, block: BlockId) -> Result<(), ArenaError> {
         let tag = self.moving_tag(block)?;
         let hole = self.table[block.index()].before;
-        if self.table[hole].state() == Some(State::Reserved) {
+        if self.table[hole].state() == Some(BlockState::Reserved) {
             self.dynamic.held -= self.table[hole].bytes;
             self.dynamic.merge(&mut self.table, hole);
         }
-        self.table[block.index()].set_tag(Tag { state: State::Live, ..tag });
+        self.table[block.index()].set_tag(Tag { state: BlockState::Live, ..tag });
         Ok(())
     }
 
@@ -194,13 +197,13 @@ impl Arena {
             let state = self.table[index].state();
             let bytes = self.table[index].bytes;
             let mut next = after;
-            if matches!(state, Some(State::Reserved | State::Vacated)) {
+            if matches!(state, Some(BlockState::Reserved | BlockState::Vacated)) {
                 held -= bytes;
             }
-            if state == Some(State::Vacated) {
-                if self.table[after].state() == Some(State::Moving) {
+            if state == Some(BlockState::Vacated) {
+                if self.table[after].state() == Some(BlockState::Moving) {
                     // The destination of a move that is still in progress.
-                    self.table[index].set_nameless(State::Reserved);
+                    self.table[index].set_nameless(BlockState::Reserved);
                 } else {
                     if self.table[after].is_free() {
                         next = self.table[after].after;
@@ -216,13 +219,13 @@ impl Arena {
     /// Returns the tag of a block whose move has begun.
     fn moving_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
         let tag = self.live_tag(block)?;
-        if tag.state == State::Moving { Ok(tag) } else { Err(ArenaError::NotMoving) }
+        if tag.state == BlockState::Moving { Ok(tag) } else { Err(ArenaError::NotMoving) }
     }
 }
 
 /// Whether a block can slide over this record: free, or left by a finished move.
 fn is_hole(table: &Table, index: u32) -> bool {
-    table[index].is_free() || table[index].state() == Some(State::Vacated)
+    table[index].is_free() || table[index].state() == Some(BlockState::Vacated)
 }
 
 /// The first offset from `offset` that the block's alignment allows; never past the block's own offset.

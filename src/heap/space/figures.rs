@@ -3,7 +3,7 @@
 use super::block::{BlockId, Span, SpanState};
 use super::error::ArenaError;
 use super::operations::Arena;
-use super::record::{State, Tag};
+use super::record::{BlockState, Tag};
 use super::table::end_of;
 use super::zone::Zone;
 
@@ -108,11 +108,11 @@ impl Arena {
 
     /// The end of the last block that is neither free nor [held](Self::hold_at), bytes; 0 if there is none.
     pub(crate) fn live_end(&self) -> u64 {
-        self.last_end(|state| matches!(state, None | Some(State::Held)))
+        self.last_end(|state| matches!(state, None | Some(BlockState::Held)))
     }
 
     /// The end of the last block for whose state `is_passed` does not hold.
-    fn last_end(&self, is_passed: impl Fn(Option<State>) -> bool) -> u64 {
+    fn last_end(&self, is_passed: impl Fn(Option<BlockState>) -> bool) -> u64 {
         let end = |zone| {
             let mut last = self.table[end_of(zone)].before;
             while last != end_of(zone) && is_passed(self.table[last].state()) {
@@ -170,8 +170,8 @@ impl Arena {
                 let record = &self.table[index];
                 let state = match record.tag() {
                     None => SpanState::Free,
-                    Some(Tag { state: State::Live, .. }) => SpanState::Live(self.name(index)),
-                    Some(Tag { state: State::Moving, .. }) => SpanState::Moving(self.name(index)),
+                    Some(Tag { state: BlockState::Live, .. }) => SpanState::Live(self.name(index)),
+                    Some(Tag { state: BlockState::Moving, .. }) => SpanState::Moving(self.name(index)),
                     Some(_) => SpanState::Held,
                 };
                 Span { offset: record.offset, bytes: record.bytes, zone, state }

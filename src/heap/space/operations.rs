@@ -4,7 +4,7 @@ use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::layout::ArenaLayout;
-use super::record::{NONE, Record, State, Tag};
+use super::record::{BlockState, NONE, Record, Tag};
 use super::table::{Table, end_of};
 use super::zone::Zone;
 use super::zone_state::{ZoneState, choose};
@@ -274,7 +274,7 @@ impl Arena {
         }
         let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
         match record.and_then(Record::tag) {
-            Some(tag) if matches!(tag.state, State::Live | State::Moving) => Ok(tag),
+            Some(tag) if matches!(tag.state, BlockState::Live | BlockState::Moving) => Ok(tag),
             _ => Err(ArenaError::StaleBlock),
         }
     }
@@ -282,7 +282,7 @@ impl Arena {
     /// Returns the tag of a live block that is not being moved.
     pub(super) fn still_tag(&self, block: BlockId) -> Result<Tag, ArenaError> {
         let tag = self.live_tag(block)?;
-        if tag.state == State::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
+        if tag.state == BlockState::Moving { Err(ArenaError::Moving) } else { Ok(tag) }
     }
 
     pub(super) fn name(&self, index: u32) -> BlockId {

@@ -31,11 +31,11 @@ const _: () = assert!(size_of::<Record>() == 40);
 pub(super) struct Tag {
     /// The alignment of its offset, as a power of two.
     pub(super) alignment: u8,
-    pub(super) state: State,
+    pub(super) state: BlockState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BlockState {
     Live,
     /// A move has begun; the reserved hole precedes the block.
     Moving,
@@ -58,12 +58,12 @@ impl Tag {
     #[inline]
     fn unpack(word: u32) -> Self {
         let state = match word >> 24 {
-            0 => State::Live,
-            1 => State::Moving,
-            2 => State::Reserved,
-            3 => State::Vacated,
-            4 => State::Held,
-            _ => State::NoBlock,
+            0 => BlockState::Live,
+            1 => BlockState::Moving,
+            2 => BlockState::Reserved,
+            3 => BlockState::Vacated,
+            4 => BlockState::Held,
+            _ => BlockState::NoBlock,
         };
         Self { alignment: word as u8, state }
     }
@@ -77,7 +77,7 @@ impl Record {
         after: NONE,
         back: NONE,
         children: [NONE; 2],
-        twin: (State::NoBlock as u32) << 24,
+        twin: (BlockState::NoBlock as u32) << 24,
     };
 
     #[inline]
@@ -103,14 +103,14 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> Option<State> {
+    pub(super) fn state(&self) -> Option<BlockState> {
         self.tag().map(|tag| tag.state)
     }
 
     /// Whether this is a live block of that name that is not moving.
     #[inline]
     pub(super) fn is_still(&self, serial: u64) -> bool {
-        self.back == NONE && self.twin >> 24 == State::Live as u32 && self.serial() == serial
+        self.back == NONE && self.twin >> 24 == BlockState::Live as u32 && self.serial() == serial
     }
 
     #[inline]
@@ -132,12 +132,12 @@ impl Record {
     /// Makes this an unused slot. The serial remains.
     #[inline]
     pub(super) fn vanish(&mut self) {
-        (self.back, self.twin) = (NONE, (State::NoBlock as u32) << 24);
+        (self.back, self.twin) = (NONE, (BlockState::NoBlock as u32) << 24);
     }
 
     /// Makes this a block without a name, in the given state.
     #[inline]
-    pub(super) fn set_nameless(&mut self, state: State) {
+    pub(super) fn set_nameless(&mut self, state: BlockState) {
         self.back = NONE;
         self.children = [NONE; 2];
         self.twin = (state as u32) << 24;

@@ -23,7 +23,7 @@ pub(crate) struct Copier<'a, B: Backend> {
 
 /// The steps in which bytes move.
 #[derive(Debug)]
-enum Way<'a, B: Backend> {
+enum CopyWay<'a, B: Backend> {
     /// Pieces of at most the distance.
     Pieces(u64),
     /// Through free memory of the arena after the block.
@@ -60,7 +60,7 @@ impl<B: Backend> Drop for Stage<'_, B> {
     }
 }
 
-impl<B: Backend> Way<'_, B> {
+impl<B: Backend> CopyWay<'_, B> {
     fn piece(&self) -> u64 {
         match self {
             Self::Pieces(bytes) => *bytes,
@@ -100,7 +100,7 @@ impl<'a, B: Backend> Copier<'a, B> {
 
     /// Moves the first `done` bytes back, last piece first: only later pieces overwrote a piece's old place.
     /// A failure here is final (the device is lost), and nothing remains to be saved.
-    fn take_back(&self, way: &Way<'_, B>, from: u64, to: u64, mut done: u64) {
+    fn take_back(&self, way: &CopyWay<'_, B>, from: u64, to: u64, mut done: u64) {
         while done > 0 {
             let length = match done % way.piece() {
                 0 => way.piece(),
@@ -113,10 +113,12 @@ impl<'a, B: Backend> Copier<'a, B> {
         }
     }
 
-    fn way(&self, from: u64, to: u64, bytes: u64) -> Result<Way<'a, B>, Error> {
+    fn way(&self, from: u64, to: u64, bytes: u64) -> Result<CopyWay<'a, B>, Error> {
         let device = self.arena.device();
         if !device.properties().capabilities.contains(Capabilities::COPY_WITHIN_MEMORY) {
-            return Ok(Way::Staged(device.allocate(&AllocationRequest::new(STAGES[0], self.arena.kind()))?));
+            return Ok(CopyWay::Staged(
+                device.allocate(&AllocationRequest::new(STAGES[0], self.arena.kind()))?,
+            ));
         }
         let distance = from.abs_diff(to);
         if distance < bytes && distance < SMALLEST_PIECE {
@@ -124,21 +126,21 @@ impl<'a, B: Backend> Copier<'a, B> {
                 if let Ok(stage) = Stage::new(self.arena, stage, self.stream)
                     && stage.offset > from
                 {
-                    return Ok(Way::Behind(stage));
+                    return Ok(CopyWay::Behind(stage));
                 }
             }
         }
-        Ok(Way::Pieces(distance.min(bytes)))
+        Ok(CopyWay::Pieces(distance.min(bytes)))
     }
 
-    fn copy(&self, way: &Way<'_, B>, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
+    fn copy(&self, way: &CopyWay<'_, B>, from: u64, to: u64, bytes: u64) -> Result<(), Error> {
         let (device, stream, range) = (self.arena.device(), self.stream, &*self.range);
         let source = Region::new(range, from, bytes, stream)?;
         let destination = RegionMut::new(range, to, bytes, stream)?;
         let (memory, offset) = match way {
-            Way::Pieces(_) => return Ok(device.copy(stream, source, destination)?),
-            Way::Behind(stage) => (range, stage.offset),
-            Way::Staged(memory) => (memory, 0),
+            CopyWay::Pieces(_) => return Ok(device.copy(stream, source, destination)?),
+            CopyWay::Behind(stage) => (range, stage.offset),
+            CopyWay::Staged(memory) => (memory, 0),
         };
         device.copy(stream, source, RegionMut::new(memory, offset, bytes, stream)?)?;
         Ok(device.copy(stream, Region::new(memory, offset, bytes, stream)?, destination)?)

@@ -116,7 +116,7 @@ impl<B: Backend> DeviceArena<B> {
 
 /// The outcome of a move that had begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum MoveEnd {
     /// All copies are enqueued.
     Copied,
     /// A copy was refused, and the earlier ones are reversed.
@@ -172,17 +172,17 @@ impl<B: Backend> ArenaCore<B> {
         stream: &B::Stream,
     ) -> (Result<(), Error>, Option<Moved>) {
         let Move { from, to, bytes, .. } = pending.slide;
-        let mut end = End::Untouched;
+        let mut end = MoveEnd::Untouched;
         let copies = AssertUnwindSafe(|| {
             self.wait_for_users(&pending, stream)?;
-            end = End::TakenBack;
+            end = MoveEnd::TakenBack;
             copier.move_to(from, to, bytes)?;
-            end = End::Copied;
+            end = MoveEnd::Copied;
             self.put_behind_copy(&pending, stream)
         });
         let outcome = catch_unwind(copies);
-        if outcome.is_err() && end == End::Untouched {
-            end = End::TakenBack;
+        if outcome.is_err() && end == MoveEnd::Untouched {
+            end = MoveEnd::TakenBack;
         }
         // Also after a panic: the block is where its bytes are, and no thread waits for its move.
         let moved = self.end(pending, stream, end);
@@ -220,12 +220,12 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Updates the accounts. Copies may still be pending; the next users of either end wait for `stream`.
-    fn end(&self, pending: Pending<B::Stream>, stream: &B::Stream, end: End) -> Option<Moved> {
+    fn end(&self, pending: Pending<B::Stream>, stream: &B::Stream, end: MoveEnd) -> Option<Moved> {
         let mut state = self.state.lock();
         let State { engine, slots, uses, .. } = &mut *state;
         let Move { block, from, to, bytes, .. } = pending.slide;
         // A moving block is neither freed nor reset, because both wait. So neither of these calls fails.
-        let moved = end == End::Copied && engine.commit_move(block).is_ok();
+        let moved = end == MoveEnd::Copied && engine.commit_move(block).is_ok();
         let dropped = if moved {
             uses.put(pending.left_range(), Uses::new(stream.clone()))
         } else {
@@ -236,7 +236,7 @@ impl<B: Backend> ArenaCore<B> {
             uses.put(range, users)
         };
         if let Some(slot) = slots.get_mut(block) {
-            if end != End::Untouched {
+            if end != MoveEnd::Untouched {
                 slot.used(stream, Access::Write, None);
                 slot.moved = true;
             }

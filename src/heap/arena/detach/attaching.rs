@@ -6,7 +6,7 @@ use super::right::Right;
 use super::view::{Mapping, View};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::mapping::pages::{Extent, Part};
+use crate::heap::arena::mapping::pages::{Extent, StitchedPart};
 use crate::heap::arena::mapping::share::Share;
 use crate::heap::arena::panics::caught;
 use crate::heap::arena::state::State;
@@ -70,7 +70,7 @@ impl<B: Backend> Attaching<'_, B> {
                     continue;
                 }
                 let mapped = view.mappings.iter().filter(|mapping| mapping.is_mapped());
-                let part = |mapping: &Mapping| Part { offset: mapping.offset, piece: mapping.extent };
+                let part = |mapping: &Mapping| StitchedPart { offset: mapping.offset, piece: mapping.extent };
                 let mapped: Vec<_> = mapped.map(part).collect();
                 match view.age {
                     Some(age) if mapped.len() == view.mappings.len() => {

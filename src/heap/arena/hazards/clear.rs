@@ -2,8 +2,8 @@
 //! or new memory and ranges stitched of such holes. The search is exhaustive.
 
 use crate::heap::arena::mapping::pages::{Budget, Extent, Growth, Holes, take_extents};
-use crate::heap::arena::request::Request;
-use crate::heap::arena::state::{State, Taken};
+use crate::heap::arena::request::ArenaRequest;
+use crate::heap::arena::state::{State, TakenBlock};
 use crate::heap::space::{ArenaError, FreeBlock, Zone};
 use smallvec::SmallVec;
 use vrampool_backend::{Backend, Stream, StreamId};
@@ -35,9 +35,9 @@ impl<B: Backend> State<B> {
     /// Takes mapped memory that is [clear](Clear): the part of the smallest sufficient hole, else a stitched range.
     pub(in crate::heap::arena) fn find_clear(
         &mut self,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         refused: &Refused,
-    ) -> Option<Taken<B>> {
+    ) -> Option<TakenBlock<B>> {
         let size = request.bytes.checked_next_multiple_of(self.engine.alignment())?;
         let (zone, alignment) = (self.zone_of(request), request.alignment.max(self.engine.alignment()));
         let clear = self.clear_parts(request.stream, refused);
@@ -51,7 +51,7 @@ impl<B: Backend> State<B> {
             .filter_map(|part| Some((part.zone != zone, part.bytes, place(part)?)))
             .min();
         if let Some((_, _, place)) = smallest {
-            return self.engine.allocate_at(place, size).ok().map(Taken::plain);
+            return self.engine.allocate_at(place, size).ok().map(TakenBlock::plain);
         }
         if alignment > self.engine.alignment() {
             return None;
@@ -59,7 +59,7 @@ impl<B: Backend> State<B> {
         let Self { engine, backing: Some(backing), .. } = self else { return None };
         let (memory, fit) = backing.oldest_around(&holes_of(&clear, backing.granularity, false), size)?;
         let room = |extent: Extent| FreeBlock::unnamed(extent.start, extent.bytes);
-        Taken::stitched(take_extents(engine, &fit.extents, room).ok()?, memory, fit.offset)
+        TakenBlock::stitched(take_extents(engine, &fit.extents, room).ok()?, memory, fit.offset)
     }
 
     /// Plans the memory for a request that no [clear](Clear) hole serves: new memory, or a range that is
@@ -69,7 +69,7 @@ impl<B: Backend> State<B> {
     /// [`ArenaError::NoSpace`] if neither fits within the limit.
     pub(in crate::heap::arena) fn plan_clear(
         &mut self,
-        &Request { bytes, alignment, stream, .. }: &Request<'_, B::Stream>,
+        &ArenaRequest { bytes, alignment, stream, .. }: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
         refused: &Refused,
     ) -> Result<Growth, ArenaError> {

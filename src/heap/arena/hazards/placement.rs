@@ -7,7 +7,7 @@
 //! would have to wait for it later.
 
 use super::ranges::Part;
-use crate::heap::arena::request::Request;
+use crate::heap::arena::request::ArenaRequest;
 use crate::heap::arena::state::State;
 use crate::heap::space::{ArenaError, BlockId, FreeBlock, Zone};
 use crate::streams::happens_before::StreamOrder;
@@ -30,7 +30,7 @@ impl<B: Backend> State<B> {
     /// Whether a request maps new memory instead of waiting for another stream.
     pub(in crate::heap::arena) fn prefers_growth(
         &self,
-        &Request { bytes, alignment, .. }: &Request<'_, B::Stream>,
+        &ArenaRequest { bytes, alignment, .. }: &ArenaRequest<'_, B::Stream>,
     ) -> bool {
         let are_several = self.are_concurrent && self.uses.ticks.are_several();
         let Some(backing) = self.backing.as_ref().filter(|_| are_several) else { return false };

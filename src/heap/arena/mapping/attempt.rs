@@ -8,7 +8,7 @@ use crate::heap::arena::ArenaBuffer;
 use crate::heap::arena::core::ArenaCore;
 use crate::heap::arena::find::Waits;
 use crate::heap::arena::hazards::clear::Refused;
-use crate::heap::arena::request::Request;
+use crate::heap::arena::request::ArenaRequest;
 use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::space::Zone;
 use parking_lot::MutexGuard as LongMutexGuard;
@@ -22,7 +22,7 @@ const RUNGS: u8 = 4;
 /// The request and its attempts so far. No other thread changes the arena meanwhile.
 struct Attempt<'a, B: Backend> {
     arena: &'a Arc<ArenaCore<B>>,
-    request: &'a Request<'a, B::Stream>,
+    request: &'a ArenaRequest<'a, B::Stream>,
     waits: Waits,
     /// Whether the new memory only spares a wait: the first obstacle ends the attempt.
     is_beside: bool,
@@ -41,7 +41,7 @@ impl<B: Backend> ArenaCore<B> {
     /// Serves a request after another search of mapped memory, or from new memory or a new stitched range.
     pub(in crate::heap::arena) fn grow(
         self: &Arc<Self>,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         waits: Waits,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.attempt(request, waits, (self.alone(request.bytes)?, false))
@@ -51,7 +51,7 @@ impl<B: Backend> ArenaCore<B> {
     /// right to change the arena. Fails rather than releasing memory or waiting.
     pub(in crate::heap::arena) fn grow_beside<'a>(
         self: &'a Arc<Self>,
-        request: &'a Request<'a, B::Stream>,
+        request: &'a ArenaRequest<'a, B::Stream>,
         alone: LongMutexGuard<'a, ()>,
     ) -> Result<ArenaBuffer<B>, Error> {
         self.attempt(request, Waits::Refuse(Refused::All), (alone, true))
@@ -59,7 +59,7 @@ impl<B: Backend> ArenaCore<B> {
 
     fn attempt<'a>(
         self: &'a Arc<Self>,
-        request: &'a Request<'a, B::Stream>,
+        request: &'a ArenaRequest<'a, B::Stream>,
         waits: Waits,
         (alone, is_beside): (LongMutexGuard<'a, ()>, bool),
     ) -> Result<ArenaBuffer<B>, Error> {

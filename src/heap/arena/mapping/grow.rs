@@ -4,8 +4,8 @@ use super::make::{Made, MakeFailure};
 use super::pages::{Budget, Extent, Growth, runs};
 use crate::error::Error;
 use crate::heap::arena::core::ArenaCore;
-use crate::heap::arena::request::Request;
-use crate::heap::arena::state::{State, Taken};
+use crate::heap::arena::request::ArenaRequest;
+use crate::heap::arena::state::{State, TakenBlock};
 use crate::heap::arena::state_lock::StateGuard;
 use crate::heap::space::{ArenaError, BlockId, Zone};
 use std::mem;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use vrampool_backend::{Backend, BackendError, Physical, Scarce};
 
 /// The lock under which new memory was added, and the block of a stitched range, if one was made.
-type Added<'a, B> = (StateGuard<'a, B>, Option<Taken<B>>);
+type Added<'a, B> = (StateGuard<'a, B>, Option<TakenBlock<B>>);
 
 impl<B: Backend> ArenaCore<B> {
     /// Maps memory before any request, with a `limit` that may not be a whole number of pages.
@@ -78,10 +78,10 @@ impl<B: Backend> State<B> {
     /// Plans a growth for a request, and holds its existing parts.
     pub(crate) fn plan_growth(
         &mut self,
-        request: &Request<'_, B::Stream>,
+        request: &ArenaRequest<'_, B::Stream>,
         budget: Budget,
     ) -> Result<Growth, ArenaError> {
-        let (zone, &Request { bytes, alignment, .. }) = (self.zone_of(request), request);
+        let (zone, &ArenaRequest { bytes, alignment, .. }) = (self.zone_of(request), request);
         let size = bytes.checked_next_multiple_of(self.engine.alignment());
         let Self { engine, backing, .. } = self;
         let planned = size.zip(backing.as_ref()).and_then(|(size, backing)| {
@@ -135,7 +135,7 @@ impl<B: Backend> State<B> {
     }
 
     /// Adds new memory and returns the block of a stitched range, if one was made.
-    fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<Taken<B>> {
+    fn commit(&mut self, growth: Growth, made: Made<B>) -> Option<TakenBlock<B>> {
         let Growth { new, is_at_end, stitched, held } = growth;
         self.engine.end_promise();
         self.add_pieces(&new, is_at_end, made.new);
@@ -151,7 +151,7 @@ impl<B: Backend> State<B> {
                 None => engine.allocate_at(extent.start, extent.bytes).ok(),
             };
             let blocks = fit.extents.iter().zip(held).filter_map(block).collect();
-            taken = Taken::stitched(blocks, memory, fit.offset);
+            taken = TakenBlock::stitched(blocks, memory, fit.offset);
         }
         // After the stitched range was added, which serves this request: the end counts as younger.
         self.note_end(&new, is_at_end);

@@ -1,6 +1,6 @@
 //! Releases memory of a growing arena to the device.
 
-use super::pages::{Extent, Holes, Part, Stitched, runs};
+use super::pages::{Extent, Holes, Stitched, StitchedPart, runs};
 use crate::error::Error;
 use crate::heap::arena::DeviceArena;
 use crate::heap::arena::core::ArenaCore;
@@ -38,7 +38,7 @@ impl Waited {
 
 /// Pieces that are being released, held, without users.
 #[derive(Debug)]
-struct Leaving<B: Backend> {
+struct LeavingPieces<B: Backend> {
     /// By offset.
     pieces: Vec<Piece>,
     /// Stitched ranges with such pieces, and partly unmapped ranges that no buffer has any more.
@@ -59,7 +59,7 @@ struct Piece {
 struct Range<B: Backend> {
     stitched: Stitched<B>,
     /// The parts that are still mapped.
-    parts: Vec<Part>,
+    parts: Vec<StitchedPart>,
     /// Whether the range is unused and released as a whole.
     goes: bool,
 }
@@ -188,7 +188,7 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Holds free pieces, the last ones first. Returns `None` if there is nothing to do.
-    fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<Leaving<B>> {
+    fn begin_release(&self, parts: &[Zone], spare_bytes: u64, waited: &Waited) -> Option<LeavingPieces<B>> {
         let mut state = self.state.lock();
         let range = Arc::clone(&state.range);
         let Some(backing) = &state.backing else { return None };
@@ -205,7 +205,7 @@ impl<B: Backend> ArenaCore<B> {
                 && !state.uses.parts(&(extent.start..extent.end())).any(|part| part.has(is_in_use))
         });
         let State { engine, uses, backing: Some(backing), .. } = &mut *state else { return None };
-        let mut leaving = Leaving { pieces: Vec::new(), ranges: Vec::new(), range };
+        let mut leaving = LeavingPieces { pieces: Vec::new(), ranges: Vec::new(), range };
         let piece = |extent, block, is_unreleased| Piece { extent, block, is_unreleased, is_unmapped: false };
         leaving.pieces.extend(backing.unreleased.drain(..).map(|(extent, block)| piece(extent, block, true)));
         for extent in surplus {
@@ -219,7 +219,7 @@ impl<B: Backend> ArenaCore<B> {
             backing.take_stitched(|range| range.pieces.iter().any(|piece| has(&leaving.pieces, *piece)));
         let mut ranges: Vec<_> = stitched.into_iter().map(|range| (range.parts(), range)).collect();
         ranges.extend(backing.partly_unmapped.drain(..).map(|(range, parts)| (parts, range)));
-        let range = |(parts, stitched): (Vec<Part>, Stitched<B>)| {
+        let range = |(parts, stitched): (Vec<StitchedPart>, Stitched<B>)| {
             let goes = stitched.is_unused() && waited.has(&stitched);
             Range { stitched, parts, goes }
         };
@@ -228,14 +228,14 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Unmaps and marks the pieces everywhere, starting with ranges that are released as a whole.
-    fn unmap(&self, leaving: &mut Leaving<B>) -> Result<(), BackendError> {
+    fn unmap(&self, leaving: &mut LeavingPieces<B>) -> Result<(), BackendError> {
         let device = self.virtual_memory()?;
-        let Leaving { pieces, ranges, range } = leaving;
+        let LeavingPieces { pieces, ranges, range } = leaving;
         ranges.sort_by_key(|range| !range.goes);
         for Range { stitched, parts, goes } in ranges {
             // All of a whole range: dropping it would also unmap it, but would wait for unrelated work.
-            let goes = |part: &Part| *goes || has(pieces, part.piece);
-            let extent = |part: &Part| Extent { start: part.offset, bytes: part.piece.bytes };
+            let goes = |part: &StitchedPart| *goes || has(pieces, part.piece);
+            let extent = |part: &StitchedPart| Extent { start: part.offset, bytes: part.piece.bytes };
             for run in runs(&parts.iter().filter(|part| goes(part)).map(extent).collect::<Vec<_>>()) {
                 self.timed(|| device.unmap_unused(&stitched.memory, run.start, run.bytes))?;
                 parts.retain(|part| !(run.start..run.end()).contains(&part.offset));
@@ -252,8 +252,8 @@ impl<B: Backend> ArenaCore<B> {
     }
 
     /// Updates the accounts: pieces that are not unmapped remain the arena's. Returns the released bytes.
-    fn end_release(&self, leaving: Leaving<B>) -> u64 {
-        let Leaving { pieces, ranges, range } = leaving;
+    fn end_release(&self, leaving: LeavingPieces<B>) -> u64 {
+        let LeavingPieces { pieces, ranges, range } = leaving;
         let mut state = self.state.lock();
         let State { engine, backing: Some(backing), .. } = &mut *state else { return 0 };
         let (mut unmapped, mut going, mut restored) = (Vec::new(), Vec::new(), Vec::new());
@@ -336,7 +336,7 @@ impl<B: Backend> State<B> {
         let leaving_runs = runs(&leaving).into_iter().map(|run| run.start..run.end());
         let mut users = self.uses.users_in(leaving_runs, |_, _| true);
         let leaves = |piece: &Extent| leaving.binary_search_by_key(&piece.start, |other| other.start).is_ok();
-        let goes = |(range, parts): &(&Stitched<B>, Vec<Part>)| {
+        let goes = |(range, parts): &(&Stitched<B>, Vec<StitchedPart>)| {
             range.is_unused() && (!range.is_whole(parts) || range.pieces.iter().any(leaves))
         };
         for (range, parts) in backing.ranges().filter(goes) {

@@ -4,7 +4,7 @@
 //! replaces the old one, with all pieces mapped at the same offsets. Blocks keep their addresses: the old
 //! range stays until the last of them is freed, like a stitched range in use.
 
-use super::pages::{Extent, Part};
+use super::pages::{Extent, StitchedPart};
 use crate::heap::arena::builder::reserve_for;
 use crate::heap::arena::core::ArenaCore;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl<B: Backend> ArenaCore<B> {
         self.map_all(&range, &places)?;
         let mut state = self.state.lock();
         let old = state.range.replace(range);
-        let part = |&piece: &Extent| Part { offset: piece.start, piece };
+        let part = |&piece: &Extent| StitchedPart { offset: piece.start, piece };
         if let Some(backing) = &mut state.backing {
             let bytes = std::mem::replace(&mut backing.addresses, addresses);
             let parts = extents.iter().map(part).collect();

@@ -7,7 +7,7 @@ use super::block::BlockId;
 use super::error::ArenaError;
 use super::free::FreeBlocks;
 use super::operations::Arena;
-use super::record::{NONE, State, Tag};
+use super::record::{BlockState, NONE, Tag};
 use super::table::end_of;
 use super::zone::Zone;
 use super::zone_state::{ZoneState, choose};
@@ -88,7 +88,7 @@ impl Arena {
         space.used -= bytes;
         space.live -= 1;
         space.held += bytes;
-        self.tag(block, State::Held);
+        self.tag(block, BlockState::Held);
         Ok(block)
     }
 
@@ -137,7 +137,7 @@ impl Arena {
 
     fn is_held(&self, block: BlockId) -> bool {
         let record = self.table.get(block.index()).filter(|record| record.serial() == block.serial());
-        record.is_some_and(|record| record.state() == Some(State::Held))
+        record.is_some_and(|record| record.state() == Some(BlockState::Held))
     }
 
     fn take_in(&mut self, block: BlockId) {
@@ -146,7 +146,7 @@ impl Arena {
         space.held -= bytes;
         space.used += bytes;
         space.live += 1;
-        self.tag(block, State::Live);
+        self.tag(block, BlockState::Live);
     }
 
     fn zone_around(&mut self, offset: u64) -> &mut ZoneState {
@@ -154,7 +154,7 @@ impl Arena {
         choose(&mut self.stable, &mut self.dynamic, zone)
     }
 
-    fn tag(&mut self, block: BlockId, state: State) {
+    fn tag(&mut self, block: BlockId, state: BlockState) {
         let record = &mut self.table[block.index()];
         if let Some(tag) = record.tag() {
             record.set_tag(Tag { state, ..tag });

@@ -5,7 +5,7 @@ mod parts;
 mod tests;
 
 use crate::streams::ticks::{FreedIn, Ticks};
-use crate::streams::uses::{Awaited, Streams, Uses, add, await_also};
+use crate::streams::uses::{AwaitedUsers, Streams, Uses, add, await_also};
 pub(crate) use parts::Part;
 use parts::Parts;
 use std::mem;
@@ -243,7 +243,7 @@ impl<S: Stream> UseMap<S> {
     /// Nothing is removed: the next free of the range records its users anew, and a failed request changes
     /// nothing.
     #[inline]
-    pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
+    pub(crate) fn awaited_for(&mut self, range: &Range<u64>, stream: &S) -> Option<AwaitedUsers<S>> {
         if self.own_tick(range, stream).is_some() { None } else { self.others_of(range, stream) }
     }
 
@@ -260,8 +260,8 @@ impl<S: Stream> UseMap<S> {
     }
 
     #[cold]
-    fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<Awaited<S>> {
-        let mut others = Awaited::new();
+    fn others_of(&self, range: &Range<u64>, stream: &S) -> Option<AwaitedUsers<S>> {
+        let mut others = AwaitedUsers::new();
         for Part { uses, tick, .. } in self.parts.overlapping(range) {
             uses.each(|user| {
                 if !self.ticks.cover(user.id(), stream.id(), *tick) {

@@ -2,7 +2,7 @@
 
 use super::cover::Extent;
 use super::last_search::Search;
-use super::stitched_range::{Part, Retiring, Stitched, Weight};
+use super::stitched_range::{Retiring, Stitched, StitchedPart, Weight};
 use crate::heap::space::{BlockId, Zone};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ pub(crate) struct Backing<B: Backend> {
     /// By age.
     pub(crate) stitched: Vec<Stitched<B>>,
     /// Stitched ranges that lost a piece while buffers use them, and their remaining parts.
-    pub(crate) partly_unmapped: Vec<(Stitched<B>, Vec<Part>)>,
+    pub(crate) partly_unmapped: Vec<(Stitched<B>, Vec<StitchedPart>)>,
     /// Weight of the whole stitched ranges.
     pub(super) in_ranges: Weight,
     /// Retiring ranges, oldest batch first, and their weight.

@@ -1,6 +1,6 @@
 //! Detaches the whole backing, and restores stitched ranges.
 
-use super::{Backing, Extent, Part, Stitched, Weight};
+use super::{Backing, Extent, Stitched, StitchedPart, Weight};
 use std::mem;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -26,13 +26,18 @@ impl<B: Backend> Backing<B> {
     }
 
     /// Keeps a range of `bytes` bytes that buffers use, and in which the given parts are mapped.
-    pub(crate) fn put_partly_unmapped(&mut self, memory: Arc<B::Memory>, bytes: u64, parts: Vec<Part>) {
+    pub(crate) fn put_partly_unmapped(
+        &mut self,
+        memory: Arc<B::Memory>,
+        bytes: u64,
+        parts: Vec<StitchedPart>,
+    ) {
         let range = Stitched { bytes, ..Stitched::new(self.next_age(), memory, Vec::new()) };
         self.partly_unmapped.push((range, parts));
     }
 
     /// Returns all stitched ranges that are not being retired, with their mapped parts.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<Part>)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&Stitched<B>, Vec<StitchedPart>)> {
         let whole = self.stitched.iter().map(|range| (range, range.parts()));
         whole.chain(self.partly_unmapped.iter().map(|(range, parts)| (range, parts.clone())))
     }

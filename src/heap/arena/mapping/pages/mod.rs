@@ -46,4 +46,4 @@ pub(crate) use backing::{Backing, MOST_ADDRESSES};
 pub(crate) use cover::{Extent, Holes, take_extents};
 pub(crate) use plan::{Budget, Growth, runs};
 pub(crate) use search::Way;
-pub(crate) use stitched_range::{Part, Retiring, Stitched, Weight};
+pub(crate) use stitched_range::{Retiring, Stitched, StitchedPart, Weight};

@@ -37,7 +37,7 @@ impl Reach {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct StitchedPart {
     /// Offset in the stitched range.
     pub(crate) offset: u64,
     pub(crate) piece: Extent,
@@ -97,16 +97,16 @@ impl<B: Backend> Stitched<B> {
     }
 
     /// All pieces with their offsets in the range.
-    pub(crate) fn parts(&self) -> Vec<Part> {
+    pub(crate) fn parts(&self) -> Vec<StitchedPart> {
         let offsets = self.pieces.iter().scan(0, |end, piece| {
             *end += piece.bytes;
             Some(*end - piece.bytes)
         });
-        self.pieces.iter().zip(offsets).map(|(&piece, offset)| Part { offset, piece }).collect()
+        self.pieces.iter().zip(offsets).map(|(&piece, offset)| StitchedPart { offset, piece }).collect()
     }
 
     /// Whether all its pieces are among the mapped parts.
-    pub(crate) fn is_whole(&self, mapped: &[Part]) -> bool {
+    pub(crate) fn is_whole(&self, mapped: &[StitchedPart]) -> bool {
         !self.pieces.is_empty() && mapped.len() == self.pieces.len()
     }
 

@@ -17,7 +17,7 @@
 
 use super::backing::{Backing, MOST_ADDRESSES};
 use super::cover::Extent;
-use super::stitched_range::{Part, Reach, Stitched, Weight};
+use super::stitched_range::{Reach, Stitched, StitchedPart, Weight};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use vrampool_backend::Backend;
@@ -67,7 +67,7 @@ impl<B: Backend> Backing<B> {
 
     /// The weight of all stitched ranges, including retiring ones.
     pub(crate) fn stitched_weight(&self) -> Weight {
-        let partly_unmapped = |(range, parts): &(Stitched<B>, Vec<Part>)| Weight {
+        let partly_unmapped = |(range, parts): &(Stitched<B>, Vec<StitchedPart>)| Weight {
             parts: parts.len() as u64,
             bytes: range.bytes,
         };
