@@ -116,6 +116,11 @@ fn a_child_fails_typed_waits_for_nobody_and_shares_nothing() {
                     assert_forked(block.write(&[1], stream));
                     assert_forked(pool.set_limit(1));
                     assert_forked(pool.decay());
+                    assert_forked(pool.child("tenant").build());
+                    assert_forked(pool.set_share(1));
+                    assert_forked(pool.used_on(stream));
+                    assert_forked(pool.allocate_timeout(100, stream, Duration::MAX));
+                    assert_forked(arena.compact(1, stream, |_| {}));
                     assert_forked(pool.synchronize_freed(stream));
                     assert_forked(pool.compact(1, stream, |_| {}));
                     assert_forked(arena.release(0));

@@ -99,6 +99,7 @@ impl<B: Backend> Pool<B> {
     /// # Errors
     /// As [`Buffer::used_on`](crate::Buffer::used_on).
     pub fn used_on(&self, stream: &B::Stream) -> Result<(), Error> {
+        fork::check()?;
         let core = &self.handle.core;
         core.check_device(stream)?;
         let idle = core.depot().buckets.idle_counts();

@@ -1,16 +1,21 @@
 //! Settings of a pool below another one.
 
 use crate::environment::as_limit;
+use crate::heap::ledger::caps::Caps;
 use crate::pool::Pool;
 use crate::pool::builder::PoolBuilder;
 use crate::pool::settings::Settings;
-use vrampool_backend::Backend;
+use vrampool_backend::{Backend, fork};
 
 impl<B: Backend> PoolBuilder<B> {
     /// The settings of a child of `pool`: those of the pool, but its name, limit and initial bytes.
     pub(crate) fn below(pool: &Pool<B>, name: String) -> Self {
         // Caps may have changed since the pool was built.
-        let caps = pool.core().depot().accounts.caps;
+        let caps = match fork::is_child() {
+            // Its build fails.
+            true => Caps::default(),
+            false => pool.core().depot().accounts.caps,
+        };
         let inherited = Settings {
             name: None,
             limit: None,
